@@ -12,7 +12,7 @@ from orchestrator.core.fields import Size
 from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.launch import Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
+from orchestrator.parts.rows import Columns, LaunchOutput, Row, gathered
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads import nccl_tests
@@ -264,15 +264,12 @@ def _whole(size: float, world: int) -> int:
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """The tables of a rank, and `collectives`; damaged lines are left out."""
-    rows = [
+    rows = (
         {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": "", **row}
         for row in map(_row, lines.records(output.folder / LOG))
         if row is not None
-    ]
-    return {
-        **read_training(output),
-        "collectives": {column: [row[column] for row in rows] for column in TABLES["collectives"]},
-    }
+    )
+    return {**read_training(output), "collectives": gathered("collectives", rows)}
 
 
 def _row(record: JsonObject) -> Row | None:

@@ -6,8 +6,10 @@ once. Key and port come with it: neither is in an argument list or in an environ
     host:       32 random bytes
     controller: 32 random bytes, HMAC-SHA256(key, "orch controller", the host's bytes, its own)
     host:       its name in 64 bytes, HMAC-SHA256(key, "orch agent", the controller's bytes, its own, the name)
+    controller: one byte, LET_IN
 
-Either side ends the connection where the other's proof is wrong. What follows is not encrypted.
+Either side ends the connection where the other's proof is wrong. What follows is not encrypted. A controller that many
+strangers call may end a connection before it has heard the proof on it: the host calls again.
 """
 
 from __future__ import annotations
@@ -15,12 +17,17 @@ from __future__ import annotations
 import ctypes
 import hmac
 import os
+import secrets
 import signal
 import socket
 import sys
+import time
 
 RANDOM_BYTES = PROOF_BYTES = 32
 NAME_BYTES = 64
+LET_IN = b"\x01"
+TRY_S = 10.0  # for one call; its end is told to nobody, as on a network that drops what it should refuse
+AGAIN_S = 0.2  # at most, until the next one: at random, so that hosts do not call all at once
 PR_SET_PDEATHSIG = 1
 # What Slurm says of one task of a step: a rank that reads it would take itself for a task of srun.
 OF_A_TASK = ("SLURM_", "SRUN_", "PMI_", "PMIX_", "PMI2_", "SLURMD_")
@@ -42,19 +49,53 @@ def received(connection: socket.socket, size: int) -> bytes:
     return data
 
 
+class Impostor(OSError):
+    """Whoever listens answers, and does not know the key: to call again would not help."""
+
+
 def called_back(address: str, port: int, key: bytes, name: str, within_s: float) -> socket.socket:
-    """A connection to the controller on which both sides have proved that they know the key."""
+    """A connection to the controller on which both sides have proved that they know the key; OSError without one.
+
+    It calls again for so many seconds, unless nobody listens there, or somebody who does not know the key.
+    """
+    end = time.monotonic() + within_s
+    while True:
+        try:
+            return called_once(address, port, key, name, max(0.1, min(TRY_S, end - time.monotonic())))
+        except (ConnectionRefusedError, Impostor):
+            raise
+        except OSError:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(secrets.SystemRandom().uniform(0, AGAIN_S))
+
+
+def called_once(address: str, port: int, key: bytes, name: str, within_s: float) -> socket.socket:
+    """The same by one call."""
     connection = socket.create_connection((address, port), timeout=within_s)
+    try:
+        proved(connection, "whoever listens at %s port %d" % (address, port), key, name)
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def proved(connection: socket.socket, who: str, key: bytes, name: str) -> None:
+    """Have the other side prove the key, prove it to them, and be let in; OSError where one of these fails."""
     own = os.urandom(RANDOM_BYTES)
     connection.sendall(own)
     theirs, shown = received(connection, RANDOM_BYTES), received(connection, PROOF_BYTES)
+    if len(shown) < PROOF_BYTES:
+        raise ConnectionError("%s ends each call" % who)
     if not hmac.compare_digest(shown, proof(key, b"orch controller", own, theirs)):
-        raise OSError("whoever listens at %s port %d does not know the key of the run" % (address, port))
+        raise Impostor("%s does not know the key of the run" % who)
     said = name.encode().ljust(NAME_BYTES, b"\0")
     connection.sendall(said + proof(key, b"orch agent", theirs, own, said))
-    connection.settimeout(None)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
+    if received(connection, len(LET_IN)) != LET_IN:
+        raise ConnectionError("%s does not let %s in" % (who, name))
 
 
 def forget_the_task() -> None:

@@ -12,10 +12,11 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from orchestrator.analysis import launch_outputs, packed_tables
@@ -37,6 +38,8 @@ from orchestrator.store.stamps import MANIFEST
 from orchestrator.store.tabular import tables
 from orchestrator.store.tabular.tables import TableWriter
 
+_Pending = tuple[LaunchOutput, Callable[[], captures.Tables]]  # a capture, and what gives its tables
+
 
 def reduce(folder: Path, *, engine: Executor | None = None) -> Reduced:
     """Write the tables of a run and give what its manifest gains: windows with their verdicts, captures, notes.
@@ -52,8 +55,8 @@ def reduce(folder: Path, *, engine: Executor | None = None) -> Reduced:
     jobs = _jobs(outputs, manifest)
     # Forked before anything else starts a thread: the compiled capture reader is shared, not loaded again.
     with nullcontext(engine) if engine else _processes() as pool:
-        pending = [(output, pool.submit(captures.reduce, job)) for output, job in jobs]
-        pending += _from_hosts(outputs, manifest)
+        pending: list[_Pending] = [(output, pool.submit(captures.reduce, job).result) for output, job in jobs]
+        pending += [(output, partial(_made_there, output)) for output in _of_hosts(outputs, manifest)]
         with TableWriter(folder / "tables", run=manifest.run) as writer:
             for part, output in outputs:
                 whys[output.node, output.launch] = _add_output(writer, part, output, manifest, notes)
@@ -101,21 +104,14 @@ def _kept_away(manifest: Manifest) -> frozenset[tuple[str, str]]:
     return frozenset((one.node, one.launch) for one in manifest.stayed)
 
 
-def _from_hosts(
-    outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest
-) -> Iterator[tuple[LaunchOutput, Future[captures.Tables]]]:
-    """What hosts made of the captures that they keep; of one that a host could not reduce, why it is missing."""
-    for part, output in outputs:
-        if part == CAPTURING and (output.node, output.launch) in _kept_away(manifest):
-            made: Future[captures.Tables] = Future()
-            try:
-                made.set_result(_made_there(output))
-            except CaptureError as error:
-                made.set_exception(error)
-            yield output, made
+def _of_hosts(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest) -> Iterator[LaunchOutput]:
+    """The captures that hosts keep; what those made of them is read one after the other."""
+    kept = _kept_away(manifest)
+    return (output for part, output in outputs if part == CAPTURING and (output.node, output.launch) in kept)
 
 
 def _made_there(output: LaunchOutput) -> captures.Tables:
+    """What a host made of a capture that it keeps; CaptureError where it could not, or made none of ours."""
     packed = safepath.regular(output.folder.parent, f"{capture_files.REDUCED}/{output.launch}.npz")
     if packed is None:
         raise CaptureError("it stays on its host, which did not reduce it")
@@ -149,14 +145,12 @@ def _lost(manifest: Manifest, whys: Mapping[tuple[str, str], str]) -> dict[tuple
     return {place: why for place, why in found.items() if why}
 
 
-def _add_captures(
-    writer: TableWriter, pending: Sequence[tuple[LaunchOutput, Future[captures.Tables]]], manifest: Manifest
-) -> list[str]:
+def _add_captures(writer: TableWriter, pending: Sequence[_Pending], manifest: Manifest) -> list[str]:
     """Write what was read of captures; gives what was wrong with them."""
     problems, seen = [], []
-    for output, result in pending:
+    for output, made in pending:
         try:
-            found = result.result()
+            found = made()
         except CaptureError as error:
             problems.append(f"{output.node}: {output.launch}: {error.message}")
             continue

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 
 _NUMBER = re.compile(r" *([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?) *([A-Za-z%]+) *")
 
+MOST = 1e30  # in SI units; what is more is a mistake, and products of it would soon be no numbers
+
 RATES = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
 SIZES = {
     "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
@@ -36,7 +38,7 @@ def measured(text: str, table: Mapping[str, float]) -> float | None:
     match = _NUMBER.fullmatch(text)
     unit = match.group(2).lower() if match else ""
     number = float(match.group(1)) * table[unit] if match and unit in table else math.inf
-    return None if math.isinf(number) else number
+    return number if number <= MOST else None
 
 
 def quantity(text: str) -> tuple[str, float] | None:

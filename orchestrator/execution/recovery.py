@@ -123,7 +123,7 @@ def seal(entry: Entry, named: Sequence[Named], *, without: Sequence[str] = ()) -
     Hosts are reached by the testbeds that are `named`; a run on hosts of this machine needs none.
     What hosts named in `without` have is given up, until they are back.
     """
-    with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)):
+    with lock.within(entry.path.parent, f"recovery-of-{entry.run}", holder(entry.run)):
         folder = RunFolder(entry.path, replace(entry.manifest, given_up=()))
         experiment, recorded = _experiment_of(entry), entry.manifest.topology
         hosts = entry.path / "hosts"
@@ -149,7 +149,7 @@ def complete(entry: Entry, named: Sequence[Named]) -> Path:
     Nothing of the run is touched while one of the hosts cannot be reached.
     """
     back = entry.manifest.given_up
-    with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)), ExitStack() as closing:
+    with lock.within(entry.path.parent, f"recovery-of-{entry.run}", holder(entry.run)), ExitStack() as closing:
         experiment, recorded = _experiment_of(entry), entry.manifest.topology
         there = testbeds.reached(recorded, [name for name in entry.manifest.nodes if name in back], named)
         clients = []

@@ -13,7 +13,7 @@ from orchestrator.core.errors import (
     OrchError,
     shortened,
 )
-from orchestrator.core.lock import holder_text
+from orchestrator.core.lock import Holder, holder_text
 from orchestrator.remote.answers import AgentEvent, LineRead, ProcessExited
 from orchestrator.remote.replies import Fields
 
@@ -44,7 +44,7 @@ def refusal(node: str, reply: Mapping[str, object], argv: Sequence[str] | None) 
     tail = fields.text_or_none("tail") or ""
     words = fields.texts("argv") if reply.get("argv") else argv
     if kind == "locked":
-        holder = fields.inner("holder").words("user", "host", "pid", "run", "since") if reply.get("holder") else {}
+        holder = fields.inner("holder").words(*Holder.__annotations__) if reply.get("holder") else {}
         return LockedError(f"held by {shortened(holder_text(holder))}", node=node)
     if kind == "timeout":
         return DeadlineExceeded(message, node=node, argv=words, tail=tail)

@@ -231,7 +231,7 @@ def carry_out(
     sweeping = _Sweeping(
         definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer, whole, force, forced
     )
-    with lock.machine(f"sweep-{sweep.id}", holder(sweep.id)):
+    with lock.within(sweep.path.parent, f"sweep-{sweep.id}", holder(sweep.id)):
         sweeping.recover()
         for entry in sweeps.runs(results, sweep):
             if entry.sealed:

@@ -299,6 +299,54 @@ def test_a_lock_whose_agent_is_stopped_is_held_by_somebody_unknown(connect_agent
         os.kill(first.channel.pid, signal.SIGCONT)
 
 
+SQUATTER = """
+import os, socket, sys
+if os.geteuid() == 0:
+    os.setuid(65534)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(chr(0) + sys.argv[1])
+listener.listen()
+print("held", flush=True)
+while True:
+    peer, _ = listener.accept()
+    try:
+        while True:
+            peer.sendall(b"x" * 65536)
+    except OSError:
+        peer.close()
+"""
+
+
+@contextlib.contextmanager
+def squatting(name):
+    """Another user of the host who has a name and floods whoever asks."""
+    with subprocess.Popen([sys.executable, "-c", SQUATTER, name], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == b"held\n"
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to be another user takes root")
+def test_another_user_who_squats_a_lock_of_the_host_is_named(connect_agent, run_name):
+    client = connect_agent()
+    with squatting(f"orch-lock-testbed-{run_name}") as pid, pytest.raises(LockedError) as told:
+        client.lock(f"testbed-{run_name}", soon())
+    assert told.value.message == f"held by user nobody (process {pid}), who is not you"
+    assert client.run(["echo", "here"], soon()).stdout == "here\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to be another user takes root")
+def test_another_user_who_squats_a_runs_name_keeps_no_agent_out(connect_agent, run_name):
+    with squatting(f"orch-run-{run_name}/n1"):
+        client = connect_agent()
+        twin = connect_agent(hello=False)
+        with pytest.raises(LockedError, match="held by ada@desk, process 7"):
+            twin.hello(soon())
+        assert client.run(["echo", "here"], soon()).stdout == "here\n"
+
+
 def test_two_agents_cannot_work_in_one_folder(connect_agent, run_name):
     first = connect_agent()
     twin = connect_agent(hello=False)

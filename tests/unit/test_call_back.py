@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,9 +104,8 @@ def test_who_cannot_prove_the_key_is_not_let_in(callers, wrong):
                 far.received(rude, far.RANDOM_BYTES + far.PROOF_BYTES)
                 assert far.received(rude, 1) == b""
         else:
-            with far.called_back(HERE, callers.port, key, name, PATIENCE_S) as stranger:
-                stranger.settimeout(PATIENCE_S)
-                assert stranger.recv(1) == b""
+            with pytest.raises(OSError, match="does not let n3 in"):
+                far.called_back(HERE, callers.port, key, name, 0.5)
     else:
         with socket.create_connection((HERE, callers.port)) as stranger:
             if wrong == "reset":
@@ -124,10 +124,93 @@ def test_many_who_say_nothing_keep_no_agent_out(callers):
         one.close()
 
 
+FLOOD = """
+import collections, os, socket, sys, time
+port, silent, end = int(sys.argv[1]), sys.argv[2] == "silent", time.monotonic() + 60
+kept = collections.deque(maxlen=300)
+print("begun", flush=True)
+for _ in range(1_000_000):
+    if time.monotonic() > end:
+        break
+    try:
+        kept.append(socket.create_connection(("127.0.0.1", port), timeout=1))
+        if not silent:
+            kept[-1].sendall(os.urandom(32))
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.parametrize("how", ["silent", "greeting"])
+def test_a_flood_from_the_same_address_keeps_no_agent_out(how):
+    """The flooder's calls cannot be told from the agents'; both sides end by themselves within a minute."""
+    hosts = [f"n{number:02}" for number in range(16)]
+    callers = Callers(hosts)
+    argv = [sys.executable, "-c", FLOOD, str(callers.port), how]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as flooder, ThreadPoolExecutor(len(hosts)) as pool:
+        try:
+            assert flooder.stdout.readline() == b"begun\n"
+            time.sleep(0.2)
+            calls = [pool.submit(far.called_back, HERE, callers.port, callers._key, host, 60) for host in hosts]
+            for host, call in zip(hosts, calls, strict=True):
+                with call.result() as agent, callers.take(host, soon()) as taken:
+                    agent.sendall(host.encode())
+                    assert far.received(taken, 3) == host.encode()
+        finally:
+            flooder.kill()
+            callers.close()
+
+
+def test_calls_of_one_address_do_not_push_out_those_of_another(callers, monkeypatch):
+    """The host's is there before the flood, says nothing meanwhile, and is heard."""
+    monkeypatch.setattr(near, "_source", str)
+    with socket.create_connection((HERE, callers.port), source_address=("127.0.0.9", 0)) as host:
+        silent = [socket.create_connection((HERE, callers.port)) for _ in range(3 * near.STRANGERS)]
+        far.proved(host, "it", callers._key, "n1")
+        callers.take("n1", soon()).close()
+    for one in silent:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("127.0.0.1", "::1", True),
+        ("::ffff:127.0.0.1", "127.9.0.1", True),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("2001:db8::1", "2001:db8::2", True),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+    ],
+)
+def test_whose_calls_count_together(one, other, same):
+    assert (near._source(one) == near._source(other)) is same
+
+
+def test_an_agent_whose_call_is_dropped_calls_again():
+    with socket.create_server((HERE, 0)) as rude, ThreadPoolExecutor(1) as pool:
+
+        def drop():
+            for _ in range(2):
+                rude.accept()[0].close()
+            rude.close()
+
+        port = rude.getsockname()[1]
+        dropped = pool.submit(drop)
+        with pytest.raises(ConnectionRefusedError):  # nobody listens there any more: that is an end
+            far.called_back(HERE, port, bytes(32), "n1", PATIENCE_S)
+        dropped.result()
+
+
 def test_a_node_is_heard_once_and_the_socket_goes_with_the_last(callers):
-    for name in ("n1", "n1", "n2"):
-        with far.called_back(HERE, callers.port, callers._key, name, PATIENCE_S):
-            time.sleep(0)
+    with (
+        far.called_back(HERE, callers.port, callers._key, "n1", PATIENCE_S),
+        pytest.raises(OSError, match="does not let n1 in"),
+    ):
+        far.called_back(HERE, callers.port, callers._key, "n1", 0.5)
+    with far.called_back(HERE, callers.port, callers._key, "n2", PATIENCE_S):
+        pass
     callers.take("n1", soon()).close()
     callers.take("n2", soon()).close()
     with pytest.raises(DeadlineExceeded):

@@ -64,9 +64,9 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
         folder=tmp_path, node="h1", launch="x", job="j", rank=1, window=None, source=None, offset_ns=0
     )
     table = collective.read(output)["collectives"]
-    assert table["iteration"] == [0, 1]
-    assert table["algorithm_bps"] == [pytest.approx(8e6)] * 2
-    assert table["bus_bps"] == [pytest.approx(12e6)] * 2
+    assert list(table["iteration"]) == [0, 1]
+    assert list(table["algorithm_bps"]) == [pytest.approx(8e6)] * 2
+    assert list(table["bus_bps"]) == [pytest.approx(12e6)] * 2
 
 
 def test_overlap_counts_every_instant_once() -> None:

@@ -131,10 +131,10 @@ def test_times_that_a_line_tells_are_taken(tmp_path: Path) -> None:
     ran = Ran(tmp_path, script, {"pattern": r"(?P<seconds>[\d.]+) s, loss (?P<loss>\S+)"}, samples=8)
     assert "came to its end after 3 iterations" in ran.failed()
     rows = ran.rows()
-    assert rows["iteration"] == [0, 1, 2]
+    assert list(rows["iteration"]) == [0, 1, 2]
     assert rows["seconds"] == pytest.approx([0.25, 0.5, 0.75])
     assert rows["loss"] == pytest.approx([1, 1 / 2, 1 / 3])
-    assert (rows["samples"], rows["forward_s"]) == ([8] * 3, [None] * 3)
+    assert (list(rows["samples"]), rows["forward_s"]) == ([8] * 3, [None] * 3)
 
 
 def test_without_a_time_an_iteration_lies_between_two_lines(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -109,6 +110,17 @@ def test_a_new_key_is_remembered_once(tmp_path, hashed):
     found = subprocess.run(["ssh-keygen", "-F", "[h]:22", "-f", path], capture_output=True, text=True, check=True)
     assert ONE.split()[1] in found.stdout
     assert known_hosts.remember("[h]:22", wire(OTHER), path, hashed=hashed) is Verdict.CHANGED
+
+
+def test_whoever_keeps_the_file_locked_holds_nobody_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(known_hosts, "LOCK_S", 0.1)
+    path = tmp_path / "known_hosts"
+    path.touch()
+    with path.open() as reader:  # to read is enough
+        fcntl.flock(reader, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="another process has it locked"):
+            known_hosts.remember("h", wire(ONE), path, hashed=False)
+    assert known_hosts.remember("h", wire(ONE), path, hashed=False) is Verdict.KNOWN
 
 
 def test_a_line_without_an_end_stays_whole(tmp_path):

@@ -144,7 +144,7 @@ def test_operations_of_the_inspector(tmp_path: Path) -> None:
     (tmp_path / "rack-1-pid8021.log").write_bytes(whole)
     rows = told(tmp_path, offset_ns=5)["nccl_operations"]
     assert rows["operation"] == ["all-reduce", "all-reduce", "reduce-scatter", "send", "all-gather"]
-    assert (rows["sequence"], rows["peer"]) == ([1, 2, 3, 1, 4], [-1, -1, -1, 1, -1])
+    assert (list(rows["sequence"]), list(rows["peer"])) == ([1, 2, 3, 1, 4], [-1, -1, -1, 1, -1])
     assert rows["seconds"][0] == pytest.approx(1164e-6)
     assert rows["bus_bps"] == [pytest.approx(x * 8e9) for x in (22.520962, 20.867184, 19.463128, 20.661596)] + [None]
     assert rows["written_ns"][0] == 1795255720400123005

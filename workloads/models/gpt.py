@@ -26,16 +26,16 @@ def _known(name: str) -> str:
 class Shape(Model):
     """A GPT by its numbers, in Li's notation (l, h, s, V)."""
 
-    layers: int = Field(ge=1)
+    layers: int = Field(ge=1, le=100_000)
     """Transformer blocks: l."""
 
-    hidden: int = Field(ge=1)
+    hidden: int = Field(ge=1, le=10_000_000)
     """Hidden size: h. The feed-forward layer is four times as wide."""
 
-    sequence: int = Field(ge=1)
+    sequence: int = Field(ge=1, le=1_000_000_000)
     """Tokens of a sample: s."""
 
-    vocabulary: int = Field(ge=1)
+    vocabulary: int = Field(ge=1, le=1_000_000_000)
     """Words: V. Each part of the embedding table has as many rows, rounded up."""
 
     def __str__(self) -> str:

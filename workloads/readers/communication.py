@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator.core.opendata import JsonObject
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
+from orchestrator.parts.rows import Columns, LaunchOutput, gathered
 from workloads.readers import lines
 
 LOG = "communication.jsonl"
@@ -17,12 +17,12 @@ def read_communication(output: LaunchOutput) -> Mapping[str, Columns]:
     """The table `communication` of one rank; damaged lines are left out."""
     who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
     names = ("operation", "bytes", "count", "seconds", "algorithm_bps", "bus_bps")
-    rows = [
+    rows = (
         {**who, "iteration": record["iteration"], **dict(zip(names, operation, strict=True))}
         for record in filter(_is_whole, lines.records(output.folder / LOG))
         for operation in record["operations"]
-    ]
-    return {"communication": {column: [row[column] for row in rows] for column in TABLES["communication"]}}
+    )
+    return {"communication": gathered("communication", rows)}
 
 
 def _is_whole(record: JsonObject) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from orchestrator.core.opendata import JsonObject
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
+from orchestrator.parts.rows import Columns, LaunchOutput, gathered
 from workloads.readers import lines
 
 LOG = "accuracy.jsonl"
@@ -19,20 +18,15 @@ def read_evaluations(output: LaunchOutput) -> Mapping[str, Columns]:
 
     Instants are moved to the controller's time base; `window_name` is for the caller to fill.
     """
-    records = list(filter(_is_whole, lines.records(output.folder / LOG)))
-    if not records:
-        return {}
-    columns: dict[str, list[Any]] = {
-        "job": [output.job or ""] * len(records),
-        "rank": [output.rank if output.rank is not None else -1] * len(records),
-        "window_name": [""] * len(records),
-        "end_ns": [record["end_ns"] + output.offset_ns for record in records],
-        "evaluation_s": [float(record["evaluation_s"]) for record in records],
-        "loss": [float(record["loss"]) for record in records],
-    }
-    for name in ("epoch", "iteration", "samples", "correct"):
-        columns[name] = [record[name] for record in records]
-    return {"accuracy": {name: columns[name] for name in TABLES["accuracy"]}}
+    who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
+    found = gathered(
+        "accuracy",
+        (
+            {**record, **who, "end_ns": record["end_ns"] + output.offset_ns}
+            for record in filter(_is_whole, lines.records(output.folder / LOG))
+        ),
+    )
+    return {"accuracy": found} if len(found["epoch"]) else {}
 
 
 def _is_whole(record: JsonObject) -> bool:

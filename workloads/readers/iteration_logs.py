@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from orchestrator.core.opendata import JsonObject
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
+from orchestrator.parts.rows import Columns, LaunchOutput, Row, gathered
 from workloads.readers import lines
 from workloads.readers.nccl import read_nccl
 from workloads.readers.spans import read_spans
@@ -26,18 +25,19 @@ def read_iterations(output: LaunchOutput, *, unknown: frozenset[str] = frozenset
     column `iteration` tells of one in the middle. Without a log there are no rows. `window_name` is for the caller to
     fill.
     """
-    records = [whole for record in lines.records(output.folder / LOG) if (whole := _whole(record, unknown)) is not None]
-    columns: dict[str, list[Any]] = {
-        "job": [output.job or ""] * len(records),
-        "rank": [output.rank if output.rank is not None else -1] * len(records),
-        "window_name": [""] * len(records),
-        "start_ns": [record["start_ns"] + output.offset_ns for record in records],
-        "end_ns": [record["end_ns"] + output.offset_ns for record in records],
-        "seconds": [(record["mono_end_ns"] - record["mono_start_ns"]) * 1e-9 for record in records],
-    }
-    for name in ("iteration", "samples", *_REAL, "loss", "accuracy"):
-        columns[name] = [record[name] for record in records]
-    return {"iterations": {name: columns[name] for name in TABLES["iterations"]}}
+    who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
+    rows = (
+        {
+            **whole,
+            **who,
+            "start_ns": whole["start_ns"] + output.offset_ns,
+            "end_ns": whole["end_ns"] + output.offset_ns,
+            "seconds": (whole["mono_end_ns"] - whole["mono_start_ns"]) * 1e-9,
+        }
+        for record in lines.records(output.folder / LOG)
+        if (whole := _whole(record, unknown)) is not None
+    )
+    return {"iterations": gathered("iterations", rows)}
 
 
 def read_training(output: LaunchOutput) -> Mapping[str, Columns]:

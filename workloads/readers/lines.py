@@ -1,6 +1,7 @@
 """Lines of JSON as rank programs write them: the records that are whole, and the values that tables can hold.
 
 The last line may be cut where a rank was killed, and any other may be damaged: a reader leaves such lines out.
+A file is read line by line, so that it costs what its reader keeps of it.
 """
 
 from __future__ import annotations
@@ -12,17 +13,23 @@ from pathlib import Path
 
 from orchestrator.core.opendata import JsonObject
 
+LONGEST = 1 << 22  # bytes of a line: some 50,000 spans of an iteration
+
 
 def records(path: Path) -> Iterator[JsonObject]:
-    """The objects in the lines of a file, in order; none where there is no file."""
-    text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
-    for line in text.splitlines():
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            yield record
+    """The objects in the lines of a file, in order; none where there is no file. ValueError at a line above LONGEST."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        while line := file.readline(LONGEST + 1):
+            if len(line) > LONGEST:
+                raise ValueError(f"{path.name} has a line of more than {LONGEST >> 20} MiB")
+            try:
+                record = json.loads(line.decode("utf-8", "replace"))
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(record, dict):
+                yield record
 
 
 def objects(text: str) -> Iterator[JsonObject]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
+from orchestrator.parts.rows import Columns, LaunchOutput, gathered
 from workloads.readers import lines
 
 FILES = "*-pid*.log"
@@ -26,15 +26,14 @@ _GBS = 8e9  # bit/s in what it calls GB/s
 def read_nccl_inspector(output: LaunchOutput) -> Mapping[str, Columns]:
     """The table `nccl_operations` of a rank; none where no Inspector wrote. Damaged lines are left out."""
     who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1}
-    rows = [
+    rows = (
         {**who, **row, "written_ns": row["written_ns"] + output.offset_ns}
         for path in sorted(output.folder.glob(FILES))
         for record in lines.records(path)
         for row in _rows(record)
-    ]
-    if not rows:
-        return {}
-    return {"nccl_operations": {column: [row[column] for row in rows] for column in TABLES["nccl_operations"]}}
+    )
+    found = gathered("nccl_operations", rows)
+    return {"nccl_operations": found} if len(found["sequence"]) else {}
 
 
 def _rows(record: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.core.intervals import Interval, overlap_s
 from orchestrator.core.opendata import JsonObject
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
+from orchestrator.parts.rows import Columns, Gathering, LaunchOutput
 from workloads.readers import lines
 
 TRACE = "trace.jsonl"
@@ -17,20 +17,20 @@ _TYPES = (str, str, str, int, int, int, int)  # lane, span, what, peer, bytes, b
 
 def read_spans(output: LaunchOutput) -> Mapping[str, Columns]:
     """The tables `spans` and `overlaps` of one rank, in the controller's time base; damaged lines are left out."""
-    tables: dict[str, list[Row]] = {"spans": [], "overlaps": []}
+    found = {table: Gathering(table) for table in ("spans", "overlaps")}
     who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
     for record in filter(_is_whole, lines.records(output.folder / TRACE)):
         shift = record["start_ns"] - record["mono_start_ns"] + output.offset_ns
         where = {**who, "iteration": record["iteration"]}
-        tables["spans"] += [
+        found["spans"].add(
             {
                 **where, "lane": lane, "span": span, "what": what, "peer": peer, "bytes": size, "sequence": sequence,
                 "start_ns": begin + shift, "end_ns": end + shift,
             }
             for sequence, (lane, span, what, peer, size, begin, end) in enumerate(record["spans"])
-        ]  # fmt: skip
-        tables["overlaps"].append({**where, **overlap(record["spans"])})
-    return {name: {column: [row[column] for row in rows] for column in TABLES[name]} for name, rows in tables.items()}
+        )  # fmt: skip
+        found["overlaps"].add([{**where, **overlap(record["spans"])}])
+    return {table: rows.columns for table, rows in found.items()}
 
 
 def overlap(spans: Iterable[Any]) -> dict[str, float]:

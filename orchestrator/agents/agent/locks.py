@@ -1,13 +1,18 @@
-"""Locks that the kernel frees when the agent dies: abstract sockets, each of which tells who holds it."""
+"""Locks that the kernel frees when the agent dies: abstract sockets, each of which tells who holds it.
+
+They exclude every user of the host, so every user can take one; the kernel tells who did.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import selectors
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Dict
+from typing import TYPE_CHECKING, Dict, Tuple
 
 from .steps import Refusal, Steps
 
@@ -15,7 +20,8 @@ if TYPE_CHECKING:
     from .messages.answers import Nothing
     from .messages.requests import Holder
 
-TELL_S = 2.0
+TELL_S = 2.0  # for all that a holder says, however it says it
+MOST_BYTES = 4096  # of that
 
 
 class Locks:
@@ -45,10 +51,27 @@ class Locks:
             client.setblocking(False)
             try:
                 client.connect("\0" + name)
-                pid, _, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+                return credentials(client)[0]
             except OSError:
                 return 0
-        return int(pid)
+
+    def show(self, name: str) -> None:
+        """Hold a lock as a sign for others, where it excludes nobody: another user who has its name changes nothing.
+
+        Refusal where it is held by an agent of this user, or of root.
+        """
+        try:
+            self.hold(name)
+        except Refusal:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+                client.setblocking(False)
+                try:
+                    client.connect("\0" + name)
+                    own = is_own(credentials(client)[1])
+                except OSError:
+                    own = False  # nobody of ours keeps others from connecting
+            if own:
+                raise
 
     def tell(self, server: socket.socket) -> None:
         try:
@@ -57,7 +80,7 @@ class Locks:
             return
         with visitor:
             try:
-                visitor.send(json.dumps(self.holder).encode())
+                visitor.send(json.dumps(self.holder).encode()[:MOST_BYTES])
             except OSError:
                 return
 
@@ -78,16 +101,20 @@ class Locks:
             raise Refusal("locked", str(refusal), holder=other) from None
 
     def ask(self, name: str) -> Steps[Holder]:
-        """Who holds a lock, as far as its agent answers in time."""
+        """Who holds a lock: what it says within TELL_S, and whose it is where it is another user's."""
         end = time.monotonic() + TELL_S
         data = b""
+        other: Holder = {}
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.setblocking(False)
             try:
                 client.connect("\0" + name)
-                while time.monotonic() < end:
+                pid, uid = credentials(client)
+                if not is_own(uid):
+                    other["stranger"] = "%s (process %d)" % (user(uid), pid)
+                while len(data) < MOST_BYTES and time.monotonic() < end:
                     try:
-                        part = client.recv(4096)
+                        part = client.recv(MOST_BYTES - len(data))
                     except BlockingIOError:
                         yield 0.01
                         continue
@@ -95,9 +122,27 @@ class Locks:
                         break
                     data += part
             except OSError:
-                return {}
+                data = b""
         try:
             answer = json.loads(data.decode())
         except (ValueError, RecursionError):  # whoever it is, it is no agent of ours
-            return {}
-        return answer if isinstance(answer, dict) else {}
+            return other
+        return dict(answer, **other) if isinstance(answer, dict) else other
+
+
+def credentials(client: socket.socket) -> Tuple[int, int]:
+    """Process and user that listen at the other end, as the kernel knows them."""
+    pid, uid, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
+
+
+def is_own(uid: int) -> bool:
+    """Whether a user's word is believed: this agent's own, and root's."""
+    return uid in (0, os.geteuid())
+
+
+def user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

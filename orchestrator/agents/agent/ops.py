@@ -179,9 +179,10 @@ class Agent:
         self.marker = self.mark(made)
         lock = "orch-run-%s/%s" % (run, node)
         yield from self.succeed(lock, proof)
-        yield from self.locks.take(lock)
         if not locked(self.marker):
-            raise Refusal("locked", "another agent works in %s" % made.path, holder={})
+            other = said_in(self.marker).get("holder")
+            raise Refusal("locked", "another agent works in %s" % made.path, holder=other)
+        self.locks.show(lock)
         before = said_in(self.marker)
         self.inherit(Journal(made, run_folder.agents, before), before)
         at = identity()

@@ -97,7 +97,8 @@ def filled(document: Document, options: Sequence[str] = (), axes: AxisValues = N
     values = {name: _value(document, name, about, given.get(name), axes) for name, about in declared.items()}
     rest = [option for option in options if option.partition("=")[0] not in given]
     data = {key: value for key, value in document.data.items() if key != KEY}
-    data = {key: _in_place(document, value, (key,), values) for key, value in data.items()}
+    filling = _Filling(document, values)
+    data = {key: filling.in_place(value, (key,)) for key, value in data.items()}
     own = (value for name, value in values.items() if name not in axes)
     return replace(document, data=data, variables=(*document.variables, *own)), rest
 
@@ -167,21 +168,42 @@ def _at(document: Document, name: str) -> str:
     return f"vars.{name} at {document.place((KEY, name))}"
 
 
-def _in_place(document: Document, value: Any, at: Keys, values: Mapping[str, Variable]) -> Any:
-    if isinstance(value, dict):
-        return {key: _in_place(document, inner, (*at, key), values) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_in_place(document, inner, (*at, place), values) for place, inner in enumerate(value)]
-    if not isinstance(value, str) or "$" not in value:
-        return value
+class _Filling:
+    """Puts values of variables in their places, and counts what they come to there."""
 
-    def text(match: re.Match[str]) -> str:
-        return "$" if match["dollar"] else text_of(_meant(document, match, at, values).value)
+    def __init__(self, document: Document, values: Mapping[str, Variable]) -> None:
+        self._document = document
+        self._values = values
+        self._texts = {name: text_of(one.value) for name, one in values.items()}
+        self._counts = {name: yamltext.count(one.value) for name, one in values.items()}
+        self._characters = documents.MOST_BYTES
+        self._nodes = yamltext.MOST_NODES
 
-    whole = _REFERENCE.fullmatch(value)
-    if whole is not None and not whole["dollar"]:
-        return _meant(document, whole, at, values).value
-    return _REFERENCE.sub(text, value)
+    def in_place(self, value: Any, at: Keys) -> Any:
+        if isinstance(value, dict):
+            return {key: self.in_place(inner, (*at, key)) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.in_place(inner, (*at, place)) for place, inner in enumerate(value)]
+        if not isinstance(value, str) or "$" not in value:
+            return value
+
+        def text(match: re.Match[str]) -> str:
+            return "$" if match["dollar"] else self._texts[self._meant(match, at).name]
+
+        whole = _REFERENCE.fullmatch(value)
+        if whole is not None and not whole["dollar"]:
+            return self._meant(whole, at).value
+        return _REFERENCE.sub(text, value)
+
+    def _meant(self, match: re.Match[str], at: Keys) -> Variable:
+        found = _meant(self._document, match, at, self._values)
+        self._characters -= len(self._texts[found.name])
+        self._nodes -= self._counts[found.name]
+        if self._characters < 0 or self._nodes < 0:
+            most = f"{documents.MOST_BYTES} characters and {yamltext.MOST_NODES} values"
+            where = f"{self._document.place(at)}: {documents.dotted(at)}"
+            raise ConfigError(f"{where}: with this the variables come to too much; accepted: {most} in all places")
+        return found
 
 
 def _meant(document: Document, match: re.Match[str], at: Keys, values: Mapping[str, Variable]) -> Variable:

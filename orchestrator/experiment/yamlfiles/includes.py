@@ -7,7 +7,7 @@ includes lies below that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,13 @@ def load(path: Path, *, needs: str) -> Document:
     own = documents.load(path, needs=needs)
     if KEY not in own.data:
         return own
-    layers = _layers(own, path, ())
-    if len(layers) > MOST_FILES:
-        raise ConfigError(f"{own.place((KEY,))}: include: {len(layers)} files; accepted: at most {MOST_FILES}")
+    layers: list[Document] = []
+    for layer in _layers(own, path, ()):
+        if len(layers) == MOST_FILES:
+            raise ConfigError(
+                f"{own.place((KEY,))}: include: more than {MOST_FILES} files; accepted: at most {MOST_FILES}"
+            )
+        layers.append(layer)
     merged: Any = {}
     for layer in reversed(layers):
         merged = patched(merged, layer.data)
@@ -49,14 +53,17 @@ def patched(low: Any, high: Any) -> Any:
     return found
 
 
-def _layers(own: Document, path: Path, above: Sequence[Path]) -> list[Document]:
-    """A file and what it includes without their own `include`, the highest first; `above` leads to it."""
+def _layers(own: Document, path: Path, above: Sequence[Path]) -> Iterator[Document]:
+    """A file and what it includes without their own `include`, the highest first; `above` leads to it.
+
+    Each is read when it is asked for.
+    """
     chain = [*above, path.resolve()]
     named = own.data.get(KEY, ())
     named = [named] if isinstance(named, str) else named
-    found = [replace(own, data={key: value for key, value in own.data.items() if key != KEY})]
     if not isinstance(named, list | tuple) or not all(isinstance(one, str) for one in named):
         raise ConfigError(f"{own.place((KEY,))}: include: holds {documents.kind_text(own.data[KEY])}; {_ACCEPTED}")
+    yield replace(own, data={key: value for key, value in own.data.items() if key != KEY})
     for place in reversed(range(len(named))):
         at = (KEY, place) if isinstance(own.data[KEY], list) else (KEY,)
         where = f"{own.place(at)}: {documents.dotted(at)}"
@@ -66,8 +73,7 @@ def _layers(own: Document, path: Path, above: Sequence[Path]) -> list[Document]:
             raise ConfigError(f"{where}: goes in a circle: {circle}; accepted: a file that does not include this one")
         if len(chain) >= MOST_FILES:
             raise ConfigError(f"{where}: {len(chain)} files include each other; accepted: fewer than {MOST_FILES}")
-        found += _layers(documents.load(other, needs="keys of an experiment"), other, chain)
-    return found
+        yield from _layers(documents.load(other, needs="keys of an experiment"), other, chain)
 
 
 def _beside(named: str, path: Path, where: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,11 +14,14 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.opendata import YamlMapping
 from orchestrator.core.paths import lookup
 
-MOST = 4096
+MOST = 4096  # hosts of an inventory
+MOST_TEXT = 1 << 22  # characters of what stands below node sets, spelled out for each host
 _RANGES = re.compile(r"\[([0-9][0-9,/-]*)\]")  # and no address of IPv6, which stands in such brackets too
 _FILE = "@"  # before the path of a hosts file
 _SLOTS = re.compile(r"(?:slots|max[_-]slots)=(\d+)\Z")
 _SIZE = 1 << 20
+_BETWEEN = re.compile(r"[,!&^](?![^\[\]]*\])")  # what joins node sets, outside of brackets
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
 
 def expanded(data: YamlMapping, folders: Sequence[Path], *, where: str) -> YamlMapping:
@@ -37,6 +41,8 @@ def expanded(data: YamlMapping, folders: Sequence[Path], *, where: str) -> YamlM
             if name in found:
                 raise ConfigError(f"{where}: hosts.{key}: a second host {name}; accepted: each host once")
             found[name] = one
+            if len(found) > MOST:
+                raise ConfigError(f"{where}: hosts: more than {MOST}; accepted: at most {MOST}")
     return {**data, "hosts": found}
 
 
@@ -55,6 +61,9 @@ def _hosts(key: str, below: Any, folders: Sequence[Path], *, where: str) -> Iter
     else:
         names = _names(key, where=where)
         slots = [None] * len(names)
+    if sum(len(text) + 1 for text in _texts(below)) * len(names) > MOST_TEXT:
+        message = f"{len(names)} hosts come to more than {MOST_TEXT} characters of what stands below"
+        raise ConfigError(f"{where}: {message}; accepted: less below a set, or fewer hosts")
     columns = _columns(below, names, where=where)
     for place, name in enumerate(names):
         one = _own(below, name, {text: column[place] for text, column in columns.items()})
@@ -67,15 +76,14 @@ def _names(text: str, *, where: str) -> list[str]:
     """The elements of a node set, in its order, as ClusterShell reads it."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
+    if (most := sum(map(_product, _BETWEEN.split(text)))) > MOST:
+        raise ConfigError(f"{where}: {most} hosts; accepted: at most {MOST}")
     try:
         nodes = NodeSet(text, resolver=RESOLVER_NOGROUP)
-        count = len(nodes)
     except NodeSetException as error:
         raise ConfigError(
             f"{where}: not a node set: {error}; accepted: such as n[1-64] or rack[1-2]-n[01-32]"
         ) from None
-    if count > MOST:
-        raise ConfigError(f"{where}: {count} hosts; accepted: at most {MOST}")
     return [str(node) for node in nodes]
 
 
@@ -84,19 +92,34 @@ def _ranges(text: str, *, where: str) -> list[str]:
     from ClusterShell.RangeSet import RangeSet, RangeSetException
 
     parts = _RANGES.split(text)
+    if (size := math.prod(map(_length, parts[1::2]))) > MOST:
+        raise ConfigError(f"{where}: {text} stands for {size} values; accepted: at most {MOST}")
     try:
         sets = [RangeSet(part) for part in parts[1::2]]
     except RangeSetException as error:
         raise ConfigError(f"{where}: not a range: {error}; accepted: such as [1-64], [001-064] or [1-63/2]") from None
-    size = 1
-    for one in sets:
-        size *= len(one)
-    if size > MOST:
-        raise ConfigError(f"{where}: {text} stands for {size} values; accepted: at most {MOST}")
     return [
         "".join(itertools.chain.from_iterable(itertools.zip_longest(parts[::2], values, fillvalue="")))
         for values in itertools.product(*(list(one) for one in sets))
     ]
+
+
+def _product(text: str) -> int:
+    """How many elements a node set without operators has at most, by its ranges alone: none of it is made."""
+    return math.prod(map(_length, _BRACKETS.findall(text)))
+
+
+def _length(ranges: str) -> int:
+    """How many numbers ranges such as "1-63/2,70" have at most; one of what is no range, which ClusterShell refuses."""
+    count = 0
+    for one in ranges.split(","):
+        span, _, step = one.partition("/")
+        first, _, last = span.partition("-")
+        try:
+            count += max(1, (int(last or first) - int(first)) // max(1, int(step or 1)) + 1)
+        except ValueError:
+            count += 1
+    return count
 
 
 def _columns(below: Any, names: Sequence[str], *, where: str) -> dict[str, list[str]]:
@@ -146,6 +169,8 @@ def _of_file(named: str, folders: Sequence[Path], *, where: str) -> tuple[list[s
         for name in _names(words[0], where=f"{path}:{number}"):
             names.append(name)
             slots.append(own[0] if own else None)
+        if len(names) > MOST:
+            raise ConfigError(f"{where}: {path}:{number}: more than {MOST} hosts; accepted: at most {MOST}")
     if not names:
         raise ConfigError(f"{where}: {path} names no host; accepted: one host a line")
     return names, slots
@@ -154,6 +179,9 @@ def _of_file(named: str, folders: Sequence[Path], *, where: str) -> tuple[list[s
 def _lines(path: Path, *, where: str) -> list[str]:
     try:
         with path.open("rb") as file:
-            return file.read(_SIZE).decode().splitlines()
+            text = file.read(_SIZE + 1)
+        if len(text) > _SIZE:
+            raise ConfigError(f"{where}: {path} is larger than {_SIZE >> 20} MiB; accepted: one host a line")
+        return text.decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{where}: {path} cannot be read: {error}") from None

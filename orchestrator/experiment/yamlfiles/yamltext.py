@@ -99,6 +99,13 @@ def parsed(text: str, name: str) -> tuple[yaml.Node | None, Any]:
         raise ConfigError(f"{name}:{_error_text(error)}") from None
 
 
+def count(value: Any) -> int:
+    """How many values plain data has, itself among them."""
+    if isinstance(value, dict):
+        return 1 + sum(map(count, value.values()))
+    return 1 + sum(map(count, value)) if isinstance(value, list) else 1
+
+
 def _error_text(error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     where = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import ipaddress
 import secrets
 import selectors
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 
-from orchestrator.agents.call_back import NAME_BYTES, PROOF_BYTES, RANDOM_BYTES, proof
+from orchestrator.agents.call_back import LET_IN, NAME_BYTES, PROOF_BYTES, RANDOM_BYTES, proof
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, TransportError
 from orchestrator.remote.transport.bootstrap import agent_modules, packed
 
 PROVE_S = 10.0  # from a connection to the proof on it
+CALL_S = 60.0  # for which a host calls again
 STRANGERS = 64  # connections without a proof, beyond one for each host that is expected, that are heard at once
+_AT_ONCE = 64  # connections that are taken before those that are there are heard again
 _LOOK_S = 0.2
 _UNACKNOWLEDGED_MS = 60_000  # a peer that acknowledges nothing for so long is gone
 
@@ -37,6 +41,7 @@ class _Caller:
     words: Wanted
     wanted: int
     until: float
+    source: str
     heard: bytearray = field(default_factory=bytearray)
 
 
@@ -60,7 +65,7 @@ class Callers:
     def program(self) -> bytes:
         """What a host's interpreter is to read: the call, with port and key, then the agent."""
         text = resources.files("orchestrator.agents").joinpath("call_back.py").read_text(encoding="utf-8")
-        return packed(agent_modules(), before=f"{text}\ncall_back({self.port}, {self._key.hex()!r}, {PROVE_S})\n")
+        return packed(agent_modules(), before=f"{text}\ncall_back({self.port}, {self._key.hex()!r}, {CALL_S})\n")
 
     def take(self, host: str, deadline: Deadline) -> socket.socket:
         """The connection of a host, once it has called; raises what `fail` was given where it will not."""
@@ -90,30 +95,45 @@ class Callers:
     def _serve(self) -> None:
         callers: list[_Caller] = []
         with self._listener, selectors.DefaultSelector() as selector:
+            self._listener.setblocking(False)
             selector.register(self._listener, selectors.EVENT_READ)
             while self._awaited:
-                for key, _ in selector.select(_LOOK_S):
-                    if key.data is None:
-                        self._accept(selector, callers)
-                    elif key.data in callers and not self._heard(key.data):
+                ready = selector.select(_LOOK_S)
+                for key, _ in ready:
+                    if key.data is not None and not self._heard(key.data):
                         _drop(selector, callers, key.data)
+                if any(key.data is None for key, _ in ready):
+                    self._accept(selector, callers)
                 for caller in [one for one in callers if one.until < time.monotonic()]:
                     _drop(selector, callers, caller)
             for caller in callers:
                 _drop(selector, callers, caller)
 
     def _accept(self, selector: selectors.BaseSelector, callers: list[_Caller]) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:
-            return  # who called is gone, or there is no descriptor left: others may go
-        if len(callers) >= STRANGERS + len(self._awaited):
-            _drop(selector, callers, callers[0])  # the one that was silent for longest; an agent calls at once
-        connection.setblocking(False)
-        words = self._words(connection)
-        caller = _Caller(connection, words, next(words), time.monotonic() + PROVE_S)
-        callers.append(caller)
-        selector.register(connection, selectors.EVENT_READ, caller)
+        for _ in range(_AT_ONCE):
+            try:
+                connection, address = self._listener.accept()
+            except OSError:
+                return  # nobody is left, who called is gone, or there is no descriptor: others may go
+            if len(callers) >= STRANGERS + len(self._awaited):
+                self._make_room(selector, callers)
+            connection.setblocking(False)
+            words = self._words(connection)
+            caller = _Caller(connection, words, next(words), time.monotonic() + PROVE_S, _source(address[0]))
+            callers.append(caller)
+            selector.register(connection, selectors.EVENT_READ, caller)
+
+    def _make_room(self, selector: selectors.BaseSelector, callers: list[_Caller]) -> None:
+        """Drop a caller of the source that has most: any of them, so that nobody's calls push out another's for sure.
+
+        What it has said is heard first: a proof that is here counts.
+        """
+        crowd, _ = Counter(one.source for one in callers).most_common(1)[0]
+        caller = secrets.choice([one for one in callers if one.source == crowd])
+        while self._heard(caller):
+            if not _says(caller.connection):
+                break
+        _drop(selector, callers, caller)
 
     def _heard(self, caller: _Caller) -> bool:
         """Take what a caller says; False where that is all, or wrong."""
@@ -146,8 +166,16 @@ class Callers:
         with self._changed:
             if name not in self._awaited:
                 return
+            try:
+                kept = caller.connection.dup()
+            except OSError:
+                return  # there is no descriptor left: it calls again
+            try:
+                kept.sendall(LET_IN)
+            except OSError:
+                kept.close()
+                return  # it has gone, and may call again
             self._awaited.discard(name)
-            kept = caller.connection.dup()
             kept.setblocking(True)
             kept.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             kept.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -165,6 +193,26 @@ def _listening(ports: Sequence[int]) -> socket.socket:
             return socket.create_server(("", port), family=family, backlog=512, dualstack_ipv6=both)
     reason = f"of the ports {ports[0]} to {ports[-1]} none is free" if ports[-1] else "no port is free"
     raise TransportError(f"cannot listen for agents: {reason}")
+
+
+def _source(address: str) -> str:
+    """Whose calls count together: those of an address, by IPv6 of its network of 64 bits, of this machine all."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    found = getattr(found, "ipv4_mapped", None) or found
+    if found.is_loopback:
+        return "here"
+    return str(found if found.version == 4 else ipaddress.ip_network((found, 64), strict=False))
+
+
+def _says(connection: socket.socket) -> bool:
+    """Whether something that was said is still to be heard, or the end of it."""
+    try:
+        connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _drop(selector: selectors.BaseSelector, callers: list[_Caller], caller: _Caller) -> None:

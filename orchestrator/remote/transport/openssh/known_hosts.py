@@ -6,17 +6,21 @@ import base64
 import binascii
 import contextlib
 import enum
+import errno
 import fcntl
 import hashlib
 import hmac
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+LOCK_S = 3.0  # for whoever has the file locked
 
 _KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 # OpenSSH takes a marker's end to be a space, and a tab only where the line has no space at all.
@@ -180,7 +184,7 @@ def remember(name: str, blob: bytes, path: Path, *, hashed: bool) -> Verdict:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # until it is closed
+        _lock(descriptor)  # until it is closed
         verdict, _ = lookup(name, [path]).judged(blob)
         if verdict is Verdict.NEW:
             line = f"{_hidden(name) if hashed else name} {kind_of(blob)} {base64.b64encode(blob).decode()}\n".encode()
@@ -189,6 +193,18 @@ def remember(name: str, blob: bytes, path: Path, *, hashed: bool) -> Verdict:
         return verdict
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a file for this process; OSError where another one, which may be of whoever can read it, keeps it."""
+    end = time.monotonic() + LOCK_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise OSError(errno.EWOULDBLOCK, "another process has it locked") from None
+        time.sleep(0.01)
 
 
 def _hidden(name: str) -> str:
