@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConfigError
-
 from orchestrator.core.paths import safepath
 
 if TYPE_CHECKING:
