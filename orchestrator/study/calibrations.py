@@ -11,10 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from orchestrator.core.errors import StoreError
-from orchestrator.core.paths import safepath
 from orchestrator.experiment import loading
 from orchestrator.experiment.resolved import resolved_data
 from orchestrator.experiment.series.studyfile import Calibration
+from orchestrator.store import atomic
 from orchestrator.study.compute_fit import Fitted
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -54,7 +54,4 @@ def write(path: Path, fitted: Mapping[str, Fitted]) -> None:
     """Keep what was fitted, whole or not at all."""
     document = {"machine": machine(), "models": {model: asdict(one) for model, one in fitted.items()}}
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    with safepath.fresh(new) as file:
-        file.write((json.dumps(document, indent=1) + "\n").encode())
-    new.replace(path)
+    atomic.write_json(path, document)
