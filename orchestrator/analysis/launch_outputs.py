@@ -49,7 +49,8 @@ def rows_of(part: str, output: LaunchOutput) -> Mapping[str, Columns]:
     """
     try:
         found: Mapping[str, Columns] = registry.by_label(part).read(output)
-    except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # pyarrow's own are of these kinds too
+    except (ValueError, TypeError, LookupError, ArithmeticError, OSError, MemoryError) as error:
+        # pyarrow's own are of these kinds too
         reason = str(error).partition("\n")[0][:200]
         raise StoreError(f"its output cannot be read: {reason or type(error).__name__}") from None
     return found

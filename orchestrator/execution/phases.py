@@ -294,6 +294,11 @@ class Run:
             try:
                 fetching.fetch_run(self.session, self.folder.path, stays=stays)
             finally:
+                found = sorted(self.session.left.items())
+                for node, some in found:
+                    self.watch.notes += fetching.notes(node, some, self.manifest.run)
+                kept = tuple(node for node, some in found if fetching.has_more(some))
+                self.folder.manifest = replace(self.manifest, given_up=kept)
                 stayed, troubles = staying.recorded(left, self.folder.path / "hosts")
                 self.folder.manifest = replace(self.manifest, stayed=stayed)
                 self.watch.notes += troubles

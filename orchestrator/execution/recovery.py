@@ -17,7 +17,7 @@ from orchestrator.core.exitcodes import Exit
 from orchestrator.core.paths import safepath
 from orchestrator.execution import sealing
 from orchestrator.execution.actions import staying
-from orchestrator.execution.actions.fetching import FETCH_S, bring_up, fetch_all, nothing_stays
+from orchestrator.execution.actions.fetching import FETCH_S, bring_up, fetch_all, has_more, notes, nothing_stays
 from orchestrator.execution.sealing import Reducer
 from orchestrator.execution.session import holder
 from orchestrator.experiment import loading, testbeds
@@ -39,6 +39,7 @@ class Home:
 
     notes: Sequence[str]
     left: staying.Left
+    more: bool = False  # whether files are still there
 
 
 def recover(results: Path, wanted: Sequence[str], *, without: Sequence[str] = (), force: bool = False) -> int:
@@ -57,8 +58,8 @@ def recover(results: Path, wanted: Sequence[str], *, without: Sequence[str] = ()
         chosen = [entry for entry in found if not entry.sealed and not entry.alive]
         for entry in found:
             if entry.sealed and entry.manifest.given_up:
-                print(f"{entry.run}: was sealed without what {', '.join(entry.manifest.given_up)} had of it: "
-                      f"`orch recover {entry.run}` fetches it from a host that is back")  # fmt: skip
+                print(f"{entry.run}: was sealed without all that {', '.join(entry.manifest.given_up)} has of it: "
+                      f"`orch recover {entry.run}` fetches it")  # fmt: skip
     _refuse_strangers(chosen, without)
     if not chosen and not failed:
         print("nothing to recover")
@@ -117,13 +118,15 @@ def seal(entry: Entry, *, without: Sequence[str] = ()) -> Path:
         hosts = entry.path / "hosts"
         if testbed.topology.kind == "local":
             for node in testbed.topology.nodes:
-                bring_up(safepath.under(hosts, f"{node.name}/{Path(node.folder(entry.run)).name}"), hosts / node.name)
+                left = safepath.under(hosts, f"{node.name}/{Path(node.folder(entry.run)).name}")
+                for note in notes(node.name, bring_up(left, hosts / node.name), entry.run):
+                    _note(folder, note)
         else:
             nodes = _nodes(entry, {node.name for node in testbed.topology.nodes})
             present = [name for name in nodes if name not in without]
             _take(folder, _bring_all_home(testbed, folder, present, stay=reductions.stay(experiment, testbed.topology)))
             if given_up := [name for name in nodes if name in without]:
-                folder.manifest = replace(folder.manifest, given_up=tuple(given_up))
+                folder.manifest = replace(folder.manifest, given_up=(*folder.manifest.given_up, *given_up))
                 _note(folder, f"given up: what {', '.join(given_up)} had of the run")
         reason = folder.manifest.error or "the controller ended without putting the run down"
         folder.manifest = replace(folder.manifest, outcome="lost", error=reason)
@@ -172,7 +175,8 @@ def _nodes(entry: Entry, known: Set[str]) -> list[str]:
 
 
 def _note(folder: RunFolder, note: str) -> None:
-    folder.manifest = replace(folder.manifest, notes=(*folder.manifest.notes, note))
+    if note not in folder.manifest.notes:
+        folder.manifest = replace(folder.manifest, notes=(*folder.manifest.notes, note))
 
 
 def _take(folder: RunFolder, home: Mapping[str, Home]) -> None:
@@ -181,7 +185,8 @@ def _take(folder: RunFolder, home: Mapping[str, Home]) -> None:
     for note in [*(note for one in home.values() for note in one.notes), *troubles]:
         _note(folder, note)
     others = [one for one in folder.manifest.stayed if one.node not in home]
-    folder.manifest = replace(folder.manifest, stayed=(*others, *stayed))
+    more = sorted({*folder.manifest.given_up, *(node for node, one in home.items() if one.more)})
+    folder.manifest = replace(folder.manifest, stayed=(*others, *stayed), given_up=tuple(more))
 
 
 def _bring_all_home(testbed: Testbed, folder: RunFolder, names: Sequence[str], *, stay: bool) -> dict[str, Home]:
@@ -225,9 +230,9 @@ def _bring_home(client: AgentClient, folder: RunFolder, *, stay: bool) -> Home:
     swept = client.sweep(deadline, keep_data=True)
     left = staying.reduce_there(client, manifest, deadline) if stay else staying.Left(folder=client.folder, files=())
     stays = partial(staying.is_capture, manifest) if stay else nothing_stays
-    fetch_all(client, folder.path / "hosts" / name, deadline, stays=stays)
+    lacking = fetch_all(client, folder.path / "hosts" / name, deadline, stays=stays)
     failed = [f"{name}: could not undo {what}" for what in swept.failed if f"/{manifest.run}." in what]
-    return Home(notes=failed, left=left)
+    return Home(notes=[*failed, *notes(name, lacking, manifest.run)], left=left, more=has_more(lacking))
 
 
 def _sealed(folder: RunFolder, experiment: Experiment) -> Path:

@@ -230,7 +230,7 @@ class _Execution:
             return False
         run.watch.notes.append(f"sealed without what {', '.join(lost)} has of it: `orch recover {run.manifest.run}`"
                                " fetches that from a host that is back")  # fmt: skip
-        run.folder.manifest = replace(run.manifest, given_up=tuple(lost))
+        run.folder.manifest = replace(run.manifest, given_up=tuple(sorted({*run.manifest.given_up, *lost})))
         return True
 
     def _times(self, more: Mapping[str, float]) -> tuple[dict[str, float], float]:

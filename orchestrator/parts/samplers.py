@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from orchestrator.core.paths import safepath
 from orchestrator.core.units import duration_text
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
@@ -107,7 +108,7 @@ def csv_tables(output: LaunchOutput) -> Iterator[tuple[str, pa.Table]]:
     from pyarrow import csv, float64, int64, string
 
     for path in sorted(output.folder.glob("*.csv")):
-        data = path.read_bytes()
+        data = safepath.content(path) or b""
         whole = data[: data.rfind(b"\n") + 1]
         if whole.count(b"\n") < 2:
             continue

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from orchestrator.core.errors import StoreError
+from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.core.machines import machine
 from orchestrator.core.paths import safepath
 from orchestrator.store.manifests import manifest as manifests
@@ -110,21 +110,30 @@ def _hashed(folder: Path) -> tuple[Artifact, ...]:
     return tuple(
         Artifact(path=str(path.relative_to(folder)), bytes=path.stat().st_size, sha256=digest)
         for path, digest in zip(files, _digests(files), strict=True)
+        if digest is not None
     )
 
 
-def _digests(files: Sequence[Path]) -> list[str]:
+def _digests(files: Sequence[Path]) -> list[str | None]:
     try:
         with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-            return list(pool.map(sha256, files))
+            return list(pool.map(_digest, files))
     except RuntimeError:  # this machine lets no more threads start
-        return [sha256(path) for path in files]
+        return [_digest(path) for path in files]
+
+
+def _digest(path: Path) -> str | None:
+    """The SHA-256 of a file; None of one so sparse that nobody reads it."""
+    try:
+        return sha256(path)
+    except UnsafePath:
+        return None
 
 
 def sha256(path: Path) -> str:
     """The SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with safepath.opened(path) as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()

@@ -37,6 +37,7 @@ OURS_ALLOWED = {
         "orchestrator.parts.shared.named_hosts",
         "orchestrator.parts.shared.offload_change",
         "orchestrator.core.paths.lookup",
+        "orchestrator.core.paths.safepath",
         "orchestrator.core.machines.packages",
         "orchestrator.parts.shared.packet_rules",
         "orchestrator.parts.shared.rails",

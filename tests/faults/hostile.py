@@ -36,7 +36,7 @@ exec(compile(zlib.decompress({source!r}), "orch-agent", "exec"))
 """
 LISTING = """
 _listing = Files.listing
-Files.listing = lambda self: {{"files": [*_listing(self)["files"], {{"path": {path!r}, "bytes": 3}}]}}
+Files.listing = lambda self: {{**_listing(self), "files": [*_listing(self)["files"], {{"path": {path!r}, "bytes": 3}}]}}
 """
 
 

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.core.opendata import JsonObject
+from orchestrator.core.paths import safepath
 
 
 def records(path: Path) -> Iterator[JsonObject]:
     """The objects in the lines of a file, in order; none where there is no file."""
-    text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
+    text = safepath.text(path)
     for line in text.splitlines():
         try:
             record = json.loads(line)

@@ -70,6 +70,8 @@ def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
     expected = schema(name)
     if not path.exists():
         return expected.empty_table()
+    if not path.is_file():
+        raise StoreError(f"cannot read {path}: it is no file")
     try:
         if pq.read_schema(path).names == expected.names:
             return pq.read_table(path, partitioning=None, filters=where)
