@@ -14,6 +14,7 @@ from orchestrator.core import fanout, lock
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, LockedError, OrchError, StoreError
 from orchestrator.core.exitcodes import Exit
+from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.paths import safepath
 from orchestrator.execution import sealing
 from orchestrator.execution.actions import staying
@@ -240,9 +241,11 @@ def _sealed(folder: RunFolder, experiment: Experiment) -> Path:
     folder.save(folder.manifest)
     reducer = Reducer()
     try:
-        reducer.reduce(folder)
+        with Interrupts() as interrupts:
+            interrupts.unwinding()
+            reducer.reduce(folder, interrupts, partial(print, file=sys.stderr), why="orch recover")
     except OrchError as error:
-        _note(folder, error.message)
+        _note(folder, f"{error.message}; {error.hint}")
     finally:
         reducer.close()
     manifest = sealing.judged(folder.manifest, len(experiment.all_windows()))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from orchestrator.core import lock
 from orchestrator.core.errors import (
@@ -245,13 +246,16 @@ class _Execution:
         self._record_end(error)
         try:
             with run.phase("reduce"):
-                reducer.reduce(run.folder)
+                reducer.reduce(run.folder, run.interrupts, run.progress.say, why="orch run")
         except OrchError as problem:
             if error is None:
                 error, stage = problem, "reduce"
-                run.folder.manifest = replace(run.manifest, outcome="failed", error=str(problem))
+                outcome: Literal["interrupted", "failed"] = (
+                    "interrupted" if isinstance(problem, Interrupted) else "failed"
+                )
+                run.folder.manifest = replace(run.manifest, outcome=outcome, error=str(problem))
             else:
-                add_note(error, f"making tables of what was collected: {problem.message}")
+                add_note(error, f"making tables of what was collected: {problem.message}; {problem.hint}")
         run.folder.manifest = sealing.judged(replace(run.manifest, stage=stage), len(run.plan.windows))
         run.events.write("sealed", outcome=run.manifest.outcome)
         run.events.close()

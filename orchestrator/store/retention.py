@@ -114,7 +114,7 @@ def record_dropped(run: Path, gone: Sequence[Stayed], why: str) -> None:
     """Record in a run's manifest that hosts have dropped captures; StoreError when another process prunes it."""
     if not gone:
         return
-    with _alone(run):
+    with alone(run):
         manifest = rundir.opened(run).manifest
         paths = {one.path for one in gone}
         dropped = [
@@ -131,7 +131,7 @@ def carry_out(run: Path, actions: Sequence[Action]) -> int:
     StoreError when another process prunes the run, or when a capture is not what the manifest says: then it stays, and
     what was done before stays done.
     """
-    with _alone(run):
+    with alone(run):
         manifest = rundir.opened(run).manifest
         _refuse_made_up(manifest)
         freed = 0
@@ -207,13 +207,16 @@ def _compress(source: Path, artifact: Artifact) -> Artifact:
 
 
 @contextlib.contextmanager
-def _alone(run: Path) -> Iterator[None]:
-    descriptor = os.open(run, os.O_RDONLY)
+def alone(run: Path) -> Iterator[None]:
+    """Hold a sealed run's folder while it is changed; StoreError when another process does so."""
+    descriptor = os.open(run, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise StoreError(f"{run}: another process prunes it") from None
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), run.stat()):  # else `orch reduce` has put another in its place
+                yield
+                return
+        raise StoreError(f"{run}: another process changes it")
     finally:
         os.close(descriptor)
 

@@ -89,23 +89,29 @@ class RunFolder:
 
     def hash_files(self) -> None:
         """Record path, size and SHA-256 of every file in the manifest."""
-        self.manifest = replace(self.manifest, artifacts=_hashed(self.path))
+        self.manifest = replace(self.manifest, artifacts=hashed(self.path))
 
     def seal(self) -> Path:
         """Write the last manifest, flush to disk, and rename to the final name."""
         self.save(self.manifest)
-        for path in self.path.rglob("*"):
-            about = path.lstat()
-            if stat.S_ISDIR(about.st_mode) or (stat.S_ISREG(about.st_mode) and about.st_size <= SYNCED_BYTES):
-                _sync(path)  # what else a program left there, such as a FIFO, might never open
+        flush(self.path)
         final = self.path.with_name(self.path.name.removesuffix(PARTIAL))
         self.path.rename(final)
-        _sync(final.parent)
+        sync(final.parent)
         self.path = final
         return final
 
 
-def _hashed(folder: Path) -> tuple[Artifact, ...]:
+def flush(folder: Path) -> None:
+    """Have what lies in a folder on the disk, but for large files."""
+    for path in folder.rglob("*"):
+        about = path.lstat()
+        if stat.S_ISDIR(about.st_mode) or (stat.S_ISREG(about.st_mode) and about.st_size <= SYNCED_BYTES):
+            sync(path)  # what else a program left there, such as a FIFO, might never open
+
+
+def hashed(folder: Path) -> tuple[Artifact, ...]:
+    """Path, size and SHA-256 of every file in a folder but manifests, and but those that are nearly all holes."""
     files = sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode) and path.name != MANIFEST)
     return tuple(
         Artifact(path=str(path.relative_to(folder)), bytes=path.stat().st_size, sha256=digest)
@@ -139,7 +145,8 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have a file's content, or a folder's names, on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -248,4 +255,9 @@ def unwritable(path: Path, error: OSError) -> StoreError:
 
 def began_text(manifest: Summary) -> str:
     """When a run began, local time."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.began_ns / 1e9))
+    return moment_text(manifest.began_ns)
+
+
+def moment_text(when_ns: int) -> str:
+    """An instant, local time to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when_ns / 1e9))

@@ -152,7 +152,7 @@ def _what_was_cut_short_is_read_as_far_as_it_goes(case: Case, scratch: Path) -> 
 
 
 def _what_is_no_file_is_not_read(case: Case, scratch: Path) -> None:
-    """A process may leave a pipe, a link or a folder in the place of its output; `safepath.opened` opens files alone."""
+    """A process may leave a pipe, a link or a folder where its output was; `safepath.opened` opens files alone."""
     kinds: dict[str, Callable[[Path, Path], None]] = {
         "pipe": lambda path, _: os.mkfifo(path),
         "link": lambda path, sample: path.symlink_to(sample),

@@ -330,7 +330,7 @@ def test_what_a_local_rank_leaves_beside_files_is_removed_and_told(tmp_path):
     assert any(one.path == "p/core" and "are holes" in one.why for one in left)
     names = sorted(path.relative_to(there.parent).as_posix() for path in there.parent.rglob("*") if path.is_file())
     assert names == ["p/core", "p/data", "taken/file"]
-    assert [one.path for one in rundir._hashed(there.parent)] == ["p/data", "taken/file"]
+    assert [one.path for one in rundir.hashed(there.parent)] == ["p/data", "taken/file"]
 
 
 def test_a_host_that_does_not_say_what_it_has_keeps_nobody_from_coming_home(session_on, tmp_path, monkeypatch):

@@ -132,7 +132,7 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
         return {}
     kept = capture_files.kept(output.folder)
     sizes = (
-        [path.stat().st_size for path in capture_files.in_order(output.folder)]
+        [capture_files.captured_bytes(path) for path in capture_files.in_order(output.folder)]
         if kept is None
         else [one.bytes for one in kept]
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ _CHUNK = 1 << 20
 _LISTENING = re.compile(r"listening on ([^\s,]+)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NUMBERED = re.compile(re.escape(FILE) + r"(\d*)")
+_AT_HOME = re.compile(re.escape(FILE) + r"(\d*)(\.gz)?")  # as `orch prune` compresses them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +78,18 @@ def device(argv: Sequence[str]) -> str:
 
 def in_order(folder: Path) -> list[Path]:
     """The files of a capture in the order in which they were written; what has such a name and is no file is none."""
-    numbered = {path: _NUMBERED.fullmatch(path.name) for path in folder.glob(FILE + "*") if _is_plain(path)}
-    return sorted((path for path, name in numbered.items() if name), key=lambda path: int(path.name[len(FILE) :] or 0))
+    numbered = {path: _AT_HOME.fullmatch(path.name) for path in folder.glob(FILE + "*") if _is_plain(path)}
+    found = {path: int(name[1] or 0) for path, name in numbered.items() if name}
+    return sorted(found, key=lambda path: found[path])
+
+
+def captured_bytes(path: Path) -> int:
+    """How large a file of a capture is, or was before it was compressed."""
+    with safepath.opened(path) as file:
+        if path.suffix != ".gz":
+            return os.fstat(file.fileno()).st_size
+        with gzip.open(file) as plain:
+            return sum(map(len, iter(lambda: plain.read(_CHUNK), b"")))
 
 
 def _is_plain(path: Path) -> bool:

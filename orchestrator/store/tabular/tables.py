@@ -138,6 +138,12 @@ class TableWriter:
         if sum(part.num_rows for part in waiting) >= _ROWS_PER_GROUP:
             self._flush(name)
 
+    def keep(self, name: str, rows: pa.Table) -> None:
+        """Append rows as `read` and `groups` give them."""
+        if rows.num_rows:
+            self._pending.setdefault(name, []).append(rows.cast(schema(name)))
+            self._flush(name)
+
     def close(self) -> None:
         """Write what is held back and close the files; a second call does nothing."""
         for name in list(self._pending):
