@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
+import manifests
 import pytest
 from half_open import Cuttable
 
@@ -24,7 +25,7 @@ from orchestrator.core.errors import DeadlineExceeded, LockedError, OrchError, T
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.machines.machine import own_kernel
 from orchestrator.execution.actions import changes as changing
-from orchestrator.execution.actions import fetching, residue
+from orchestrator.execution.actions import fetching, residue, staying
 from orchestrator.execution.actions.changes import Changes
 from orchestrator.execution.actions.fetching import fetch_run, notes
 from orchestrator.execution.actions.processes import Processes
@@ -487,3 +488,47 @@ def test_clocks_of_other_kernels_are_pinged_one_at_a_time_and_the_best_ping_coun
     assert {line.split()[0] for line in log} == {"h2", "h4"}
     assert len(log) >= 4 * 8  # more than once each
     assert all(end == begin.replace("begins", "ends") for begin, end in zip(log[::2], log[1::2], strict=True))
+
+
+# Captures that hosts reduce
+
+READS_FOR_EVER = """
+import subprocess, sys
+print("captures are read as they close", flush=True)
+subprocess.run(["sleep", "600"])
+"""
+
+
+def test_the_second_ctrl_c_ends_what_hosts_make_of_their_captures(session_on, tmp_path, monkeypatch):
+    """And what reads them as they close; the captures stay, and the run can be recovered."""
+    session = session_on("n1", "n2")
+    monkeypatch.setattr(staying.host_code, "packed", READS_FOR_EVER.encode)
+    rails = [{"address": "10.0.0.1", "prefix": 24, "device": "eth0"}]
+    nodes = [{"name": name, "kind": "host", "rails": rails} for name in session.clients]
+    manifest = manifests.made(
+        topology={"kind": "inventory", "nodes": nodes, "links": []},
+        launches=[manifests.launch("dump", name, part="collector.tcpdump", role="collector") for name in ("n1", "n2")],
+    )  # fmt: skip
+    for client in session.clients.values():
+        client.put("dump/capture.pcap", b"x" * 100, Deadline.after(PATIENCE_S))
+    staying.read_as_they_close(session, manifest)
+    session.interrupts.unwinding()
+    said: list[str] = []
+
+    def press() -> None:
+        for _ in range(2):
+            time.sleep(3.0)
+            session.interrupts._on_signal(signal.SIGINT, None)
+
+    threading.Thread(target=press, daemon=True).start()
+    left = staying.reduce_run(session, manifest, said.append)
+    assert said == ["hosts reduce their captures: Ctrl-C ends that, `orch recover r1` has it done later"]
+    assert {node: (one.later, [file.path for file in one.files]) for node, one in left.items()} == {
+        node: (True, ["dump/capture.pcap"]) for node in ("n1", "n2")
+    }
+    assert residue.left(session) == []
+    stayed, troubles = staying.recorded(left, tmp_path / "hosts")
+    assert [one.node for one in stayed] == ["n1", "n2"]
+    assert troubles[0].endswith("were not reduced: Ctrl-C ended that; `orch recover r1` has it do so")
+    fetch_run(session, tmp_path / "results", stays=lambda _, path: path.startswith("dump/"))
+    assert (tmp_path / "n1" / f"{session.run}.n1" / "dump/capture.pcap").exists()
