@@ -28,7 +28,8 @@ LIST_S = 20.0
 REMOVE_S = 20.0
 SPARE_BYTES = 256 << 20  # that stay free here, for tables and the manifest; of a small disk a twentieth
 _LONGEST_SHOWN = 200  # characters of a path
-NAMED = 3  # of the files of a node that did not come home
+NAMED = 3  # of the files of a node that did not come home for one reason
+MOST_KINDS = 8  # of such reasons that are told
 MOST_KEPT = 1000  # files on a node; where more have to stay, its whole folder does
 Stays = Callable[[str, str], bool]  # whether a file of a node stays there, by the node and its path
 AGENT_MARKER = ".orch-run.json"  # how an agent says that a folder is a run's; nothing of the results
@@ -95,7 +96,7 @@ def notes(node: str, left: Sequence[RemoteLeft], run: str) -> list[str]:
         found.append(f"{node}: {_named(kept)} did not come home: `orch recover {run}` tries again, "
                      "`orch clean --data` deletes")  # fmt: skip
     if odd := [one for one in left if not one.kept]:
-        found.append(f"{node}: {_named(odd)} holds no data of the run and was left out")
+        found.append(f"{node}: not among the results: {_named(odd)}")
     return found
 
 
@@ -105,8 +106,17 @@ def has_more(left: Iterable[RemoteLeft]) -> bool:
 
 
 def _named(left: Sequence[RemoteLeft]) -> str:
-    more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
-    return ", ".join(f"{_shown(one.path)} ({one.why})" for one in left[:NAMED]) + more
+    """Some of each kind, with why."""
+    alike: dict[str, list[str]] = {}
+    for one in left:
+        alike.setdefault(one.why, []).append(_shown(one.path))
+    kinds = [f"{_first(paths)} ({why})" for why, paths in alike.items()]
+    return _first(kinds, most=MOST_KINDS)
+
+
+def _first(words: Sequence[str], most: int = NAMED) -> str:
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more
 
 
 def _shown(path: str) -> str:
@@ -233,4 +243,4 @@ def _only_files(home: Path) -> Iterable[RemoteLeft]:
                 try:
                     safepath.opened(Path(place, name)).close()
                 except UnsafePath as error:
-                    yield RemoteLeft(path, error.message, kept=False)
+                    yield RemoteLeft(path, f"{error.message}; it is here all the same", kept=False)
