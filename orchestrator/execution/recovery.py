@@ -67,9 +67,13 @@ def recover(results: Path, wanted: Sequence[str], *, without: Sequence[str] = ()
     for entry in chosen:
         try:
             if entry.sealed:
-                print(f"{entry.run}: what {', '.join(entry.manifest.given_up)} had of it is home: {complete(entry)}")
+                path = complete(entry)
+                print(f"{entry.run}: what {', '.join(entry.manifest.given_up)} had of it is home: {path}")
             else:
-                print(f"{entry.run}: sealed as lost: {seal(entry, without=without)}")
+                path = seal(entry, without=without)
+                print(f"{entry.run}: sealed as lost: {path}")
+            if left := rundir.opened(path).manifest.given_up:
+                print(f"{entry.run}: but not all that {', '.join(left)} has of it: `orch show {entry.run}` says why")
         except OrchError as error:
             failed += 1
             print(f"{entry.run}: {error}")

@@ -26,7 +26,7 @@ from orchestrator.execution import sealing
 from orchestrator.execution.sealing import Reducer
 from orchestrator.execution.session import holder
 from orchestrator.experiment.words import describe
-from orchestrator.store import atomic, retention, rundir
+from orchestrator.store import atomic, baselines, retention, rundir
 from orchestrator.store.manifests.records import Artifact, Manifest, Pruned
 from orchestrator.store.rundir import Entry, RunFolder
 from orchestrator.store.stamps import MANIFEST
@@ -57,6 +57,10 @@ def reduce(results: Path, wanted: Sequence[str]) -> int:
         print(f"{made.run}: its tables were made again; {verdict}{was}: {made.path}")
         for note in made.manifest.reductions[-1].notes:
             print(f"  note: {note}")
+        if made.manifest.given_up:
+            print(f"  note: {', '.join(made.manifest.given_up)} has more of it: `orch recover {made.run}` fetches that")
+        for name in baselines.holding(results, made.path):
+            print(f"  note: the baseline {name} holds it: what is compared with that is compared with these tables now")
     return status
 
 

@@ -20,7 +20,7 @@ from orchestrator.analysis import reduction
 from orchestrator.core.errors import Interrupted, StoreError
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.execution import reducing, sealing
-from orchestrator.store import index, retention, rundir
+from orchestrator.store import baselines, index, retention, rundir
 from orchestrator.store.compact import compacting
 from orchestrator.store.retention import Policy
 from orchestrator.store.tabular import tables
@@ -148,6 +148,15 @@ def test_what_is_not_what_was_sealed_makes_no_tables(tmp_path):
     assert (before.path / "manifest.json").stat().st_ino == stamp
     assert rows(before, "iterations")
     assert not list(before.path.parent.glob(".*"))
+
+
+def test_a_baseline_that_holds_the_run_is_told(tmp_path, capsys):
+    entry = made(tmp_path)
+    baselines.save(tmp_path, "main", of=["e"], runs=[str(entry.path.relative_to(tmp_path))])
+    baselines.save(tmp_path, "other", of=["e"], runs=["e/r2"])
+    assert reducing.reduce(tmp_path, ["r1"]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if "note: the baseline" in line]
+    assert [line.split()[3] for line in told] == ["main"]
 
 
 def test_an_unfinished_run_is_recovered_and_not_reduced(tmp_path, capsys):
