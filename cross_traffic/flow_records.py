@@ -14,6 +14,7 @@ from cross_traffic import schedule
 from cross_traffic.agents import flow_schedule, flow_sender
 from cross_traffic.agents.specs import SenderSpec
 from orchestrator.core.errors import StoreError
+from orchestrator.core.paths import safepath
 from orchestrator.parts.rows import Columns, LaunchOutput
 
 RECORD = np.dtype(
@@ -44,7 +45,7 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
 def _spec(path: Path) -> SenderSpec | None:
     """What an agent was told; None when that did not come home whole."""
     try:
-        spec: SenderSpec = json.loads(path.read_bytes())
+        spec: SenderSpec = json.loads(safepath.content(path) or b"")
     except (OSError, ValueError, RecursionError):
         return None
     return spec
@@ -55,7 +56,7 @@ def records(log: Path) -> tuple[int, Any]:
 
     StoreError when it is none; a record that was cut off by a crash is left out.
     """
-    with log.open("rb") as file:
+    with safepath.opened(log) as file:
         head = file.read(flow_sender.HEAD.size)
         if len(head) < flow_sender.HEAD.size or not head.startswith(flow_sender.MAGIC):
             raise StoreError(f"{log} is no log of flows")
@@ -147,7 +148,7 @@ def _received(output: LaunchOutput) -> Columns:
 
 def _lines(log: Path) -> Iterator[list[int]]:
     """Whole lines of numbers; the last one may have been cut off."""
-    for line in log.read_text(encoding="ascii").splitlines()[1:]:
+    for line in safepath.text(log).splitlines()[1:]:
         cells = line.split(",")
         if len(cells) == 5 and all(cell.isdigit() for cell in cells):
             yield [int(cell) for cell in cells]

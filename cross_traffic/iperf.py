@@ -11,6 +11,7 @@ from pydantic import Field
 
 from orchestrator.core.fields import Load, Model, Size
 from orchestrator.core.machines import packages
+from orchestrator.core.paths import safepath
 from orchestrator.core.units import rate_text
 from orchestrator.parts.launch import Flow, Launch, Line, Listening, Requirement, Stop
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
@@ -161,8 +162,7 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
     the reports (1 kbit/s, and 10 ms of the whole); `start_ns` is true to the second, `end_ns` as many seconds later as
     iperf3 sent.
     """
-    path = output.folder / "stdout"
-    text = path.read_text(errors="replace") if path.is_file() else ""
+    text = safepath.text(output.folder / "stdout")
     began = _TIME.search(text)
     if "Connecting to host" not in text or began is None:
         return {}

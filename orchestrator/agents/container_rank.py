@@ -59,6 +59,7 @@ def as_it_was() -> None:
     """In the child, before it becomes the rank."""
     for number in (*SIGNALS, signal.SIGCHLD, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # as without a container
 
 
 def start(wanted: "Wanted", given: List[int]) -> "subprocess.Popen[bytes]":

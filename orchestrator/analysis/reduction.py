@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -40,9 +40,15 @@ from orchestrator.store.tabular.tables import TableWriter
 
 _Pending = tuple[LaunchOutput, Callable[[], captures.Tables]]  # a capture, and what gives its tables
 
+# What is made of a capture; where that is gone, rows that were made before are all that there is.
+OF_CAPTURES = ("capture_flows", "packets", "flow_packets", "cross_packets")
+Launches = frozenset[tuple[str, str]]  # node and launch of each
 
-def reduce(folder: Path, *, engine: Executor | None = None) -> Reduced:
+
+def reduce(folder: Path, *, before: Path | None = None, engine: Executor | None = None) -> Reduced:
     """Write the tables of a run and give what its manifest gains: windows with their verdicts, captures, notes.
+
+    Rows of captures that were dropped since are taken from the tables in the folder `before`.
 
     `engine` is what reads captures: files of a port in, its tables out (`captures.reduce`). By default these are
     processes of this machine; another one, which stays open, may be anywhere where it finds the files.
@@ -52,22 +58,25 @@ def reduce(folder: Path, *, engine: Executor | None = None) -> Reduced:
     manifest = replace(manifest, windows=launch_outputs.settled(manifest, outputs))
     notes: list[str] = []
     whys: dict[tuple[str, str], str] = {}
-    jobs = _jobs(outputs, manifest)
+    gone = _gone(outputs, manifest) if before else frozenset()
+    jobs = _jobs(outputs, manifest, gone)
     # Forked before anything else starts a thread: the compiled capture reader is shared, not loaded again.
     with nullcontext(engine) if engine else _processes() as pool:
         pending: list[_Pending] = [(output, pool.submit(captures.reduce, job).result) for output, job in jobs]
-        pending += [(output, partial(_made_there, output)) for output in _of_hosts(outputs, manifest)]
+        pending += list(_from_hosts(outputs, manifest, gone))
         with TableWriter(folder / "tables", run=manifest.run) as writer:
             for part, output in outputs:
                 whys[output.node, output.launch] = _add_output(writer, part, output, manifest, notes)
-            problems = _add_captures(writer, pending, manifest)
+            problems = _add_captures(writer, pending, manifest, before=before if gone else None)
+            if before:
+                problems += _keep(writer, before, gone, manifest, notes)
     outcome = windows.measure(
         folder / "tables", manifest, tolerances=_tolerances(manifest), problems=problems, lost=_lost(manifest, whys)
     )
     with TableWriter(folder / "tables", run=manifest.run) as writer:
         for name, columns in outcome.tables.items():
             writer.add(name, columns)
-    return Reduced(windows=outcome.windows, capture=_capture_counts(folder), notes=(*manifest.notes, *notes))
+    return Reduced(windows=outcome.windows, capture=_capture_counts(folder), notes=tuple(notes))
 
 
 def _processes() -> Executor:
@@ -76,14 +85,29 @@ def _processes() -> Executor:
     )
 
 
-def _jobs(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest) -> list[tuple[LaunchOutput, captures.Job]]:
+def _gone(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest) -> Launches:
+    """The captures of which files were dropped, and nothing that their host made of them is here."""
+    dropped = [one.path for one in manifest.pruned if one.what == "drop"]
+    return frozenset(
+        (output.node, output.launch)
+        for part, output in outputs
+        if part == CAPTURING
+        and any(path.startswith(f"hosts/{output.node}/{output.launch}/") for path in dropped)
+        and _packed(output) is None
+    )
+
+
+def _jobs(
+    outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest, gone: Launches
+) -> list[tuple[LaunchOutput, captures.Job]]:
     """What is to be read here of each capture that began (of another one, its launch says so)."""
+    elsewhere = gone | _kept_away(manifest)
     begun = [
         (output, port, capture_files.in_order(output.folder))
         for part, output in outputs
         if part == CAPTURING
         and (port := capture_files.listening(output.folder)) is not None
-        and (output.node, output.launch) not in _kept_away(manifest)
+        and (output.node, output.launch) not in elsewhere
     ]
     most = max(1, (os.cpu_count() or 1) // max(1, len(begun)))
     return [
@@ -99,23 +123,48 @@ def _jobs(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest) -> li
     ]
 
 
-def _kept_away(manifest: Manifest) -> frozenset[tuple[str, str]]:
-    """Node and launch of every capture that stayed on its host."""
-    return frozenset((one.node, one.launch) for one in manifest.stayed)
+def _kept_away(manifest: Manifest) -> Launches:
+    """Every capture that stayed on its host, though it was dropped there meanwhile."""
+    dropped = (one.path.split("/", 3) for one in manifest.pruned if one.what == "drop")
+    return frozenset(
+        [(one.node, one.launch) for one in manifest.stayed]
+        + [(path[1], path[2]) for path in dropped if len(path) == len(("hosts", "NODE", "LAUNCH", "FILE"))]
+    )
 
 
-def _of_hosts(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest) -> Iterator[LaunchOutput]:
+def _from_hosts(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest, gone: Launches) -> Iterator[_Pending]:
     """The captures that hosts keep; what those made of them is read one after the other."""
-    kept = _kept_away(manifest)
-    return (output for part, output in outputs if part == CAPTURING and (output.node, output.launch) in kept)
+    for part, output in outputs:
+        if part == CAPTURING and (output.node, output.launch) in _kept_away(manifest) - gone:
+            stays = any(one.launch == output.launch for one in manifest.stayed)
+            yield output, partial(_made_there, output, stays=stays)
 
 
-def _made_there(output: LaunchOutput) -> captures.Tables:
+def _made_there(output: LaunchOutput, *, stays: bool) -> captures.Tables:
     """What a host made of a capture that it keeps; CaptureError where it could not, or made none of ours."""
-    packed = safepath.regular(output.folder.parent, f"{capture_files.REDUCED}/{output.launch}.npz")
+    packed = _packed(output)
     if packed is None:
-        raise CaptureError("it stays on its host, which did not reduce it")
+        raise CaptureError("it stays on its host, which did not reduce it" if stays else "its files were dropped")
     return packed_tables.load(packed)
+
+
+def _packed(output: LaunchOutput) -> Path | None:
+    return safepath.regular(output.folder.parent, f"{capture_files.REDUCED}/{output.launch}.npz")
+
+
+def _keep(writer: TableWriter, before: Path, gone: Launches, manifest: Manifest, notes: list[str]) -> list[str]:
+    """Take over the rows of captures that are gone, and tell of them; gives what was wrong with those, too."""
+    for name in OF_CAPTURES if gone else ():
+        if (before / f"{name}.parquet").is_file():
+            for rows in tables.groups(before, name):
+                made_of = zip(rows["node"].to_pylist(), rows["launch"].to_pylist(), strict=True)
+                writer.keep(name, rows.filter([one in gone for one in made_of]))
+    problems = []
+    for node, launch in sorted(gone):
+        notes.append(f"{node}: {launch}: files of this capture are gone: its rows are those made before")
+        said = (gate for window in manifest.windows for gate in window.gates if gate.name == "capture-file")
+        problems += [gate.message for gate in said if gate.message.startswith((f"{node}: {launch}: ", f"{node}: "))]
+    return list(dict.fromkeys(problems))
 
 
 def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: Manifest, notes: list[str]) -> str:
@@ -145,8 +194,13 @@ def _lost(manifest: Manifest, whys: Mapping[tuple[str, str], str]) -> dict[tuple
     return {place: why for place, why in found.items() if why}
 
 
-def _add_captures(writer: TableWriter, pending: Sequence[_Pending], manifest: Manifest) -> list[str]:
-    """Write what was read of captures; gives what was wrong with them."""
+def _add_captures(
+    writer: TableWriter, pending: Sequence[_Pending], manifest: Manifest, *, before: Path | None
+) -> list[str]:
+    """Write what was read of captures; gives what was wrong with them.
+
+    How long packets took needs all captures: where some are gone, that is as it was `before`.
+    """
     problems, seen = [], []
     for output, made in pending:
         try:
@@ -163,7 +217,10 @@ def _add_captures(writer: TableWriter, pending: Sequence[_Pending], manifest: Ma
             writer.add(table, getattr(found, table), node=output.node, launch=output.launch)
         seen.append((output.node, found.sightings))
         problems += [f"{output.node}: {problem}" for problem in found.problems]
-    writer.add("one_way", oneway.one_way(seen, {node.name: node.addresses for node in manifest.topology.nodes}))
+    if before is None:
+        writer.add("one_way", oneway.one_way(seen, {node.name: node.addresses for node in manifest.topology.nodes}))
+    else:
+        writer.keep("one_way", tables.read(before, "one_way"))
     return problems
 
 
@@ -206,7 +263,7 @@ def _die_with_parent() -> None:
 
 
 def main() -> int:
-    """Warm up, wait for a folder on standard input, reduce it, and print the result as JSON."""
+    """Warm up, wait for a folder, and one of older tables or null, on standard input, and print the result as JSON."""
     _die_with_parent()
     memory.without_pandas()
     flowtable.warm()
@@ -214,12 +271,15 @@ def main() -> int:
     line = sys.stdin.readline().strip()
     if not line:
         return 0
+    folder, before = json.loads(line)
     try:
-        result = Reply(ok=reduce(Path(json.loads(line))))
+        result = Reply(ok=reduce(Path(folder), before=Path(before) if before else None))
+    except (MemoryError, BrokenExecutor):
+        result = Reply(error="a process was ended, perhaps for want of memory")
     except OrchError as error:
         result = Reply(error=error.message, hint=error.hint)
     except OSError as error:
-        result = Reply(error=f"{error.filename or line}: {error.strerror}")
+        result = Reply(error=f"{error.filename or folder}: {error.strerror}")
     print(encoded(result).decode())
     return 0
 

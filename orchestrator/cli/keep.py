@@ -1,4 +1,4 @@
-"""The commands that look after results: `orch export`, `store`, `prune` and `recover`."""
+"""The commands that look after results: `orch export`, `store`, `prune`, `recover` and `reduce`."""
 
 from __future__ import annotations
 
@@ -44,6 +44,23 @@ def register(commands: Commands) -> None:
         action="store_true",
         help="recover a named run that another machine began; only if it has certainly ended there",
     )
+
+    reduce = group.add(
+        "reduce",
+        "make the tables of sealed runs again from their files, and judge them by these",
+        action=_reduce,
+        example="orch reduce last",
+    )
+    options.results(reduce)
+    reduce.add_argument("runs", metavar="RUN", nargs="+", help=options.RUN)
+
+
+def _reduce(arguments: argparse.Namespace) -> int:
+    from orchestrator.execution import reducing
+
+    status = reducing.reduce(arguments.results, arguments.runs)
+    site_cli.refresh(arguments.results)
+    return status
 
 
 def _recover(arguments: argparse.Namespace) -> int:

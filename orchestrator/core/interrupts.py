@@ -6,12 +6,23 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
 
 from orchestrator.core.errors import Interrupted
 
 LOOK_S = 0.05
+
+
+@dataclass(slots=True)
+class Twice:
+    """Something long that two signals end; `tell` says so at the first, `since` are the signals that came before."""
+
+    since: int
+    tell: Callable[[], None]
+    told: bool = False
 
 
 class Interrupts:
@@ -24,6 +35,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.hurry = False
+        self.signals = 0  # that have come, all of them
         self._unwinding = False
         self._waiting = 0  # the signal that came while a thread was started
         self._before: dict[int, Any] = {}
@@ -53,6 +65,14 @@ class Interrupts:
         """What grace periods are multiplied by."""
         return 0.0 if self.hurry else 1.0
 
+    def ended_by(self, twice: Twice) -> bool:
+        """Whether what began when `twice` was made is to end; the first signal since then has it say how."""
+        came = self.signals - twice.since
+        if came and not twice.told:
+            twice.told = True
+            twice.tell()
+        return came > 1
+
     def rest(self, until: float) -> None:
         """Wait until an instant of the monotonic clock, or a second signal."""
         while not self.hurry and (left := until - time.monotonic()) > 0:
@@ -64,12 +84,14 @@ class Interrupts:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._unwinding:
+            self.signals += 1
             self.hurry = True
             return
         if _starts_a_thread(frame):
             self._waiting = number
             signal.setitimer(signal.ITIMER_REAL, LOOK_S)
             return
+        self.signals += 1
         self._unwinding = True
         raise Interrupted(f"stopped by {signal.Signals(number).name}")
 

@@ -293,12 +293,18 @@ class Run:
         if self.plan.stay:
             with self.phase("reduce there"):
                 captured = sealing.with_processes(self.manifest, self.watch.processes.values())
-                left = staying.reduce_run(self.session, captured)
+                left = staying.reduce_run(self.session, captured, self.progress.say)
                 stays = partial(staying.stays, captured, left)
         with self.phase("fetch"):
             try:
                 fetching.fetch_run(self.session, self.folder.path, stays=stays)
             finally:
+                found = sorted(self.session.left.items())
+                for node, some in found:
+                    self.watch.notes += fetching.notes(node, some, self.manifest.run)
+                kept = {node for node, some in found if fetching.has_more(some)}
+                kept |= {node for node, one in left.items() if one.later}
+                self.folder.manifest = replace(self.manifest, given_up=tuple(sorted(kept)))
                 stayed, troubles = staying.recorded(left, self.folder.path / "hosts")
                 self.folder.manifest = replace(self.manifest, stayed=stayed)
                 self.watch.notes += troubles

@@ -45,6 +45,7 @@ def collect(
         launches=tuple(map(launch_record, plan.launches())),
         forced=tuple(forced),
         sweep=sweep,
+        planned_windows=len(plan.windows),
     )
 
 

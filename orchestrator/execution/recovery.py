@@ -14,10 +14,11 @@ from orchestrator.core import fanout, lock
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, LockedError, OrchError, StoreError
 from orchestrator.core.exitcodes import Exit
+from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.paths import safepath
 from orchestrator.execution import sealing
 from orchestrator.execution.actions import staying
-from orchestrator.execution.actions.fetching import FETCH_S, bring_up, fetch_all, nothing_stays
+from orchestrator.execution.actions.fetching import FETCH_S, bring_up, fetch_all, has_more, notes, nothing_stays
 from orchestrator.execution.sealing import Reducer
 from orchestrator.execution.session import holder
 from orchestrator.experiment import loading, testbeds
@@ -41,6 +42,7 @@ class Home:
 
     notes: Sequence[str]
     left: staying.Left
+    more: bool = False  # whether files are still there
 
 
 def recover(
@@ -67,7 +69,7 @@ def recover(
         chosen = [entry for entry in found if not entry.sealed and not entry.alive]
         for entry in found:
             if entry.sealed and entry.manifest.given_up:
-                print(f"{entry.run}: was sealed without what {', '.join(entry.manifest.given_up)} had of it: "
+                print(f"{entry.run}: was sealed without all that {', '.join(entry.manifest.given_up)} has of it: "
                       f"`orch recover {entry.run} --testbed FILE` fetches it from a host that is back")  # fmt: skip
     _refuse_strangers(chosen, without)
     if not chosen and not failed:
@@ -75,10 +77,13 @@ def recover(
     for entry in chosen:
         try:
             if entry.sealed:
-                back = ", ".join(entry.manifest.given_up)
-                print(f"{entry.run}: what {back} had of it is home: {complete(entry, named)}")
+                path = complete(entry, named)
+                print(f"{entry.run}: what {', '.join(entry.manifest.given_up)} had of it is home: {path}")
             else:
-                print(f"{entry.run}: sealed as lost: {seal(entry, named, without=without)}")
+                path = seal(entry, named, without=without)
+                print(f"{entry.run}: sealed as lost: {path}")
+            if left := rundir.opened(path).manifest.given_up:
+                print(f"{entry.run}: but not all that {', '.join(left)} has of it: `orch show {entry.run}` says why")
         except OrchError as error:
             failed += 1
             print(f"{entry.run}: {error}")
@@ -130,13 +135,15 @@ def seal(entry: Entry, named: Sequence[Named], *, without: Sequence[str] = ()) -
         if recorded.kind == "local":
             for node in recorded.nodes:
                 home = safepath.under(hosts, node.name)
-                bring_up(safepath.under(hosts, f"{node.name}/{Path(node.folder(entry.run)).name}"), home)
+                left = safepath.under(hosts, f"{node.name}/{Path(node.folder(entry.run)).name}")
+                for note in notes(node.name, bring_up(left, home), entry.run):
+                    _note(folder, note)
         else:
             nodes = entry.manifest.nodes
             there = testbeds.reached(recorded, [name for name in nodes if name not in without], named)
             _take(folder, _bring_all_home(there, folder, stay=reductions.stay(experiment, recorded)))
             if given_up := [name for name in nodes if name in without]:
-                folder.manifest = replace(folder.manifest, given_up=tuple(given_up))
+                folder.manifest = replace(folder.manifest, given_up=(*folder.manifest.given_up, *given_up))
                 _note(folder, f"given up: what {', '.join(given_up)} had of the run")
         reason = folder.manifest.error or "the controller ended without putting the run down"
         folder.manifest = replace(folder.manifest, outcome="lost", error=reason)
@@ -176,7 +183,8 @@ def _experiment_of(entry: Entry) -> Experiment:
 
 
 def _note(folder: RunFolder, note: str) -> None:
-    folder.manifest = replace(folder.manifest, notes=(*folder.manifest.notes, note))
+    if note not in folder.manifest.notes:
+        folder.manifest = replace(folder.manifest, notes=(*folder.manifest.notes, note))
 
 
 def _take(folder: RunFolder, home: Mapping[str, Home]) -> None:
@@ -185,7 +193,8 @@ def _take(folder: RunFolder, home: Mapping[str, Home]) -> None:
     for note in [*(note for one in home.values() for note in one.notes), *troubles]:
         _note(folder, note)
     others = [one for one in folder.manifest.stayed if one.node not in home]
-    folder.manifest = replace(folder.manifest, stayed=(*others, *stayed))
+    more = sorted({*folder.manifest.given_up, *(node for node, one in home.items() if one.more)})
+    folder.manifest = replace(folder.manifest, stayed=(*others, *stayed), given_up=tuple(more))
 
 
 def _bring_all_home(there: Mapping[str, Testbed], folder: RunFolder, *, stay: bool) -> dict[str, Home]:
@@ -229,9 +238,9 @@ def _bring_home(client: AgentClient, folder: RunFolder, *, stay: bool) -> Home:
     swept = client.sweep(deadline, keep_data=True)
     left = staying.reduce_there(client, manifest, deadline) if stay else staying.Left(folder=client.folder, files=())
     stays = partial(staying.is_capture, manifest) if stay else nothing_stays
-    fetch_all(client, folder.path / "hosts" / name, deadline, stays=stays)
+    lacking = fetch_all(client, folder.path / "hosts" / name, deadline, stays=stays)
     failed = [f"{name}: could not undo {what}" for what in swept.failed if f"/{manifest.run}." in what]
-    return Home(notes=failed, left=left)
+    return Home(notes=[*failed, *notes(name, lacking, manifest.run)], left=left, more=has_more(lacking))
 
 
 def _sealed(folder: RunFolder, experiment: Experiment) -> Path:
@@ -239,9 +248,11 @@ def _sealed(folder: RunFolder, experiment: Experiment) -> Path:
     folder.save(folder.manifest)
     reducer = Reducer()
     try:
-        reducer.reduce(folder)
+        with Interrupts() as interrupts:
+            interrupts.unwinding()
+            reducer.reduce(folder, interrupts, partial(print, file=sys.stderr), why="orch recover")
     except OrchError as error:
-        _note(folder, error.message)
+        _note(folder, f"{error.message}; {error.hint}")
     finally:
         reducer.close()
     manifest = sealing.judged(folder.manifest, len(experiment.all_windows()))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from orchestrator.core import lock
 from orchestrator.core.errors import (
@@ -232,7 +233,7 @@ class _Execution:
             return False
         run.watch.notes.append(f"sealed without what {', '.join(lost)} has of it: `orch recover {run.manifest.run}"
                                " --testbed FILE` fetches that from a host that is back")  # fmt: skip
-        run.folder.manifest = replace(run.manifest, given_up=tuple(lost))
+        run.folder.manifest = replace(run.manifest, given_up=tuple(sorted({*run.manifest.given_up, *lost})))
         return True
 
     def _times(self, more: Mapping[str, float]) -> tuple[dict[str, float], float]:
@@ -247,13 +248,16 @@ class _Execution:
         self._record_end(error)
         try:
             with run.phase("reduce"):
-                reducer.reduce(run.folder)
+                reducer.reduce(run.folder, run.interrupts, run.progress.say, why="orch run")
         except OrchError as problem:
             if error is None:
                 error, stage = problem, "reduce"
-                run.folder.manifest = replace(run.manifest, outcome="failed", error=str(problem))
+                outcome: Literal["interrupted", "failed"] = (
+                    "interrupted" if isinstance(problem, Interrupted) else "failed"
+                )
+                run.folder.manifest = replace(run.manifest, outcome=outcome, error=str(problem))
             else:
-                add_note(error, f"making tables of what was collected: {problem.message}")
+                add_note(error, f"making tables of what was collected: {problem.message}; {problem.hint}")
         run.folder.manifest = sealing.judged(replace(run.manifest, stage=stage), len(run.plan.windows))
         run.events.write("sealed", outcome=run.manifest.outcome)
         run.events.close()

@@ -5,23 +5,31 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import StoreError
+from orchestrator.core.errors import Interrupted, OrchError, StoreError
+from orchestrator.core.interrupts import Interrupts, Twice
+from orchestrator.execution import provenance
 from orchestrator.execution.measuring import Window
 from orchestrator.execution.watch import Process
 from orchestrator.experiment.plans.plan import PlannedWindow, RunPlan
 from orchestrator.experiment.plans.plandata import launch_record
 from orchestrator.store.manifests import window_records
 from orchestrator.store.manifests.coding import decoded
-from orchestrator.store.manifests.records import Launch, Manifest, Reply
+from orchestrator.store.manifests.records import Launch, Manifest, Reduced, Reduction, Reply
 from orchestrator.store.rundir import RunFolder
 
-REDUCE_S = 1800.0
+REDUCE_S = 1800.0  # of a run, which nobody may wait for; `orch reduce` takes as long as it needs
+LOOK_S = 0.25  # how often a signal is looked for
+Say = Callable[[str], None]
 
 
 def ended(process: Process) -> Launch:
@@ -66,6 +74,9 @@ def _window(plan: RunPlan, planned: PlannedWindow, measured: Window) -> window_r
     )
 
 
+_LACKING = re.compile(r"[0-9]{1,6} of ([0-9]{1,6}) windows were measured")  # as `judged` has it
+
+
 class Reducer:
     """The process that makes tables; started early, so that it is warm when the data is home.
 
@@ -77,30 +88,79 @@ class Reducer:
         with contextlib.suppress(OSError):
             self._process = _reducing()
 
-    def reduce(self, folder: RunFolder) -> None:
-        """Make the run's tables and take windows, verdicts and notes into its manifest (not saved again yet)."""
-        deadline = Deadline.after(REDUCE_S)
+    def reduce(
+        self, folder: RunFolder, interrupts: Interrupts, say: Say, *, why: str, within_s: float = REDUCE_S,
+        before: Path | None = None,
+    ) -> None:  # fmt: skip
+        """Make the run's tables and take windows, verdicts and notes into its manifest (not saved again yet).
+
+        Two signals end it: Interrupted. `why` is the command that wants tables. Rows of captures that are gone are
+        taken from the tables in the folder `before`.
+        """
+        try:
+            found = self._found(folder, interrupts, say, within_s=within_s, before=before)
+        except OrchError as error:
+            error.hint = error.hint or f"`orch reduce {folder.manifest.run}` makes them later"
+            folder.manifest = replace(folder.manifest, unreduced=error.message)
+            for half in (folder.path / "tables").glob("*"):  # what nobody can read would keep other runs from queries
+                half.unlink()
+            raise
+        manifest = folder.manifest
+        earlier = manifest.reductions[-1].notes if manifest.reductions else ()
+        notes = [*(note for note in manifest.notes if note not in earlier), *found.notes]
+        made = Reduction(
+            when_ns=time.time_ns(), why=why, git=provenance.git_state(Path(__file__).parent),
+            versions=provenance.versions(), notes=found.notes,
+        )  # fmt: skip
+        folder.manifest = replace(
+            manifest, windows=found.windows, capture=found.capture, notes=tuple(dict.fromkeys(notes)), unreduced=None,
+            reductions=(*manifest.reductions, made),
+        )  # fmt: skip
+
+    def _found(
+        self, folder: RunFolder, interrupts: Interrupts, say: Say, *, within_s: float, before: Path | None
+    ) -> Reduced:
+        deadline = Deadline.after(within_s)
+        run = folder.manifest.run
+        twice = Twice(
+            interrupts.signals,
+            lambda: say(f"tables of {run} are being made: Ctrl-C ends that, and `orch reduce {run}` makes them later"),
+        )
         try:
             process = self._process = self._process or _reducing()
         except OSError as error:
             raise StoreError(f"the tables of {folder.path} could not be made: no process starts: {error}") from None
-        try:
-            out, err = process.communicate(json.dumps(str(folder.path.resolve())) + "\n", deadline.remaining)
-        except subprocess.TimeoutExpired:
-            self.close()
-            raise StoreError(f"the tables of {folder.path} were not made within {REDUCE_S:.0f} s") from None
+        asked: str | None = json.dumps([str(folder.path.resolve()), None if before is None else str(before)]) + "\n"
+        while True:
+            try:
+                out, err = process.communicate(asked, min(LOOK_S, deadline.remaining))
+                break
+            except subprocess.TimeoutExpired:
+                asked = None  # it has been said
+            if deadline.expired:
+                self.close()
+                raise StoreError(f"the tables of {folder.path} were not made within {within_s:.0f} s")
+            if interrupts.ended_by(twice):
+                self.close()
+                raise Interrupted(f"the tables of {folder.path} were not made: Ctrl-C ended that")
         crashed = process.returncode != 0 or not out.strip()
-        reply = Reply(error="it crashed") if crashed else decoded(out.encode(), Reply)
+        reply = Reply(error=_death(process.returncode)) if crashed else decoded(out.encode(), Reply)
         if reply.ok is None:
             raise StoreError(f"the tables of {folder.path} could not be made: {reply.error}", tail=err, hint=reply.hint)
-        found = reply.ok
-        folder.manifest = replace(folder.manifest, windows=found.windows, capture=found.capture, notes=found.notes)
+        return reply.ok
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, whatever it does, and what it has started."""
         if self._process is not None:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.communicate()
+
+
+def _death(status: int) -> str:
+    if status == -signal.SIGKILL:
+        return "it was killed, perhaps for want of memory"
+    return f"it was ended by {signal.Signals(-status).name}" if status < 0 else "it crashed"
 
 
 def _reducing() -> subprocess.Popen[str]:
@@ -113,6 +173,14 @@ def _reducing() -> subprocess.Popen[str]:
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # they wait awake, and nothing there multiplies matrices
         start_new_session=True,  # Ctrl-C is the controller's to handle
     )
+
+
+def planned_windows(manifest: Manifest) -> int:
+    """How many windows a run was to have; one of an older version says so where it lacks some."""
+    if manifest.planned_windows is not None:
+        return manifest.planned_windows
+    said = [match[1] for reason in manifest.reasons if (match := _LACKING.fullmatch(reason))]
+    return int(said[0]) if said else len(manifest.windows)
 
 
 def judged(manifest: Manifest, planned_windows: int) -> Manifest:

@@ -30,7 +30,7 @@ from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import ClockSample
+from orchestrator.remote.answers import ClockSample, RemoteLeft
 from orchestrator.store.manifests import host_records as records
 
 T = TypeVar("T")
@@ -74,6 +74,7 @@ class Session:
         self.watch = watch
         self.images: dict[str, records.Image] = {}  # that containers of launches are of, by their names
         self.away: set[str] = set()  # nodes whose files have to be fetched, and are not home yet
+        self.left: dict[str, Sequence[RemoteLeft]] = {}  # what nodes had that did not come home
         self.events = events
         self.interrupts = interrupts
         self._run_key = token_hex(16)

@@ -127,11 +127,7 @@ def csv_tables(output: LaunchOutput) -> Iterator[tuple[str, pa.Table]]:
 def _content(name: str, output: LaunchOutput, most: int = -1) -> bytes:
     """What a plain file of the output holds; nothing of what is none, such as a link or a FIFO, which is noted."""
     try:
-        path = safepath.regular(output.folder, name)
-        if path is None:
-            output.notes.append(f"{name}: left out: it is no file")
-            return b""
-        with path.open("rb") as file:
+        with safepath.opened(output.folder / name) as file:
             return file.read(most)
     except (OrchError, OSError) as error:
         output.notes.append(f"{name}: left out: {error}")

@@ -24,6 +24,7 @@ from orchestrator.remote.answers import (
     Finding,
     Greeting,
     RemoteFile,
+    RemoteLeft,
     RemoteProcess,
     Running,
     Stopped,
@@ -227,6 +228,10 @@ class AgentClient:
 
     def files(self, deadline: Deadline) -> list[RemoteFile]:
         """Every file in the run's folder, by path; the paths are the node's own words, and `fetch` checks them."""
+        return self.contents(deadline)[0]
+
+    def contents(self, deadline: Deadline) -> tuple[list[RemoteFile], list[RemoteLeft]]:
+        """The same, and what else lies in the run's folder: pipes, links, files that are nearly all holes."""
         return files.listed(self._connection, deadline)
 
     def fetch(self, file: RemoteFile, home: Path, deadline: Deadline) -> str:

@@ -186,6 +186,15 @@ class RemoteFile:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteLeft:
+    """What lies in the run's folder on the node and does not come home, and why; what is `kept` there holds data."""
+
+    path: str
+    why: str
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteProcess:
     """A process of the run on the node; `name` is its launch's, or empty; `run` is set by a sweep."""
 

@@ -12,7 +12,7 @@ from orchestrator.agents.agent.messages import requests
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, BadAnswer, DeadlineExceeded
 from orchestrator.core.paths import safepath
-from orchestrator.remote.answers import RemoteFile
+from orchestrator.remote.answers import RemoteFile, RemoteLeft
 from orchestrator.remote.connection import Connection
 
 PUT_CHUNK = 1 << 20
@@ -43,15 +43,20 @@ def _put_parts(connection: Connection, parts: Iterator[bytes], values: requests.
         connection.ask("put", deadline, more, payload=zlib.compress(part))
 
 
-def listed(connection: Connection, deadline: Deadline) -> list[RemoteFile]:
-    """Every file in the run's folder, by path; BadAnswer for too many, or one that is listed twice."""
-    found = connection.ask("files", deadline).fields.each("files")
+def listed(connection: Connection, deadline: Deadline) -> tuple[list[RemoteFile], list[RemoteLeft]]:
+    """Every file in the run's folder, by path, and what else lies there.
+
+    BadAnswer for too many files, or one that is listed twice.
+    """
+    answer = connection.ask("files", deadline).fields
+    found = answer.each("files")
     if len(found) > MOST_FILES:
         raise BadAnswer(f"its agent lists {len(found)} files; accepted: {MOST_FILES}", node=connection.node)
     files = [RemoteFile(file.raw("path"), file.integer("bytes", least=0)) for file in found]
     if len({file.path for file in files}) < len(files):
         raise BadAnswer("its agent lists a file of its run's folder twice", node=connection.node)
-    return files
+    left = [RemoteLeft(one.raw("path"), one.text("why"), one.flag("kept")) for one in answer.each("left")]
+    return files, left
 
 
 def fetch(connection: Connection, file: RemoteFile, home: Path, deadline: Deadline) -> str:

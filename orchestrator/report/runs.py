@@ -128,7 +128,7 @@ class Run:
     def facts(self, node: str) -> JsonObject:
         """What was in force on a node before the run; empty when nobody asked it."""
         try:
-            facts = json.loads(safepath.under(self.path / "hosts", f"{node}/before.json").read_bytes())
+            facts = json.loads(safepath.content(safepath.under(self.path / "hosts", f"{node}/before.json")) or b"")
         except (OSError, ValueError, RecursionError, UnsafePath):
             return {}
         return facts if isinstance(facts, dict) else {}

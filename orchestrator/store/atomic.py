@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import json
 import os
 import re
@@ -14,6 +16,8 @@ from typing import Any, BinaryIO
 from orchestrator.core.paths import safepath
 
 _NEW = re.compile(r"\..+\.[0-9]+\.[0-9a-f]{12}\.new")
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2  # Linux, renameat2
 
 
 @contextmanager
@@ -63,3 +67,16 @@ def clear(folder: Path, *, older_s: float = 0.0) -> None:
         with suppress(OSError):
             if _NEW.fullmatch(path.name) and time.time() - path.lstat().st_mtime >= older_s:
                 path.unlink()
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let two folders of a file system change places, in one instant; False where it cannot do that (NFS)."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), str(other))

@@ -55,6 +55,11 @@ def held(results: Path) -> list[Path]:
     return [(results / run).resolve() for baseline in every(results) for run in baseline.runs]
 
 
+def holding(results: Path, run: Path) -> list[str]:
+    """The names of the baselines that hold the run in this folder."""
+    return [one.name for one in every(results) if run.resolve() in [(results / name).resolve() for name in one.runs]]
+
+
 def exists(results: Path, name: str) -> bool:
     """Whether there is a baseline of this name."""
     return "/" not in name and safepath.is_there(_file(results, name))

@@ -14,6 +14,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal, TypeVar
@@ -112,7 +113,7 @@ def record_dropped(run: Path, gone: Sequence[Stayed], why: str) -> None:
     """Record in a run's manifest that hosts have dropped captures; StoreError when another process prunes it."""
     if not gone:
         return
-    with locked.held(run, f"{run}: another process prunes it"):
+    with alone(run):
         manifest = rundir.opened(run).manifest
         paths = {one.path for one in gone}
         dropped = [
@@ -129,7 +130,7 @@ def carry_out(run: Path, actions: Sequence[Action]) -> int:
     StoreError when another process prunes the run, or when a capture is not what the manifest says: then it stays, and
     what was done before stays done.
     """
-    with locked.held(run, f"{run}: another process prunes it"):
+    with alone(run):
         manifest = rundir.opened(run).manifest
         _refuse_made_up(manifest)
         atomic.clear(run)
@@ -203,6 +204,11 @@ def _compress(source: Path, artifact: Artifact) -> Artifact:
     return Artifact(
         path=str(Path(artifact.path).with_name(target.name)), bytes=target.stat().st_size, sha256=rundir.sha256(target)
     )
+
+
+def alone(run: Path) -> AbstractContextManager[None]:
+    """Hold a sealed run's folder while it is changed; StoreError when another process does so."""
+    return locked.held(run, f"{run}: another process changes it")
 
 
 def _action(entry: Entry, artifact: Artifact, what: Literal["compress", "drop"], why: str) -> Action:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from orchestrator.core.errors import StoreError
+from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.core.machines import machine
 from orchestrator.core.paths import safepath
 from orchestrator.store import atomic, locked
@@ -91,49 +91,65 @@ class RunFolder:
         """Record path, size and SHA-256 of every file in the manifest."""
         for folder, *_ in os.walk(self.path):
             atomic.clear(Path(folder))
-        self.manifest = replace(self.manifest, artifacts=_hashed(self.path))
+        self.manifest = replace(self.manifest, artifacts=hashed(self.path))
 
     def seal(self) -> Path:
         """Write the last manifest, flush to disk, and rename to the final name."""
         self.save(self.manifest)
-        for path in self.path.rglob("*"):
-            about = path.lstat()
-            if stat.S_ISDIR(about.st_mode) or (stat.S_ISREG(about.st_mode) and about.st_size <= SYNCED_BYTES):
-                _sync(path)  # what else a program left there, such as a FIFO, might never open
+        flush(self.path)
         final = self.path.with_name(self.path.name.removesuffix(PARTIAL))
         self.path.rename(final)
-        _sync(final.parent)
+        sync(final.parent)
         self.path = final
         return final
 
 
-def _hashed(folder: Path) -> tuple[Artifact, ...]:
+def flush(folder: Path) -> None:
+    """Have what lies in a folder on the disk, but for large files."""
+    for path in folder.rglob("*"):
+        about = path.lstat()
+        if stat.S_ISDIR(about.st_mode) or (stat.S_ISREG(about.st_mode) and about.st_size <= SYNCED_BYTES):
+            sync(path)  # what else a program left there, such as a FIFO, might never open
+
+
+def hashed(folder: Path) -> tuple[Artifact, ...]:
+    """Path, size and SHA-256 of every file in a folder but manifests, and but those that are nearly all holes."""
     files = sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode) and path.name != MANIFEST)
     files = [path for path in files if path != folder / locked.FILE and is_named(str(path.relative_to(folder)))]
     return tuple(
         Artifact(path=str(path.relative_to(folder)), bytes=path.stat().st_size, sha256=digest)
         for path, digest in zip(files, _digests(files), strict=True)
+        if digest is not None
     )
 
 
-def _digests(files: Sequence[Path]) -> list[str]:
+def _digests(files: Sequence[Path]) -> list[str | None]:
     try:
         with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-            return list(pool.map(sha256, files))
+            return list(pool.map(_digest, files))
     except RuntimeError:  # this machine lets no more threads start
-        return [sha256(path) for path in files]
+        return [_digest(path) for path in files]
+
+
+def _digest(path: Path) -> str | None:
+    """The SHA-256 of a file; None of one so sparse that nobody reads it."""
+    try:
+        return sha256(path)
+    except UnsafePath:
+        return None
 
 
 def sha256(path: Path) -> str:
     """The SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with safepath.opened(path) as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have a file's content, or a folder's names, on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -229,7 +245,7 @@ def find(results: Path, wanted: str) -> Entry:
     StoreError where there is none, or one that cannot be read.
     """
     if wanted and safepath.is_there(Path(wanted).resolve() / MANIFEST):
-        return opened(Path(safepath.text(Path(wanted).resolve())))
+        return opened(Path(safepath.utf8(Path(wanted).resolve())))
     # Folders are called like their runs: of ten thousand manifests only those of hits are read.
     names = {path: path.name.removesuffix(PARTIAL) for path in folders(results)}
     if wanted == "last" and names:
@@ -254,4 +270,9 @@ def unwritable(path: Path, error: OSError) -> StoreError:
 
 def began_text(manifest: Summary) -> str:
     """When a run began, local time."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.began_ns / 1e9))
+    return moment_text(manifest.began_ns)
+
+
+def moment_text(when_ns: int) -> str:
+    """An instant, local time to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when_ns / 1e9))

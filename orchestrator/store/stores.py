@@ -66,7 +66,7 @@ def opened(results: str) -> Store:
         return Elsewhere.opened(results)
     from orchestrator.store.here import Here
 
-    return Here(Path(safepath.text(results)))
+    return Here(Path(safepath.utf8(results)))
 
 
 def answered(store: Store, ask: Callable[[Store], T]) -> T:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from orchestrator.core.errors import OrchError
 from orchestrator.core.fields import Model
 from orchestrator.parts import registry
 from orchestrator.parts.launch import Change, Launch, Listening, Requirement
@@ -25,6 +29,7 @@ from orchestrator.testing.case import HOSTS, TOPOLOGIES, Case, output
 
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 STOPPED_WITHIN_S = 30.0
+HELD_UP_S = 10.0  # after which a reader that waits for a pipe is let go
 _VALUES: dict[str, type | tuple[type, ...]] = {"int64": int, "float64": (int, float), "string": str, "bool": bool}
 
 
@@ -144,6 +149,39 @@ def _what_was_cut_short_is_read_as_far_as_it_goes(case: Case, scratch: Path) -> 
             whole = (case.samples / sample).read_bytes()
             (scratch / at_home).write_bytes(whole[: max(0, len(whole) - cut)])
         case.part.read(output(scratch))
+
+
+def _what_is_no_file_is_not_read(case: Case, scratch: Path) -> None:
+    """A process may leave a pipe, a link or a folder where its output was; `safepath.opened` opens files alone."""
+    kinds: dict[str, Callable[[Path, Path], None]] = {
+        "pipe": lambda path, _: os.mkfifo(path),
+        "link": lambda path, sample: path.symlink_to(sample),
+        "folder": lambda path, _: path.mkdir(),
+    }
+    for kind, leave in kinds.items():
+        folder = scratch / kind
+        folder.mkdir()
+        for at_home, sample in case.brought_home.items():
+            leave(folder / at_home, (case.samples / sample).resolve())
+        freed: list[Path] = []
+        timer = threading.Timer(HELD_UP_S, lambda: freed.extend(_freed(folder)))  # noqa: B023 - it is over with the loop
+        timer.start()
+        try:
+            tables = case.part.read(output(folder))
+        except (OrchError, OSError):
+            continue
+        finally:
+            timer.cancel()
+            _expect(not freed, f"a pipe held it up: {freed}")
+        _expect(all(_lengths(columns) == {0} for columns in tables.values()), f"rows of what is a {kind}")
+
+
+def _freed(folder: Path) -> Iterator[Path]:
+    """Let go whoever reads a pipe in a folder; which ones somebody read."""
+    for path in folder.iterdir():
+        with suppress(OSError):
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            yield path
 
 
 def _example_has_no_problems_and_makes_the_same_twice(case: Case, topology: Topology) -> None:
@@ -268,6 +306,7 @@ _ONCE: list[tuple[str, Callable[[Case, Path], None]]] = [
     ("reads", _nothing_brought_home_gives_no_rows),
     ("reads", _samples_become_rows_of_known_tables),
     ("reads", _what_was_cut_short_is_read_as_far_as_it_goes),
+    ("reads", _what_is_no_file_is_not_read),
 ]
 _ON_EACH: list[tuple[str, Callable[[Case, Topology], None]]] = [
     ("all", _example_has_no_problems_and_makes_the_same_twice),

@@ -37,6 +37,7 @@ OURS_ALLOWED = {
         "orchestrator.parts.shared.named_hosts",
         "orchestrator.parts.shared.offload_change",
         "orchestrator.core.paths.lookup",
+        "orchestrator.core.paths.safepath",
         "orchestrator.core.machines.packages",
         "orchestrator.parts.shared.packet_rules",
         "orchestrator.parts.shared.rails",
@@ -76,6 +77,27 @@ def test_every_folder_has_parts(kind):
 def test_a_folder_of_samples_is_of_one_part_alone():
     names = [name for _, name in ALL]
     assert len(set(names)) == len(names)
+
+
+READERS = (
+    "workloads/readers", "orchestrator/parts/collectors", "orchestrator/parts/samplers.py",
+    "orchestrator/parts/conditions/delay.py", "orchestrator/parts/shared/capture_files.py", "cross_traffic/iperf.py",
+    "cross_traffic/flow_records.py", "orchestrator/analysis/launch_outputs.py",
+    "orchestrator/analysis/windows/readings/flowlog.py", "orchestrator/report/runs.py",
+    "orchestrator/report/run/timeline.py",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("place", READERS)
+def test_what_processes_left_is_opened_by_the_one_that_opens_files_alone(place):
+    """`safepath.opened`, and not by methods of a path, which follow links and wait for pipes."""
+    path = Path(__file__).parents[2] / place
+    for module in [path] if path.is_file() else path.glob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                whose = ast.unparse(node.func.value)
+                direct = node.func.attr in ("read_bytes", "read_text", "open") and whose not in ("gzip", "os")
+                assert not direct, f"{module}:{node.lineno}: {ast.unparse(node)}"
 
 
 @each_part

@@ -1,13 +1,22 @@
-"""Rows 17 to 21: disks that are full, and folders that cannot be used."""
+"""Rows 17 to 21 and 41: disks that are full, folders that cannot be used, and what processes leave in them."""
 
 from __future__ import annotations
+
+import subprocess
 
 from tests.faults import checks
 from tests.faults.breaking import small_disk
 from tests.faults.checks import LINE
 from tests.faults.interrupts import MEASURED
 from tests.faults.matrix import INVENTORY, LOCAL, row
+from tests.faults.places import Hosts
 from tests.faults.scene import Scene
+
+# Beside a rank's output: a pipe and a link in the place of files, a folder that is closed, and a file of a tebibyte.
+LEAVINGS = """
+cd "$1"/*.h1/*rank*0 && mkfifo pipe trace.jsonl && ln -s /etc/shadow link && mkdir -p closed/in && chmod 0 closed &&
+truncate -s 1T core
+"""
 
 NO_ROOM = "o space left|has room for|is full|disk is full"
 
@@ -35,9 +44,13 @@ def host_full(scene: Scene) -> None:
 def controller_full(scene: Scene) -> None:
     with small_disk(scene.folder / "run-results", "1m") as disk:
         run = scene.run(scene.path(**MEASURED))
-        run.must_end(1, told=NO_ROOM, within_s=120)
+        run.must_end_untold(0, 1, 3, within_s=120)
+        scene.held(LINE, checks.mention(run.said(), NO_ROOM))
         disk.grow("400m")
-        run.must_be_safe("failed", iterations=20)
+        if run.folder().name.endswith(".partial"):
+            run.must_be_recoverable(iterations=20)
+        else:
+            run.must_be_completed_later("completed|failed", iterations=20)
 
 
 @row(20, "/tmp of a host is full", variant="tmp", on=(INVENTORY,), about_s=15)
@@ -69,3 +82,18 @@ def work_of_another(scene: Scene) -> None:
         run = scene.run()
         run.must_end(1, told="h2: .*12345", within_s=60)
         run.must_be_home("failed")
+
+
+@row(41, "a rank leaves a pipe, a link, a closed folder and a file of a tebibyte", on=(LOCAL, INVENTORY), about_s=15)
+def leavings(scene: Scene) -> None:
+    """All else comes home from everywhere, and one line names each."""
+    run = scene.measuring(scene.path(**MEASURED))
+    if isinstance(scene.place, Hosts):
+        scene.rack.inside("h1", "sh", "-c", LEAVINGS, "sh", scene.rack.work)
+    else:
+        subprocess.run(["sh", "-c", LEAVINGS, "sh", str(run.folder() / "hosts/h1")], check=True)
+    run.must_be_completed(within_s=180)
+    scene.held(LINE, checks.mention("\n".join(run.manifest()["notes"]), "h1: .*pipe.* .a pipe"))
+    scene.held(LINE, checks.mention("\n".join(run.manifest()["notes"]), "h1: .*core .*holes"))
+    if isinstance(scene.place, Hosts):
+        scene.clean("--data")

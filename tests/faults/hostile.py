@@ -36,7 +36,7 @@ exec(compile(zlib.decompress({source!r}), "orch-agent", "exec"))
 """
 LISTING = """
 _listing = Files.listing
-Files.listing = lambda self: {{"files": [*_listing(self)["files"], {{"path": {path!r}, "bytes": 3}}]}}
+Files.listing = lambda self: {{**_listing(self), "files": [*_listing(self)["files"], {{"path": {path!r}, "bytes": 3}}]}}
 """
 
 
@@ -74,7 +74,8 @@ def paths(scene: Scene) -> None:
     run = scene.measuring(scene.path(testbed=with_python(scene, listing("../../../../escaped"))))
     run.interrupt()
     run.must_end(130, told="stopped by SIGINT", within_s=60)
-    scene.held(LINE, checks.line(run.said(), "h2: .*escaped", begins="  also: putting back fetch: "))
+    scene.held(LINE, checks.mention("\n".join(run.manifest()["notes"]), "h2: .*escaped .*refused.* did not come home"))
     assert not [*scene.folder.rglob("escaped")], "it was written elsewhere"
-    run.must_be_recoverable("--without", "h2", iterations=6)
+    run.must_be_home("interrupted", iterations=6)
+    assert run.manifest()["given_up"] == ["h2"]
     scene.clean("--data")

@@ -1,12 +1,17 @@
-"""Rows 7, 8 and 11: Ctrl-C, in every stage of a run."""
+"""Rows 7, 8, 11 and 42: Ctrl-C, in every stage of a run."""
 
 from __future__ import annotations
 
+import os
+import signal
 from functools import partial
 from typing import Any
 
+from tests.faults import checks
+from tests.faults.checks import STATUS
 from tests.faults.matrix import INVENTORY, LOCAL, row
 from tests.faults.scene import Scene
+from tests.testbed import orch_runs
 
 MEASURED: dict[str, Any] = {"measure": {"warmup": 1, "iterations": 20, "at_most": "60s"}, "validity": {"clock": "1s"}}
 BEFORE = ("open", "collectors", "ranks", "preflight")
@@ -56,3 +61,20 @@ def interrupted_twice(scene: Scene) -> None:
     run.interrupt()
     run.must_end(130, told="stopped by SIGINT", within_s=60)
     run.must_be_home("interrupted", iterations=6)
+
+
+@row(42, "two Ctrl-C while tables are made", on=(LOCAL,), about_s=15)
+def reduction_ended(scene: Scene) -> None:
+    """The run is sealed with what there is, and `orch reduce` makes the tables."""
+    run = scene.run(scene.path(**MEASURED))
+    run.until_told(event="phase", name="reduce")
+    stopped = orch_runs.child_of(run.process.pid, "orchestrator.analysis.reduction")
+    os.kill(stopped, signal.SIGSTOP)
+    run.interrupt()
+    orch_runs.wait_for(lambda: "Ctrl-C ends that" in run.said(), 60.0, "what a second Ctrl-C does")
+    run.interrupt()
+    run.must_end(130, told="Ctrl-C ended that", within_s=60)
+    run.must_be_home("interrupted")
+    status, _ = scene.command("reduce", run.id, "--results", run.results, name="reduce")
+    scene.held(STATUS, checks.status(status, {0}, seconds=0, within_s=60))
+    run.must_be_home("completed", iterations=20)

@@ -136,6 +136,15 @@ class Controller:
         self.scene.held(LINE, checks.line(told, "sealed as lost", begins=self.id))
         self.scene.held(DATA, checks.data(self.results, "lost", iterations=iterations))
 
+    def must_be_completed_later(self, outcome: str, *, iterations: int) -> None:
+        """It is sealed without some of its files, and `orch recover RUN` has to fetch these."""
+        self.must_be_home(outcome)
+        assert self.manifest()["given_up"]
+        status, told = self.scene.command("recover", "--results", self.results, self.id, name="recover")
+        self.scene.held(STATUS, checks.status(status, {0}, seconds=0, within_s=WINDOW_WITHIN_S))
+        self.scene.held(LINE, checks.line(told, "is home", begins=self.id))
+        self.must_be_home(outcome, iterations=iterations)
+
     def must_be_safe(self, outcome: str, *options: object, iterations: int = 0) -> None:
         """Its data has to be sealed with this outcome, or be recoverable."""
         if any(folder.name.endswith(".partial") for folder in self._folders()):
@@ -147,7 +156,11 @@ class Controller:
         """It has to have been refused before there was anything to keep."""
         self.scene.held(DATA, checks.nothing_kept(self.results))
 
+    def folder(self) -> Path:
+        """Where its results are."""
+        (found,) = self._folders()
+        return found
+
     def manifest(self) -> dict[str, Any]:
-        (folder,) = self._folders()
-        found: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
+        found: dict[str, Any] = json.loads((self.folder() / "manifest.json").read_bytes())
         return found

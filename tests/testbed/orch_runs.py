@@ -280,6 +280,14 @@ def rank_of(run, number):
     return processes(ORCH_RUN=run, ORCH_LAUNCH=f"training-rank{number}")[-1]
 
 
+def child_of(pid, word):
+    """A process that another one has started, by a word of its command line."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        if word in Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0"):
+            return int(child)
+    raise AssertionError(f"{pid} has no child {word}")
+
+
 def parent_of(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 

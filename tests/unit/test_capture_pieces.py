@@ -16,8 +16,7 @@ import pytest
 from orchestrator.analysis.capture import captures, capturesets, flowtable
 from orchestrator.analysis.capture.files import pcap
 from orchestrator.analysis.capture.files.pieces import Stock
-from orchestrator.analysis.capture.stages import compiled, framing, program
-from orchestrator.core.errors import CaptureError
+from orchestrator.analysis.capture.stages import framing, program
 from tests.craft import ACK, FIN, RST, SYN, UDP, bth, enhanced, ethernet, interface, ip4, section, simple, tcp, udp
 from tests.craft import pcap as made
 
@@ -189,11 +188,3 @@ def test_reading_needs_no_numba():
     code = "import sys; from orchestrator.analysis.capture import flowtable; flowtable.warm()"
     flowtable.warm()  # compiled, if it was not
     subprocess.run([sys.executable, "-c", f"{code}; sys.exit('numba' in sys.modules)"], check=True, timeout=60)
-
-
-def test_where_the_package_is_not_to_be_written_the_cache_is(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (tmp_path / "file").touch()
-    assert compiled._writable((tmp_path / "file", compiled._cache())) == tmp_path / "orch" / "compiled"
-    with pytest.raises(CaptureError, match="no place for the compiled"):
-        compiled._writable((tmp_path / "file",))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError, StoreError, TransportError
-from orchestrator.execution.actions.fetching import fetch_all
+from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError, TransportError
+from orchestrator.execution.actions.fetching import fetch_all, notes
 from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.watch import Watch
 from orchestrator.parts.launch import Launch, Requirement
@@ -301,7 +301,7 @@ def serving(names: list[object], content: bytes = b"theirs") -> str:
     """An agent that lists these names and has the same for each of them."""
     return f"""
 DATA = {content!r}
-ANSWERS["files"] = {{"files": [{{"path": name, "bytes": len(DATA)}} for name in {names!r}]}}
+ANSWERS["files"] = {{"files": [{{"path": name, "bytes": len(DATA)}} for name in {names!r}], "left": []}}
 def other(request):
     text({{"id": request["id"], "more": True, "bytes": len(DATA)}}, DATA)
     text({{"id": request["id"], "sha256": {hashlib.sha256(content).hexdigest()!r}}})
@@ -326,9 +326,9 @@ def test_a_name_that_leads_elsewhere_is_refused_and_all_else_comes_home(hostile,
     (home / "file").write_text("mine")
     before = sorted(tmp_path.rglob("*"))
     client = hostile(serving(["good", name.format(outside=outside), "p/also-good"]))
-    with pytest.raises(OrchError) as caught:
-        fetch_all(client, home, patience())
-    assert caught.value.node == "n1" or name == "folder"
+    left = fetch_all(client, home, patience())
+    assert [(one.path, one.kept) for one in left] == [(name.format(outside=outside), True)]
+    assert all(map(str.isprintable, notes("n1", left, "R")))
     after = set(tmp_path.rglob("*")) - set(before)
     mine = {home / "good", home / "p", home / "p/also-good", tmp_path / "agent0"}
     assert {path for path in after if not path.name.endswith(".part")} <= mine
@@ -340,7 +340,7 @@ def test_a_name_that_leads_elsewhere_is_refused_and_all_else_comes_home(hostile,
 
 def test_more_than_was_listed_is_not_taken(hostile, tmp_path):
     endless = """
-ANSWERS["files"] = {"files": [{"path": "x", "bytes": 1000}]}
+ANSWERS["files"] = {"files": [{"path": "x", "bytes": 1000}], "left": []}
 def other(request):
     while True: text({"id": request["id"], "more": True, "bytes": 1 << 18}, bytes(1 << 18))
 """
@@ -351,14 +351,13 @@ def other(request):
     assert sum(path.stat().st_size for path in (tmp_path / "home").rglob("*")) <= 1000
 
 
-def test_a_promise_that_the_disk_cannot_hold_is_told_before_anything_comes(hostile, tmp_path):
+def test_a_promise_that_the_disk_cannot_hold_is_not_tried(hostile, tmp_path):
     promised = shutil.disk_usage(tmp_path).total
-    client = hostile(
-        f"ANSWERS['files'] = {{'files': [{{'path': 'x', 'bytes': {promised}}}, {{'path': 'y', 'bytes': 9}}]}}"
-    )
-    with pytest.raises(StoreError, match=f"the files of n1 are {promised + 9} bytes"):
-        fetch_all(client, tmp_path / "home", patience())
-    assert list((tmp_path / "home").rglob("*")) == []
+    names = f"[{{'path': 'x', 'bytes': {promised}}}, {{'path': 'y', 'bytes': 6}}]"
+    client = hostile(serving([]) + f"\nANSWERS['files'] = {{'files': {names}, 'left': []}}")
+    (left,) = fetch_all(client, tmp_path / "home", patience())
+    assert (left.path, left.kept) == ("x", True)
+    assert [path.name for path in (tmp_path / "home").rglob("*")] == ["y"]
 
 
 # One byte at a time, so many; then the hash of what was asked for, if that is all of it.
@@ -391,8 +390,8 @@ def test_a_file_of_which_no_more_comes_is_given_up_and_kept_as_far_as_it_came(ho
 
 def test_a_hash_that_is_not_that_of_what_came_leaves_no_file(hostile, tmp_path):
     client = hostile(serving(["x"]) + "\nDATA = b'others'")
-    with pytest.raises(AgentError, match="changed while it was fetched"):
-        fetch_all(client, tmp_path / "home", patience())
+    (left,) = fetch_all(client, tmp_path / "home", patience())
+    assert left.why == "x changed while it was fetched"
     assert list((tmp_path / "home").rglob("*")) == []
 
 

@@ -134,7 +134,7 @@ def test_one_prunes_at_a_time(tmp_path):
     inside, done = threading.Event(), threading.Event()
 
     def hold():
-        with retention._alone(run):
+        with retention.alone(run):
             inside.set()
             done.wait(60)
 
@@ -155,7 +155,7 @@ def test_unsealed_runs_and_those_of_baselines_are_left_alone(tmp_path):
     held = write_night(tmp_path, 0, repetitions=1)[0]
     (held / "capture.pcap").write_bytes(CONTENT)
     manifest = manifest_of(held)
-    manifest["artifacts"] = list(map(asdict, rundir._hashed(held)))
+    manifest["artifacts"] = list(map(asdict, rundir.hashed(held)))
     (held / "manifest.json").write_text(json.dumps(manifest))
     selection.set_baseline(tmp_path, "main", ["nightly"])
     assert prune(tmp_path, "--drop-after", "1ns") == 0

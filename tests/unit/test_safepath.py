@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -139,3 +141,33 @@ def test_a_fresh_file_takes_the_place_of_what_lay_there(tmp_path):
     assert kept.read_text() == "mine"
     assert planted.read_bytes() == b"theirs"
     assert stat.S_ISREG(planted.lstat().st_mode)
+
+
+def test_only_a_plain_file_is_opened(tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "nowhere").symlink_to("none")
+    (tmp_path / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as there:
+        there.bind(str(tmp_path / "socket"))
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    assert safepath.content(tmp_path / "file") == b"x"
+    assert safepath.content(tmp_path / "none") is None
+    assert safepath.text(tmp_path / "none") == ""
+    kinds = {"fifo": "a pipe", "link": "a link", "nowhere": "a link", "folder": "a folder", "socket": "a socket"}
+    for name, kind in {**kinds, "sparse": "holes"}.items():
+        with pytest.raises(UnsafePath, match=f"'{name}' is refused: .*{kind}"):
+            safepath.opened(tmp_path / name)
+    with pytest.raises(UnsafePath, match="a device has this name"):
+        safepath.opened(Path("/dev/zero"))
+
+
+def test_a_file_with_fewer_holes_is_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr(safepath, "MOST_HOLES", 1 << 20)
+    with (tmp_path / "file").open("wb") as file:
+        file.write(bytes(1 << 16))
+        file.seek((1 << 20) - (1 << 16))
+        file.write(b"x")
+    safepath.opened(tmp_path / "file").close()

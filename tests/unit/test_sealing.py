@@ -10,6 +10,7 @@ import manifests
 import pytest
 
 from orchestrator.core.errors import StoreError
+from orchestrator.core.interrupts import Interrupts
 from orchestrator.execution import sealing
 
 
@@ -19,7 +20,7 @@ def test_a_machine_that_starts_no_process_is_told_when_tables_are_made_and_not_b
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
     reducer = sealing.Reducer()
     with pytest.raises(StoreError, match=r"r1\.partial could not be made: no process starts: .*no-python"):
-        reducer.reduce(folder)
+        reducer.reduce(folder, Interrupts(), print, why="orch run")
     reducer.close()
 
 
@@ -30,7 +31,7 @@ def test_one_that_could_not_be_started_early_is_started_late(tmp_path, monkeypat
         reducer = sealing.Reducer()
     (folder.path / "manifest.json").write_text("{")
     with pytest.raises(StoreError, match=r"could not be made: .*manifest\.json"):  # as the process says
-        reducer.reduce(folder)
+        reducer.reduce(folder, Interrupts(), print, why="orch run")
     reducer.close()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -13,18 +15,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
+import manifests
 import pytest
 from half_open import Cuttable
 
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import DeadlineExceeded, LockedError, OrchError, StoreError, TransportError
+from orchestrator.core.errors import DeadlineExceeded, LockedError, OrchError, TransportError
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.machines.machine import own_kernel
 from orchestrator.execution.actions import changes as changing
-from orchestrator.execution.actions import residue
+from orchestrator.execution.actions import fetching, residue, staying
 from orchestrator.execution.actions.changes import Changes
-from orchestrator.execution.actions.fetching import fetch_run
+from orchestrator.execution.actions.fetching import fetch_run, notes
 from orchestrator.execution.actions.processes import Processes
 from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.session import Session
@@ -34,6 +37,7 @@ from orchestrator.parts.topology import Node, Topology
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import ClockSample
 from orchestrator.remote.transport.local import LocalChannel
+from orchestrator.store import rundir
 
 PATIENCE_S = 120.0
 
@@ -228,35 +232,121 @@ def test_what_a_lost_host_had_is_not_taken_for_fetched(session_on, tmp_path):
     assert not (tmp_path / "n2" / session.run).exists(), "the other one was fetched, and its folder removed"
 
 
-def test_without_room_for_the_files_of_all_hosts_none_is_fetched(session_on, tmp_path, monkeypatch):
+def test_without_room_for_the_files_of_all_hosts_small_ones_are_fetched(session_on, tmp_path, monkeypatch):
     """Each host's would have room by themselves."""
     session = session_on("n1", "n2")
     for client in session.clients.values():
         client.put("data", b"x" * 1000, Deadline.after(PATIENCE_S))
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1500))
-        with pytest.raises(StoreError, match=r"the files of n1, n2 are 2000 bytes, and .* has room for 1500"):
-            fetch_run(session, tmp_path / "results")
-    assert [path for path in (tmp_path / "results").rglob("*") if path.is_file()] == []
-    assert session.away == {"n1", "n2"}
-    fetch_run(session, tmp_path / "results")
-    assert (tmp_path / "results/hosts/n2/data").read_bytes() == b"x" * 1000
+        patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1600, total=2000))
+        fetch_run(session, tmp_path / "results")
+    assert [path.parent.name for path in (tmp_path / "results").rglob("*") if path.is_file()] == ["n1"]
     assert session.away == set()
+    (left,) = session.left["n2"]
+    assert (left.path, left.kept) == ("data", True)
+    assert re.search(r"1 kB, and .* has room for 1.5 kB", left.why)
+    assert notes("n2", [left], "R")[0].startswith("n2: data (1 kB, and")
+    there = tmp_path / "n2" / f"{session.run}.n2"
+    assert sorted(path.name for path in there.iterdir()) == [".orch-run.json", "data"], "and cleaning knows it"
+
+
+def test_what_ranks_leave_beside_files_costs_nobody_else_a_file(session_on, tmp_path):
+    session = session_on("n1", "n2")
+    folder = tmp_path / "n1" / f"{session.run}.n1"
+    for client in session.clients.values():
+        client.put("p/data", b"x", Deadline.after(PATIENCE_S))
+    os.mkfifo(folder / "p/fifo")
+    (folder / "p/shadow").symlink_to("/etc/shadow")
+    (folder / "q").symlink_to("/etc")
+    with (folder / "p/core").open("wb") as file:
+        file.truncate(1 << 40)
+    closed = folder / "p/closed"
+    closed.mkdir()
+    (closed / "kept").write_bytes(b"y")
+    closed.chmod(0)
+    deep = closed.parent
+    for _ in range(120):
+        deep = deep / "d"
+        deep.mkdir()
+    (deep / "far").write_bytes(b"z")
+    fetch_run(session, tmp_path / "results")
+    home = tmp_path / "results/hosts"
+    assert sorted(path.relative_to(home).as_posix() for path in home.rglob("*") if not path.is_dir()) == [
+        "n1/p/closed/kept", "n1/p/data", "n2/p/data"
+    ]  # fmt: skip
+    left = {one.path.rpartition("/")[2]: (one.why, one.kept) for one in session.left["n1"]}
+    assert left.pop("core") == ("a file of 1099511627776 bytes that are nearly all holes", True)
+    assert left == {
+        "d": ("a folder in more than 100 others", False), "fifo": ("a pipe", False), "shadow": ("a link", False),
+        "q": ("a link", False),
+    }  # fmt: skip
+    assert (folder / "p/core").exists()
+    assert not (folder / "p/fifo").exists()
+    assert session.left["n2"] == ()
+
+
+def test_a_disk_that_fills_up_meanwhile_ends_the_file_and_not_the_fetch(session_on, tmp_path, monkeypatch):
+    session = session_on("n1")
+    for size in (1, 10, 100):
+        session.clients["n1"].put(f"data{size}", b"x" * size, Deadline.after(PATIENCE_S))
+    fetch = AgentClient.fetch
+
+    def full(client, file, home, deadline):
+        if file.bytes == 10:
+            (home / "data10.part").write_bytes(b"x")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return fetch(client, file, home, deadline)
+
+    monkeypatch.setattr(AgentClient, "fetch", full)
+    fetch_run(session, tmp_path / "results")
+    assert sorted(path.name for path in (tmp_path / "results/hosts/n1").iterdir()) == ["data1", "data100"]
+    assert [one.path for one in session.left["n1"]] == ["data10"]
+
+
+def test_what_agents_start_dumps_no_core(session_on, tmp_path):
+    session = session_on("n1")
+    launch = Launch(name="p", node="n1", role="rank", argv=("sh", "-c", "ulimit -Sc; kill -SEGV $$"), ready=Line("0"))
+    Processes(session).start([launch], what="starting")
+    fetch_run(session, tmp_path / "results")
+    assert (tmp_path / "results/hosts/n1/p/stdout").read_text() == "0\n"
+
+
+def test_what_a_local_rank_leaves_beside_files_is_removed_and_told(tmp_path):
+    there = tmp_path / "hosts/n1/R.n1"
+    (there / "p").mkdir(parents=True)
+    (there / "p/data").write_bytes(b"x")
+    os.mkfifo(there / "p/fifo")
+    os.mkfifo(there.parent / "before.json")
+    (there / "q").symlink_to("/etc")
+    with (there / "p/core").open("wb") as file:
+        file.truncate(1 << 40)
+    (there / "taken").mkdir()
+    (there.parent / "taken").mkdir()
+    (there.parent / "taken/file").touch()
+    left = fetching.bring_up(there, there.parent)
+    assert {(one.path, one.why) for one in left} >= {
+        ("p/fifo", "a pipe"), ("before.json", "a pipe"), ("q", "a link"),
+        ("taken", "Directory not empty; it is in R.n1"),
+    }  # fmt: skip
+    assert any(one.path == "p/core" and "are holes" in one.why for one in left)
+    names = sorted(path.relative_to(there.parent).as_posix() for path in there.parent.rglob("*") if path.is_file())
+    assert names == ["p/core", "p/data", "taken/file"]
+    assert [one.path for one in rundir.hashed(there.parent)] == ["p/data", "taken/file"]
 
 
 def test_a_host_that_does_not_say_what_it_has_keeps_nobody_from_coming_home(session_on, tmp_path, monkeypatch):
     session = session_on("n1", "n2", "n3")
     for client in session.clients.values():
         client.put("data", b"x", Deadline.after(PATIENCE_S))
-    files = AgentClient.files
+    contents = AgentClient.contents
 
     def silent(client, deadline):
         if client.node.name == "n2":
             raise DeadlineExceeded("gave up waiting for the agent to answer 'files'", node="n2")
-        return files(client, deadline)
+        return contents(client, deadline)
 
     with monkeypatch.context() as patch:
-        patch.setattr(AgentClient, "files", silent)
+        patch.setattr(AgentClient, "contents", silent)
         with pytest.raises(DeadlineExceeded, match="n2: gave up"):
             fetch_run(session, tmp_path / "results")
     assert sorted(path.parent.name for path in (tmp_path / "results").rglob("data")) == ["n1", "n3"]
@@ -398,3 +488,47 @@ def test_clocks_of_other_kernels_are_pinged_one_at_a_time_and_the_best_ping_coun
     assert {line.split()[0] for line in log} == {"h2", "h4"}
     assert len(log) >= 4 * 8  # more than once each
     assert all(end == begin.replace("begins", "ends") for begin, end in zip(log[::2], log[1::2], strict=True))
+
+
+# Captures that hosts reduce
+
+READS_FOR_EVER = """
+import subprocess, sys
+print("captures are read as they close", flush=True)
+subprocess.run(["sleep", "600"])
+"""
+
+
+def test_the_second_ctrl_c_ends_what_hosts_make_of_their_captures(session_on, tmp_path, monkeypatch):
+    """And what reads them as they close; the captures stay, and the run can be recovered."""
+    session = session_on("n1", "n2")
+    monkeypatch.setattr(staying.host_code, "packed", READS_FOR_EVER.encode)
+    rails = [{"address": "10.0.0.1", "prefix": 24, "device": "eth0"}]
+    nodes = [{"name": name, "kind": "host", "rails": rails} for name in session.clients]
+    manifest = manifests.made(
+        topology={"kind": "inventory", "nodes": nodes, "links": []},
+        launches=[manifests.launch("dump", name, part="collector.tcpdump", role="collector") for name in ("n1", "n2")],
+    )  # fmt: skip
+    for client in session.clients.values():
+        client.put("dump/capture.pcap", b"x" * 100, Deadline.after(PATIENCE_S))
+    staying.read_as_they_close(session, manifest)
+    session.interrupts.unwinding()
+    said: list[str] = []
+
+    def press() -> None:
+        for _ in range(2):
+            time.sleep(3.0)
+            session.interrupts._on_signal(signal.SIGINT, None)
+
+    threading.Thread(target=press, daemon=True).start()
+    left = staying.reduce_run(session, manifest, said.append)
+    assert said == ["hosts reduce their captures: Ctrl-C ends that, `orch recover r1` has it done later"]
+    assert {node: (one.later, [file.path for file in one.files]) for node, one in left.items()} == {
+        node: (True, ["dump/capture.pcap"]) for node in ("n1", "n2")
+    }
+    assert residue.left(session) == []
+    stayed, troubles = staying.recorded(left, tmp_path / "hosts")
+    assert [one.node for one in stayed] == ["n1", "n2"]
+    assert troubles[0].endswith("were not reduced: Ctrl-C ended that; `orch recover r1` has it do so")
+    fetch_run(session, tmp_path / "results", stays=lambda _, path: path.startswith("dump/"))
+    assert (tmp_path / "n1" / f"{session.run}.n1" / "dump/capture.pcap").exists()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.core.opendata import JsonObject
+from orchestrator.core.paths import safepath
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
 from workloads.readers import lines
 from workloads.readers.spans import overlap
@@ -42,7 +43,7 @@ def read_timeline(output: LaunchOutput, name: str, iterations: Columns) -> Mappi
     counts as far as it can be read; without one there are no rows.
     """
     path = output.folder / name
-    text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
+    text = safepath.text(path)
     events = list(lines.objects(text))
     origin_us = next((began for event in events if (began := _origin(event)) is not None), None)
     tables: dict[str, list[Row]] = {"spans": [], "overlaps": []}

@@ -12,15 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.core.opendata import JsonObject
+from orchestrator.core.paths import safepath
 
 LONGEST = 1 << 22  # bytes of a line: some 50,000 spans of an iteration
 
 
 def records(path: Path) -> Iterator[JsonObject]:
     """The objects in the lines of a file, in order; none where there is no file. ValueError at a line above LONGEST."""
-    if not path.is_file():
+    try:
+        file = safepath.opened(path)
+    except FileNotFoundError:
         return
-    with path.open("rb") as file:
+    with file:
         while line := file.readline(LONGEST + 1):
             if len(line) > LONGEST:
                 raise ValueError(f"{path.name} has a line of more than {LONGEST >> 20} MiB")

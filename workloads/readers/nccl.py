@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.core.paths import safepath
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from workloads.readers.nccl_inspector import read_nccl_inspector
 
@@ -121,7 +122,7 @@ def _read_logs(output: LaunchOutput) -> Mapping[str, Columns]:
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """Thread and text of each whole line that is NCCL's."""
-    with path.open("rb") as file:
+    with safepath.opened(path) as file:
         while raw := file.readline(_LONGEST):
             if found := _LINE.search(raw.decode("utf-8", "replace")):
                 yield found[1], found[2].rstrip()

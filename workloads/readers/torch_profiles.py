@@ -19,6 +19,7 @@ from pathlib import Path
 
 from orchestrator.core.intervals import Interval
 from orchestrator.core.opendata import JsonObject
+from orchestrator.core.paths import safepath
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
 from workloads.readers import lines
 from workloads.readers.spans import overlap
@@ -112,14 +113,14 @@ def _iteration(iterations: Columns, step: Interval) -> int | None:
 
 
 def _files(folder: Path, *endings: str) -> list[Path]:
-    return sorted(path for path in folder.rglob("*.json*") if path.name.endswith(endings) and path.is_file())
+    return sorted(path for path in folder.rglob("*.json*") if path.name.endswith(endings))
 
 
 def _text(path: Path) -> str:
     """What is in a file as far as it can be read; nothing where that is too much."""
     content = b""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with safepath.opened(path) as plain, gzip.open(plain) if path.suffix == ".gz" else plain as file:
             while part := file.read(1 << 20):
                 content += part
                 if len(content) > MOST_BYTES:

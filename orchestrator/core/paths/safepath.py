@@ -16,6 +16,7 @@ from orchestrator.core.errors import ConfigError, UnsafePath
 
 MOST_SEGMENT_BYTES = 255  # what a file system takes
 MOST_BYTES = 4096
+MOST_HOLES = 1 << 30  # bytes of a file that are nowhere on the disk; who reads a sparser one reads zeros for hours
 # Most names: no more than sixteen short segments of letters, none that begins with a point.
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}/){0,15}[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _SHOWN = 80  # characters of a refused name that an error shows
@@ -51,7 +52,7 @@ def is_text(path: str | Path) -> bool:
     return True
 
 
-def text(path: str | Path) -> str:
+def utf8(path: str | Path) -> str:
     """The path, if it is text in UTF-8; ConfigError otherwise."""
     if not is_text(path):
         raise ConfigError(
@@ -125,6 +126,70 @@ def regular(folder: Path, name: object) -> Path | None:
         return path if stat.S_ISREG(path.lstat().st_mode) else None
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a file that a host or one of its processes may have left, to read it.
+
+    Nothing but a plain file is opened: no link is followed, and no pipe or device holds anybody up. UnsafePath names
+    what has the name instead, or a sparse file with more than MOST_HOLES; FileNotFoundError where nothing has it.
+    """
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):  # to open a device may do something
+            raise UnsafePath(f"{_shown(path.name)} is refused: {kind_of(path.lstat().st_mode)} has this name")
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in _IN_THE_WAY | {errno.ENXIO}:
+            raise
+        raise UnsafePath(f"{_shown(path.name)} is refused: {error.strerror}") from None
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode) or is_sparse(descriptor):
+        os.close(descriptor)
+        what = f"more than {MOST_HOLES} bytes of it are holes" if stat.S_ISREG(about.st_mode) else "it is no file"
+        raise UnsafePath(f"{_shown(path.name)} is refused: {what}")
+    return os.fdopen(descriptor, "rb")
+
+
+def content(path: Path) -> bytes | None:
+    """All of a file that `opened` opens; None where nothing has its name."""
+    try:
+        with opened(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def text(path: Path) -> str:
+    """The same as text, with a mark for what is no UTF-8; empty where nothing has its name."""
+    return (content(path) or b"").decode("utf-8", "replace")
+
+
+def kind_of(mode: int) -> str:
+    """What lies somewhere, by its mode, in words."""
+    kinds = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe",
+             stat.S_IFSOCK: "a socket"}  # fmt: skip
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def is_sparse(descriptor: int) -> bool:
+    """Whether more than MOST_HOLES of an open file are nowhere on the disk.
+
+    Blocks alone do not tell: a file system that compresses has fewer of them, too.
+    """
+    about = os.fstat(descriptor)
+    if about.st_size - about.st_blocks * 512 <= MOST_HOLES:
+        return False
+    holes = at = 0
+    try:
+        while at < about.st_size and holes <= MOST_HOLES:
+            data = os.lseek(descriptor, at, os.SEEK_DATA)
+            holes += data - at
+            at = os.lseek(descriptor, data, os.SEEK_HOLE)
+    except OSError:  # ENXIO: there is no data from here on
+        holes += about.st_size - at
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    return holes > MOST_HOLES
 
 
 def appendable(folder: Path, name: object) -> BinaryIO:

@@ -1,22 +1,36 @@
-"""Brings home what a run left on nodes: few files at a time, none without room for all, and none for long in vain."""
+"""Brings home what a run left on nodes: few files at a time, small ones first, as far as there is room.
+
+What one process left keeps nobody's data away. Pipes, links and devices do not come home; a file that does not fit
+here, is nearly all holes or cannot be read stays on its node, is named, and is fetched by `orch recover` later.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import OrchError, StoreError, TransportError, UnsafePath
+from orchestrator.core.errors import AgentError, BadAnswer, OrchError, TransportError, UnsafePath
+from orchestrator.core.paths import safepath
+from orchestrator.core.units import bytes_text
 from orchestrator.execution.session import Session
 from orchestrator.remote import transfers
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import RemoteFile
+from orchestrator.remote.answers import RemoteFile, RemoteLeft
 
 FETCH_S = 24 * 3600.0  # of a whole run; no file may stand still for long
 LIST_S = 20.0
 REMOVE_S = 20.0
+SPARE_BYTES = 256 << 20  # that stay free here, for tables and the manifest; of a small disk a twentieth
+_LONGEST_SHOWN = 200  # characters of a path
+NAMED = 3  # of the files of a node that did not come home for one reason
+MOST_KINDS = 8  # of such reasons that are told
+MOST_KEPT = 1000  # files on a node; where more have to stay, its whole folder does
 Stays = Callable[[str, str], bool]  # whether a file of a node stays there, by the node and its path
 AGENT_MARKER = ".orch-run.json"  # how an agent says that a folder is a run's; nothing of the results
 
@@ -28,32 +42,40 @@ def nothing_stays(_node: str, _path: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """What a node has of a run: the files that are to come home, and the paths of those that stay."""
+    """What a node has of a run: files that are to come home, paths of those that stay, and what cannot come home."""
 
     home: tuple[RemoteFile, ...]
     stay: tuple[str, ...]
+    left: tuple[RemoteLeft, ...] = ()
+
+    def without(self, lacking: Mapping[str, str]) -> Files:
+        """The same where these paths stay on their node, by why."""
+        kept = [RemoteLeft(path, why, kept=True) for path, why in lacking.items()]
+        home = tuple(file for file in self.home if file.path not in lacking)
+        return replace(self, home=home, left=(*self.left, *kept))
 
 
 def fetch_run(session: Session, run_folder: Path, *, stays: Stays = nothing_stays) -> None:
     """Bring the run's files home but those that stay, and remove its folders from nodes; an error names who is lost.
 
-    A node that does not say what it has keeps nobody from bringing home what the others have.
+    `session.left` says what did not come home. A node that does not say what it has keeps nobody from bringing home
+    what the others have.
     """
     deadline = Deadline.after(FETCH_S)
     found = session.each(
         sorted(session.away), lambda client: listed(client, stays), what="listing files", seconds=2 * LIST_S
     )
-    refuse_without_room(run_folder, {name: files for name, files in found.items() if not isinstance(files, OrchError)})
+    fitting = with_room(run_folder, {name: files for name, files in found.items() if not isinstance(files, OrchError)})
 
     def fetch(client: AgentClient) -> None:
         name = client.node.name
         seen, home = session.testbed.local_folder(name), run_folder / "hosts" / name
         if seen is not None:
-            bring_up(seen / Path(client.node.folder(session.run)).name, home)
+            session.left[name] = bring_up(seen / Path(client.node.folder(session.run)).name, home)
         elif isinstance(files := found[name], OrchError):
             raise files
         else:
-            bring_home(client, files, home, deadline)
+            session.left[name] = bring_home(client, fitting[name], home, deadline)
         session.away.discard(name)
 
     there = [name for name in session.clients if name in found or session.testbed.local_folder(name) is not None]
@@ -66,17 +88,63 @@ def fetch_run(session: Session, run_folder: Path, *, stays: Stays = nothing_stay
         raise TransportError(f"files of the run are still on {', '.join(lost)}: {session.watch.lost[lost[0]]}")
 
 
-def refuse_without_room(folder: Path, listed: Mapping[str, Files]) -> None:
-    """StoreError where the files of all nodes together have no room below a folder, which is made if need be."""
+def notes(node: str, left: Sequence[RemoteLeft], run: str) -> list[str]:
+    """What is to be said of what did not come home from a node; what is kept there, and what was not worth it."""
+    found = []
+    kept = [one for one in left if one.kept]
+    if kept:
+        found.append(f"{node}: {_named(kept)} did not come home: `orch recover {run}` tries again, "
+                     "`orch clean --data` deletes")  # fmt: skip
+    if odd := [one for one in left if not one.kept]:
+        found.append(f"{node}: not among the results: {_named(odd)}")
+    return found
+
+
+def has_more(left: Iterable[RemoteLeft]) -> bool:
+    """Whether a node keeps files that have to be fetched yet."""
+    return any(one.kept for one in left)
+
+
+def _named(left: Sequence[RemoteLeft]) -> str:
+    """Some of each kind, with why."""
+    alike: dict[str, list[str]] = {}
+    for one in left:
+        alike.setdefault(one.why, []).append(_shown(one.path))
+    kinds = [f"{_first(paths)} ({why})" for why, paths in alike.items()]
+    return _first(kinds, most=MOST_KINDS)
+
+
+def _first(words: Sequence[str], most: int = NAMED) -> str:
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more
+
+
+def _shown(path: str) -> str:
+    return path if path.isprintable() and len(path) <= _LONGEST_SHOWN else ascii(path[:_LONGEST_SHOWN])
+
+
+def with_room(folder: Path, listed: Mapping[str, Files]) -> dict[str, Files]:
+    """The files of all nodes that have room together below a folder, which is made if need be; small ones first."""
     folder.mkdir(parents=True, exist_ok=True)
-    promised = sum(file.bytes for files in listed.values() for file in files.home)
-    free = shutil.disk_usage(folder).free
-    if promised > free:
-        nodes = ", ".join(sorted(listed))
-        raise StoreError(
-            f"the files of {nodes} are {promised} bytes, and {folder} has room for {free}; none was fetched",
-            hint="make room, then `orch recover`",
-        )
+    room = _room(folder)
+    lacking: dict[str, dict[str, str]] = {node: {} for node in listed}
+    everything = [(file.bytes, node, file.path) for node, files in listed.items() for file in files.home]
+    for size, node, path in sorted(everything):
+        if size > room:
+            lacking[node][path] = no_room(size, folder)
+        else:
+            room -= size
+    return {node: files.without(lacking[node]) for node, files in listed.items()}
+
+
+def no_room(size: int, folder: Path) -> str:
+    """That a file of so many bytes has no room below a folder."""
+    return f"{bytes_text(size)}, and {folder} has room for {bytes_text(_room(folder))}"
+
+
+def _room(folder: Path) -> int:
+    disk = shutil.disk_usage(folder)
+    return max(0, disk.free - min(SPARE_BYTES, disk.total // 20))
 
 
 def listed(client: AgentClient, stays: Stays) -> Files | OrchError:
@@ -88,45 +156,91 @@ def listed(client: AgentClient, stays: Stays) -> Files | OrchError:
 
 
 def _split(client: AgentClient, stays: Stays, deadline: Deadline) -> Files:
-    files = client.files(deadline)
+    files, left = client.contents(deadline)
     kept = tuple(file.path for file in files if stays(client.node.name, file.path))
     there = frozenset(kept)
-    return Files(home=tuple(file for file in files if file.path not in there), stay=kept)
+    return Files(home=tuple(file for file in files if file.path not in there), stay=kept, left=tuple(left))
 
 
-def fetch_all(client: AgentClient, home: Path, deadline: Deadline, *, stays: Stays = nothing_stays) -> None:
-    """Bring the files of the run's folder on a node home but those that stay, if there is room; remove the others."""
+def fetch_all(
+    client: AgentClient, home: Path, deadline: Deadline, *, stays: Stays = nothing_stays
+) -> Sequence[RemoteLeft]:
+    """Bring the files of the run's folder on a node home but those that stay, as far as there is room; remove them.
+
+    Gives what did not come home.
+    """
+    name = client.node.name
     listed = _split(client, stays, deadline.sooner(LIST_S))
-    refuse_without_room(home, {client.node.name: listed})
-    bring_home(client, listed, home, deadline)
+    return bring_home(client, with_room(home, {name: listed})[name], home, deadline)
 
 
-def bring_home(client: AgentClient, listed: Files, home: Path, deadline: Deadline) -> None:
+def bring_home(client: AgentClient, listed: Files, home: Path, deadline: Deadline) -> Sequence[RemoteLeft]:
     """Bring these files of the run's folder on a node home, then remove the folder there but what stays.
 
-    A name that leads elsewhere is UnsafePath: all other files come home, and the node keeps its folder.
+    What cannot be fetched stays there too: a name that leads elsewhere, what has no room here after all, what the
+    agent cannot read. Gives what did not come home.
     """
     home.mkdir(parents=True, exist_ok=True)
-    refused: list[str] = []
-    for file in listed.home:
+    lacking: dict[str, str] = {}
+    for file in sorted(listed.home, key=lambda file: file.bytes):
         try:
             with transfers.turn(deadline, node=client.node.name):
                 client.fetch(file, home, deadline)
         except UnsafePath as error:
-            refused.append(error.message)
-    if refused:
-        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-        raise UnsafePath(refused[0] + more, node=client.node.name, hint="they stay on the node; see who put them there")
-    client.remove(deadline.sooner(REMOVE_S), keep=listed.stay)
+            lacking[file.path] = error.message
+        except BadAnswer:
+            raise
+        except AgentError as error:
+            lacking[file.path] = error.message
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            safepath.under(home, file.path + ".part").unlink(missing_ok=True)
+            lacking[file.path] = no_room(file.bytes, home)
+    done = listed.without(lacking)
+    keep = {*done.stay, *(one.path for one in done.left if one.kept)}
+    if len(keep) - len(done.stay) > MOST_KEPT:
+        return done.left
+    if len(keep) > len(done.stay) and not done.stay:
+        keep.add(AGENT_MARKER)  # so that `orch clean --data` knows the folder as a run's
+    client.remove(deadline.sooner(REMOVE_S), keep=sorted(keep))
+    return done.left
 
 
-def bring_up(run_folder: Path, home: Path) -> None:
-    """Move what a node left in its run's folder, visible here, to where results keep it."""
-    if run_folder.is_dir():
+def bring_up(run_folder: Path, home: Path) -> Sequence[RemoteLeft]:
+    """Move what a node left in its run's folder, visible here, to where results keep it.
+
+    What is no file is removed. Gives what that was, and files that nobody will read since they are nearly all holes.
+    """
+    left: list[RemoteLeft] = []
+    if run_folder.is_dir() and not run_folder.is_symlink():
         home.mkdir(parents=True, exist_ok=True)
         for entry in run_folder.iterdir():
-            if entry.name == AGENT_MARKER:
-                entry.unlink()
-            else:
-                entry.rename(home / entry.name)
-        run_folder.rmdir()
+            try:
+                if entry.name == AGENT_MARKER:
+                    entry.unlink()
+                else:
+                    entry.rename(home / entry.name)
+            except OSError as error:  # something else has its name: it stays where it is, which is below `home` too
+                left.append(RemoteLeft(entry.name, f"{error.strerror}; it is in {run_folder.name}", kept=False))
+        if not any(run_folder.iterdir()):
+            run_folder.rmdir()
+    if home.is_dir():
+        left += _only_files(home)
+    return left
+
+
+def _only_files(home: Path) -> Iterable[RemoteLeft]:
+    """Remove what is no file from a folder and those in it, and tell of it; also of files that are nearly all holes."""
+    for place, folders, names, there in os.fwalk(home, follow_symlinks=False):
+        for name in (*folders, *names):
+            about = os.stat(name, dir_fd=there, follow_symlinks=False)
+            path = Path(place, name).relative_to(home).as_posix()
+            if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):
+                os.unlink(name, dir_fd=there)
+                yield RemoteLeft(path, safepath.kind_of(about.st_mode), kept=False)
+            elif about.st_size - about.st_blocks * 512 > safepath.MOST_HOLES and stat.S_ISREG(about.st_mode):
+                try:
+                    safepath.opened(Path(place, name)).close()
+                except UnsafePath as error:
+                    yield RemoteLeft(path, f"{error.message}; it is here all the same", kept=False)

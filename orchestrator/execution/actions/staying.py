@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import OrchError, TransportError
+from orchestrator.core.errors import DeadlineExceeded, Interrupted, OrchError, TransportError
+from orchestrator.core.interrupts import Twice
 from orchestrator.core.paths import safepath
 from orchestrator.execution.actions import host_code
 from orchestrator.execution.session import CALL_S, Session
@@ -27,17 +28,22 @@ from orchestrator.store.manifests.records import Manifest, Stayed
 
 REDUCE_S = 12 * 3600.0  # of all captures of a host
 COMPILED_S = 300.0  # within which a reader is there, which a busy host that never read captures compiles first
+LOOK_S = 1.0  # how often it is looked whether that is called off
 TRIES = 3  # at a reduction that somebody kills; what one has done the next does not do again
 POINTS = "points.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """The captures that stay on a node, in the folder of the run there; `trouble` is why they were not reduced."""
+    """The captures that stay on a node, in the folder of the run there; `trouble` is why they were not reduced.
+
+    `later`: the node can reduce them yet, and was not given the time.
+    """
 
     folder: str
     files: tuple[RemoteFile, ...]
     trouble: str = ""
+    later: bool = False
 
 
 def is_capture(manifest: Manifest, node: str, path: str) -> bool:
@@ -69,13 +75,20 @@ def read_as_they_close(session: Session, manifest: Manifest) -> None:
     session.watch.notes += filter(None, notes.values())
 
 
-def reduce_run(session: Session, manifest: Manifest) -> dict[str, Left]:
-    """Have every host reduce its captures, all at once; hosts that are lost meanwhile are left out."""
+def reduce_run(session: Session, manifest: Manifest, say: Callable[[str], None]) -> dict[str, Left]:
+    """Have every host reduce its captures, all at once; hosts that are lost meanwhile are left out.
+
+    Two signals end that on all hosts.
+    """
     deadline = Deadline.after(REDUCE_S)
+    twice = Twice(
+        session.interrupts.signals,
+        lambda: say(f"hosts reduce their captures: Ctrl-C ends that, `orch recover {manifest.run}` has it done later"),
+    )
 
     def reduced(client: AgentClient) -> Left | OrchError:
         try:
-            left = reduce_there(client, manifest, deadline)
+            left = reduce_there(client, manifest, deadline, called_off=lambda: session.interrupts.ended_by(twice))
         except OrchError as error:
             return error  # whoever is lost is told by what is to be fetched
         with suppress(OrchError):
@@ -86,30 +99,54 @@ def reduce_run(session: Session, manifest: Manifest) -> dict[str, Left]:
     return {node: left for node, left in found.items() if isinstance(left, Left)}
 
 
-def reduce_there(client: AgentClient, manifest: Manifest, deadline: Deadline) -> Left:
-    """Have a host reduce the captures of a run, and say which there are; TransportError where it is lost."""
+def reduce_there(
+    client: AgentClient, manifest: Manifest, deadline: Deadline, *, called_off: Callable[[], bool] = lambda: False
+) -> Left:
+    """Have a host reduce the captures of a run, and say which there are; TransportError where it is lost.
+
+    Once that is `called_off` the host ends what it has begun.
+    """
     node = client.node.name
     files = tuple(file for file in client.files(deadline.sooner(CALL_S)) if is_capture(manifest, node, file.path))
-    trouble = _reduce(client, capture_points(manifest, node), deadline) if files else ""
+    try:
+        trouble = _reduce(client, capture_points(manifest, node), deadline, called_off) if files else ""
+    except Interrupted as error:
+        why = f"{error.message}; `orch recover {manifest.run}` has it do so"
+        return Left(folder=client.folder, files=files, trouble=why, later=True)
     return Left(folder=client.folder, files=files, trouble=trouble)
 
 
-def _reduce(client: AgentClient, points: Sequence[CapturePoint], deadline: Deadline) -> str:
-    """Why captures were not reduced; empty when they were."""
+def _reduce(
+    client: AgentClient, points: Sequence[CapturePoint], deadline: Deadline, called_off: Callable[[], bool]
+) -> str:
+    """Why captures were not reduced; empty when they were. Interrupted where that was called off."""
     for attempt in range(1, TRIES + 1):
         launch = _launch(client, REDUCED if attempt == 1 else f"{REDUCED}.{attempt}", points)
         try:
             client.start(launch, deadline.sooner(CALL_S))
-            status = client.wait(launch.name, deadline)
+            status = _waited(client, launch, deadline, called_off)
         except TransportError:
             raise
         except OrchError as error:
             with suppress(OrchError):
                 client.stop(launch, Deadline.after(CALL_S))  # while it runs the run's folder cannot be left
+            if isinstance(error, Interrupted):
+                raise
             return error.message
         if status >= 0:  # nobody killed it
             break
     return "" if status == 0 else f"it ended with status {status}: {_last_line(client, launch)}"
+
+
+def _waited(client: AgentClient, launch: Launch, deadline: Deadline, called_off: Callable[[], bool]) -> int:
+    """The status with which a launch ends; Interrupted once it is called off."""
+    while not called_off():
+        try:
+            return client.wait(launch.name, deadline.sooner(LOOK_S))
+        except DeadlineExceeded:
+            if deadline.expired:
+                raise
+    raise Interrupted("Ctrl-C ended that")
 
 
 def _launch(client: AgentClient, name: str, points: Sequence[CapturePoint], *how: str) -> Launch:

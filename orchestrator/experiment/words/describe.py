@@ -266,6 +266,8 @@ def listing(entries: Sequence[Listed], results: Path) -> str:
             ]
         )
     lines = [layout.table(("run", "experiment", "began", "windows", "mean", "verdict"), rows)]
+    if without := [entry.run for entry in entries if entry.sealed and entry.manifest.unreduced]:
+        lines += ["", f"{len(without)} without tables: `orch reduce {without[0]}` makes them from what there is"]
     lost = [entry for entry in entries if not entry.sealed and entry.outcome == "lost"]
     if lost:
         lines += ["", f"{len(lost)} unfinished: `orch recover` brings home what lies on hosts and seals what there is"]

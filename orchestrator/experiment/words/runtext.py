@@ -9,7 +9,7 @@ from orchestrator.core.screen import alike, layout
 from orchestrator.experiment.words.describe import HEAD, ms, verdict, window_rows
 from orchestrator.store.manifests import stayed
 from orchestrator.store.manifests.window_records import Variation, Window
-from orchestrator.store.rundir import Entry, began_text
+from orchestrator.store.rundir import Entry, began_text, moment_text
 
 _MARKS = {False: "FAIL", None: "?", True: "ok"}  # in the order in which they are shown
 _STATES = {False: "failed", None: "not judged", True: "passed"}
@@ -66,6 +66,10 @@ def _facts(entry: Entry) -> Iterator[tuple[str, str]]:
         yield "captures", f"stay on {line}"
     for line in (manifest.error or "").splitlines():
         yield "error", line
+    if manifest.unreduced:
+        yield "tables", f"none: {manifest.unreduced}; `orch reduce {entry.run}` makes them"
+    for made in manifest.reductions[1:]:
+        yield "tables", f"made again {moment_text(made.when_ns)} by {made.why}, {made.versions.get('orch-testbed')}"
     for reason in manifest.reasons:
         yield "reason", reason
     for note in manifest.notes:

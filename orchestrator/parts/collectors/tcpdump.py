@@ -11,6 +11,7 @@ from types import MappingProxyType
 from orchestrator.core.fields import Duration, Model, Size
 from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import RIGHTS
+from orchestrator.core.paths import safepath
 from orchestrator.core.units import duration_text, size_text
 from orchestrator.parts import samplers
 from orchestrator.parts.launch import Footprint, Launch, Line, Requirement, Stop
@@ -125,13 +126,13 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """One row of `captures`; none when tcpdump was killed before it could say its counts."""
     port = capture_files.listening(output.folder)
-    said = (output.folder / "stderr").read_text(errors="replace") if port else ""
+    said = safepath.text(output.folder / "stderr") if port else ""
     counts = {name: pattern.search(said) for name, pattern in _COUNTS}
     if port is None or not all(counts.values()):
         return {}
     kept = capture_files.kept(output.folder)
     sizes = (
-        [path.stat().st_size for path in capture_files.in_order(output.folder)]
+        [capture_files.captured_bytes(path) for path in capture_files.in_order(output.folder)]
         if kept is None
         else [one.bytes for one in kept]
     )

@@ -16,6 +16,7 @@ from pydantic import Field
 from orchestrator.core.fields import Duration, Model
 from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import ROOT
+from orchestrator.core.paths import safepath
 from orchestrator.parts.launch import Change, Launch, Line, Requirement, Sign
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
@@ -140,7 +141,7 @@ def parse(output: str) -> str:
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `delays`: one, or none where the process did not come to its end."""
     try:
-        measured = json.loads((output.folder / FILE).read_bytes())
+        measured = json.loads(safepath.content(output.folder / FILE) or b"")
         row = {
             name: {"int64": int, "float64": float}[kind](measured[name]) for name, kind in TABLES[TABLE].items()
         }  # fmt: skip

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.core.errors import StoreError
+from orchestrator.core.errors import StoreError, UnsafePath
+from orchestrator.core.paths import safepath
 from orchestrator.parts.launch import Flow
 
 FILE = "capture.pcap"
@@ -21,6 +24,7 @@ _CHUNK = 1 << 20
 _LISTENING = re.compile(r"listening on ([^\s,]+)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NUMBERED = re.compile(re.escape(FILE) + r"(\d*)")
+_AT_HOME = re.compile(re.escape(FILE) + r"(\d*)(\.gz)?")  # as `orch prune` compresses them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ class Kept:
 def keep(path: Path) -> Kept:
     """What is to be said of a file of a capture that stays."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with safepath.opened(path) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return Kept(name=path.name, bytes=path.stat().st_size, sha256=digest.hexdigest())
@@ -63,8 +67,7 @@ def keep(path: Path) -> Kept:
 
 def listening(folder: Path) -> str | None:
     """The device that tcpdump captured, by what it wrote in its folder; None when it never began."""
-    said = (folder / "stderr").read_text(errors="replace") if (folder / "stderr").is_file() else ""
-    match = _LISTENING.search(said)
+    match = _LISTENING.search(safepath.text(folder / "stderr"))
     return match[1] if match else None
 
 
@@ -74,9 +77,27 @@ def device(argv: Sequence[str]) -> str:
 
 
 def in_order(folder: Path) -> list[Path]:
-    """The files of a capture in the order in which they were written."""
-    numbered = {path: _NUMBERED.fullmatch(path.name) for path in folder.glob(FILE + "*")}
-    return sorted((path for path, name in numbered.items() if name), key=lambda path: int(path.name[len(FILE) :] or 0))
+    """The files of a capture in the order in which they were written; what has such a name and is no file is none."""
+    numbered = {path: _AT_HOME.fullmatch(path.name) for path in folder.glob(FILE + "*") if _is_plain(path)}
+    found = {path: int(name[1] or 0) for path, name in numbered.items() if name}
+    return sorted(found, key=lambda path: found[path])
+
+
+def captured_bytes(path: Path) -> int:
+    """How large a file of a capture is, or was before it was compressed."""
+    with safepath.opened(path) as file:
+        if path.suffix != ".gz":
+            return os.fstat(file.fileno()).st_size
+        with gzip.open(file) as plain:
+            return sum(map(len, iter(lambda: plain.read(_CHUNK), b"")))
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        with safepath.opened(path):
+            return True
+    except UnsafePath:
+        return False
 
 
 def launch_of(path: str, launches: Sequence[str]) -> str | None:
@@ -99,10 +120,10 @@ def kept(folder: Path) -> list[Kept] | None:
     StoreError where the host says nonsense.
     """
     record = folder.parent / REDUCED / f"{folder.name}.json"
-    if not record.is_file():
+    if (said := safepath.content(record)) is None:
         return None
     try:
-        found = [Kept(**one) for one in json.loads(record.read_bytes())]
+        found = [Kept(**one) for one in json.loads(said)]
         sound = all(map(_is_sound, found))
     except (ValueError, TypeError, RecursionError):
         sound = False

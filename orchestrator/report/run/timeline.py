@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.traffic.traffic import CROSS, TRAINING
+from orchestrator.core.errors import UnsafePath
+from orchestrator.core.paths import safepath
 from orchestrator.parts.rows import TABLES, Row
 from orchestrator.report.run import chrometrace
 from orchestrator.report.run.chrometrace import Entry, Sample, Slice
@@ -60,8 +62,8 @@ def phases(run: Run) -> Part:
     """Phases of the run by its event log, and the measured windows."""
     stamps: list[tuple[int, str]] = []
     try:
-        lines = (run.path / "events.jsonl").read_text(encoding="utf-8").splitlines()
-    except OSError:
+        lines = safepath.text(run.path / "events.jsonl").splitlines()
+    except (OSError, UnsafePath):
         lines = []
     for line in lines:
         try:

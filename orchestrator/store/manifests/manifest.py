@@ -114,6 +114,8 @@ def decoded_as_now(data: bytes, kind: type[T], newest: int, changed: Sequence[Re
 
 def _checked(path: Path, kind: type[S]) -> S:
     try:
+        if not path.is_file() and path.exists():  # a pipe would hold everybody up who lists runs
+            raise StoreError(f"{path}: is no file", hint="orch ls")
         data = path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}", hint="orch ls") from None

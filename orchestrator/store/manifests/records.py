@@ -23,7 +23,7 @@ from orchestrator.store.manifests.bounded import Count, Real, Whole
 from orchestrator.store.manifests.host_records import Clock, Hits, Image, Kernels
 from orchestrator.store.manifests.window_records import Window, WindowSummary
 
-FORMAT = 5  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
+FORMAT = 6  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
 
 Outcome = Literal["running", "completed", "failed", "interrupted", "lost"]
 
@@ -170,6 +170,17 @@ class Pruned(Artifact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction:
+    """When the tables were made, by which command (`why`) of what; its `notes` are among those of the run."""
+
+    when_ns: Whole
+    why: str
+    git: Git | None = None
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """Which measurement of a sweep a window is; `recheck`: the check of a window in a run of its own."""
 
@@ -195,7 +206,7 @@ class Summary:
     """A run, as far as listings, filters and sweeps need it.
 
     `began_ns` and `ended_ns` are by the controller's clock, `phases` and `overhead_s` seconds. `unreached` says why the
-    load of a window was not to be had, `given_up` which hosts' files were.
+    load of a window was not to be had, `given_up` which hosts' files were, `unreduced` why there are no tables.
     """
 
     format: int = FORMAT
@@ -221,6 +232,7 @@ class Summary:
     capture: CaptureCounts | None = None
     unreached: Mapping[str, str] = field(default_factory=dict)
     given_up: tuple[str, ...] = ()
+    unreduced: str | None = None
     jobs: tuple[Job, ...] = ()
     sweep: OfSweep | None = None
     windows: tuple[WindowSummary, ...] = ()
@@ -252,7 +264,8 @@ class Manifest(Summary):
 
     `preflight` has the rates at which cross traffic arrived alone on the links, by window and receiver, `testbed` what
     ran hosts of this machine, `images` what jobs' containers were of, `forced` why hosts were too small,
-    `free_disk_bytes` the least that was seen on each node.
+    `free_disk_bytes` the least that was seen on each node. `planned_windows` is how many there were to be, and
+    `reductions` says what made the tables, the last one those that there are.
     """
 
     windows: tuple[Window, ...] = ()
@@ -272,6 +285,8 @@ class Manifest(Summary):
     artifacts: tuple[Artifact, ...] = ()
     pruned: tuple[Pruned, ...] = ()
     stayed: tuple[Stayed, ...] = ()
+    planned_windows: Whole | None = None
+    reductions: tuple[Reduction, ...] = ()
 
     @property
     def disturbed(self) -> bool:
@@ -292,7 +307,7 @@ class Manifest(Summary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduced:
-    """What a manifest gains when the run's tables have been made."""
+    """What a manifest gains when the run's tables have been made; `notes` are those of that alone."""
 
     windows: tuple[Window, ...]
     capture: CaptureCounts | None

@@ -73,6 +73,8 @@ def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
     expected = schema(name)
     if not path.exists():
         return expected.empty_table()
+    if not path.is_file():
+        raise StoreError(f"cannot read {path}: it is no file")
     _check(path)
     try:
         if pq.read_schema(path).names == expected.names:
@@ -146,6 +148,12 @@ class TableWriter:
         waiting = self._pending.setdefault(name, [])
         waiting.append(rows)
         if sum(part.num_rows for part in waiting) >= _ROWS_PER_GROUP:
+            self._flush(name)
+
+    def keep(self, name: str, rows: pa.Table) -> None:
+        """Append rows as `read` and `groups` give them."""
+        if rows.num_rows:
+            self._pending.setdefault(name, []).append(rows.cast(schema(name)))
             self._flush(name)
 
     def close(self) -> None:

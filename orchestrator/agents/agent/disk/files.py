@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 import time
 import zlib
 from typing import TYPE_CHECKING, Dict, List, Optional
 
 from ..frames import Wire
 from ..steps import Refusal, Steps
+from .folders import MOST_HOLES, holes, kind_of
 from .run_folder import CONTAINERS, MARKER, STAYED, RunFolder
 
 if TYPE_CHECKING:
-    from ..messages.answers import Disk, Fetched, File, Listing, Nothing, Texts
+    from ..messages.answers import Disk, Fetched, File, Left, Listing, Nothing, Texts
 
 READ_LIMIT = 1 << 18  # of a file asked for by `read`
 READ_TOTAL = 1 << 22  # as JSON up to six times as much, which must fit into a frame that the controller takes
 MOST_FILES = 100_000  # likewise
+MOST_LEFT = 1000  # of what is no file of the run so many are named
 CHUNK = 1 << 18
 
 
@@ -76,17 +79,27 @@ class Files:
         return {}
 
     def listing(self) -> Listing:
+        """What a run has here; where processes left what nobody can take, all else can be taken all the same."""
         files: List[File] = []
-        for path, status in self.run_folder.folder.files():
-            if (
-                path not in (MARKER, STAYED)
-                and not path.startswith(CONTAINERS + "/")
-                and self.run_folder.whose.take(status)
-            ):
-                files.append({"path": path, "bytes": status.st_size})
-            if len(files) > MOST_FILES:
-                raise Refusal("too-many", "more than %d files in %s" % (MOST_FILES, self.run_folder.folder.path))
-        return {"files": sorted(files, key=lambda file: file["path"])}
+        left: List[Left] = []
+        for path, status, folder in self.run_folder.folder.entries():
+            if path in (MARKER, STAYED, CONTAINERS) or path.startswith(CONTAINERS + "/"):
+                continue
+            name = path.rpartition("/")[2]
+            why, kept = kind_of(status.st_mode), False
+            if stat.S_ISREG(status.st_mode):
+                if not self.run_folder.whose.take(status):
+                    why = "a file of another user"
+                elif holes(folder, name, status) > MOST_HOLES:
+                    why, kept = "a file of %d bytes that are nearly all holes" % status.st_size, True
+                elif len(files) >= MOST_FILES:
+                    why, kept = "one more than %d files" % MOST_FILES, True
+                else:
+                    files.append({"path": path, "bytes": status.st_size})
+                    continue
+            if len(left) < MOST_LEFT:
+                left.append({"path": path, "why": why, "kept": kept})
+        return {"files": sorted(files, key=lambda file: file["path"]), "left": left}
 
     def fetch(self, *, path: str, offset: int, most: int, request: object) -> Steps[Fetched]:
         """Send a file from `offset` on in frames of their own; the reply has the SHA-256 of its first `most` bytes."""

@@ -21,6 +21,8 @@ OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 O_PATH = getattr(os, "O_PATH", 0o10000000)  # PyPy does not name it
 PASS = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # for a folder whose entries may be a secret
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO that lies where a file should holds nobody up
+MOST_DEEP = 100  # folders in each other below a run's
+MOST_HOLES = 1 << 30  # bytes of a file that are nowhere on the disk: who reads a sparser one reads zeros for hours
 LINKS = 40  # on one path, as the kernel counts
 GIVEN_S = 5.0  # between the making of a folder and its gift to the user for whom it is
 
@@ -63,9 +65,23 @@ class Folder:
         try:
             return Folder(os.open(name, flags, dir_fd=self.fd), self.path_of(name))
         except OSError as error:
+            if error.errno == errno.EACCES and self.unlock(name):
+                return self.enter(name, flags)
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 raise Refusal("folder", "%s is a link or no folder" % self.path_of(name)) from None
             raise OSError(error.errno, error.strerror, self.path_of(name)) from None
+
+    def unlock(self, name: str) -> bool:
+        """Let its owner, who runs this, into a folder that a process has closed to everybody; whether it was closed."""
+        fd = os.open(name, PASS, dir_fd=self.fd)
+        try:
+            about = os.fstat(fd)
+            closed = about.st_uid == os.geteuid() and about.st_mode & stat.S_IRWXU != stat.S_IRWXU
+            if closed:
+                os.chmod("/proc/self/fd/%d" % fd, stat.S_IMODE(about.st_mode) | stat.S_IRWXU)
+            return closed
+        finally:
+            os.close(fd)
 
     def make(self, name: str, whose: Whose, mode: int = 0o700) -> Folder:
         """A folder in this one that belongs to the user for whom the agent works, made if it is not there."""
@@ -129,16 +145,19 @@ class Folder:
             os.unlink(name, dir_fd=self.fd)
         return self.create(name, os.O_WRONLY, mode, whose)
 
-    def files(self, below: str = "") -> Iterator[Tuple[str, os.stat_result]]:
-        """Every file in this folder and those in it, by its path from `below` on; what vanishes meanwhile is left."""
+    def entries(self, below: str = "") -> Iterator[Tuple[str, os.stat_result, Folder]]:
+        """All but folders in this one and those in it: its path from `below` on, what it is, and where it lies.
+
+        What vanishes meanwhile is left out. A folder comes too where it lies deeper than MOST_DEEP, and is not entered.
+        """
         for name in self.names():
             try:
                 status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode):
-                    yield below + name, status
-                elif stat.S_ISDIR(status.st_mode):
+                if stat.S_ISDIR(status.st_mode) and below.count("/") < MOST_DEEP:
                     with self.enter(name) as folder:
-                        yield from folder.files("%s%s/" % (below, name))
+                        yield from folder.entries("%s%s/" % (below, name))
+                else:
+                    yield below + name, status, self
             except FileNotFoundError:
                 continue
 
@@ -161,6 +180,37 @@ class Folder:
         with self.enter(name) as folder:
             folder.clear()
         os.rmdir(name, dir_fd=self.fd)
+
+
+def kind_of(mode: int) -> str:
+    """What lies somewhere, by its mode, in words."""
+    kinds = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    deep = "a folder in more than %d others" % MOST_DEEP
+    return deep if stat.S_ISDIR(mode) else kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def holes(folder: Folder, name: str, status: os.stat_result) -> int:
+    """How many bytes of a file are nowhere on the disk, as far as that matters.
+
+    Blocks alone do not tell: a file system that compresses has fewer of them, too.
+    """
+    if status.st_size - status.st_blocks * 512 <= MOST_HOLES:
+        return 0
+    found = at = 0
+    try:
+        fd = os.open(name, os.O_RDONLY | SAFE, dir_fd=folder.fd)
+    except OSError:
+        return 0  # who fetches it is told why it cannot be
+    try:
+        while at < status.st_size and found <= MOST_HOLES:
+            data = os.lseek(fd, at, os.SEEK_DATA)
+            found += data - at
+            at = os.lseek(fd, data, os.SEEK_HOLE)
+    except OSError:  # ENXIO: there is no data from here on
+        found += status.st_size - at
+    finally:
+        os.close(fd)
+    return found
 
 
 def names_of(path: str) -> List[str]:

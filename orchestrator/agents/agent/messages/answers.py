@@ -135,10 +135,19 @@ class File(TypedDict):
     bytes: int
 
 
+class Left(TypedDict):
+    """What is not among a run's files, and why; `kept`: it holds data, and stays where it is."""
+
+    path: str
+    why: str
+    kept: bool
+
+
 class Listing(TypedDict):
-    """To `files`."""
+    """To `files`; of what is `left` the first ones."""
 
     files: List[File]
+    left: List[Left]
 
 
 class Fetched(TypedDict):

@@ -138,6 +138,9 @@ class Children:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            # A core dump in a launch's folder is no result, and as large as the process was; who wants one sets its own
+            # limit higher.
+            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
             if pipe:
                 stand_guard(pipe[0])
             if user:

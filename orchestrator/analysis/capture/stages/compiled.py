@@ -1,20 +1,25 @@
 """The compiled part of the capture reader: made by Numba once, into a file, and loaded without Numba ever after.
 
 `import numba` alone takes longer than most captures. So functions marked `stage` are plain Python here; only the
-process that `compiling` is compiles them, with those of `program` as what can be called, and keeps the machine code as
-a file beside this package's bytecode (or in the user's cache, where no bytecode is to be written there). The file's
-name holds a hash of every source that went into it and of the processor, so that none is ever out of date.
+process that `compiling` is compiles them, with those of `program` as what can be called, and the machine code is kept
+as a file beside this package's bytecode (or in the user's cache, where no bytecode is to be written there). The file's
+name holds a hash of every source that went into it and of the processor, so that none is ever out of date. What is
+loaded is a file of this user's or root's that nobody else may write, and that is whole by the digest in its first line;
+any other one is as good as none. Where no file can be kept, the code is made for this process alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import json
 import os
+import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +34,7 @@ SOURCES = (
     "compiled", "loads", "framing", "decoding", "dealing", "holes", "segments", "closing", "accounting", "queuepairs",
     "sightings", "packing", "laying", "program",
 )  # fmt: skip
+_LONGEST_LINE = 256  # bytes of a file's first line
 building = False  # whether this process is the one that compiles; set before any of SOURCES is imported
 
 # Without Numba's reference counts (_nrt), which are four fifths of the time where functions hand arrays to each other.
@@ -66,10 +72,11 @@ def program() -> Mapping[str, Call]:
 
     Calls release the interpreter's lock. The first one on a machine compiles, which takes seconds.
     """
+    import llvmlite
     from llvmlite import binding as llvm
 
-    path = _file(llvm.get_host_cpu_name() + llvm.get_host_cpu_features().flatten())
-    head, _, code = path.read_bytes().partition(b"\n")
+    words = llvm.get_host_cpu_name() + llvm.get_host_cpu_features().flatten() + str(llvmlite.__version__)
+    head, _, code = _code(words).partition(b"\n")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(codemodel="jitdefault")
@@ -94,40 +101,72 @@ def _callable(engine: Any, address: int) -> Call:
     return call
 
 
-def _file(processor: str) -> Path:
-    """Where the machine code is, compiled first if it is nowhere."""
+def _code(processor: str) -> bytes:
+    """The machine code for a processor, as `compiling` makes it; compiled where it is kept nowhere."""
     here = Path(__file__).parent
     content = hashlib.sha256(b"".join((here / f"{name}.py").read_bytes() for name in SOURCES)).hexdigest()[:16]
     kind = f"reader-{hashlib.sha256(processor.encode()).hexdigest()[:12]}-"
     folders = (_cache(),) if sys.dont_write_bytecode else (here / "__pycache__", _cache())
     name = f"{kind}{content}.bin"
     for folder in folders:
-        if (folder / name).is_file():
-            return folder / name
-    folder = _writable(folders)
-    argv = [sys.executable, "-m", "orchestrator.analysis.capture.stages.compiling", str(folder / name)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=here.parents[3])
+        if (found := _kept(folder / name)) is not None:
+            return found
+    argv = [sys.executable, "-m", "orchestrator.analysis.capture.stages.compiling"]
+    done = subprocess.run(argv, capture_output=True, check=False, cwd=here.parents[3])
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        raise CaptureError(f"the capture reader cannot be compiled: {said}", hint=f"run {' '.join(argv)}")
-    for old in folder.glob(f"{kind}*.bin"):
-        if old.name != name:
-            old.unlink(missing_ok=True)
-    return folder / name
+        said = (done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"])[-1]
+        raise CaptureError(f"the capture reader cannot be compiled: {said}", hint=f"run {' '.join(argv)} > /dev/null")
+    for folder in folders:
+        try:
+            _keep(folder / name, done.stdout)
+        except OSError:  # it may not be written, or is full, or something else has the name
+            continue
+        with contextlib.suppress(OSError):
+            for old in folder.glob(f"{kind}*.bin"):
+                if old.name != name:
+                    old.unlink()
+        break
+    return done.stdout
+
+
+def _first_line(name: str, code: bytes) -> bytes:
+    """What a file of this name begins with when it holds this code, all of it."""
+    return f"{name} {len(code)} {hashlib.sha256(code).hexdigest()}\n".encode()
+
+
+def _kept(path: Path) -> bytes | None:
+    """The code in a file that is whole and that no other user could have written; None for any other."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            about = os.fstat(descriptor)
+            others = about.st_uid not in (0, os.geteuid()) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if others or not stat.S_ISREG(about.st_mode):
+                return None
+            first = file.readline(_LONGEST_LINE)
+            code = file.read()
+    except OSError:
+        return None
+    return code if first == _first_line(path.name, code) else None
+
+
+def _keep(path: Path, code: bytes) -> None:
+    """Write a file of code so that a reader, or a crash, finds all of it or none."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Under another name first: somebody may be reading, and whoever writes may be killed.
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".reader-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_first_line(path.name, code) + code)
+            file.flush()
+            os.fchmod(descriptor, 0o644)
+            os.fsync(descriptor)
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink()
+        raise
 
 
 def _cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "orch" / "compiled"
-
-
-def _writable(folders: tuple[Path, ...]) -> Path:
-    """The first folder that is to be written: CaptureError when there is none."""
-    for folder in folders:
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK):
-            return folder
-    raise CaptureError("there is no place for the compiled capture reader", hint=f"make {folders[-1]} writable")

@@ -1,18 +1,17 @@
-"""Compiles the capture reader: `python -m orchestrator.analysis.capture.stages.compiling FILE`; see `compiled`."""
+"""Compiles the capture reader: `python -m orchestrator.analysis.capture.stages.compiling`; see `compiled`."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.capture.stages import compiled
 
 
-def build(path: Path) -> None:
-    """Write the machine code of everything in `program`: a line of JSON with symbols and places, then the objects."""
+def build() -> bytes:
+    """The machine code of everything in `program`: a line of JSON with symbols and places, then the objects."""
     compiled.building = True
     from numba import types as untyped_types
     from numba.core import compiler as untyped_compiler
@@ -36,11 +35,7 @@ def build(path: Path) -> None:
         one = _object(made.library)
         words[name] = (made.fndesc.llvm_func_name, len(code), len(code) + len(one))
         code += one
-    # Under another name first: somebody may be reading, and whoever compiles may be killed.
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".reader-", delete=False) as file:
-        file.write(json.dumps(words).encode() + b"\n" + code)
-    Path(file.name).chmod(0o644)
-    Path(file.name).replace(path)
+    return json.dumps(words).encode() + b"\n" + code
 
 
 def _object(library: Any) -> bytes:
@@ -50,4 +45,7 @@ def _object(library: Any) -> bytes:
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]))
+    result = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no code
+    with os.fdopen(result, "wb") as out:
+        out.write(build())

@@ -16,6 +16,7 @@ from cross_traffic import flow_records, schedule
 from cross_traffic.agents import flow_schedule
 from orchestrator.analysis.windows.readings import generated
 from orchestrator.core.errors import StoreError
+from orchestrator.core.paths import safepath
 
 SETTLED_NS = 50_000_000  # what the last flows of a schedule may take on top
 
@@ -46,7 +47,7 @@ class FlowLog:
 def check(folder: Path) -> FlowLog:
     """Sum up the log in a sender's folder; StoreError when there is none."""
     try:
-        spec = json.loads((folder / "spec.json").read_bytes())
+        spec = json.loads(safepath.content(folder / "spec.json") or b"")
         logs = [flow_records.records(log)[1] for log in sorted(folder.glob("flows.*.bin"))]
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(

@@ -1,0 +1,167 @@
+"""The kept machine code of the capture reader: nothing is loaded but what is whole and what this user or root wrote."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.analysis.capture.stages import compiled
+
+CODE = b'{"look": ["symbol", 0, 4]}\n' + bytes(range(256)) * 40
+WARM = "from orchestrator.analysis.capture import flowtable; flowtable.warm(); print('warm')"
+
+
+@pytest.fixture
+def compilations(tmp_path, monkeypatch):
+    """How often code was compiled; the user's cache is the only place where it is kept."""
+    begun = []
+
+    def run(argv, **_):
+        begun.append(argv)
+        return subprocess.CompletedProcess(argv, 0, CODE, b"")
+
+    monkeypatch.setattr(compiled.subprocess, "run", run)
+    monkeypatch.setattr(compiled.sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return begun
+
+
+def file_in(cache: Path) -> Path:
+    (found,) = (cache / "orch" / "compiled").glob("*.bin")
+    return found
+
+
+def empty(file):
+    file.write_bytes(b"")
+
+
+def torn(file):
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def flipped(file):
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def zeroed(file):
+    file.write_bytes(bytes(len(file.read_bytes())))
+
+
+def longer(file):
+    file.write_bytes(file.read_bytes() + b"more")
+
+
+def of_another_processor(file):
+    head, _, code = file.read_bytes().partition(b"\n")
+    file.write_bytes(head.replace(b"reader-", b"reader-0", 1) + b"\n" + code)
+
+
+def written_by_anybody(file):
+    file.chmod(0o666)
+
+
+def written_by_a_group(file):
+    file.chmod(0o664)
+
+
+def link(file):
+    kept = file.with_suffix(".kept")
+    file.rename(kept)
+    file.symlink_to(kept)
+
+
+def fifo(file):
+    file.unlink()
+    os.mkfifo(file)
+
+
+def of_another_user(file):
+    os.chown(file, 65534, 65534)
+
+
+SPOILT = [
+    empty,
+    torn,
+    flipped,
+    zeroed,
+    longer,
+    of_another_processor,
+    written_by_anybody,
+    written_by_a_group,
+    link,
+    fifo,
+]
+
+
+@pytest.mark.parametrize("spoil", [*SPOILT, of_another_user])
+def test_code_that_is_not_what_was_kept_is_compiled_again(tmp_path, compilations, spoil):
+    if spoil is of_another_user and os.geteuid():
+        pytest.skip("only root can give a file away")
+    assert compiled._code("a processor") == CODE
+    assert compiled._code("a processor") == CODE
+    assert len(compilations) == 1
+    spoil(file_in(tmp_path))
+    assert compiled._code("a processor") == CODE
+    assert len(compilations) == 2
+    assert compiled._code("a processor") == CODE
+    assert len(compilations) == 2  # and kept again
+
+
+def test_a_folder_in_the_place_of_the_code_costs_only_the_keeping(tmp_path, compilations):
+    compiled._code("a processor")
+    file = file_in(tmp_path)
+    file.unlink()
+    file.mkdir()
+    (file / "something").touch()
+    assert compiled._code("a processor") == CODE
+    assert file.is_dir()
+    assert len(compilations) == 2
+    assert not list(file.parent.glob(".reader-*"))
+
+
+def test_a_folder_that_cannot_be_made_costs_only_the_keeping(tmp_path, compilations):
+    (tmp_path / "orch").touch()
+    assert compiled._code("a processor") == CODE
+    assert len(compilations) == 1
+
+
+def test_a_full_disk_costs_only_the_keeping(tmp_path, compilations, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(compiled.os, "fsync", full)
+    assert compiled._code("a processor") == CODE
+    assert not list((tmp_path / "orch" / "compiled").iterdir())
+
+
+def test_code_of_older_sources_is_removed(tmp_path, compilations):
+    compiled._code("a processor")
+    file = file_in(tmp_path)
+    older = file.with_name(file.name[:-20] + "0" * 16 + ".bin")
+    older.touch()
+    other = file.with_name("reader-" + "1" * 12 + "-" + "2" * 16 + ".bin")
+    other.touch()
+    file.unlink()
+    compiled._code("a processor")
+    assert file.exists()
+    assert other.exists()
+    assert not older.exists()
+
+
+def test_a_reader_starts_on_code_that_was_cut_short(tmp_path):
+    """By the real compiler: it ends neither in a traceback nor in a signal."""
+    argv = [sys.executable, "-B", "-c", WARM]
+    for _ in range(2):
+        done = subprocess.run(
+            argv, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)}, check=False, timeout=300, capture_output=True
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"warm\n", b"")
+        file = file_in(tmp_path)
+        os.truncate(file, file.stat().st_size // 2)
