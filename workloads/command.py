@@ -6,7 +6,7 @@ import json
 import re
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -37,6 +37,7 @@ _SETTINGS = "command.json"
 _RESERVED = {shipping.ARCHIVE, _SETTINGS, LOG, "stdout", "stderr"}
 _UNKNOWN = frozenset({"forward_s", "backward_s", "wait_s", "loss", "samples"})
 
+_FROM_ENV = re.compile(r"(?<!\{)\{env:([A-Za-z_][A-Za-z0-9_]*)\}")  # as the rank's program has it
 _PLACEHOLDER = re.compile(r"\{\{[a-z_]+\}\}|\{[a-z_]+\}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 
@@ -94,8 +95,9 @@ class Config(NcclConfig):
 
     In `argv`, `env` and `cwd` these stand for what each rank is: {rank} {world} {local_rank} {local_world} {node}
     {address} {device} {gpu} {master} {port} {hosts} {slots} {python}; {{rank}} is the text {rank} itself. {hosts} are
-    the addresses with commas between, {slots} the same with `:ranks` behind each. No shell reads any of it. When the
-    run is over the command gets SIGTERM; it must not end by itself before.
+    the addresses with commas between, {slots} the same with `:ranks` behind each. In `argv` {env:NAME} is the value of
+    a variable that `env_from` brings: it is recorded nowhere, but whoever is on the host sees it among the processes.
+    No shell reads any of it. When the run is over the command gets SIGTERM; it must not end by itself before.
     """
 
     argv: tuple[str, ...] = Field(min_length=1)
@@ -143,6 +145,8 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     if config.launcher_program is not None and config.launcher is None:
         message = "is a launcher's program, and there is no launcher"
         found.append(Problem(at=("launcher_program",), message=message, accepted="launcher: torchrun beside it"))
+    secrets = secret_looks.secret_words([_FROM_ENV.sub("", word) for word in config.argv])
+    found += _missing_from_env(config)
     texts: list[tuple[tuple[str | int, ...], str]] = [(("argv", i), word) for i, word in enumerate(config.argv)]
     texts += [(("env", name), value) for name, value in config.env.items()]
     texts += [(("cwd",), config.cwd or "")]
@@ -151,12 +155,23 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
             if not name.startswith("{{") and name[1:-1] not in _NAMES:
                 known = ", ".join(f"{{{known}}}" for known in _NAMES)
                 found.append(Problem(at=at, message=f"nothing is called {name}", accepted=f"{known}, or {{{name}}}"))
-        if secret_looks.value_looks_secret(text):
+        if (at[0] == "argv" and at[1] in secrets) or secret_looks.value_looks_secret(text):
             message = "this looks like a secret; it is recorded, and everybody on the host sees command lines"
-            found.append(Problem(at=at, message=message, accepted="a variable that env_from brings"))
+            accepted = "a variable that env_from brings, or {env:NAME} of one, which is not recorded"
+            found.append(Problem(at=at, message=message, accepted=accepted))
         if "\0" in text:
             found.append(Problem(at=at, message="has a zero byte in it", accepted="text without one"))
     return [*found, *_file_problems(config), *nccl_evidence.away(config, config.cwd)]
+
+
+def _missing_from_env(config: Config) -> Iterator[Problem]:
+    """Words of the command that take the value of a variable which nothing brings."""
+    brought = config.env_from or {}
+    for place, word in enumerate(config.argv):
+        for name in _FROM_ENV.findall(word):
+            if name not in brought:
+                accepted = ", ".join(f"{{env:{one}}}" for one in brought) or f"env_from: [{name}] beside argv"
+                yield Problem(at=("argv", place), message=f"env_from brings no {name}", accepted=accepted)
 
 
 def _file_problems(config: Config) -> list[Problem]:

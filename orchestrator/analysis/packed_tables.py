@@ -29,6 +29,7 @@ MOST_BYTES = 1 << 31  # that tables come to in memory
 ALWAYS_BYTES = 1 << 26  # that they may come to however small the file is
 MOST_TIMES = 2000  # as much as a larger one has bytes; tables of real traffic come to less than 100 times
 MOST_HEADS = 1 << 20  # bytes of what a file says of its arrays
+_END = struct.Struct("<4s4H2LH")  # of a zip archive: its sixth field is the size of all heads together
 _WORD_BYTES = 64  # of a word, beside its characters
 _TABLES = tuple(field.name for field in fields(Tables) if field.name not in ("sightings", "problems"))
 
@@ -64,10 +65,9 @@ class _Archive:
         size = path.stat().st_size
         self._left = min(MOST_BYTES, max(ALWAYS_BYTES, MOST_TIMES * size))
         with path.open("rb") as file:
-            file.seek(max(0, size - zipfile.sizeEndCentDir))
-            end = file.read(zipfile.sizeEndCentDir)
-        heads = struct.unpack(zipfile.structEndArchive, end)[5] if len(end) == zipfile.sizeEndCentDir else size
-        if not end.startswith(zipfile.stringEndArchive) or heads > MOST_HEADS:
+            file.seek(max(0, size - _END.size))
+            end = file.read(_END.size)
+        if not end.startswith(b"PK\5\6") or len(end) < _END.size or _END.unpack(end)[5] > MOST_HEADS:
             raise ValueError("it is no archive of arrays")
         self._zip = zipfile.ZipFile(path)
 

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 MASK = "***"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # The end of one of the words of a name ("HF_TOKEN", "PGPASSWORD"), or a whole one: keys are many things ("MONKEY").
-_ENDINGS = ("TOKEN", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS")
-_WORDS = frozenset({"KEY", "KEYS", "APIKEY", "ACCESSKEY", "PRIVATEKEY", "SECRETKEY", "AUTHORIZATION", "COOKIE"})
+_ENDINGS = ("SECRET", "SECRETS", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS")
+_WORDS = frozenset(
+    {"KEY", "KEYS", "APIKEY", "ACCESSKEY", "ACCOUNTKEY", "PRIVATEKEY", "SECRETKEY", "AUTHORIZATION", "COOKIE"}
+)
+# Words that mean one as the last of a name alone ("MYSQL_PWD", not "SSH_AUTH_SOCK").
+_LAST = frozenset({"PASS", "DBPASS", "USERPASS", "SSHPASS", "PWD", "DBPWD", "PASSCODE", "PAT", "AUTH", "OAUTH", "SAS"})
+_FOLDERS = frozenset({"PWD", "OLDPWD"})  # which shells have
+# What stands ahead of an ordinary key, token or pass ("--eos-token", "forward_pass"), and behind one ("--key-dim").
+_ORDINARY = frozenset(
+    {
+        *("BOS", "CLS", "END", "EOS", "EOT", "FIRST", "IMAGE", "LAST", "MASK", "MAX", "MIN", "NEW", "NEXT", "NUM"),
+        *("PAD", "PER", "SEP", "SPECIAL", "START", "STOP", "UNK", "BACKWARD", "FORWARD", "MULTI", "SINGLE", "NO"),
+        *("CACHE", "CONFIG", "DATA", "DICT", "FEATURE", "FOREIGN", "GROUP", "INPUT", "LABEL", "LOSS", "METRIC"),
+        *("MODEL", "OUTPUT", "PRIMARY", "PUBLIC", "QUERY", "SORT", "STATE", "TARGET", "TEXT"),
+    }
+)
+_ABOUT = frozenset(
+    {
+        *("BITS", "BUDGET", "COUNT", "DIM", "DIMS", "DIR", "DROPOUT", "EMBEDDING", "FILE", "FORMAT", "HEADS", "ID"),
+        *("IDS", "LEN", "LENGTH", "LIMIT", "LOSS", "MASK", "NAME", "PADDING", "PATH", "RATE", "SIZE", "TYPE", "URL"),
+    }
+)
+# Values that hide nothing: switches, small numbers, paths, and what a shell or we put in the place of a name.
+_PLAIN = re.compile(
+    r"(?i:true|false|yes|no|on|off|none|null|)|\d{1,2}|\.{0,2}/.*/.*|[~.]{1,2}/.*|\S+\.(?:key|pem|json|txt)"
+    r"|\$\{?\w+\}?|\{env:\w+\}"
+)
 
 _VALUES = re.compile(
     r"(?<![A-Za-z0-9])(?:(?:AKIA|ASIA)[0-9A-Z]{16}"  # AWS
@@ -22,16 +47,46 @@ _VALUES = re.compile(
     r"|AIza[0-9A-Za-z_-]{35}"  # Google
     r"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)"  # JWT
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*"
+    r"|(?i:(?<=\bbearer\s)(?=\S*\d)[\w.~+/=-]{8,})"
+    r"|(?i:(?<=authorization:)\s*\S.*)"
+    r"|(?i:(?<=[?&]sig=)[^&\s]+)"  # a shared access signature of Azure's
     r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)",  # user and password of an address
     re.DOTALL,
 )
 _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)[\"']?\s*[:=]\s*\S")
+# An option, and the word behind it, also within a list or a command for a shell.
+_OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w.-]*)[\"']?(?:\s*[,=]\s*|\s+)[\"']?(?!-)([^\s\"',\]}]+)")
 
 
 def name_looks_secret(name: str) -> bool:
-    """Whether a variable of this name usually holds what nobody else may know."""
-    words = re.split(r"[^A-Z0-9]+", name.upper())
-    return any(word in _WORDS or word.endswith(_ENDINGS) for word in words)
+    """Whether a variable, a key or an option of this name usually holds what nobody else may know."""
+    words = re.findall(r"[A-Z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper())
+    if len(words) == 1 and words[0] in _FOLDERS:
+        return False
+    for place, word in enumerate(words):
+        if _ABOUT.intersection(words[place + 1 : place + 2]):
+            continue
+        ordinary = place > 0 and words[place - 1] in _ORDINARY
+        weak = word in _WORDS or word.endswith("TOKEN") or (word in _LAST and place == len(words) - 1)
+        if word.endswith(_ENDINGS) or (weak and not ordinary):
+            return True
+    return False
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a name usually holds a secret, and this value may be one."""
+    return name_looks_secret(name) and not _PLAIN.fullmatch(value)
+
+
+def secret_words(words: Sequence[str]) -> list[int]:
+    """The places of the words of a command line that look like secrets: by their own form, or by the option ahead."""
+    found = []
+    for place, word in enumerate(words):
+        option = words[place - 1] if place else ""
+        behind = option.startswith("-") and "=" not in option and not word.startswith("-")
+        if (behind and looks_secret(option, word)) or masked(word) != word:
+            found.append(place)
+    return found
 
 
 def value_looks_secret(value: str) -> bool:
@@ -47,15 +102,23 @@ def is_file(source: str) -> bool:
 def masked(text: str) -> str:
     """A text without what has the form of a secret; of `some.key=value` whose value is one, or names one, the key."""
     key, equals, value = text.partition("=")
-    if equals and value and (name_looks_secret(key.rpartition(".")[2]) or _names_one(value)):
+    if equals and value and (looks_secret(key.rpartition(".")[2], value) or _names_one(value)):
         return f"{key}={MASK}"
-    return _VALUES.sub(MASK, text)
+    return _VALUES.sub(MASK, _OPTION.sub(_without_value, text))
 
 
-def masked_all(words: Iterable[str]) -> list[str]:
+def masked_all(words: Sequence[str]) -> list[str]:
     """A command line without secrets."""
-    return [masked(word) for word in words]
+    secret = frozenset(secret_words(words))
+    return [MASK if place in secret and masked(word) == word else masked(word) for place, word in enumerate(words)]
+
+
+def _without_value(option: re.Match[str]) -> str:
+    if not looks_secret(option[1], option[2]):
+        return option[0]
+    return option[0][: option.start(2) - option.start()] + MASK
 
 
 def _names_one(text: str) -> bool:
-    return any(name_looks_secret(name) for name in _NAMED.findall(text))
+    named = (match for pattern in (_NAMED, _OPTION) for match in pattern.finditer(text))
+    return any(name_looks_secret(match[1]) for match in named)

@@ -18,6 +18,7 @@ from orchestrator.experiment.plans import plan, plandata
 from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Launch
 from orchestrator.store.manifests.coding import encoded
+from workloads.rank.external.command import with_values
 
 # Put together here, so that nothing that scans this file takes them for real ones.
 TOKENS = [
@@ -38,7 +39,9 @@ TOKENS = [
 @pytest.mark.parametrize(
     "name",
     ["HF_TOKEN", "TOKEN", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "WANDB_API_KEY", "OPENAI_KEY", "DB_PASSWD", "apiKey",
-     "GOOGLE_APPLICATION_CREDENTIALS", "my.secret", "SSH_KEY_PASSPHRASE"],
+     "GOOGLE_APPLICATION_CREDENTIALS", "my.secret", "SSH_KEY_PASSPHRASE", "MYSQL_PWD", "DB_PASS", "SSHPASS",
+     "GITHUB_PAT", "REDIS_AUTH", "AZURE_STORAGE_SAS", "dbPassword", "authToken", "--api-key", "--token", "--db-pass",
+     "NEW_PASSWORD", "MODEL_SECRET", "AccountKey"],
 )  # fmt: skip
 def test_names_of_secrets(name):
     assert secret_looks.name_looks_secret(name)
@@ -47,7 +50,10 @@ def test_names_of_secrets(name):
 @pytest.mark.parametrize(
     "name",
     ["NCCL_IB_HCA", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "MONKEY", "MAX_TOKENS", "KEYBOARD", "PWD",
-     "SECRETARY", "HF_HOME", "CUDA_VISIBLE_DEVICES"],
+     "SECRETARY", "HF_HOME", "CUDA_VISIBLE_DEVICES", "OLDPWD", "SSH_AUTH_SOCK", "--tokenizer", "monkey", "keyboard",
+     "passes", "--eos-token", "--pad_token", "FORWARD_PASS", "BYPASS", "COMPASS", "--author", "AUTHORITY", "--pattern",
+     "PATH", "PATIENCE", "--key-dim", "--num-key-value-heads", "--token-file", "--sort-key", "public_key", "passive",
+     "--tokens-per-second", "PASSWORD_FILE", "seconds_per_token", "TURKEY", "hockey", "spat", "oauthor"],
 )  # fmt: skip
 def test_names_of_other_things(name):
     assert not secret_looks.name_looks_secret(name)
@@ -80,10 +86,41 @@ def test_values_of_other_things(value):
         ("traffic.0.iperf={from: h1, to: h2, load: 1gbit}", "traffic.0.iperf={from: h1, to: h2, load: 1gbit}"),
         ("workload.ddp.env_from=[HF_TOKEN]", "workload.ddp.env_from=[HF_TOKEN]"),
         (f"x={TOKENS[1]}", "x=***"),
+        ("workload.command.argv=[x.py, --api-key, hunter2]", "workload.command.argv=***"),
+        ("MYSQL_PWD=hunter2", "MYSQL_PWD=***"),
+        ("-DDB_PASS=hunter2", "-DDB_PASS=***"),
+        ("--password=hunter2", "--password=***"),
+        ("train --api-key hunter2 --lr 0.1", "train --api-key *** --lr 0.1"),
+        ("Authorization: Basic aHVudGVyMg", "Authorization:***"),
+        ("Bearer a1b2c3d4e5", "Bearer ***"),
+        (
+            "https://x.blob.core.windows.net/c?sv=1&sig=a%2Fb&se=2",
+            "https://x.blob.core.windows.net/c?sv=1&sig=***&se=2",
+        ),
+        ("--eos-token=</s>", "--eos-token=</s>"),
+        ("--key /etc/host.pem --lr 1", "--key /etc/host.pem --lr 1"),
+        ("require_auth=true", "require_auth=true"),
+        ("the bearer of instruments", "the bearer of instruments"),
     ],
 )
 def test_command_lines_are_recorded_without_secrets(word, shown):
     assert secret_looks.masked(word) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("train --api-key hunter2 --lr 1", "train --api-key *** --lr 1"),
+        ("train --token hunter2", "train --token ***"),
+        ("train --token --lr 1", "train --token --lr 1"),
+        ("train --password=hunter2 -p x", "train --password=*** -p x"),
+        ("train --tokenizer gpt2 --eos-token </s> --passes 3", "train --tokenizer gpt2 --eos-token </s> --passes 3"),
+        ("train --auth none --token-file ~/t --monkey x", "train --auth none --token-file ~/t --monkey x"),
+        ("orch run e.yaml --set api_key=hunter2", "orch run e.yaml --set api_key=***"),
+    ],
+)
+def test_words_behind_an_option_are_masked_with_it(words, shown):
+    assert " ".join(secret_looks.masked_all(words.split())) == shown
 
 
 # Experiments
@@ -160,6 +197,52 @@ def test_a_secret_as_an_axis_is_refused_and_not_shown(written, tmp_path):
     status, out, err = orch("plan", str(path), "--results", str(tmp_path / "r"))
     assert (status, out) == (2, "")
     assert "hunter2" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [(["--api-key", "hunter2"], 3), (["--password=hunter2"], 2), (["-c", "x --token hunter2"], 3),
+     (["https://ada:hunter2@h/"], 2), (["Authorization: Basic hunter2"], 2)],
+)  # fmt: skip
+def test_a_secret_by_the_option_ahead_is_refused(written, words, place):
+    status, _, err = orch("plan", written("command", argv=["{python}", "x.py", *words]))
+    assert status == 2
+    assert f"argv.{place}: this looks like a secret" in err
+    assert "{env:NAME}" in err
+    assert "hunter2" not in err
+
+
+def test_words_of_a_command_take_what_env_from_brings(written, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "hunter2")
+    argv = ["{python}", "x.py", "--tokenizer", "gpt2", "--api-key", "{env:WANDB_API_KEY}", "--x={{env:Y}}"]
+    path = written("command", argv=argv, env_from=["WANDB_API_KEY"])
+    status, out, err = orch("plan", path)
+    assert (status, err) == (0, "")
+    assert "hunter2" not in out
+    assert [with_values(word) for word in argv[4:]] == ["--api-key", "hunter2", "--x={env:Y}"]
+    status, _, err = orch("plan", written("command", argv=argv))
+    assert status == 2
+    assert "argv.5: env_from brings no WANDB_API_KEY; accepted: env_from: [WANDB_API_KEY] beside argv" in err
+
+
+@pytest.mark.parametrize("env", [{"MYSQL_PWD": "hunter2"}, {"DB_PASS": "hunter2"}])
+def test_more_names_of_env_are_refused(written, env):
+    status, _, err = orch("plan", written(env=env))
+    assert (status, "hunter2" in err) == (2, False)
+
+
+@pytest.mark.parametrize("option", [[], ["--set", "api_key=hunter2"]])
+def test_a_variable_of_a_file_is_no_place_for_a_secret(written, option):
+    path = Path(written("command", argv=["{python}", "x.py", "$api_key"]))
+    default = "''" if option else "hunter2"
+    path.write_text(path.read_text() + f"vars: {{api_key: {default}}}\n")
+    status, out, err = orch("plan", str(path), *option)
+    assert (status, out, "hunter2" in err) == (2, "", False)
+    assert "vars.api_key: this looks like a secret, and variables are recorded" in err
+
+
+def test_switches_are_no_secrets(written):
+    assert orch("plan", written(env={"REQUIRE_AUTH": "true", "HF_TOKEN": "", "NO_AUTH": "1"}))[0] == 0
 
 
 def test_a_secret_in_a_command_is_refused(written):

@@ -16,7 +16,7 @@ _INSTEAD = "env_from, such as `env_from: [{name}]`, which takes it from your env
 def _recorded(value: Any) -> Any:
     """Refuse what looks like a secret, without showing it."""
     for name, text in value.items() if isinstance(value, dict) else ():
-        sign = "its name" if text not in ("", None) and secret_looks.name_looks_secret(str(name)) else ""
+        sign = "its name" if text is not None and secret_looks.looks_secret(str(name), str(text)) else ""
         if not sign and isinstance(text, str) and secret_looks.value_looks_secret(text):
             sign = "its value"
         if sign:

@@ -95,6 +95,11 @@ def filled(document: Document, options: Sequence[str] = (), axes: AxisValues = N
     for name in axes.keys() & given.keys():
         raise ConfigError(f"--set {name}: is an axis of this sweep; accepted: other values in the file, or --where")
     values = {name: _value(document, name, about, given.get(name), axes) for name, about in declared.items()}
+    for name, one in values.items():
+        text = one.value if isinstance(one.value, str) else ""
+        if secret_looks.looks_secret(name, text) or secret_looks.value_looks_secret(text):
+            accepted = "env_from of the workload, and {env:NAME} in the argv of a command"
+            raise _wrong(document, (name,), "this looks like a secret, and variables are recorded", accepted)
     rest = [option for option in options if option.partition("=")[0] not in given]
     data = {key: value for key, value in document.data.items() if key != KEY}
     filling = _Filling(document, values)

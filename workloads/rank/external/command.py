@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -24,11 +25,17 @@ from .printed import Iterations, Lines, Reader, Rule, RuleSettings, Tail
 
 LOOK_EVERY_S = 0.01  # at a file: nothing tells when it grows
 TURN_S = 0.1
+FROM_ENV = re.compile(r"\{\{env:\w+\}\}|\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def fail(reason: str) -> NoReturn:
     """End with status 1 and one line on standard error; unlike that of `lifecycle` not before the command has ended."""
     raise SystemExit(f"rank {os.environ.get('RANK', '?')}: {reason}")
+
+
+def with_values(word: str) -> str:
+    """A word of the command with the values of variables, `{env:NAME}`, that this process got and nobody wrote down."""
+    return FROM_ENV.sub(lambda found: os.environ.get(found[1], found[0]) if found[1] else found[0][1:-1], word)
 
 
 class CommandSettings(TypedDict):
@@ -60,7 +67,8 @@ class Command:
         self._tail = Tail(cwd / settings["file"]) if reader and settings["file"] is not None else None
         self._out, theirs = os.pipe()
         try:
-            self.process = subprocess.Popen(settings["argv"], cwd=cwd, stdin=subprocess.DEVNULL, stdout=theirs)
+            argv = [with_values(word) for word in settings["argv"]]
+            self.process = subprocess.Popen(argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=theirs)
         except OSError as error:
             fail(f"cannot start {settings['argv'][0]}: {error.strerror} ({error.filename})")
         os.close(theirs)
