@@ -12,6 +12,7 @@ from orchestrator.execution.session import holder
 from orchestrator.experiment import testbeds
 from orchestrator.experiment.testbeds import Named
 from orchestrator.remote.agent_client import AgentClient
+from orchestrator.remote.answers import RemoteFile
 from orchestrator.store import retention, rundir
 from orchestrator.store.manifests.records import Stayed
 from orchestrator.store.rundir import Entry
@@ -34,7 +35,7 @@ def drop(entry: Entry, why: str, named: Sequence[Named]) -> tuple[list[Stayed], 
 
     def remove(node: str) -> OrchError | None:
         try:
-            _remove(entry, node, {one.folder for one in by_node[node]}, named)
+            _remove(entry, node, by_node[node], named)
         except OrchError as error:
             return error  # told beside what became of the others
         return None
@@ -59,11 +60,10 @@ def _sizes(some: Collection[Stayed]) -> str:
     return f"{len(some)} captures" if len(some) != 1 else "1 capture"
 
 
-def _remove(entry: Entry, node: str, folders: Collection[str], named: Sequence[Named]) -> None:
-    """Remove a run's folder from a host; StoreError where it keeps runs in another than its captures lie in."""
+def _remove(entry: Entry, node: str, some: Sequence[Stayed], named: Sequence[Named]) -> None:
+    """Remove a run's folder from a host; StoreError where it holds anything but what the manifest says stays there."""
     deadline = Deadline.after(REACH_S)
-    recorded = entry.manifest.topology
-    testbed = testbeds.reached(recorded, [node], named)[node]
+    testbed = testbeds.reached(entry.manifest.topology, [node], named)[node]
     try:
         channel = testbed.connect(node, deadline)
         client = AgentClient(
@@ -71,10 +71,24 @@ def _remove(entry: Entry, node: str, folders: Collection[str], named: Sequence[N
         )
         try:
             client.hello(deadline)
-            client.remove(deadline)
+            there = client.files(deadline)
+            wrong = _unlike(client.folder, there, some)
+            client.remove(deadline, keep=[file.path for file in there] if wrong else ())
         finally:
             client.close(deadline)
     finally:
         testbed.close()
-    if strange := [folder for folder in folders if folder != client.folder]:
-        raise StoreError(f"they lie in {strange[0]}, and it keeps this run in {client.folder}")
+    if wrong:
+        raise StoreError(f"{wrong}; they are left alone")
+
+
+def _unlike(folder: str, there: Sequence[RemoteFile], some: Sequence[Stayed]) -> str:
+    """Why what lies in a folder of a host is not what a manifest says; empty where all of it is, or nothing is there.
+
+    A run's folder that is somebody else's may bear the id of a run of one's own.
+    """
+    if elsewhere := [one.folder for one in some if one.folder != folder]:
+        return f"they lie in {elsewhere[0]}, and it keeps this run in {folder}"
+    sizes = {one.path.removeprefix(f"hosts/{one.node}/"): one.bytes for one in some}
+    others = [file.path for file in there if sizes.get(file.path) != file.bytes]
+    return f"its manifest does not record {others[0]} in {folder} as it is" if others else ""

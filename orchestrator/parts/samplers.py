@@ -169,14 +169,15 @@ def _table(part: bytes, file: str, output: LaunchOutput) -> pa.Table | None:
             convert_options=csv.ConvertOptions(column_types=types, null_values=[""], **more),
         )
 
+    if not body.isascii():
+        body = body.decode("utf-8", "replace").encode()
     if not body.strip():
         return pa.table({name: pa.array([], _type_of(name)) for name in names})
     try:
         table = parsed(body, {name: _type_of(name) for name in names}, strings_can_be_null=False)
     except pa.ArrowInvalid:
         try:
-            text = body.decode("utf-8", "replace").encode()
-            table = _numbers(parsed(text, dict.fromkeys(names, pa.string()), strings_can_be_null=True), file, output)
+            table = _numbers(parsed(body, dict.fromkeys(names, pa.string()), strings_can_be_null=True), file, output)
         except pa.ArrowInvalid as error:  # no line of it is as long as its header
             output.notes.append(f"{file}: left out: {str(error).partition(chr(10))[0][:200]}")
             return None

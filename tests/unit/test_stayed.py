@@ -24,6 +24,7 @@ from orchestrator.core.errors import CaptureError, StoreError
 from orchestrator.execution.actions import host_code
 from orchestrator.hosts import dropping
 from orchestrator.parts.shared import capture_files
+from orchestrator.remote.answers import RemoteFile
 from orchestrator.store import retention
 from orchestrator.store.manifests import stayed
 from orchestrator.store.manifests.records import Stayed
@@ -255,3 +256,22 @@ def test_hosts_that_keep_captures_need_what_reduces_them(tmp_path):
 def test_captures_that_nobody_makes_cannot_stay(tmp_path):
     status, _, err = planned(tmp_path, changed("collect: [tcpdump, nic]\n", ""))
     assert (status, "captures: nothing is captured; accepted: with `collect: [tcpdump]`" in err) == (2, True), err
+
+
+FILE = RemoteFile("tcpdump.h1/capture.pcap", 2_000_000)
+
+
+@pytest.mark.parametrize(
+    ("folder", "there", "told"),
+    [
+        ("/w/r.h1", [FILE], ""),
+        ("/w/r.h1", [], ""),
+        ("/elsewhere/r.h1", [], "they lie in /w/r.h1, and it keeps this run in /elsewhere/r.h1"),
+        ("/w/r.h1", [FILE, dataclasses.replace(FILE, path="x")], "its manifest does not record x in /w/r.h1 as it is"),
+        ("/w/r.h1", [dataclasses.replace(FILE, bytes=3)], f"does not record {FILE.path} in /w/r.h1 as it is"),
+    ],
+)
+def test_nothing_is_dropped_that_a_manifest_does_not_record_as_it_is(folder, there, told):
+    """The folder of a run may be somebody else's, with the id of a run of one's own."""
+    found = dropping._unlike(folder, there, [STAYED])
+    assert (told in found, bool(found)) == (True, bool(told)), found

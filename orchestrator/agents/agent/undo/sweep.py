@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..messages.answers import Stray, Swept, SweptFolders
 
 
+AGES_S = 1e10  # longer than that nothing stays
+
+
 class Left:
     """The folder that a dead agent left: its name in the work folder, what it says of itself, and its lock."""
 
@@ -167,7 +170,8 @@ class Sweep:
         except (OSError, Refusal):
             return  # no folder, not ours, or without captures that stay
         since = about.get("since")
-        age_s = max(0.0, time.time() - since) if isinstance(since, (int, float)) else 0.0
+        age_s = time.time() - since if isinstance(since, (int, float)) else 0.0
+        age_s = age_s if 0.0 <= age_s < AGES_S else 0.0  # the user may have written anything there
         removed = self.stayed_s is not None and age_s >= self.stayed_s
         if removed:
             try:
@@ -176,7 +180,7 @@ class Sweep:
                 self.report["failed"].append({"id": path, "argv": [], "status": None, "tail": str(error)})
                 return
         self.report["stayed"].append(
-            {"folder": path, "run": str(about.get("run", "")), "files": len(sizes), "bytes": sum(sizes),
+            {"folder": path, "run": str(about.get("run", ""))[:200], "files": len(sizes), "bytes": sum(sizes),
              "age_s": age_s, "removed": removed}
         )  # fmt: skip
 
