@@ -14,7 +14,7 @@ from night_runs import write_night
 from orchestrator.analysis.compare import selection
 from orchestrator.cli.main import main
 from orchestrator.core.errors import StoreError
-from orchestrator.store import atomic, retention, rundir
+from orchestrator.store import atomic, locked, retention, rundir
 from orchestrator.store.retention import Policy
 
 DAY_NS = 86_400_000_000_000
@@ -134,7 +134,7 @@ def test_one_prunes_at_a_time(tmp_path):
     inside, done = threading.Event(), threading.Event()
 
     def hold():
-        with retention._alone(run):
+        with locked.held(run, "taken"):
             inside.set()
             done.wait(60)
 
