@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 from .processes.children import find_program
 from .processes.commands import Commands
+from .processes.proc import command_line, holding, listeners
 from .processes.rights import granted
 from .steps import Refusal, Steps
 
@@ -55,19 +56,26 @@ def check(commands: Commands, *, requirements: List[Need]) -> Steps[Findings]:
         if kind == "module":
             python = need.get("python") or sys.executable
             found, detail = known[python].get(what, (False, broken[python]))
-        elif kind == "program":
-            try:
-                found, detail = True, find_program(what)
-            except Refusal as refusal:
-                found, detail = False, str(refusal)
-        elif kind == "privilege":
-            found, detail = granted(what)
-        elif kind in ("device", "link", "mtu", "speed"):
-            found, detail = check_device(kind, what)
         else:
-            raise ValueError("no requirement of kind %r" % kind)
+            found, detail = check_here(kind, what)
         findings.append({"found": bool(found), "detail": detail, "broken": kind == "module" and bool(broken[python])})
     return {"findings": findings}
+
+
+def check_here(kind: str, what: str) -> Tuple[bool, str]:
+    """Whether this node has what no interpreter has to be asked about."""
+    if kind == "program":
+        try:
+            return True, find_program(what)
+        except Refusal as refusal:
+            return False, str(refusal)
+    if kind == "privilege":
+        return granted(what)
+    if kind == "port":
+        return check_port(int(what))
+    if kind in ("device", "link", "mtu", "speed"):
+        return check_device(kind, what)
+    raise ValueError("no requirement of kind %r" % kind)
 
 
 def check_device(kind: str, what: str) -> Tuple[bool, str]:
@@ -89,6 +97,15 @@ def check_device(kind: str, what: str) -> Tuple[bool, str]:
     if kind == "speed" and (number <= 0 or nominal(device)):  # without a link, which shows elsewhere, or virtual
         return True, "not told"
     return (number == wanted if kind == "mtu" else number >= wanted), detail
+
+
+def check_port(port: int) -> Tuple[bool, str]:
+    """Whether nobody listens on a TCP port of this node, else who does, as far as we may see."""
+    inodes = listeners(port)
+    if not inodes:
+        return True, "nobody listens there"
+    owners = ["%s (pid %d)" % (" ".join(command_line(pid))[:100], pid) for pid in holding(inodes)]
+    return False, "%s listens there" % (", ".join(owners) or "somebody else's process")
 
 
 def check_link(device: str) -> Tuple[bool, str]:
@@ -115,7 +132,7 @@ def find_modules(commands: Commands, python: str, names: List[str]) -> Steps[Tup
     try:
         done = yield from commands.command([python, "-c", FIND_MODULES, *sorted(set(names))], 30.0, privileged=False)
     except (Refusal, OSError) as error:
-        return {}, str(error)
+        return {name: (False, str(error)) for name in names}, ""  # there is none: the module's own remedy helps
     known = modules_told(done.stdout)
     if done.status or known is None:
         return {}, complaint(python, done.status, done.stderr, os.environ)
