@@ -11,8 +11,8 @@ from typing import TypedDict
 from orchestrator.core.opendata import JsonObject
 from orchestrator.core.screen import layout
 from orchestrator.core.units import rate_text
-from orchestrator.store.manifests.records import Summary
-from orchestrator.store.manifests.window_records import WindowSummary
+from orchestrator.store.manifests.records import Manifest, Summary
+from orchestrator.store.manifests.window_records import Window, WindowSummary
 from orchestrator.store.rundir import Listed, began_text
 
 
@@ -171,7 +171,7 @@ def _window_summary(window: WindowSummary, scale: int) -> WindowData:
     }
 
 
-def outcomes_text(outcomes: Sequence[tuple[Path, Summary]], page: Path | None) -> str:
+def outcomes_text(outcomes: Sequence[tuple[Path, Manifest]], page: Path | None) -> str:
     """What `orch run` ends with: a row a run, window and job, then verdicts and where everything lies."""
     rows = []
     for _, manifest in outcomes:
@@ -181,12 +181,28 @@ def outcomes_text(outcomes: Sequence[tuple[Path, Summary]], page: Path | None) -
         lines += [layout.table(HEAD, rows), ""]
     for path, manifest in outcomes:
         lines.append(f"#{manifest.repetition} {manifest.run}: {verdict(manifest)}")
+        lines += [f"  {counted}" for counted in iterations_counted(manifest.windows)]
         lines += [f"  - {reason}" for reason in manifest.reasons]
         lines += [f"  note: {note}" for note in manifest.notes]
         lines.append(f"  {path}")
     if page is not None:
         lines += ["", f"report: {page}"]
     return "\n".join(lines)
+
+
+def iterations_counted(windows: Sequence[Window]) -> list[str]:
+    """Why windows have other iterations than were asked for: a sentence for those of which as many were."""
+    more: dict[int, list[int]] = {}
+    for window in windows:
+        wanted = window.wanted_iterations
+        made = [row.iterations for row in window.training]
+        if wanted is not None and window.warmup == "auto" and any(one > wanted for one in made):
+            more.setdefault(wanted, []).extend(made)
+    return [
+        f"iterations: {wanted} were asked for; those of the warm-up that were steady already count, too,"
+        f" so that windows have up to {max(made)}"
+        for wanted, made in more.items()
+    ]
 
 
 def verdict(manifest: Summary, outcome: str | None = None) -> str:
