@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orchestrator.cli import keep, look, measure, prepare
+from orchestrator.cli import keep, look, measure, options, prepare
 from orchestrator.cli.commands import Commands
 from orchestrator.cli.results import compare_cli
 from orchestrator.core.errors import ConfigError, OrchError
@@ -133,6 +133,7 @@ def _ways(data: object, key: str) -> Iterator[tuple[str | int, ...]]:
 def _carried_out(arguments: argparse.Namespace) -> int:
     """Call the command; an error becomes a message and its exit code."""
     try:
+        options.make_folders(arguments)
         return int(arguments.action(arguments))
     except BrokenPipeError:  # the reader has gone
         return Exit.FAILED

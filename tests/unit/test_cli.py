@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, orch
 
-from orchestrator.cli import commandline
+from orchestrator.cli import commandline, manpages, options
 from orchestrator.cli.setup import shell_cli
 from tests.machine import PATIENCE_S
 
@@ -194,3 +194,41 @@ def test_other_options_are_unknown_and_no_more(capsys):
         with pytest.raises(SystemExit):
             commandline.carried_out(argv)
         assert "--set" not in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_folders_of_files_to_write_are_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    argv = [
+        "traffic",
+        "schedule",
+        "--load",
+        "1gbit",
+        "--burst",
+        "1ms,10ms,3",
+        "-o",
+        "new/er/flows.csv",
+    ]
+    assert commandline.carried_out(argv) == 0, capsys.readouterr().err
+    assert (tmp_path / "new/er/flows.csv").is_file()
+    (tmp_path / "file").write_text("")
+    assert commandline.carried_out([*argv[:-1], "file/flows.csv"]) == 2
+    assert "--output file/flows.csv: its folder cannot be made: file: " in capsys.readouterr().err
+
+
+def test_every_option_that_names_a_file_to_write_has_its_folder_made():
+    others = {"file", "schedule", "log", "all"}  # what is read, and folders that commands make themselves
+    found = {
+        action.dest
+        for parser in parsers(commandline.build_parser())
+        for action in parser._actions
+        if action.type is Path and action.option_strings
+    }
+    assert set(options.WRITTEN) <= found
+    assert found - set(options.WRITTEN) <= others, "neither of them nor in options.WRITTEN"
+
+
+def parsers(parser):
+    """A command line's parser and those of all commands below it."""
+    yield parser
+    for _, below in manpages.below(parser):
+        yield from parsers(below)
