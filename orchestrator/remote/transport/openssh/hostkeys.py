@@ -29,6 +29,7 @@ _NEGOTIATED = (
     ("client_mac_algo_list", "MACs", "preferred_macs"),
     ("server_mac_algo_list", "MACs", "preferred_macs"),
 )
+_PARAMIKO: Any = paramiko.Transport  # of which type stubs tell no more than others may use
 _NO_ALGORITHM = ("ext-info-", "kex-strict-")
 
 
@@ -40,10 +41,10 @@ class Transport(paramiko.Transport):
     """
 
     wanted: tuple[str, ...] = ()
-    _kex_info = {_CURVE25519[0]: paramiko.Transport._kex_info[_CURVE25519[1]], **paramiko.Transport._kex_info}  # noqa: RUF012, SLF001
+    _kex_info = {_CURVE25519[0]: _PARAMIKO._kex_info[_CURVE25519[1]], **_PARAMIKO._kex_info}  # noqa: RUF012, SLF001
     _preferred_kex = tuple(
         name
-        for one in paramiko.Transport._preferred_kex  # noqa: SLF001
+        for one in _PARAMIKO._preferred_kex  # noqa: SLF001
         for name in (_CURVE25519 if one == _CURVE25519[1] else (one,))
     )
 
@@ -65,7 +66,8 @@ class Transport(paramiko.Transport):
         return None
 
     def _check_banner(self) -> None:
-        readline = self.packetizer.readline
+        packetizer: Any = self.packetizer
+        readline = packetizer.readline
 
         def kept(timeout: float) -> str:
             line: str = readline(timeout)
@@ -73,14 +75,14 @@ class Transport(paramiko.Transport):
                 self.said = [*self.said, line][-_MOST_SAID:]
             return line
 
-        self.packetizer.readline = kept
+        packetizer.readline = kept
         try:
-            super()._check_banner()
+            _PARAMIKO._check_banner(self)  # noqa: SLF001
         finally:
-            self.packetizer.readline = readline
+            packetizer.readline = readline
 
     def _really_parse_kex_init(self, message: paramiko.Message, ignore_first_byte: bool = False) -> dict[str, Any]:
-        parsed: dict[str, Any] = super()._really_parse_kex_init(message, ignore_first_byte)
+        parsed: dict[str, Any] = _PARAMIKO._really_parse_kex_init(self, message, ignore_first_byte)  # noqa: SLF001
         if not ignore_first_byte:  # the server's own, not ours read again
             self._offered = {
                 name: [one for one in parsed[name] if not one.startswith(_NO_ALGORITHM)]
