@@ -126,6 +126,7 @@ def launches(
                 argv=(node.python, "-I", "-S", "-B", "flow_sink.py", "spec.json"),
                 files={"flow_sink.py": AGENTS / "flow_sink.py", "spec.json": schedule.dumped(spec)},
                 ready=Line(pattern="^listening$"),
+                ports=tuple(ports[host]),
                 stop=Stop(signals=((signal.SIGTERM, 3.0),), ok=(0,)),
             )
         )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from orchestrator.cli import manpages
-from orchestrator.cli.main import build_parser
+from orchestrator.cli.commandline import build_parser
 from orchestrator.cli.manpages import Argument
 from orchestrator.core.exitcodes import MEANINGS
 

@@ -239,6 +239,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 job=job.name,
                 rank=rank.rank,
                 flows=launchers.flows(by, job, topology) if rank.rank == 0 else (),
+                ports=(RENDEZVOUS_PORT + job.index,) if by is None and rank.rank == 0 and len(job.ranks) > 1 else (),
             )
         )
     return started

@@ -103,6 +103,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 rank=rank.rank,
                 footprint=modelled.footprint(config, topology, ranks=len(job.ranks)),
                 flows=(runners, *addresses) if rank.rank == 0 else (),
+                ports=(KUNGFU_PORT,),
             )
         )
     return started

@@ -172,6 +172,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 rank=rank.rank,
                 footprint=real_training.footprint(config, topology, ranks=len(job.ranks), framework="tensorflow"),
                 flows=flows if rank.rank == 0 else (),
+                ports=(int(cluster["worker"][rank.rank].rpartition(":")[2]),),
             )
             for rank in job.ranks
         ),

@@ -35,7 +35,7 @@ def register(commands: Commands) -> None:
         "report", "render runs as one HTML page with figures", action=_report, example="orch report last"
     )
     options.results_to_read(report)
-    report.add_argument("runs", metavar="RUN", nargs="+", help="runs' ids or folders, or 'last'")
+    report.add_argument("runs", metavar="RUN", nargs="+", help=options.RUNS)
     report.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page (default: beside the runs)")
 
     figure_cli.register(group)
@@ -85,7 +85,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from orchestrator.store import stores
     from orchestrator.store.manifests import manifest
 
-    entry = stores.opened(arguments.results).find(arguments.run)
+    entry = stores.one(stores.opened(arguments.results), arguments.run)
     if arguments.json:
         print(manifest.text(entry.manifest).decode(), end="")
     else:
@@ -98,7 +98,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from orchestrator.store import stores
 
     store = stores.opened(arguments.results)
-    entries = [store.find(wanted) for wanted in arguments.runs]
+    entries = stores.entries(store, arguments.runs)
     folders = [store.brought(entry) for entry in entries]
     beside = Path() if stores.is_elsewhere(arguments.results) else folders[0].parent
     output = arguments.output or beside / f"report-{entries[0].run}.html"
@@ -111,9 +111,9 @@ def _report(arguments: argparse.Namespace) -> int:
 def _timeline(arguments: argparse.Namespace) -> int:
     from orchestrator.report.run import timeline
     from orchestrator.report.runs import Run
-    from orchestrator.store import rundir
+    from orchestrator.store import stores
 
-    entry = rundir.find(arguments.results, arguments.run)
+    entry = stores.one(stores.opened(str(arguments.results)), arguments.run)
     output = arguments.output or entry.path.parent / f"timeline-{entry.run}.json.gz"
     print(timeline.write(Run(entry.path), output))
     return 0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.cli.main import DESCRIPTION, EXAMPLES, build_parser, exit_text
+from orchestrator.cli.commandline import DESCRIPTION, EXAMPLES, build_parser, exit_text
 
 _SUBCOMMANDS = argparse._SubParsersAction  # noqa: SLF001 - argparse gives it no other name
 _USAGE = "usage: "

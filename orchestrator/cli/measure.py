@@ -17,11 +17,11 @@ def register(commands: Commands) -> None:
     group = commands.group("measure")
     plan = group.add(
         "plan",
-        "list every run, process and file of an experiment or a sweep; nothing is started",
+        "list every run, process and file of an experiment, a sweep or a study; nothing is started",
         action=_plan,
         example="orch plan exp.yaml --local --json | jq '.runs[0].jobs[0].launches[].argv'",
     )
-    options.experiment(plan, "an experiment file or a sweep file")
+    options.experiment(plan, "a file of an experiment, a sweep or a study")
     options.results(plan)
     plan.add_argument(
         "--detect",
@@ -90,15 +90,24 @@ def _measuring(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
+    from orchestrator.core.errors import ConfigError
     from orchestrator.core.screen import layout
     from orchestrator.experiment import loading
     from orchestrator.experiment.plans import beforehand, plan, plandata
-    from orchestrator.experiment.series import sweepfile
+    from orchestrator.experiment.series.studyfile import Study
+    from orchestrator.experiment.series.sweepfile import Definition
     from orchestrator.experiment.words import plantext
+    from orchestrator.testbed.inventory import Inventory
 
-    if sweepfile.is_sweep(arguments.file):
-        return sweep_cli.plan(arguments)
-    experiment, document = loading.checked(arguments.file, arguments.overrides, local=arguments.local)
+    found = loading.opened(arguments.file, arguments.overrides, local=arguments.local)
+    if isinstance(found, Inventory):
+        message = f"{arguments.file}: is an inventory, without mistakes and with nothing to plan"
+        raise ConfigError(message, hint=f"orch doctor {arguments.file} looks at its hosts")
+    if isinstance(found, Study):
+        return study_cli.plan(arguments, found)
+    if isinstance(found, Definition):
+        return sweep_cli.plan(arguments, found)
+    experiment, document = found
     runs = plan.build(experiment)
     if arguments.json:
         variables = plandata.variables_data(document.variables)

@@ -16,8 +16,36 @@ if TYPE_CHECKING:
     from orchestrator.store.listing import Filter
 
 _DAYS = re.compile(r"([0-9]+(?:\.[0-9]+)?) *d")
-RUN = "a run's id or part of it, its folder, or 'last'"
+RUN = "a run's id or part of it, its folder, or 'last'; a name as for `orch report` where that has one run"
+RUNS = (
+    "runs' ids, or parts of them, folders, or 'last'; a sweep (its newest instance), an experiment (its newest day),"
+    " a baseline, or NAME@DATE (UTC)"
+)
+WRITTEN = (
+    "output",
+    "plot",
+    "parquet",
+    "report",
+    "html",
+    "markdown",
+    "junit",
+    "metrics_file",
+)  # options that name files to write
 TESTBED = "an inventory or experiment file; default: this machine"
+
+
+def make_folders(arguments: argparse.Namespace) -> None:
+    """Make the folders of the files that a command is to write; ConfigError where that cannot be done."""
+    for name in WRITTEN:
+        path = getattr(arguments, name, None)
+        if isinstance(path, Path):
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                option = "--" + name.replace("_", "-")
+                raise ConfigError(
+                    f"{option} {path}: its folder cannot be made: {error.filename}: {error.strerror}"
+                ) from None
 
 
 def results(parser: argparse.ArgumentParser) -> None:

@@ -22,12 +22,16 @@ def register(commands: Commands) -> None:
 
     doctor = group.add(
         "doctor",
-        "check hosts for what experiments need, and print the remedies",
+        "check a file as `plan` does and its hosts for what it needs, and print the remedies",
         action=_doctor,
         example="orch doctor rack.yaml",
     )
-    doctor.add_argument("testbed", nargs="?", metavar="TESTBED", help=options.TESTBED)
+    doctor.add_argument(
+        "testbed", nargs="?", metavar="FILE",
+        help="an inventory, or a file that `orch plan` takes: experiment, sweep or study; default: this machine",
+    )  # fmt: skip
     options.local(doctor, "check what the experiment needs on hosts made on this machine, not on an inventory or Slurm")
+    options.overrides(doctor)
 
     prepare = group.add(
         "prepare",
@@ -118,7 +122,7 @@ def _testbed_options(testbed: argparse.ArgumentParser) -> None:
 def _doctor(arguments: argparse.Namespace) -> int:
     from orchestrator.hosts import doctor
 
-    return doctor.examine(arguments.testbed, local=arguments.local)
+    return doctor.examine(arguments.testbed, arguments.overrides, local=arguments.local)
 
 
 def _clean(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ MOST_TOLD = 300  # characters of a message that quotes what somebody wrote
 
 def last_lines(text: str) -> str:
     """As much of an output's end as an error shows."""
-    return "\n".join(text.rstrip().splitlines()[-TAIL_LINES:])
+    return "\n".join(map(shortened, text.rstrip().splitlines()[-TAIL_LINES:]))
 
 
 def shortened(text: str) -> str:

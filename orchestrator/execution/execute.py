@@ -184,7 +184,7 @@ def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path | No
     page = first.path.parent / f"report-{first.manifest.run}.html"
     done = _orch("report", *(str(o.path) for o in outcomes), "--output", str(page), within_s=REPORT_S)
     if done.returncode != 0:
-        progress.say(f"  no report: {last_lines(done.stderr)}")
+        progress.say(f"  no report: {last_lines(done.stderr) or f'status {done.returncode}'}")
         return None
     return page
 

@@ -115,7 +115,7 @@ class Run:
         with self.phase("check"):
             session.check(plan.requirements)
             self.record(replace(self.manifest, images=dict(session.images)))
-            session.check_routes(routes.peers(plan))
+            session.check_routes(routes.peers([plan]))
             self._check_room()
         with self.phase("conditions"):
             self.unwind.push("conditions", self._restore)

@@ -194,7 +194,7 @@ class _Execution:
                 outcome="completed" if error is None else "interrupted" if isinstance(error, Interrupted) else "failed",
                 error=None if error is None else str(error) or repr(error),
                 failed_node=error.node if isinstance(error, OrchError) else None,
-                notes=tuple(run.watch.notes),
+                notes=(*run.watch.notes, *run.processes.cut_short()),
                 preflight=dict(run.preflights),
             )
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -21,8 +21,35 @@ from orchestrator.testbed.inventory import Inventory
 
 M = TypeVar("M", bound=BaseModel)
 
+Kind = Literal["experiment", "sweep", "study", "inventory"]
+
 EXPERIMENT_NEEDS = "name, testbed, workload and measure"
 INVENTORY_NEEDS = "link and hosts"
+
+
+def kind_of(data: Mapping[str, object]) -> Kind:
+    """What a file is of those that can be planned or examined, by the keys at its top."""
+    if "experiment" in data and "workload" not in data:
+        return "sweep"
+    if "paper" in data and data.keys() & {"quick", "full"}:
+        return "study"
+    of_experiments = {"testbed", "workload", "jobs", "measure", "traffic"}
+    return "inventory" if data.keys() & {"hosts", "link"} and not data.keys() & of_experiments else "experiment"
+
+
+def refuse_other(path: Path, document: Document, wanted: Kind) -> None:
+    """Raise ConfigError for a file that is of another kind, with what takes it."""
+    kind = kind_of(document.data)
+    if kind == wanted:
+        return
+    what = {"experiment": "an experiment", "sweep": "a sweep", "study": "a study", "inventory": "an inventory"}
+    hint = {
+        "experiment": "name it under `experiment` of a sweep file" if wanted == "sweep" else f"orch run {path}",
+        "sweep": f"orch sweep {path}",
+        "study": f"orch study {document.data.get('paper')} --file {path}",
+        "inventory": f"orch doctor {path}, or name it in an experiment: `testbed: {{inventory: {path.name}}}`",
+    }
+    raise ConfigError(f"{path}: is {what[kind]}, not {what[wanted]}", hint=hint[kind])
 
 
 def validate(document: Document, model: type[M], *, folders: Sequence[Path] | None = None) -> M:
@@ -39,6 +66,7 @@ def validate(document: Document, model: type[M], *, folders: Sequence[Path] | No
 def load_experiment(path: Path, options: Sequence[str] = ()) -> tuple[Experiment, Document]:
     """Read an experiment file with its `--set` options, and the inventory file that it names."""
     document = includes.load(path, needs=EXPERIMENT_NEEDS)
+    refuse_other(path, document, "experiment")
     return experiment_of(document, document.folders, options)
 
 
@@ -66,7 +94,9 @@ def experiment_of(
 
 def load_inventory(path: Path) -> Document:
     """Read an inventory file: its includes, the defaults of its variables, and its node sets spelled out."""
-    return spelled_out(filevars.filled(includes.load(path, needs=INVENTORY_NEEDS))[0])
+    document = includes.load(path, needs=INVENTORY_NEEDS)
+    refuse_other(path, document, "inventory")
+    return spelled_out(filevars.filled(document)[0])
 
 
 def spelled_out(document: Document) -> Document:

@@ -24,6 +24,7 @@ KINDS: Mapping[str, Callable[[], type[BaseModel]]] = MappingProxyType(
         "inventory": lambda: Inventory,
     }
 )
+_DEEP = 5  # keys below each other that a name is looked for in
 _REFERENCE = "Variable"
 _EMBEDDED = ("allOf", "anyOf", "oneOf", "prefixItems")
 
@@ -45,6 +46,32 @@ def of(kind: str) -> JsonSchema:
         "pattern": r"\$([A-Za-z_]\w*|\{[A-Za-z_]\w*\})",
     }
     return {"$schema": DIALECT, **found}
+
+
+def paths(kind: str, key: str) -> list[str]:
+    """Where a key may stand in a kind of file, as `--set` takes it, those nearest to the top alone; 0 is any entry."""
+    schema = KINDS[kind]().model_json_schema(by_alias=True)
+    reached: list[tuple[tuple[str, ...], Any]] = [((), schema)]
+    for _ in range(_DEEP):
+        found = [".".join((*at, key)) for at, here in reached if key in _below(here, schema)]
+        if found:
+            return list(dict.fromkeys(found))
+        reached = [((*at, name), inner) for at, here in reached for name, inner in _below(here, schema).items()]
+    return []
+
+
+def _below(here: Any, schema: JsonSchema) -> dict[str, Any]:
+    """What may stand below a part of a schema, by its key; entries of lists by 0."""
+    if not isinstance(here, dict):
+        return {}
+    if "$ref" in here:
+        return _below(schema["$defs"][here["$ref"].rpartition("/")[2]], schema)
+    found = dict(here.get("properties", {}))
+    if "items" in here:
+        found["0"] = here["items"]
+    for part in (inner for word in _EMBEDDED for inner in here.get(word, ())):
+        found = {**_below(part, schema), **found}
+    return found
 
 
 def _with_references(schema: Any) -> Any:

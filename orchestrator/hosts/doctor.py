@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from orchestrator.core.machines.remedies import RIGHTS
 from orchestrator.execution.nodes import images, routes
 from orchestrator.execution.session import holder, machine_of, opening_s
 from orchestrator.experiment import loading, testbeds
-from orchestrator.experiment.experiment import Experiment, on_this_machine
+from orchestrator.experiment.experiment import Experiment, TestbedChoice
 from orchestrator.experiment.plans import beforehand, capacity, plan
 from orchestrator.experiment.plans.plan import RunPlan
 from orchestrator.hosts import taken
@@ -51,17 +51,20 @@ class Answer:
     trouble: str = ""
 
 
-def examine(target: str | None, *, local: bool) -> int:
-    """Print what is there and what is missing; 0 when nothing is. Parts that cannot be used are warned of."""
+def examine(target: str | None, overrides: Sequence[str] = (), *, local: bool) -> int:
+    """Print what is there and what is missing; 0 when nothing is. Parts that cannot be used are warned of.
+
+    `target` is an inventory, or what `orch plan` takes; mistakes of the file are those that `orch plan` tells.
+    """
     for broken in registry.unusable():
         print(f"warning  the {broken}\n         remedy: install another version of that package, or uninstall it")
     if target is None:
         return _this_machine()
-    found = loading.inventory_or_experiment(Path(target))
+    found = loading.opened(Path(target), overrides, local=local)
     if isinstance(found, Inventory):
         topology = inventory_topology(found)
         return _hosts(InventoryTestbed(found), topology, usual(topology))
-    return _experiment(on_this_machine(found) if local else found)
+    return _experiments(loading.experiments(found))
 
 
 def _this_machine(runtime: str = "") -> int:
@@ -79,19 +82,37 @@ def _this_machine(runtime: str = "") -> int:
     return Exit.OK
 
 
-def _experiment(experiment: Experiment) -> int:
-    run = plan.build(experiment)[0]
-    local = run.topology.kind == "local"
-    if local and _this_machine(run.topology.runtime) != 0:
+def _experiments(experiments: Sequence[Experiment]) -> int:
+    """Examine this machine and every testbed that these are to run on."""
+    runs = [plan.single(experiment, 1) for experiment in experiments]
+    runtimes = dict.fromkeys(run.topology.runtime for run in runs if run.topology.kind == "local")
+    if not all([_this_machine(runtime) == Exit.OK for runtime in runtimes]):  # noqa: C419 - each of them is told
         return Exit.FAILED
-    findings = beforehand.look([run])
+    findings = beforehand.look(runs)
     for line in findings.lines:
         print(line)
-    if local and findings.lacking:
+    if runtimes and findings.lacking:
         return Exit.FAILED
-    bad = findings.lacking or findings.room.refused
-    status = _hosts(testbeds.place(experiment.testbed).made(DOCTOR), run.topology, run.requirements, run)
-    return Exit.FAILED if bad else status
+    bad = bool(findings.lacking or findings.room.refused)
+    for testbed, alike in _by_testbed(experiments, runs):
+        largest = max(alike, key=lambda run: len(run.topology.nodes)).topology
+        requirements = tuple(dict.fromkeys(need for run in alike for need in run.requirements))
+        bad |= _hosts(testbeds.place(testbed).made(DOCTOR), largest, requirements, alike) != Exit.OK
+    return Exit.FAILED if bad else Exit.OK
+
+
+def _by_testbed(
+    experiments: Sequence[Experiment], runs: Sequence[RunPlan]
+) -> Iterator[tuple[TestbedChoice, list[RunPlan]]]:
+    """The testbeds to look at with the runs on each; hosts of this machine that differ in size or rate are alike."""
+    found: dict[str, tuple[TestbedChoice, list[RunPlan]]] = {}
+    for experiment, run in zip(experiments, runs, strict=True):
+        topology = run.topology
+        key = f"{topology.runtime} {topology.image}" if topology.kind == "local" else repr(experiment.testbed)
+        known, alike = found.get(key, (experiment.testbed, []))
+        larger = all(len(topology.nodes) > len(other.topology.nodes) for other in alike)
+        found[key] = (experiment.testbed if larger else known, [*alike, run])
+    yield from found.values()
 
 
 def usual(topology: Topology) -> tuple[Requirement, ...]:
@@ -125,12 +146,12 @@ def usual(topology: Topology) -> tuple[Requirement, ...]:
 
 
 def _hosts(
-    testbed: Testbed, topology: Topology, requirements: tuple[Requirement, ...], run: RunPlan | None = None
+    testbed: Testbed, topology: Topology, requirements: tuple[Requirement, ...], runs: Sequence[RunPlan] = ()
 ) -> int:
     import tempfile
 
     bad = 0
-    talks = routes.everybody(topology) if run is None else routes.peers(run)
+    talks = routes.peers(runs) if runs else routes.everybody(topology)
     with tempfile.TemporaryDirectory(prefix="orch-doctor-") as folder:
         testbed.open(Path(folder), Deadline.after(CALL_S))
         try:
@@ -158,19 +179,20 @@ def _hosts(
             print(f"{host}: {error.message}\n    remedy: {error.hint}")
         if answer.warning:
             print(f"{host}: warning: {answer.warning}")
-    if run is not None and topology.kind != "local":
-        bad += _room(run, {host: answer.machine for host, answer in results.items() if answer.machine is not None})
+    if topology.kind != "local":
+        bad += _room(runs, {host: answer.machine for host, answer in results.items() if answer.machine is not None})
     return Exit.FAILED if bad else Exit.OK
 
 
-def _room(run: RunPlan, machines: Mapping[str, Machine]) -> int:
-    """Print which hosts are too small for a run, and which will be slow; how many are too small."""
-    room = beforehand.of_hosts(run, machines)
-    for refusal in room.refused:
+def _room(runs: Sequence[RunPlan], machines: Mapping[str, Machine]) -> int:
+    """Print which hosts are too small for runs, and which will be slow; how many are too small."""
+    rooms = [beforehand.of_hosts(run, machines) for run in runs]
+    refused = dict.fromkeys(line for room in rooms for line in room.refused)
+    for refusal in refused:
         print(f"too small: {refusal}")
-    for warning in room.warnings:
+    for warning in dict.fromkeys(line for room in rooms for line in room.warnings):
         print(f"warning: {warning}")
-    return len(room.refused)
+    return len(refused)
 
 
 def _figures(found: Machine) -> str:

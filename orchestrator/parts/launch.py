@@ -127,6 +127,7 @@ class Launch:
     env_from: Mapping[str, str] = field(default_factory=dict)  # name -> where its value is, which is kept nowhere
     run_key: str | None = None  # environment variable for the run's key: a random text, kept nowhere
     gate: bool = False  # waits for the line "go" on its standard input once it is ready
+    ports: tuple[int, ...] = ()  # TCP ports that it listens on, beside the one by which it is ready
     follow: str | None = None  # a file in its folder whose lines the runner gets as they are written
     stop: Stop = field(default_factory=Stop)
     lives: bool = True  # an exit before it was asked to end is a failure
@@ -155,13 +156,14 @@ class Requirement:
     kind "link": `what` is a network device that is up and has a carrier.
     kind "mtu": `what` is "9000 on eth0", the MTU in bytes that the device has.
     kind "speed": `what` is "25000 Mbit/s on eth0", which the device reaches, where its driver tells how fast it is.
+    kind "port": `what` is a TCP port on which nobody listens yet.
     kind "image": `what` is the image of `container`, of which a container can be started.
 
     Programs and modules with a `container` are looked for in its image.
     """
 
     node: str
-    kind: Literal["program", "module", "privilege", "device", "link", "mtu", "speed", "image"]
+    kind: Literal["program", "module", "privilege", "device", "link", "mtu", "speed", "port", "image"]
     what: str
     python: str = ""
     container: Container | None = None

@@ -143,9 +143,11 @@ class Channel(Protocol):
     `read` returns at least one byte, or b"" at the end of the stream; it may block, and `close` from another thread
     ends it. `write` writes all. `diagnosis` says what the far end printed on its standard error so far. `way` names
     what the stream goes through before the node, first one first, in words that are the same for all who share it.
+    `by_hand` is a command that shows a person what the far end says to a program; empty where there is none.
     """
 
     way: Sequence[str]
+    by_hand: str
 
     def read(self, size: int) -> bytes: ...
 

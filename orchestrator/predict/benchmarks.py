@@ -14,7 +14,7 @@ from orchestrator.parts.topology import Job, Topology
 from orchestrator.predict import inputs
 from orchestrator.predict.inputs import Timed
 from orchestrator.predict.network_costs import Costs, network
-from orchestrator.store import index, rundir
+from orchestrator.store import index, rundir, stores
 from orchestrator.store.rundir import Listed
 from orchestrator.store.tabular import tables
 from workloads.common import placement, torch_ranks
@@ -31,7 +31,7 @@ def costs(results: Path, topology: Topology, *, named: Sequence[str] = ()) -> Co
     a named run that cannot be used.
     """
     if named:
-        runs = [rundir.find(results, name) for name in named]
+        runs = stores.entries(stores.opened(str(results)), named)
         return inputs.fitted(
             [one for entry in runs for one in _timed(entry)], inputs.usual(topology), source=_names(runs)
         )

@@ -12,6 +12,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, BadAnswer, LaunchError
 from orchestrator.core.lock import Holder
 from orchestrator.core.machines import packages
+from orchestrator.core.machines.remedies import BROKEN_PYTHON
 from orchestrator.parts.launch import Launch, Requirement, Sign
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
@@ -81,6 +82,7 @@ class AgentClient:
             "silence_s": self._silence_s,
             "proof": self._proof,
         }
+        self._connection.await_greeting(deadline)
         greeting = Greeting.read(self._connection.ask("hello", deadline, values).fields)
         self.folder = greeting.folder
         return greeting
@@ -124,7 +126,11 @@ class AgentClient:
         if len(findings) != len(wanted):
             raise BadAnswer(f"asked for {len(wanted)} findings, its agent has {len(findings)}", node=self.node.name)
         seen = [
-            Finding(need, one.flag("found"), one.text("detail"))
+            Finding(
+                replace(need, remedy=BROKEN_PYTHON) if one.flag("broken") else need,
+                one.flag("found"),
+                one.text("detail"),
+            )
             for need, one in zip(requirements, findings, strict=True)
         ]
         return seen if all(finding.found for finding in seen) else self._remedied(seen, deadline)

@@ -17,9 +17,12 @@ from orchestrator.core.lock import Holder, holder_text
 from orchestrator.remote.answers import AgentEvent, LineRead, ProcessExited
 from orchestrator.remote.replies import Fields
 
+_UNWRITABLE = "let the user write there, or name another folder in `work` of the inventory"
 _HINTS = {
     "missing": "install it on the node, or name it by its path",
     "full": "make room there, or name another folder in `work:`",
+    "unwritable": _UNWRITABLE,
+    "folder": _UNWRITABLE,
     "noexec": "let `work` of the node be on a file system from which programs may be started",
 }
 

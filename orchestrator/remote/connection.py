@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from orchestrator.core.deadline import Deadline, Patience
 from orchestrator.core.errors import BadAnswer, DeadlineExceeded, OrchError, TransportError, last_lines
-from orchestrator.core.machines.remedies import remedy
+from orchestrator.core.machines.remedies import remedy, unstarted
 from orchestrator.parts.protocols import Channel
 from orchestrator.remote.agent_events import events, refusal
 from orchestrator.remote.answers import AgentEvent, AgentLost
@@ -19,7 +19,8 @@ from orchestrator.remote.heartbeat import MONITOR, PING_S, Hearing, Silence
 from orchestrator.remote.replies import Fields
 
 MAGIC = b"\0orch-agent 1\n"  # what an agent says first; a login shell may have printed something before it
-NOISE_LIMIT = 1 << 16
+NOISE_LIMIT = 1 << 16  # bytes of that; it is skipped where a greeting follows, and told where none does
+GREETING_S = 30.0  # without a word, after which an agent that has not greeted is given up
 READ_SIZE = 1 << 18
 
 
@@ -61,6 +62,8 @@ class Connection:
         self._ids = itertools.count(1)
         self._closing = False
         self._greeted = False
+        self._noise = b""  # what came before the greeting, until that has come
+        self._begun = threading.Event()  # whether the greeting has come, or none will
         self._lost: TransportError | None = None
         self._hearing = Hearing(node, channel.way, self._fallen_silent)
         self._out: queue.SimpleQueue[tuple[bytes, Request] | None] = queue.SimpleQueue()
@@ -68,6 +71,20 @@ class Connection:
         self._writer = threading.Thread(target=self._write_loop, name=f"agent-{node}-out", daemon=True)
         self._reader.start()
         self._writer.start()
+
+    def await_greeting(self, deadline: Deadline) -> None:
+        """Wait until the agent has greeted, or never will: whoever asks it something then learns why.
+
+        An agent that says nothing for GREETING_S, or has not greeted by the deadline, is let go.
+        """
+        began, heard = time.monotonic(), 0
+        while not self._begun.wait(min(GREETING_S, deadline.remaining)):
+            if len(self._noise) == heard or deadline.expired:
+                waited_s = time.monotonic() - began
+                self._end(self._unstarted(f"no greeting came in {waited_s:.0f} s"), began)
+                self._channel.close()
+                return
+            heard = len(self._noise)
 
     def ask(
         self,
@@ -132,21 +149,23 @@ class Connection:
             try:
                 return self._out.get(timeout=PING_S)
             except queue.Empty:
-                if self._greeted:
+                if self._begun.is_set():
                     return frame({"id": 0, "op": "ping"}), Request()  # nobody waits for the answer
 
     def _bytes(self) -> Iterator[bytes]:
         """What the agent sends, from the end of its first words on."""
-        seen = b""
-        while MAGIC not in seen:
-            if len(seen) > NOISE_LIMIT:
-                raise BadAnswer(f"what answers is no agent of ours: it has printed {len(seen)} bytes and no greeting")
+        while MAGIC not in self._noise:
+            if len(self._noise) > NOISE_LIMIT:
+                size = len(self._noise)
+                raise BadAnswer(f"what answers is no agent of ours: it has printed {size} bytes and no greeting")
             if not (data := self._channel.read(READ_SIZE)):
                 return
-            seen += data
+            self._noise += data
         MONITOR.add(self._hearing)
+        first, self._noise = self._noise.partition(MAGIC)[2], b""
         self._greeted = True
-        yield seen.partition(MAGIC)[2]
+        self._begun.set()
+        yield first
         while data := self._heard():
             yield data
 
@@ -183,14 +202,23 @@ class Connection:
             )
             self._end(TransportError(message, hint="measure again"), time.monotonic())
             return
-        what = "its agent is gone" if self._greeted else "its agent did not start"
-        message = f"{what}: the channel to the agent ended" + (f": {reason}" if reason else "")
-        error = TransportError(message, node=self.node)
+        how = "the channel to the agent ended" + (f": {reason}" if reason else "")
+        if not self._greeted:
+            self._end(self._unstarted(how), time.monotonic())
+            return
+        error = TransportError(f"its agent is gone: {how}", node=self.node)
         try:
             said = self._channel.diagnosis()
             error.tail, error.hint = last_lines(said), remedy(said)
         finally:
             self._end(error, time.monotonic())
+
+    def _unstarted(self, how: str) -> TransportError:
+        """That no agent greeted, with what the host said in its place, on both of its streams."""
+        streams = (self._noise.decode(errors="replace"), self._channel.diagnosis())
+        said = "\n".join(text for text in map(str.strip, streams) if text)
+        message = f"its agent did not start: {how}"
+        return TransportError(message, node=self.node, tail=said, hint=remedy(said) or unstarted(self._channel.by_hand))
 
     def _fallen_silent(self, silence: Silence) -> None:
         """Let a silent agent go, in a thread that nobody waits for: to close its channel may take long."""
@@ -211,6 +239,7 @@ class Connection:
             waiting = list(self._pending.values())
             self._pending.clear()
             asked = self._closing
+        self._begun.set()
         MONITOR.remove(self._hearing)
         try:
             if not asked:  # first, so that whoever waits finds it told

@@ -16,6 +16,7 @@ from orchestrator.core.errors import BadAnswer
 # What agents keep to (agents/agent/disk/files.py, frames.py): the longest answer is many small files as escaped text.
 HEADER_LIMIT = 1 << 25
 PAYLOAD_LIMIT = 1 << 20
+_SHOWN = 80  # bytes of what is none
 JsonObject = Mapping[str, object]  # whose fields `replies.py` reads, each as its type
 
 
@@ -47,7 +48,8 @@ class Frames:
             return None
         (length,) = struct.unpack_from(">I", self._received)
         if length > HEADER_LIMIT:
-            raise BadAnswer(f"a frame's header of {length} bytes; accepted: at most {HEADER_LIMIT}")
+            begins = ascii(bytes(self._received[:_SHOWN]))[1:]
+            raise BadAnswer(f"what came is no frame: {begins}; does a start-up file leave a program that prints?")
         if len(self._received) < 4 + length:
             return None
         text = bytes(self._received[4 : 4 + length])

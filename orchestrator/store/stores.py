@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from orchestrator.store.rundir import Entry, Listed
 
 T = TypeVar("T")
+
+LAST = "last"  # the run that began last
 
 
 class Store(Protocol):
@@ -81,7 +85,7 @@ def answered(store: Store, ask: Callable[[Store], T]) -> T:
 
 
 def picked(store: Store, runs: Sequence[str], wanted: Filter) -> Picked:
-    """All runs of a store, or those named by id, part of one, or `last`, as far as a filter lets them through."""
+    """All runs of a store, or those that `named` gives, as far as a filter lets them through."""
     from orchestrator.store import listing
 
     if not runs and wanted == listing.Filter():
@@ -90,18 +94,109 @@ def picked(store: Store, runs: Sequence[str], wanted: Filter) -> Picked:
 
 
 def named(store: Store, runs: Iterable[str]) -> list[Listed]:
-    """All runs of a store, or those that are named by id, part of one, or `last`."""
+    """All runs of a store, or those that are named: by id, part of one, `last`, or as `group` has it."""
     found = store.listing().entries
     if not runs:
         return found
-    chosen = []
+    chosen: list[Listed] = []
     for wanted in runs:
+        together = group(store, wanted)
+        if together is not None:
+            chosen += together
+            continue
         hits = [entry for entry in found if _is_meant(entry, wanted)]
-        hits = [max(found, key=lambda entry: entry.run)] if wanted == "last" and found else hits
+        hits = [max(found, key=lambda entry: entry.run)] if wanted == LAST and found else hits
         if not hits:
             raise StoreError(f"{wanted}: no such run in {store.root}", hint="orch ls")
         chosen += hits
     return chosen
+
+
+def entries(store: Store, runs: Iterable[str]) -> list[Entry]:
+    """The runs that are named by id, part of one, folder, `last`, or as `group` has it, each once."""
+    found: dict[str, Entry] = {}
+    for wanted in runs:
+        together = group(store, wanted)
+        whole = [store.find(wanted)] if together is None else [store.find(entry.run) for entry in together]
+        found |= {entry.run: entry for entry in whole}
+    return list(found.values())
+
+
+def one(store: Store, wanted: str) -> Entry:
+    """The one run that a name stands for; StoreError where it stands for several."""
+    found = entries(store, [wanted])
+    if len(found) > 1:
+        raise StoreError(
+            f"{wanted}: {len(found)} runs; accepted: one of them, such as {found[-1].run}",
+            hint=f"orch ls --experiment {found[-1].path.parent.name}",
+        )
+    return found[0]
+
+
+def group(store: Store, wanted: str) -> list[Listed] | None:
+    """The sealed runs that a name stands for which is no run's; None where it is no such name.
+
+    That is a baseline, the id of a sweep, NAME@DATE, or NAME: of a sweep (its newest instance) or of an experiment (its
+    runs of the newest day). DATE is a day in UTC, YYYY-MM-DD or "today"; StoreError where there is no run of it.
+    """
+    if wanted == LAST or "/" in wanted:
+        return None
+    if not is_elsewhere(store.root):
+        from orchestrator.store import baselines
+
+        if baselines.exists(Path(store.root), wanted):
+            return list(baselines.entries(Path(store.root), wanted))
+    name, at, day = wanted.rpartition("@")
+    if at and name:
+        return _of_day(store, name, day)
+    if found := of_name(store, wanted):
+        return _newest(found)
+    return [entry for entry in store.listing().entries if entry.sealed and _sweep_id(entry) == wanted] or None
+
+
+def of_name(store: Store, name: str) -> list[Listed]:
+    """The sealed runs in the folder of a sweep or an experiment."""
+    return [entry for entry in store.listing().entries if entry.sealed and entry.path.parent.name == name]
+
+
+def _of_day(store: Store, name: str, day: str) -> list[Listed]:
+    try:
+        wanted = datetime.now(tz=timezone.utc).date() if day == "today" else date.fromisoformat(day)
+    except ValueError:
+        raise ConfigError(
+            f"{name}@{day}: not a day; accepted: YYYY-MM-DD (UTC), such as 2026-11-20, or today"
+        ) from None
+    named_so = of_name(store, name)
+    found = [entry for entry in named_so if day_of(entry) == wanted.isoformat()]
+    if not found:
+        days = sorted({day_of(entry) for entry in named_so})
+        known = f"it has {', '.join(days[-5:])}" if days else f"there is no sweep or experiment {name!r}"
+        raise StoreError(f"{name}@{day}: no run in {store.root}; {known}", hint="orch ls")
+    return _newest(found)
+
+
+def _newest(found: Sequence[Listed]) -> list[Listed]:
+    """Those of the newest instance."""
+    newest = instance(max(found, key=lambda entry: entry.run))
+    return [entry for entry in found if instance(entry) == newest]
+
+
+def _sweep_id(entry: Listed) -> str:
+    """The sweep that a run is of; empty for one of none."""
+    return entry.manifest.sweep.id if entry.manifest.sweep else ""
+
+
+def instance(entry: Listed) -> str:
+    """What belongs together: the runs of one sweep instance, else those of one day."""
+    return _sweep_id(entry) or day_of(entry)
+
+
+def day_of(entry: Listed) -> str:
+    """The day on which the run began, or its sweep: a night does not end at midnight."""
+    of_sweep = re.match(r"(\d{4})(\d{2})(\d{2})T", _sweep_id(entry))
+    if of_sweep:
+        return "-".join(of_sweep.groups())
+    return datetime.fromtimestamp(entry.manifest.began_ns / 1e9, tz=timezone.utc).date().isoformat()
 
 
 def _is_meant(entry: Listed, wanted: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from documentation import commands, gates, generated, keys, metrics, workloads
-from orchestrator.cli.main import build_parser
+from orchestrator.cli.commandline import build_parser
 from orchestrator.experiment.experiment import Validity
 from orchestrator.parts import registry
 

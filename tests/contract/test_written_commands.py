@@ -21,7 +21,8 @@ import pytest
 import yaml
 
 from documentation import commands, markdown, tried
-from orchestrator.cli.main import build_parser, main
+from orchestrator.cli.commandline import build_parser
+from orchestrator.cli.main import main
 from orchestrator.experiment import experiment
 from orchestrator.experiment.series import studyfile
 from orchestrator.experiment.yamlfiles import nodesets

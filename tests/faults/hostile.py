@@ -31,7 +31,7 @@ import os, sys, zlib
 if "-c" not in sys.argv[1:3]:  # a rank
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 stream = sys.stdin.buffer
-stream.read(int(stream.readline()))
+stream.read(int(stream.readline().split()[-1]))
 exec(compile(zlib.decompress({source!r}), "orch-agent", "exec"))
 """
 LISTING = """

@@ -51,6 +51,8 @@ class Cuttable:
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
 
+    by_hand = ""
+
     def read(self, size: int) -> bytes:
         try:
             return self._near.recv(size)

@@ -532,3 +532,28 @@ def test_a_stopped_agent_runs_into_the_deadline(connect_agent):
     finally:
         os.kill(client.channel.pid, signal.SIGCONT)
     assert client.run(["echo", "back"], soon()).stdout == "back\n"
+
+
+def test_a_port_on_which_somebody_listens_is_told_with_who(connect_agent):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        need = Requirement(node="n1", kind="port", what=str(port), remedy="end it", needed_by="iperf")
+        (busy,) = connect_agent().check([need], soon())
+    assert not busy.found
+    assert f"(pid {os.getpid()}) listens there" in busy.detail
+    (free,) = connect_agent(run=f"other-{time.time_ns()}").check([need], soon())
+    assert free.found
+
+
+@pytest.mark.parametrize("work", ["/proc/1/work", "/sys/kernel/work"])
+def test_a_work_folder_that_cannot_be_written_is_told_with_its_key(connect_agent, work):
+    with pytest.raises(AgentError, match=f"cannot write where the run's files are to lie: {work[:9]}") as caught:
+        connect_agent(hello=False).hello(soon(), folder=f"{work}/r1.n1")
+    assert "Errno" not in str(caught.value)
+    assert "`work` of the inventory" in caught.value.hint
+
+
+def test_a_work_folder_that_leads_through_a_file_is_told_with_its_key(connect_agent):
+    with pytest.raises(AgentError, match="/dev/null is a link or no folder") as caught:
+        connect_agent(hello=False).hello(soon(), folder="/dev/null/work/r1.n1")
+    assert "`work` of the inventory" in caught.value.hint

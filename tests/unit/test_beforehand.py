@@ -268,7 +268,7 @@ def test_an_interpreter_that_fails(tmp_path):
     python.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
     python.chmod(0o755)
     (lack,) = missing.on_this_machine([needs("module", "torch", str(python))])
-    assert lack.what == f"ddp needs module torch: {python}: it is broken"
+    assert lack.what == f"ddp needs module torch: {python} does not run: it is broken"
 
 
 @pytest.mark.parametrize("workload", ["horovod: {model: resnet50}", "deepspeed: {model: resnet50, zero_stage: 1}"])

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +14,15 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, orch
 
-from orchestrator.cli import main
+from orchestrator.cli import commandline, manpages, options
 from orchestrator.cli.setup import shell_cli
+from tests.machine import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
+ENTRY = "import sys; from orchestrator.cli.main import main; sys.exit(main())"  # as a console script has it
 COMMANDS = tuple(
     name
-    for action in main.build_parser()._actions
+    for action in commandline.build_parser()._actions
     if isinstance(action, argparse._SubParsersAction)
     for name in action.choices
 )
@@ -66,7 +69,7 @@ def test_every_command_has_an_example_that_it_takes(helps, command, capsys):
     assert example, f"{command} --help has no example"
     words = shlex.split(re.split(r" [|>] ", example[1])[0])
     assert words[1] == command
-    main.build_parser().parse_args(words[1:])
+    commandline.build_parser().parse_args(words[1:])
 
 
 def test_examples_of_the_whole_are_taken_too(helps):
@@ -74,7 +77,7 @@ def test_examples_of_the_whole_are_taken_too(helps):
     examples = re.findall(r"^  (orch .*?)(?:  |$)", text, re.MULTILINE)
     assert len(examples) > 5
     for example in examples:
-        main.build_parser().parse_args(example.split()[1:])
+        commandline.build_parser().parse_args(example.split()[1:])
     assert "exit codes:\n  0 " in text
 
 
@@ -107,7 +110,7 @@ def test_no_command_is_answered_with_help():
 @pytest.mark.parametrize("argv", [["nonsense"], ["run"], ["plan", "a", "b"], ["ls", "--nonsense"]])
 def test_a_wrong_command_line_is_told_with_status_2(argv, capsys):
     with pytest.raises(SystemExit) as caught:
-        main.main(argv)
+        commandline.carried_out(argv)
     assert caught.value.code == 2
     assert "usage: orch" in capsys.readouterr().err
 
@@ -146,3 +149,86 @@ def test_an_interrupted_command_says_so_by_its_status(monkeypatch):
 
     monkeypatch.setattr(shell_cli, "schema", interrupted)
     assert orch("schema")[0] == 130
+
+
+@pytest.mark.parametrize("how", [["-m", "orchestrator.cli.main"], ["-c", ENTRY]], ids=["module", "script"])
+def test_ctrl_c_at_any_moment_of_the_start_leaves_no_traceback(tmp_path, how):
+    """The signal comes at another moment of each try, from our first instruction on."""
+    (tmp_path / "e.yaml").write_text(GOOD)
+    for tried in range(12):
+        process = subprocess.Popen(
+            [sys.executable, "-X", "importtime", *how, "plan", str(tmp_path / "e.yaml")],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        lines = 0
+        for line in process.stderr:  # of each import one
+            lines += "orchestrator" in line
+            if lines > 3 + tried**2:  # the packages and this module itself come before our first instruction
+                process.send_signal(signal.SIGINT)
+                break
+        told = process.stderr.read()
+        process.communicate(timeout=PATIENCE_S)
+        assert "Traceback" not in told and "KeyboardInterrupt" not in told, told  # noqa: PT018
+        assert process.returncode in (0, 1, 130)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--repetitions", "3"], "--set repetitions=3"),
+        (["--iterations=50"], "--set measure.iterations=50"),
+        (["--load", "5gbit"], "--set traffic.0.iperf.load=5gbit"),
+        (["--stall-timeout", "9s", "--seed"], "--set measure.stall_timeout=9s or --set seed=VALUE"),
+    ],
+)
+def test_an_option_that_is_a_key_of_the_experiment_is_told_as_a_setting(tmp_path, capsys, words, told):
+    (tmp_path / "e.yaml").write_text(GOOD)
+    with pytest.raises(SystemExit) as ended:
+        commandline.carried_out(["run", str(tmp_path / "e.yaml"), *words])
+    assert ended.value.code == 2
+    assert f"keys of the experiment are set by: {told}\n" in capsys.readouterr().err
+
+
+def test_other_options_are_unknown_and_no_more(capsys):
+    for argv in (["ls", "--iterations", "3"], ["run", "e.yaml", "--nonsense"]):
+        with pytest.raises(SystemExit):
+            commandline.carried_out(argv)
+        assert "--set" not in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_folders_of_files_to_write_are_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    argv = [
+        "traffic",
+        "schedule",
+        "--load",
+        "1gbit",
+        "--burst",
+        "1ms,10ms,3",
+        "-o",
+        "new/er/flows.csv",
+    ]
+    assert commandline.carried_out(argv) == 0, capsys.readouterr().err
+    assert (tmp_path / "new/er/flows.csv").is_file()
+    (tmp_path / "file").write_text("")
+    assert commandline.carried_out([*argv[:-1], "file/flows.csv"]) == 2
+    assert "--output file/flows.csv: its folder cannot be made: file: " in capsys.readouterr().err
+
+
+def test_every_option_that_names_a_file_to_write_has_its_folder_made():
+    others = {"file", "schedule", "log", "all"}  # what is read, and folders that commands make themselves
+    found = {
+        action.dest
+        for parser in parsers(commandline.build_parser())
+        for action in parser._actions
+        if action.type is Path and action.option_strings
+    }
+    assert set(options.WRITTEN) <= found
+    assert found - set(options.WRITTEN) <= others, "neither of them nor in options.WRITTEN"
+
+
+def parsers(parser):
+    """A command line's parser and those of all commands below it."""
+    yield parser
+    for _, below in manpages.below(parser):
+        yield from parsers(below)

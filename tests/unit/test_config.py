@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from experiments import GOOD, IPERF, LOCAL, WORKLOAD, changed, orch
+from sweep_files import SWEEP
 
 from orchestrator.analysis.compare.window_settings import of_windows
-from orchestrator.core.errors import shortened
+from orchestrator.api import running
+from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.experiment import loading
 from orchestrator.store.rundir import Entry
 
@@ -262,12 +264,30 @@ def here(tmp_path, monkeypatch):
 
 
 def plan(content: str | bytes, *options: str) -> tuple[int, str]:
-    """Exit status and complaints of `orch plan` for a file; a file with a mistake leaves no trace."""
+    """Exit status and complaints of `orch plan` for a file; a file with a mistake leaves no trace.
+
+    Whatever else takes the file tells the same mistakes.
+    """
     Path("e.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
-    status, out, err = orch("plan", "e.yaml", *(f"--set={option}" for option in options))
+    given = ("e.yaml", *(f"--set={option}" for option in options))
+    status, out, err = orch("plan", *given)
+    if status == 2:
+        tell_alike(*given, said=err)
     assert "Traceback" not in err
     assert status == 0 or (not out and [path.name for path in Path().iterdir()] == ["e.yaml"])
     return status, err
+
+
+def tell_alike(file: str, *options: str, said: str) -> None:
+    """What `plan` says of a mistaken file is what doctor, run and the Python API say."""
+    assert orch("doctor", file, *options) == (2, "", said)
+    said = said.replace(" (an experiment), or link and hosts (an inventory)", "")  # which only plan and doctor take
+    assert orch("run", file, *options) == (2, "", said)
+    settings = {option.partition("=")[2].partition("=")[0] for option in options}
+    if not settings:
+        with pytest.raises(ConfigError) as caught:
+            running.load(file)
+        assert f"{caught.value}\n" == said
 
 
 def test_the_file_that_the_others_differ_from_is_good():
@@ -462,7 +482,10 @@ def with_inventory(text: str) -> tuple[int, str, str]:
     Path("sub/beds").mkdir(parents=True)
     Path("sub/beds/rack.yaml").write_text(text)
     Path("sub/e.yaml").write_text(ON_HOSTS)
-    return orch("plan", "sub/e.yaml")
+    status, out, err = orch("plan", "sub/e.yaml")
+    if status == 2:
+        tell_alike("sub/e.yaml", said=err)
+    return status, out, err
 
 
 def test_an_inventory_lies_beside_the_experiment():
@@ -493,6 +516,75 @@ def test_a_mistake_in_an_inventory_is_where_it_is(text, where, said):
     assert status == 2
     assert err.startswith(f"sub/beds/rack.yaml:{where}: ")
     assert said in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("from: h1, to: h2", "from: h1, to: h1", "to: "),
+        ("model: resnet50", "model: small_cnn, compute: emulated", "small_cnn"),
+        ("load: 200mbit", "load: 12gbit", "12gbit does not fit the link of h1"),
+        ("model: resnet50", "model: resnet50, compute: real", "compute"),
+        ("model: resnet50", "model: resnet50, hosts: [h1, h9]", "no host 'h9'"),
+    ],
+)
+def test_what_shows_against_the_testbed_is_told_by_doctor_too(old, new, said):
+    """As it is told of any other mistake: by `plan`, which checks that all say the same."""
+    status, err = plan(changed(old, new))
+    assert status == 2
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("s.yaml", SWEEP.replace("[resnet50, vgg16]", "[resnet50, vgg61]"), "no model 'vgg61'"),
+        ("s.yaml", SWEEP.replace("200]", "2000]"), "s.yaml: point "),
+        ("s.yaml", f"{SWEEP}mood: windows\n", "did you mean mode?"),
+        ("i.yaml", INVENTORY.replace("25gbit", "25"), "i.yaml:1:1: link: 25 is not a rate"),
+        ("i.yaml", INVENTORY.replace("0.2/24", "0.1/24"), "hosts a and b have the same data address"),
+        ("st.yaml", "name: x\npaper: y\nquick: [gone.yaml]\nfull: [gone.yaml]\n", "no file"),
+        ("st.yaml", "name: x\npaper: y\nquik: [s.yaml]\nfull: [s.yaml]\n", "did you mean quick?"),
+        ("st.yaml", "name: x\npaper: y\nquick: [s.yaml]\nfull: [s.yaml]\n", "s.yaml: point "),
+    ],
+)
+def test_a_file_of_another_kind_is_read_as_what_it_is(name, text, said):
+    Path("s.yaml").write_text(SWEEP.replace("200]", "2000]"))
+    Path(name).write_text(text)
+    status, out, err = orch("plan", name)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert orch("doctor", name) == (2, "", err)
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "said"),
+    [
+        (("run",), "s.yaml", "s.yaml: is a sweep, not an experiment\n  remedy: orch sweep s.yaml"),
+        (("run",), "i.yaml", "i.yaml: is an inventory, not an experiment\n  remedy: orch doctor i.yaml"),
+        (("run",), "st.yaml", "is a study, not an experiment\n  remedy: orch study y --file st.yaml"),
+        (("sweep",), "i.yaml", "i.yaml: is an inventory, not a sweep"),
+        (("clean",), "s.yaml", "s.yaml: is a sweep, not an experiment"),
+        (("plan",), "i.yaml", "nothing to plan\n  remedy: orch doctor i.yaml"),
+        (("plan", "--json"), "st.yaml", "--json: st.yaml is a study"),
+        (("doctor", "--set=a=1"), "i.yaml", "--set a=1: i.yaml is an inventory"),
+    ],
+)
+def test_who_takes_files_of_another_kind_is_said(command, name, said):
+    Path("s.yaml").write_text(SWEEP)
+    Path("i.yaml").write_text(INVENTORY)
+    Path("st.yaml").write_text("name: x\npaper: y\nquick: [s.yaml]\nfull: [s.yaml]\n")
+    status, out, err = orch(*command, name)
+    assert (status, out) == (2, "")
+    assert said in err
+
+
+def test_a_study_is_planned_sweep_by_sweep():
+    Path("s.yaml").write_text(SWEEP)
+    Path("st.yaml").write_text("name: x\npaper: y\nquick: [s.yaml]\nfull: [s.yaml]\n")
+    status, out, _ = orch("plan", "st.yaml")
+    assert status == 0
+    assert "12 measurements" in out or "s:" in out
 
 
 def test_an_inventory_that_lacks_what_the_experiment_names_is_a_mistake_of_the_experiment():

@@ -14,16 +14,16 @@ from orchestrator.execution.observers.progress import Progress
 
 TELLS = """
 import argparse, sys
-from orchestrator.cli import main as cli; from orchestrator.core.screen import console
+from orchestrator.cli import commandline as cli; from orchestrator.core.screen import console
 def action(arguments):
     console.tell("what was measured")
     console.tell("and why", stream=sys.stderr)
     return 3
 arguments = argparse.Namespace(version=False, command="run", action=action)
 parser = argparse.ArgumentParser()
-parser.parse_args = lambda argv: arguments
+parser.parse_known_args = lambda argv: (arguments, [])
 cli.build_parser = lambda: parser
-sys.exit(cli.main([]))
+sys.exit(cli.carried_out([]))
 """
 
 

@@ -131,7 +131,7 @@ def test_a_plan_tells_every_process_flag_and_file(tmp_path):
     for said in (
         "experiment t: 2 runs on local hosts", "links 1gbit (set up as 100mbit), scale 10, MTU 1500",
         "change: rate of h2:eth0 on h2", "job training (ddp), ranks 0..2=h1..h3", "theory: ",
-        "window w1: 20 iterations of warm-up, of which the steady ones count, then 10 iterations or 30s",
+        "window w1: 20 iterations of warm-up, of which those that are steady count, too, then 10 iterations or 30s",
         "traffic iperf0: h1 -> h2 at 200mbit (scaled: 20mbit)", "iperf3 -s -B ", "tcpdump on h1..h3: tcpdump ",
         "RANK=<rank>",
         "files ", "run 1: point ", "run 2: point ",
@@ -156,3 +156,13 @@ def test_a_run_tells_whose_containers_its_hosts_were():
     hosts = {**HOSTS, "runtime": "podman", "image": "lab/torch:2"}
     text = runtext.run_text(Entry(Path("/r"), manifest(topology=hosts)))
     assert "testbed   local podman lab/torch:2, scale 10, hosts h1" in text
+
+
+def test_more_iterations_than_were_asked_for_are_explained():
+    """The warm-up is chosen from the data: what of it was steady counts."""
+    auto = window(training=[training(iterations=70)], wanted_iterations=50, warmup="auto")
+    text = describe.outcomes_text([(Path("/r"), manifest(windows=[auto]))], None)
+    assert "  iterations: 50 were asked for; those of the warm-up that were steady already count, too" in text
+    for others in ({"warmup": 5}, {"wanted_iterations": None}, {"wanted_iterations": 70}):
+        one = window(**{"training": [training(iterations=70)], "wanted_iterations": 50, "warmup": "auto", **others})
+        assert "asked for" not in describe.outcomes_text([(Path("/r"), manifest(windows=[one]))], None)

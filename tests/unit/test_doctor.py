@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+
 import pytest
+from experiments import GOOD
 
 from orchestrator.execution.nodes import routes
+from orchestrator.experiment import loading
+from orchestrator.experiment.plans import plan
 from orchestrator.hosts import doctor
 from orchestrator.parts.topology import Link, Node, Rail, Topology
 from orchestrator.remote.transport.local import LocalChannel
@@ -79,3 +85,27 @@ def test_everybody_talks_to_all_others_where_no_experiment_says_more():
     nodes = tuple(Node(name=name, rails=(Rail(address="10.0.0.1"),)) for name in "abc")
     found = routes.everybody(Topology(kind="inventory", nodes=nodes, links=()))
     assert found == {"a": ["b", "c"], "b": ["a", "c"], "c": ["a", "b"]}
+
+
+@pytest.mark.parametrize("port", [15201, 29500])
+def test_ports_of_a_run_on_which_somebody_listens_are_found(tmp_path, monkeypatch, capsys, port):
+    """What the plan would listen on: of cross traffic and of the ranks' rendezvous."""
+    monkeypatch.setattr(doctor.taken, "LOOK_S", 0.01)
+    (tmp_path / "e.yaml").write_text(GOOD)
+    (run,) = plan.build(loading.checked(tmp_path / "e.yaml", [], local=False).experiment)
+    asked = {(need.node, need.what, need.needed_by) for need in run.requirements if need.kind == "port"}
+    assert asked == {("h2", "15201", "iperf"), ("h1", "29500", "ddp")}
+    node = "h2" if port == 15201 else "h1"
+    nodes = tuple(
+        Node(name=name, rails=(Rail(address="127.0.0.1", device="lo"),), work=str(tmp_path / "work"))
+        for name in ("h1", "h2")
+    )
+    topology = Topology(kind="inventory", nodes=nodes, links=(), mtu=65536)
+    needs = tuple(need for need in run.requirements if need.kind == "port")
+    with contextlib.ExitStack() as listening:
+        with contextlib.suppress(OSError):  # somebody listens there already
+            listening.enter_context(socket.create_server(("127.0.0.1", port)))
+        assert doctor._hosts(Here(topology), topology, needs) == 1
+    out = capsys.readouterr().out
+    assert f"{node}: missing port {port}, needed by " in out
+    assert "listens there)\n    remedy: end what listens there" in out

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from documentation import generated
-from orchestrator.cli.main import exit_text
+from orchestrator.cli.commandline import exit_text
 from orchestrator.core.exitcodes import MEANINGS, Exit, gravest
 
 ROOT = Path(__file__).parents[2]

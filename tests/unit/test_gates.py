@@ -50,7 +50,7 @@ def test_a_good_window_passes_every_gate():
 @pytest.mark.parametrize(
     ("evidence", "gate", "told"),
     [
-        (changed("loads", achieved_bps=90e6), "load", "90 of 100 Mbit/s arrived (-10.0%), off by more than 0.05"),
+        (changed("loads", achieved_bps=90e6), "load", "90mbit of 100mbit arrived (-10.0%), off by more than 0.05"),
         (changed("loads", achieved_bps=110e6), "load", "+10.0%"),
         (changed("loads", longest_gap_s=2.5), "gap", "longest pause 2.5 s, above 1 s"),
         (changed("captures", dropped=10, received=1010), "capture-drops", "dropped 10 of 1010 packets"),
@@ -177,3 +177,12 @@ def test_a_damaged_capture_makes_a_window_invalid():
 def test_no_iterations_at_all():
     gates = judge(changed("jobs", iterations=0, ranks_seen=0), Tolerances())
     assert {gate.name for gate in gates if gate.passed is False} == {"iterations", "overlap"}
+
+
+def test_loads_are_told_at_the_size_at_which_they_were_asked_for():
+    from dataclasses import replace
+
+    gates = judge(replace(changed("loads", achieved_bps=90e6), scale=100), Tolerances())
+    assert (
+        next(gate.message for gate in gates if gate.name == "load").partition(": ")[2].startswith("9gbit of 10gbit arr")
+    )

@@ -28,7 +28,7 @@ PATIENCE_S = 60.0  # of requests that are to be ended before
 PROGRAM = r"""#!{python} -I
 import json, struct, sys
 inp, out = sys.stdin.buffer, sys.stdout.buffer
-inp.read(int(inp.readline()))  # the agent's source, which is not what runs here
+inp.read(int(inp.readline().split()[-1]))  # the agent's source, which is not what runs here
 def raw(data): out.write(data); out.flush()
 def text(header, payload=b"", length=None):
     header = header if isinstance(header, bytes) else json.dumps(header).encode()

@@ -145,8 +145,8 @@ def test_a_sweep_and_its_digest_hold_the_text_of_all_files(files):
     sweep = "include: axes.yaml\nname: s\nexperiment: own.yaml\n"
     own = "name: x\ninclude: base.yaml\n"
     folder = files(sweep=sweep, axes="axes: {seed: [1, 2]}\nmode: runs\n", own=own, base=BASE)
-    assert sweepfile.is_sweep(folder / "sweep.yaml")
-    before = sweepfile.load(folder / "sweep.yaml")
+    before = loading.opened(folder / "sweep.yaml", local=False)
+    assert isinstance(before, sweepfile.Definition)
     assert [point.resolved["measure"]["warmup"] for point in before.points] == [3, 3]
     files(base=BASE.replace("warmup: 3", "warmup: 4"))
     after = sweepfile.load(folder / "sweep.yaml")

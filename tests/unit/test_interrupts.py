@@ -9,11 +9,17 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from orchestrator.core.errors import Interrupted
 from orchestrator.core.interrupts import Interrupts
+from orchestrator.execution.actions.processes import Processes
+from orchestrator.execution.observers.events import EventLog
+from orchestrator.execution.watch import Watch
+from orchestrator.parts.launch import Launch
+from orchestrator.remote.answers import Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -128,3 +134,30 @@ def test_a_thread_that_is_being_started_is_not_forgotten(monkeypatch, capfd):
     assert signal.getsignal(signal.SIGALRM) == before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_what_a_second_signal_killed_is_told_once(tmp_path):
+    """Each process by itself would be a line that says that it failed."""
+    launches = [
+        Launch(name=f"tcpdump.h{number}", node=f"h{number}", role="collector", argv=("x",)) for number in (1, 2, 3)
+    ]
+    events = EventLog(tmp_path / "events.jsonl")
+    watch = Watch(events)
+    stopped = Stopped(
+        status=-9, killed=True, was_over=False, ended_ns=1, user_s=0.0, system_s=0.0, max_rss_bytes=1, tail="",
+        complaint="it ended with status -9 when it was asked to end",
+    )  # fmt: skip
+    client = SimpleNamespace(stop=lambda *_, **__: stopped)
+    hurried = SimpleNamespace(hurry=True, grace=0.0, rest=lambda _: None)
+    session = SimpleNamespace(
+        watch=watch, events=events, interrupts=hurried, note_losses=lambda: None,
+        clients=dict.fromkeys((launch.node for launch in launches), client),
+    )  # fmt: skip
+    for launch in launches:
+        watch.add(launch)
+        watch.processes[launch.node, launch.name].asked = True
+    processes = Processes(session)
+    processes.stop(launches, measured_until=0.0)
+    assert watch.notes == []
+    (told,) = processes.cut_short()
+    assert told.endswith("may be missing: tcpdump.h1..tcpdump.h3")

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from orchestrator.cli import manpages
-from orchestrator.cli.main import build_parser
+from orchestrator.cli.commandline import build_parser
 
 PAGES = manpages.pages("1.2.3")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.main import build_parser
+from orchestrator.cli.commandline import build_parser
 
 NIGHTLY = Path(__file__).parents[2] / "playbooks/nightly"
 JOURNAL = "--unit orch-nightly --lines 80 --no-pager"

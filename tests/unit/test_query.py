@@ -10,12 +10,14 @@ from pathlib import Path
 import duckdb
 import pytest
 from experiments import orch
+from night_runs import sweep_id, write_night
 from sealed_run import loose, make_run
 from sweep_files import leave, window
 
 from orchestrator.api.results import Store
 from orchestrator.core.errors import ConfigError
-from orchestrator.store import listing
+from orchestrator.report.run import html
+from orchestrator.store import listing, stores
 from orchestrator.store.tabular import tables
 
 
@@ -143,7 +145,7 @@ def test_what_cannot_be_exported_is_said(results, tmp_path):
     for what, output, told in (
         ("nothing", "a.csv", "no such table; accepted: runs, windows"),
         ("runs", "a.xls", "accepted: a name that ends in one of .csv"),
-        ("runs", "no/folder/a.csv", "cannot be written"),
+        ("runs", "/dev/null/no/a.csv", "its folder cannot be made"),
         ("zip", "a.zip", "4 runs are selected; accepted: one"),
     ):
         status, _, err = orch("export", what, "-o", str(tmp_path / output), "--results", str(results))
@@ -176,6 +178,37 @@ def test_windows_of_a_sweep_carry_their_point(tmp_path):
     assert (row["sweep"], row["sweep_point"], row["repetition"]) == ("i", "ab", 2)
     assert json.loads(row["v"]) == {"traffic.0.iperf.load": "4gbit"}
     assert len(ask(tmp_path, "ls", "--json", "--where", "iperf.load=4gbit").splitlines()) == 1
+
+
+def test_names_of_sweeps_stand_for_runs_wherever_runs_are_named(tmp_path, monkeypatch):
+    """As figure, compare and history take them: the newest instance of a sweep, a day of it, a baseline."""
+    results = tmp_path / "r"
+    nights = [write_night(results, night, repetitions=2) for night in (1, 2)]
+    first, newest = ({path.name for path in night} for night in nights)
+    option = ("--results", str(results))
+    day = stores.day_of(stores.of_name(stores.opened(str(results)), "nightly")[0])
+
+    def exported(*named: str) -> set[str]:
+        status, _, err = orch("export", "windows", *named, "-o", str(tmp_path / "w.json"), *option)
+        assert status == 0, err
+        return {json.loads(line)["run"] for line in (tmp_path / "w.json").read_text().splitlines()}
+
+    assert orch("baseline", "set", "main", f"nightly@{day}", *option)[0] == 0
+    assert exported("nightly") == exported(sweep_id(2)) == newest
+    assert exported(f"nightly@{day}") == exported("main") == first
+    assert exported("nightly", "main") == first | newest
+    shown: list[set[str]] = []
+    monkeypatch.setattr(html, "render", lambda folders, output: shown.append({one.name for one in folders}) or output)
+    for named in ("nightly", "main"):
+        assert orch("report", named, "-o", str(tmp_path / "page.html"), *option)[::2] == (0, "")
+    assert shown == [newest, first]
+    for command in ("show", "timeline"):
+        status, _, err = orch(command, "nightly", *option)
+        assert status == 1
+        assert "nightly: 2 runs; accepted: one of them, such as " in err
+    status, _, err = orch("report", "nightlyy", *option)
+    assert status == 1
+    assert "nightlyy: no such run" in err
 
 
 READS = {

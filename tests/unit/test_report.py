@@ -96,7 +96,7 @@ def test_an_invalid_run_is_loud_and_says_why(tmp_path):
     run = make_run(tmp_path, tolerances=loose(), achieved=0.8, dropped=5000, iterations=40, skip=FEW)
     text = page(render([run], tmp_path / "r.html"))
     assert "INVALID: do not use these numbers" in text
-    assert "120 of 150 Mbit/s arrived (-20.0%)" in text
+    assert "12gbit of 15gbit arrived (-20.0%)" in text
     assert "dropped 5000 of" in text
     assert "this is the maximum" in text
     assert "<details open><summary>" in text

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator.cli.main import build_parser
+from orchestrator.cli.commandline import build_parser
 from orchestrator.experiment import starting
 
 EACH = pytest.mark.parametrize("kind", starting.KINDS)

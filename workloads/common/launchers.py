@@ -123,6 +123,7 @@ def _torchrun(job: Job, topology: Topology, node: Node, program: str | None, env
     return Launch(
         name=f"{job.name}-torchrun-{node.name}",
         node=node.name,
+        ports=(RENDEZVOUS_PORT + job.index,) if node.name == job.nodes[0] else (),
         role="rank",
         argv=shipping.argv(node.python, _KEPT, *command),
         env=_helper_env(job, env),

@@ -143,6 +143,7 @@ def launches(
                 rank=rank.rank,
                 footprint=footprint,
                 flows=flows(job, topology, port=port) if rank.rank == 0 else (),
+                ports=(port,) if rank.rank == 0 else (),
             )
         )
     return started

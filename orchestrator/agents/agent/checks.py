@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from typing import TYPE_CHECKING, Dict, List, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 from .processes.children import find_program
 from .processes.commands import Commands
+from .processes.proc import command_line, holding, listeners
 from .processes.rights import granted
 from .steps import Refusal, Steps
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from .messages.requests import Need
 
 NET = "/sys/class/net"
+PYTHON_VARIABLES = ("PYTHONHOME", "PYTHONPATH")  # that may keep an interpreter from running
 FIND_MODULES = """
 import importlib.util, json, sys
 sys.path = [entry for entry in sys.path if entry]
@@ -43,27 +46,36 @@ def check(commands: Commands, *, requirements: List[Need]) -> Steps[Findings]:
     for need in requirements:
         if need["kind"] == "module":
             modules.setdefault(need.get("python") or sys.executable, []).append(need["what"])
-    known: Dict[Tuple[str, str], Tuple[bool, str]] = {}
+    known: Dict[str, Dict[str, Tuple[bool, str]]] = {}
+    broken: Dict[str, str] = {}  # why an interpreter tells nothing
     for python, names in modules.items():
-        known.update(((python, name), answer) for name, answer in (yield from find_modules(commands, python, names)))
+        known[python], broken[python] = yield from find_modules(commands, python, names)
     findings: List[Finding] = []
     for need in requirements:
         kind, what = need["kind"], need["what"]
         if kind == "module":
-            found, detail = known[need.get("python") or sys.executable, what]
-        elif kind == "program":
-            try:
-                found, detail = True, find_program(what)
-            except Refusal as refusal:
-                found, detail = False, str(refusal)
-        elif kind == "privilege":
-            found, detail = granted(what)
-        elif kind in ("device", "link", "mtu", "speed"):
-            found, detail = check_device(kind, what)
+            python = need.get("python") or sys.executable
+            found, detail = known[python].get(what, (False, broken[python]))
         else:
-            raise ValueError("no requirement of kind %r" % kind)
-        findings.append({"found": bool(found), "detail": detail})
+            found, detail = check_here(kind, what)
+        findings.append({"found": bool(found), "detail": detail, "broken": kind == "module" and bool(broken[python])})
     return {"findings": findings}
+
+
+def check_here(kind: str, what: str) -> Tuple[bool, str]:
+    """Whether this node has what no interpreter has to be asked about."""
+    if kind == "program":
+        try:
+            return True, find_program(what)
+        except Refusal as refusal:
+            return False, str(refusal)
+    if kind == "privilege":
+        return granted(what)
+    if kind == "port":
+        return check_port(int(what))
+    if kind in ("device", "link", "mtu", "speed"):
+        return check_device(kind, what)
+    raise ValueError("no requirement of kind %r" % kind)
 
 
 def check_device(kind: str, what: str) -> Tuple[bool, str]:
@@ -87,6 +99,15 @@ def check_device(kind: str, what: str) -> Tuple[bool, str]:
     return (number == wanted if kind == "mtu" else number >= wanted), detail
 
 
+def check_port(port: int) -> Tuple[bool, str]:
+    """Whether nobody listens on a TCP port of this node, else who does, as far as we may see."""
+    inodes = listeners(port)
+    if not inodes:
+        return True, "nobody listens there"
+    owners = ["%s (pid %d)" % (" ".join(command_line(pid))[:100], pid) for pid in holding(inodes)]
+    return False, "%s listens there" % (", ".join(owners) or "somebody else's process")
+
+
 def check_link(device: str) -> Tuple[bool, str]:
     """Whether a device is up and has a carrier."""
     try:
@@ -106,12 +127,34 @@ def nominal(device: str) -> bool:
     return "/devices/virtual/" in os.path.realpath(path) or driver in ("vmxnet3", "virtio_net", "xen_netfront")
 
 
-def find_modules(commands: Commands, python: str, names: List[str]) -> Steps[List[Tuple[str, Tuple[bool, str]]]]:
+def find_modules(commands: Commands, python: str, names: List[str]) -> Steps[Tuple[Dict[str, Tuple[bool, str]], str]]:
+    """Of each module whether an interpreter finds it and where; or why that interpreter tells nothing."""
     try:
         done = yield from commands.command([python, "-c", FIND_MODULES, *sorted(set(names))], 30.0, privileged=False)
     except (Refusal, OSError) as error:
-        return [(name, (False, str(error))) for name in names]
-    if done.status:
-        wrong = (done.stderr.strip().splitlines() or ["ended with status %d" % done.status])[-1]
-        return [(name, (False, "%s: %s" % (python, wrong))) for name in names]
-    return list(json.loads(done.stdout.splitlines()[-1]).items())
+        return {name: (False, str(error)) for name in names}, ""  # there is none: the module's own remedy helps
+    known = modules_told(done.stdout)
+    if done.status or known is None:
+        return {}, complaint(python, done.status, done.stderr, os.environ)
+    return known, ""
+
+
+def modules_told(printed: str) -> Optional[Dict[str, Tuple[bool, str]]]:
+    """What FIND_MODULES printed, among whatever else is printed there; None where it is not."""
+    for line in reversed(printed.splitlines()):
+        if line.startswith("{"):
+            try:
+                told: Dict[str, Tuple[bool, str]] = json.loads(line)
+            except ValueError:
+                continue
+            return told
+    return None
+
+
+def complaint(python: str, status: int, said: str, environ: Mapping[str, str]) -> str:
+    """Why an interpreter does not run what it is given, from what it said, and what of its environment may be why."""
+    lines = [line.strip() for line in said.splitlines() if line.strip() and "<no Python frame>" not in line]
+    errors = [line for line in lines if re.match(r"Fatal Python error|\w*(Error|Exception)\b", line)]
+    why = (errors or lines or ["it ended with status %d" % status])[-1]
+    given = ["%s=%s" % (name, environ[name]) for name in PYTHON_VARIABLES if environ.get(name)]
+    return "%s does not run: %s" % (python, why) + ("; set there: " + ", ".join(given) if given else "")

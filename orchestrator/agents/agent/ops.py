@@ -138,10 +138,13 @@ class Agent:
             if isinstance(result, Generator):
                 result = yield from result
         except OSError as error:
-            if error.errno not in FULL:
-                raise
             place = error.filename or (self.run_folder.open.path if self.run_folder.open else values.get("folder"))
-            raise Refusal("full", "%s at %s" % (FULL[error.errno], place)) from None
+            if error.errno in FULL:
+                raise Refusal("full", "%s at %s" % (FULL[error.errno], place)) from None
+            if op in ("hello", "put"):
+                why = "cannot write where the run's files are to lie: %s: %s" % (place, error.strerror)
+                raise Refusal("unwritable", why) from None
+            raise
         return result
 
     def finish(self) -> None:

@@ -13,6 +13,7 @@ from orchestrator.analysis.compare.point_histories import History, Night
 from orchestrator.analysis.compare.regression import Rule, RunSeries
 from orchestrator.analysis.compare.selection import Measured, Measurement
 from orchestrator.analysis.stats.statistics import quantile
+from orchestrator.store import stores
 from orchestrator.store.rundir import Listed
 from orchestrator.store.stores import Store
 
@@ -23,8 +24,8 @@ def nights(store: Store, name: str, *, most: int | None = None) -> list[Measured
     With `most` the last ones alone. Whole manifests are not read, and of tables only columns of iterations.
     """
     groups: dict[str, list[Listed]] = defaultdict(list)
-    for entry in sorted(selection.named(store, name), key=lambda entry: entry.run):
-        groups[selection.instance(entry)].append(entry)
+    for entry in sorted(stores.of_name(store, name), key=lambda entry: entry.run):
+        groups[stores.instance(entry)].append(entry)
     found = [(_began_ns(entries), windows) for entries in groups.values() if (windows := _counted(entries))]
     last = sorted(found, key=lambda night: night[0])[-(most or 0) :]
     times = job_times.of_store(store, selection.unique(window.entry for _, windows in last for window in windows))

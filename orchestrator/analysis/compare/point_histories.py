@@ -12,6 +12,7 @@ from statistics import geometric_mean
 from orchestrator.analysis.compare import selection
 from orchestrator.analysis.compare.regression import DEFAULT, Rule
 from orchestrator.analysis.stats.level_steps import Step, findable, steps
+from orchestrator.store import stores
 from orchestrator.store.rundir import Listed
 
 MOST_NIGHTS = 90
@@ -73,7 +74,7 @@ def in_brief(entries: Iterable[Listed]) -> dict[str, InBrief]:
     of_name: dict[str, dict[str, list[Listed]]] = defaultdict(lambda: defaultdict(list))
     for entry in sorted(entries, key=lambda entry: entry.run):
         if entry.sealed:
-            of_name[entry.path.parent.name][selection.instance(entry)].append(entry)
+            of_name[entry.path.parent.name][stores.instance(entry)].append(entry)
     found = {}
     for name in sorted(of_name):
         nights = sorted(filter(None, map(_night, of_name[name].values())), key=lambda night: night.began_ns)

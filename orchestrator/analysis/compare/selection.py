@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -17,7 +16,6 @@ from orchestrator.core.opendata import AxisValues
 from orchestrator.store import baselines, rundir, stores
 from orchestrator.store.manifests.window_records import WindowSummary
 from orchestrator.store.rundir import Entry, Listed
-from orchestrator.store.stores import Store
 
 E = TypeVar("E", bound=Listed)
 
@@ -161,72 +159,14 @@ def set_baseline(results: Path, name: str, wanted: Sequence[str]) -> Path:
 
 
 def _entries(results: Path, wanted: str) -> list[Entry]:
-    if baselines.exists(results, wanted):
-        return baselines.entries(results, wanted)
-    name, at, day = wanted.rpartition("@")
-    if at and name:
-        return _opened(_of_day(results, name, day))
-    found = named(stores.opened(str(results)), wanted) if "/" not in wanted else []
-    if found:
-        return _opened(_newest(found))
-    of_sweep = [path for path in results.glob("sweeps/*/*") if path.name == wanted]
-    if of_sweep:
-        of_name = named(stores.opened(str(results)), of_sweep[0].parent.name)
-        return _opened([entry for entry in of_name if _sweep_id(entry) == wanted])
-    entry = rundir.find(results, wanted)
+    store = stores.opened(str(results))
+    found = stores.group(store, wanted)
+    if found is not None:
+        return [entry for entry in (rundir.entry_at(one.path) for one in found) if entry is not None]
+    entry = store.find(wanted)
     if not entry.sealed:
         raise StoreError(f"{entry.run} is not sealed: {entry.outcome}", hint="wait for it, or orch recover")
     return [entry]
-
-
-def _of_day(results: Path, name: str, day: str) -> list[Listed]:
-    try:
-        wanted = datetime.now(tz=timezone.utc).date() if day == "today" else date.fromisoformat(day)
-    except ValueError:
-        raise ConfigError(
-            f"{name}@{day}: not a day; accepted: YYYY-MM-DD (UTC), such as 2026-11-20, or today"
-        ) from None
-    of_name = named(stores.opened(str(results)), name)
-    found = [entry for entry in of_name if day_of(entry) == wanted.isoformat()]
-    if not found:
-        days = sorted({day_of(entry) for entry in of_name})
-        known = f"it has {', '.join(days[-5:])}" if days else f"there is no sweep or experiment {name!r}"
-        raise StoreError(f"{name}@{day}: no run in {results}; {known}", hint="orch ls")
-    return _newest(found)
-
-
-def _newest(entries: Sequence[Listed]) -> list[Listed]:
-    """Those of the newest instance."""
-    newest = instance(max(entries, key=lambda entry: entry.run))
-    return [entry for entry in entries if instance(entry) == newest]
-
-
-def _opened(entries: Iterable[Listed]) -> list[Entry]:
-    """These runs with their whole manifests."""
-    return [found for found in (rundir.entry_at(entry.path) for entry in entries) if found is not None]
-
-
-def named(store: Store, name: str) -> list[Listed]:
-    """The sealed runs in the folder of a sweep or an experiment."""
-    return [entry for entry in store.listing().entries if entry.sealed and entry.path.parent.name == name]
-
-
-def _sweep_id(entry: Listed) -> str:
-    """The sweep that a run is of; empty for one of none."""
-    return entry.manifest.sweep.id if entry.manifest.sweep else ""
-
-
-def instance(entry: Listed) -> str:
-    """What belongs together: the runs of one sweep instance, else those of one day."""
-    return _sweep_id(entry) or day_of(entry)
-
-
-def day_of(entry: Listed) -> str:
-    """The day on which the run began, or its sweep: a night does not end at midnight."""
-    of_sweep = re.match(r"(\d{4})(\d{2})(\d{2})T", _sweep_id(entry))
-    if of_sweep:
-        return "-".join(of_sweep.groups())
-    return datetime.fromtimestamp(entry.manifest.began_ns / 1e9, tz=timezone.utc).date().isoformat()
 
 
 # Points
@@ -251,7 +191,7 @@ def place_of(entry: Listed, window: str) -> Place | None:
     if point.recheck:
         return None
     return Place(key=point.point, label=values_text(point.values), values=dict(point.values),
-                 repetition=(instance(entry), str(point.repetition)))  # fmt: skip
+                 repetition=(stores.instance(entry), str(point.repetition)))  # fmt: skip
 
 
 def values_text(values: AxisValues) -> str:
@@ -266,7 +206,7 @@ def values_text(values: AxisValues) -> str:
 def _series(window: Measurement[E], times: JobTimes) -> RunSeries:
     """The iterations of a window's job that every rank logged."""
     seconds = times.within(window.entry, window.job, window.record.iterations[window.job])
-    night, block = instance(window.entry), " ".join(window.repetition)
+    night, block = stores.instance(window.entry), " ".join(window.repetition)
     return RunSeries(run=window.entry.run, seconds=seconds, night=night, block=block)
 
 

@@ -248,6 +248,7 @@ def _evidence(
     span = window.span_ns
     return Evidence(
         window=window.name,
+        scale=manifest.scale,
         loads=loads,
         courses=courses,
         generated=made,

@@ -104,12 +104,23 @@ def _listed(arguments: argparse.Namespace) -> int:
 
 
 def _said(arguments: argparse.Namespace) -> int:
+    return _what(_loaded(arguments), arguments.results)
+
+
+def _what(found: Study, results: Path) -> int:
     from orchestrator.experiment.plans import beforehand
     from orchestrator.study import run_study, studytext
 
-    found = _loaded(arguments)
-    console.tell(studytext.what_text(found, arguments.results))
+    console.tell(studytext.what_text(found, results))
     return beforehand.tell(run_study.first_runs(found))
+
+
+def plan(arguments: argparse.Namespace, found: Study) -> int:
+    """Print what a study would measure; of each run `orch plan` of its sweeps says more. Gives the exit code."""
+    for name, option in (("json", "--json"), ("detect", "--detect"), ("verbose", "--verbose")):
+        if getattr(arguments, name):
+            raise ConfigError(f"{option}: {arguments.file} is a study; accepted: `orch plan` of one of its sweeps")
+    return _what(found, arguments.results)
 
 
 def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_TIMES) -> Study:

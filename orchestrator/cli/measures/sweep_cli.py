@@ -14,6 +14,7 @@ from orchestrator.core.exitcodes import Exit
 from orchestrator.core.screen import console
 
 if TYPE_CHECKING:
+    from orchestrator.experiment.series.sweepfile import Definition
     from orchestrator.sweep.detecting import Detection
 
 
@@ -102,13 +103,11 @@ def sweep(arguments: argparse.Namespace) -> int:
     return status
 
 
-def plan(arguments: argparse.Namespace) -> int:
+def plan(arguments: argparse.Namespace, definition: Definition) -> int:
     """Print every run of a sweep, and how long it may take by what the store knows; gives the exit code."""
     from orchestrator.experiment.plans import beforehand
-    from orchestrator.experiment.series import sweepfile
     from orchestrator.sweep import run_sweep, sweepplan, sweeptext
 
-    definition = sweepfile.load(arguments.file, arguments.overrides, local=arguments.local)
     found = list(sweepplan.batches(definition, sweepplan.in_order(definition)))
     estimate = sweepplan.estimate(found, run_sweep.earlier_windows(arguments.results, definition.file.name))
     if arguments.json:

@@ -71,7 +71,7 @@ def register_export(group: Group) -> None:
         help="a table (see orch tables); `zip`; `chakra`, execution traces of MLCommons' schema, or `kineto`, JSON for "
         "HolisticTraceAnalysis: what each rank computed and communicated",
     )
-    export.add_argument("runs", metavar="RUN", nargs="*", help="only of these runs (default: all)")
+    export.add_argument("runs", metavar="RUN", nargs="*", help=f"only of these (default: all): {options.RUNS}")
     export.add_argument(
         "-o",
         "--output",

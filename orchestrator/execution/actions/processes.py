@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import Interrupted, NeverStartedError, OrchError
+from orchestrator.core.screen import alike
 from orchestrator.core.unwind import combined
 from orchestrator.execution.session import CALL_S, Session
 from orchestrator.parts.launch import Launch
@@ -19,6 +20,14 @@ class Processes:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._killed: list[Launch] = []  # because a second signal came
+
+    def cut_short(self) -> list[str]:
+        """A sentence on the processes that a second signal left no time to end by themselves; none where none was."""
+        if not self._killed:
+            return []
+        names = alike.names(sorted(launch.name for launch in self._killed))
+        return [f"killed at once, as a second signal asked, so that the end of what they wrote may be missing: {names}"]
 
     def start(self, launches: Sequence[Launch], *, what: str) -> None:
         """Start processes and wait until each is ready; lower orders first, the same order at once."""
@@ -127,7 +136,9 @@ class Processes:
             system_s=stopped.system_s,
             max_rss_bytes=stopped.max_rss_bytes,
         )
-        if stopped.complaint and process.failed is None:
+        if stopped.killed and self._session.interrupts.hurry:
+            self._killed.append(launch)
+        elif stopped.complaint and process.failed is None:
             process.failed = stopped.complaint
             self._session.watch.notes.append(f"{launch.node}: {stopped.complaint}")
 

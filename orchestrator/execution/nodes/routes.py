@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
@@ -15,8 +15,8 @@ _FAILED = re.compile(r"^Command failed .*:(\d+)$", re.MULTILINE)
 _DEVICE = re.compile(r"\bdev (\S+)")
 
 
-def peers(plan: RunPlan) -> dict[str, list[str]]:
-    """Which other nodes each node exchanges data-plane traffic with."""
+def peers(plans: Iterable[RunPlan]) -> dict[str, list[str]]:
+    """Which other nodes each node exchanges data-plane traffic with, in any of these runs."""
     talks: dict[str, dict[str, None]] = {}
 
     def add(one: str, other: str) -> None:
@@ -24,12 +24,13 @@ def peers(plan: RunPlan) -> dict[str, list[str]]:
             talks.setdefault(one, {})[other] = None
             talks.setdefault(other, {})[one] = None
 
-    for job in plan.jobs:
+    runs = list(plans)
+    for job in (job for plan in runs for job in plan.jobs):
         nodes = dict.fromkeys(launch.node for launch in job.launches)
         for one in nodes:
             for other in nodes:
                 add(one, other)
-    for window in plan.windows:
+    for window in (window for plan in runs for window in plan.windows):
         for source in window.sources:
             for demand in source.demands:
                 add(demand.src, demand.dst)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from orchestrator.agents.agent.checks import FIND_MODULES
+from orchestrator.agents.agent.checks import FIND_MODULES, complaint, modules_told
 from orchestrator.core.deadline import Deadline
+from orchestrator.core.machines.remedies import BROKEN_PYTHON
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.topology import Topology
 from orchestrator.testbed.local import containers, netns_needs, runtimes
@@ -76,27 +76,31 @@ def _lacking(place: Place, wanted: list[Requirement]) -> list[Lack]:
     programs = place.without(list(dict.fromkeys(need.what for need in wanted if need.kind == "program")))
     found = []
     for need in wanted:
-        why = None
+        why, remedy = None, place.remedy(need.what, need.remedy)
         if need.kind == "program" and need.what in programs:
             why = f"no program {need.what} on {place.name}"
         elif need.kind == "module":
-            why = modules[need.python or sys.executable][need.what]
+            answer = modules[need.python or sys.executable]
+            if isinstance(answer, str):
+                why, remedy = answer, BROKEN_PYTHON
+            else:
+                why = answer[need.what]
         if why is not None:
             what = f"{need.needed_by} needs {need.kind} {need.what}: {why}"
-            found.append(Lack(what=what, remedy=place.remedy(need.what, need.remedy)))
+            found.append(Lack(what=what, remedy=remedy))
     return list(dict.fromkeys(found))
 
 
-def _modules(place: Place, wanted: Iterable[Requirement]) -> dict[str, dict[str, str | None]]:
-    """For each interpreter and module why it cannot be imported, None where it can."""
+def _modules(place: Place, wanted: Iterable[Requirement]) -> dict[str, Mapping[str, str | None] | str]:
+    """For each interpreter why a module cannot be imported, None where it can; or why it does not run."""
     names: dict[str, list[str]] = {}
     for need in wanted:
         if need.kind == "module":
             names.setdefault(need.python or sys.executable, []).append(need.what)
-    return {python: dict(_without(place, python, of)) for python, of in names.items()}
+    return {python: _without(place, python, of) for python, of in names.items()}
 
 
-def _without(place: Place, python: str, names: list[str]) -> Mapping[str, str | None]:
+def _without(place: Place, python: str, names: list[str]) -> Mapping[str, str | None] | str:
     try:
         done = place.run([python, "-c", FIND_MODULES, *dict.fromkeys(names)], within_s=PROBE_S)
     except FileNotFoundError:
@@ -104,9 +108,8 @@ def _without(place: Place, python: str, names: list[str]) -> Mapping[str, str | 
     except PermissionError:
         return dict.fromkeys(names, f"this user may not run {python}")
     except (OSError, subprocess.TimeoutExpired) as error:
-        return dict.fromkeys(names, f"{python}: {error}")
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
-        return dict.fromkeys(names, f"{python}: {said[-1]}")
-    imported = json.loads(done.stdout.splitlines()[-1])
+        return f"{python} does not run: {error}"
+    imported = modules_told(done.stdout)
+    if done.returncode != 0 or imported is None:
+        return complaint(python, done.returncode, done.stderr, os.environ)
     return {name: None if imported[name][0] else f"{python}: {imported[name][1]}" for name in names}

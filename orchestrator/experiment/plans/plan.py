@@ -16,7 +16,7 @@ from orchestrator.experiment.plans import reductions
 from orchestrator.experiment.resolved import resolved_data
 from orchestrator.parts import contained, registry
 from orchestrator.parts.collectors import processor
-from orchestrator.parts.launch import Change, Container, Launch, Requirement
+from orchestrator.parts.launch import Change, Container, Launch, Listening, Requirement
 from orchestrator.parts.protocols import Demand, Source
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
@@ -141,7 +141,7 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, text: str)
         topology=topology,
         validity=experiment.validity,
         changes=_changes(experiment, topology),
-        requirements=_requirements(experiment, topology, jobs, collectors if stay else ()),
+        requirements=_requirements(experiment, topology, jobs, windows, collectors if stay else ()),
         collectors=collectors,
         jobs=jobs,
         windows=windows,
@@ -255,14 +255,30 @@ def _escalations(choice: Choice, source: Source, topology: Topology) -> Iterator
 
 
 def _requirements(
-    experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob], reducing: Sequence[Launch]
-) -> tuple[Requirement, ...]:
+    experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob], windows: Sequence[PlannedWindow],
+    reducing: Sequence[Launch],
+) -> tuple[Requirement, ...]:  # fmt: skip
     needed = dict.fromkeys(_of_parts(experiment, topology, jobs))
+    needed |= dict.fromkeys(_ports(jobs, windows))
     needed |= dict.fromkeys(reductions.requirements(reducing, topology))
     if topology.kind != "local":
         hosts = dict.fromkeys(requirement.node for requirement in needed)
         needed |= dict.fromkeys(inventory_testbed.requirements(topology, hosts))
     return tuple(needed)
+
+
+def _ports(jobs: Sequence[PlannedJob], windows: Sequence[PlannedWindow]) -> Iterator[Requirement]:
+    """That nobody else listens where a process of the run is to."""
+    of_jobs = (launch for job in jobs for launch in job.launches)
+    of_windows = (launch for window in windows for source in window.sources for launch in source.launches)
+    for launch in itertools.chain(of_jobs, of_windows):
+        by_ready = (launch.ready.port,) if isinstance(launch.ready, Listening) else ()
+        for port in (*launch.ports, *by_ready):
+            yield Requirement(
+                node=launch.node, kind="port", what=str(port), needed_by=launch.part.partition(".")[2],
+                remedy=f"end what listens there: `ss -ltnp 'sport = :{port}'` names it, asked by root; what a dead run"
+                " left `orch clean` ends",
+            )  # fmt: skip
 
 
 def _of_parts(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> Iterator[Requirement]:

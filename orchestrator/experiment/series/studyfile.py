@@ -136,7 +136,10 @@ def load(
 
     `compute_s` are compute times by model, for points whose compute is emulated and that have no time of their own.
     """
-    document, overrides = filevars.filled(includes.load(path, needs=NEEDS), overrides)
+    document = includes.load(path, needs=NEEDS)
+    if config.kind_of(document.data) in ("sweep", "inventory"):
+        config.refuse_other(path, document, "study")
+    document, overrides = filevars.filled(document, overrides)
     file = config.validate(document, StudyFile)
     version = "quick" if quick else "full"
     found = tuple(

@@ -149,15 +149,6 @@ def _is_load(path: str) -> bool:
     return path.endswith("load")
 
 
-def is_sweep(path: Path) -> bool:
-    """Whether a file is a sweep's and not an experiment's; what cannot be read is left to who reads it in earnest."""
-    try:
-        data = includes.load(path, needs=NEEDS).data
-    except ConfigError:
-        return False
-    return "experiment" in data and "workload" not in data
-
-
 def load(
     path: Path, overrides: Sequence[str] = (), *, local: bool = False, compute_s: Mapping[str, float] = NO_TIMES
 ) -> Definition:
@@ -168,8 +159,8 @@ def load(
     ConfigError tells every mistake of the file, or all of the first point that has any.
     """
     document = includes.load(path, needs=NEEDS)
-    if "experiment" not in document.data and "testbed" in document.data:
-        raise ConfigError(f"{path}: is an experiment, not a sweep", hint="name it under `experiment` of a sweep file")
+    if "experiment" not in document.data:
+        config.refuse_other(path, document, "sweep")
     sweepbase.refuse_nested(document)
     document, overrides = filevars.filled(document, overrides)
     file = config.validate(document, SweepFile)

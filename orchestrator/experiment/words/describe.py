@@ -12,7 +12,7 @@ from orchestrator.core.opendata import JsonObject
 from orchestrator.core.screen import alike, layout
 from orchestrator.core.units import rate_text
 from orchestrator.store.manifests.records import Manifest, Summary
-from orchestrator.store.manifests.window_records import WindowSummary
+from orchestrator.store.manifests.window_records import Window, WindowSummary
 from orchestrator.store.rundir import Listed, began_text
 
 
@@ -183,6 +183,7 @@ def outcomes_text(outcomes: Sequence[tuple[Path, Manifest]], page: Path | None) 
     for path, manifest in outcomes:
         repeated = manifest is not last[manifest.repetition]
         lines.append(f"#{manifest.repetition} {manifest.run}: {REPEATED if repeated else verdict(manifest)}")
+        lines += [f"  {counted}" for counted in iterations_counted(manifest.windows)]
         lines += [f"  - {reason}" for reason in manifest.reasons]
         lines += [f"  note: {note}" for note in manifest.notes]
         lines.append(f"  {path}")
@@ -209,6 +210,21 @@ def _conclusion(runs: Sequence[Manifest]) -> list[str]:
         "changed as it came and went.",
         f"End it (notes above name programs that were busy), or wait until {machine} is quieter, and give the same "
         "command again.",
+    ]
+
+
+def iterations_counted(windows: Sequence[Window]) -> list[str]:
+    """Why windows have other iterations than were asked for: a sentence for those of which as many were."""
+    more: dict[int, list[int]] = {}
+    for window in windows:
+        wanted = window.wanted_iterations
+        made = [row.iterations for row in window.training]
+        if wanted is not None and window.warmup == "auto" and any(one > wanted for one in made):
+            more.setdefault(wanted, []).extend(made)
+    return [
+        f"iterations: {wanted} were asked for; those of the warm-up that were steady already count, too,"
+        f" so that windows have up to {max(made)}"
+        for wanted, made in more.items()
     ]
 
 

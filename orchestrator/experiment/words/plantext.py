@@ -166,7 +166,7 @@ def _measure(window: PlannedWindow) -> str:
     ends += [duration_text(measure.at_most)] if measure.at_most else []
     warmup = f"{measure.before} iterations of warm-up"
     if measure.warmup == "auto":
-        warmup += ", of which the steady ones count"
+        warmup += ", of which those that are steady count, too"
     return f"{warmup}, then {' or '.join(ends)}"
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from orchestrator.core.screen import alike, layout
-from orchestrator.experiment.words.describe import HEAD, ms, verdict, window_rows
+from orchestrator.experiment.words.describe import HEAD, iterations_counted, ms, verdict, window_rows
 from orchestrator.store.manifests import stayed
 from orchestrator.store.manifests.window_records import Variation, Window
 from orchestrator.store.rundir import Entry, began_text, moment_text
@@ -42,6 +42,8 @@ def run_text(entry: Entry, *, verbose: bool = False, width: int | None = None) -
     windows = manifest.windows
     if rows := [row[1:] for row in window_rows(manifest)]:
         lines += ["", layout.table(HEAD[1:], rows, indent="  ")]
+        notes = [*_scaled(manifest.scale), *iterations_counted(windows)]
+        lines += [layout.hanging(text, width, indent="    ") for text in notes]
     lines += _variation(windows, verbose=verbose, width=width)
     if any(window.gates for window in windows):
         lines += ["", *gate_lines(windows, verbose=verbose, width=width)]
@@ -49,6 +51,12 @@ def run_text(entry: Entry, *, verbose: bool = False, width: int | None = None) -
         seconds = ", ".join(f"{name} {value:.2f}" for name, value in manifest.phases.items())
         lines += ["", layout.hanging(seconds, width, indent="  seconds   ")]
     return "\n".join(lines)
+
+
+def _scaled(scale: int) -> Iterator[str]:
+    """What rates and bytes are told in, where hosts of this machine stand for faster ones."""
+    if scale > 1:
+        yield f"rates: at full size, {scale} times what the links carried; bytes that gates name: as they were carried"
 
 
 def _facts(entry: Entry) -> Iterator[tuple[str, str]]:

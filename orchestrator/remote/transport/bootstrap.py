@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
 # One line without quotes of its own, so that any login shell passes it on unharmed.
 _RECEIVE = (
-    'import sys,zlib;f=sys.stdin.buffer;exec(compile(zlib.decompress(f.read(int(f.readline()))),"orch-agent","exec"))'
+    "import sys,zlib;f=sys.stdin.buffer;"
+    'exec(compile(zlib.decompress(f.read(int(f.readline().split()[-1]))),"orch-agent","exec"))'
 )
+# What stands before the length: a shell that reads the agent's source, because a start-up file put it in the place of
+# the one that was told to start Python, says so and ends at this line, and tries none of the bytes that follow.
+_FOR_SHELLS = b"echo a shell reads what Python should read; exit 1 # "
 
 
 # In words that any Python reads: an older one could not even compile the agent.
@@ -55,7 +59,7 @@ def _modules(folder: Traversable, inside: str = "") -> Iterator[tuple[str, str]]
 
 
 def packed(modules: Mapping[str, str], *, before: str = "") -> bytes:
-    """The agent's modules as one compressed text, behind its length in a line.
+    """The agent's modules as one compressed text, behind a line that ends with its length.
 
     The text is the loader, and a call that gives it the others. A slow network carries it once for each node.
     `before` is a program that the interpreter carries out first, with names of its own.
@@ -64,7 +68,7 @@ def packed(modules: Mapping[str, str], *, before: str = "") -> bytes:
     text = f"{modules['loader']}\n\nbecome({others!r})\n"
     first = f'exec(compile({before!r},"orch-start","exec"),{{}})\n' if before else ""
     source = zlib.compress(f'{_OLD_ENOUGH}\n{first}exec(compile({text!r},"orch-agent","exec"))\n'.encode(), level=9)
-    return b"%d\n%s" % (len(source), source)
+    return b"%b%d\n%b" % (_FOR_SHELLS, len(source), source)
 
 
 @functools.cache

@@ -229,6 +229,7 @@ class CalledBack:
     """
 
     way: Sequence[str] = ()
+    by_hand = ""
 
     def __init__(self, connection: socket.socket, said: Callable[[], str]) -> None:
         self.ended = self._closed = False

@@ -16,9 +16,16 @@ class SshChannel:
     """The standard streams of one command on a node, and the connection that carries nothing else."""
 
     def __init__(
-        self, target: SshTarget, closing: contextlib.ExitStack, session: paramiko.Channel, way: Sequence[str] = ()
+        self,
+        target: SshTarget,
+        closing: contextlib.ExitStack,
+        session: paramiko.Channel,
+        *,
+        way: Sequence[str] = (),
+        by_hand: str = "",
     ) -> None:
         self.way = way
+        self.by_hand = by_hand
         self._target = target
         self._closing = closing
         self._session = session

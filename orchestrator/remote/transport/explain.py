@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
-import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import paramiko
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import DeadlineExceeded, OrchError, TransportError
+from orchestrator.core.errors import DeadlineExceeded, OrchError, TransportError, last_lines
+from orchestrator.core.machines.remedies import remedy
 from orchestrator.remote.transport.logins import DroppedError
 from orchestrator.remote.transport.openssh.identities import Identities
 from orchestrator.remote.transport.openssh.settings import Hop
 from orchestrator.remote.transport.target import SshTarget
 
+_BUSY = re.compile(r"MaxStartups|too many", re.IGNORECASE)  # said instead of a version by a server that is busy
 _PROHIBITED, _CONNECT_FAILED = 1, 2  # RFC 4254, 5.1
 
 
@@ -40,23 +42,57 @@ def _translated(error: Exception, target: SshTarget, deadline: Deadline) -> Orch
         )
     if isinstance(error, TimeoutError) or deadline.expired:
         return DeadlineExceeded("gave up waiting for the SSH connection", node=target.name, hint=f"try: {by_hand}")
-    if isinstance(error, socket.gaierror):
-        message = f"no address is known for {target.host}"
-        return TransportError(message, node=target.name, hint="give its name or address in `ssh`, or an alias")
     text = str(error) or type(error).__name__
     return TransportError(f"cannot connect by SSH: {text}", node=target.name, hint=f"see the output of: {by_hand}")
 
 
-def refused(hop: Hop, identities: Identities) -> TransportError:
-    """That the server lets none of the keys in."""
+def incompatible(hop: Hop, option: str, theirs: Sequence[str], ours: Sequence[str]) -> TransportError:
+    """That the two sides have no algorithm in common, of the kind that `option` of sshd_config names."""
+    return TransportError(
+        f"no algorithm in common with its SSH server: its {option} {', '.join(theirs)}; ours {', '.join(ours)}",
+        node=hop.target.name,
+        hint=f"add one of ours to {option} in its sshd_config, or to {option} of the SSH settings here if they limit it"
+        f" (`ssh -G {shlex.quote(hop.target.host)}` shows them); ssh itself may know more",
+    )
+
+
+def strange(hop: Hop, said: Sequence[str]) -> Exception:
+    """What a server means that says something, and no version of SSH: it is too busy, lets nobody in, or is no sshd."""
+    text = "\n".join(said)
+    if _BUSY.search(text):
+        return DroppedError(f"the server closed the connection before it said who it is: {last_lines(text)}")
+    there = f"{hop.settings.hostname}:{hop.settings.port}"
+    return TransportError(
+        f"what answers at {there} does not speak SSH, or lets nobody in",
+        node=hop.target.name,
+        tail=text,
+        hint=remedy(text) or f"correct its name or port in {hop.target.source}",
+    )
+
+
+def unknown(hop: Hop) -> TransportError:
+    """That there is no address for the name of a host."""
+    name, alias = hop.settings.hostname, hop.target.host
+    of_alias = f" (HostName of {alias} in the SSH settings)" if name != alias else ""
+    return TransportError(
+        f"no address is known for {name}{of_alias}",
+        node=hop.target.name,
+        hint=f"correct {hop.target.source}: a name or address, or an alias of the SSH settings",
+    )
+
+
+def refused(hop: Hop, identities: Identities, banner: bytes) -> TransportError:
+    """That the server lets none of the keys in; `banner` is what it says to those who log in."""
     settings, target = hop.settings, hop.target
+    said = banner.decode(errors="replace")
     tried = [*identities.tried] or ["no key was found"]
     if settings.gssapiauthentication:
         tried.append("GSSAPI: not used by orch")
     return TransportError(
         f"SSH login failed as {settings.user}: {'; '.join(tried)}",
         node=target.name,
-        hint=f"see whether this works without asking: {target.by_hand('true')}",
+        tail=said,
+        hint=remedy(said) or f"see whether this works without asking: {target.by_hand('true')}",
     )
 
 

@@ -20,6 +20,7 @@ class LocalChannel:
     """A socket to an agent that runs on this machine."""
 
     way: Sequence[str] = ()
+    by_hand = ""
 
     def __init__(self, python: str = sys.executable, *, sudo: bool = False, env: dict[str, str] | None = None) -> None:
         try:

@@ -33,11 +33,18 @@ class Jump:
 
 
 def straight(hop: Hop, deadline: Deadline) -> socket.socket:
-    """A connection from this machine, to the first address of the host that answers; raises the last one's OSError."""
+    """A connection from this machine, to the first address of the host that answers; raises the last one's OSError.
+
+    TransportError where its name has no address.
+    """
     settings = hop.settings
     family = _FAMILIES.get(settings.addressfamily, socket.AF_UNSPEC)
     refusal: OSError | None = None
-    for found in socket.getaddrinfo(settings.hostname, settings.port, family, socket.SOCK_STREAM):
+    try:
+        addresses = socket.getaddrinfo(settings.hostname, settings.port, family, socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError) as error:  # the latter of a name that no name server could be asked for
+        raise explain.unknown(hop) from error
+    for found in addresses:
         sock = socket.socket(*found[:3])
         try:
             sock.settimeout(max(deadline.remaining, 0.001))
@@ -49,7 +56,7 @@ def straight(hop: Hop, deadline: Deadline) -> socket.socket:
             refusal = error
         else:
             return sock
-    raise refusal or socket.gaierror(f"no address of {settings.hostname}")
+    raise refusal or explain.unknown(hop)
 
 
 def watch(transport: paramiko.Transport) -> None:

@@ -24,7 +24,7 @@ from orchestrator.remote.transport import explain, logins, reaching
 from orchestrator.remote.transport.bootstrap import agent_command_line, agent_source
 from orchestrator.remote.transport.channel import SshChannel
 from orchestrator.remote.transport.openssh import known_hosts, tokens
-from orchestrator.remote.transport.openssh.hostkeys import HostKeys
+from orchestrator.remote.transport.openssh.hostkeys import HostKeys, Transport
 from orchestrator.remote.transport.openssh.identities import Identities
 from orchestrator.remote.transport.openssh.settings import Hop, route
 from orchestrator.remote.transport.reaching import Jump
@@ -66,7 +66,10 @@ def connect(
         with transfers.turn(deadline, node=target.name):
             _hand_over(session, agent_source())
         session.settimeout(None)
-        return SshChannel(target, closing.pop_all(), session, _through(way) if sock is None else ())
+        return SshChannel(
+            target, closing.pop_all(), session, way=_through(way) if sock is None else (),
+            by_hand=target.by_hand(python, "-V"),
+        )  # fmt: skip
     raise AssertionError  # the stack suppresses nothing
 
 
@@ -151,16 +154,20 @@ class _Login:
                 with contextlib.closing(identities):
                     connection.open()
             except paramiko.AuthenticationException as error:
-                raise self._refused(identities) from error
+                raise self._refused(identities, connection.client.get_transport()) from error
             except (OSError, EOFError, paramiko.SSHException) as error:
                 started = connection.client.get_transport()
                 mine.close()  # a ProxyCommand has said all then
+                if started is not None and (unlike := started.unlike()):
+                    raise explain.incompatible(self.hop, *unlike) from error
+                if started is not None and started.said and not started.remote_version:
+                    raise explain.strange(self.hop, started.said) from error
                 if self.deadline.expired or (started is not None and started.remote_version):
                     raise
                 raise self._unheard(stream, error) from error
-            transport: paramiko.Transport = connection.client.get_transport()
+            transport: Transport = connection.client.get_transport()
             if not transport.is_authenticated():
-                raise self._refused(identities)
+                raise self._refused(identities, transport)
             reaching.watch(transport)
             closing.push(mine.pop_all())
         return transport
@@ -201,8 +208,9 @@ class _Login:
         connection.client.set_missing_host_key_policy(keys)
         return connection
 
-    def _refused(self, identities: Identities) -> Exception:
-        return TimeoutError() if self.deadline.expired else explain.refused(self.hop, identities)
+    def _refused(self, identities: Identities, transport: Transport | None) -> Exception:
+        banner = transport.get_banner() if transport is not None else None
+        return TimeoutError() if self.deadline.expired else explain.refused(self.hop, identities, banner or b"")
 
     def _unheard(self, stream: _Stream, error: Exception) -> Exception:
         """What a connection means that ended, or never began, without a word of the server."""

@@ -6,13 +6,15 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+HOST_KEY = "`ssh` in the inventory"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshTarget:
     """Where a node answers; what is None comes from the SSH configuration.
 
     `host` may be an alias of it. `config` is read instead of the user's and the system's file. `jump` is written as for
-    `ssh -J`. `name` is the node's, for messages.
+    `ssh -J`. `name` is the node's, for messages, and `source` where `host` is written.
     """
 
     name: str
@@ -22,6 +24,7 @@ class SshTarget:
     key: Path | None = None
     config: Path | None = None
     jump: str | None = None
+    source: str = HOST_KEY
 
     def options(self) -> list[str]:
         """What is told to `ssh` before the host, as far as it decides which settings hold; a key decides nothing."""

@@ -124,6 +124,7 @@ class _Script:
     """A channel whose far end greets, says what the input is once it is asked, and goes."""
 
     way = ()
+    by_hand = ""
 
     def __init__(self, said: bytes) -> None:
         self._said = said

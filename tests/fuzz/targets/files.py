@@ -126,7 +126,6 @@ def _sweep(data: bytes, folder: Path) -> None:
     path = folder / NAME
     path.write_bytes(data)
     try:
-        sweepfile.is_sweep(path)
         sweepfile.load(path)
     except ConfigError as error:
         _placed(error)

@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from orchestrator.cli import main
+from orchestrator.cli import commandline
 from orchestrator.core.errors import OrchError
 from orchestrator.store import index, stamps
 from orchestrator.store.manifests import coding
@@ -78,7 +78,7 @@ def _manifest(source: random.Random) -> bytes:
     return bytes([source.randrange(2 * len(COMMANDS))]) + data
 
 
-parser = functools.cache(main.build_parser)
+parser = functools.cache(commandline.build_parser)
 
 
 def _told(argv: tuple[str, ...], folder: Path) -> None:

@@ -32,10 +32,11 @@ class Clocks(TypedDict):
 
 
 class Finding(TypedDict):
-    """Of one requirement whether it is met, and what was seen."""
+    """Of one requirement whether it is met, and what was seen; `broken` is that the interpreter asked does not run."""
 
     found: bool
     detail: str
+    broken: bool
 
 
 class Findings(TypedDict):

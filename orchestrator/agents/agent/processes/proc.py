@@ -69,15 +69,34 @@ def command_line(pid: int) -> List[str]:
 
 def listening(port: int) -> bool:
     """Whether any TCP socket of this network namespace listens on the port."""
+    return bool(listeners(port))
+
+
+def listeners(port: int) -> List[str]:
+    """The inodes of the TCP sockets of this network namespace that listen on the port."""
+    found: List[str] = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table) as file:
                 rows = [line.split() for line in file.readlines()[1:]]
         except OSError:
             continue
-        if any(row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port for row in rows):
-            return True
-    return False
+        found += [row[9] for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port]
+    return found
+
+
+def holding(inodes: List[str]) -> List[int]:
+    """The processes that hold one of these sockets, of those whose descriptors we may see."""
+    links = {"socket:[%s]" % inode for inode in inodes}
+    found = []
+    for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
+        folder = "/proc/%d/fd" % pid
+        try:
+            if any(os.readlink(os.path.join(folder, name)) in links for name in os.listdir(folder)):
+                found.append(pid)
+        except OSError:
+            continue  # ended meanwhile, or another user's
+    return found
 
 
 def identity() -> Dict[str, str]:

@@ -90,6 +90,7 @@ class Evidence:
     """Everything that the gates of one window need."""
 
     window: str
+    scale: int = 1  # that rates were divided by
     loads: tuple[Load, ...] = ()
     courses: tuple[Course, ...] = ()
     generated: tuple[Generated, ...] = ()
@@ -123,7 +124,7 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
         *_iterations(evidence.jobs, tolerances),
         *judge_steadiness(evidence.drifts, tolerances.drift),
         *_sent(evidence, tolerances),
-        *judge_loads(evidence.loads, tolerances.load, tolerances.gap_s),
+        *judge_loads(evidence.loads, tolerances.load, tolerances.gap_s, scale=evidence.scale),
         *judge_courses(evidence.courses, tolerances.load_course),
         *_generated(evidence.generated, tolerances),
         *judge_captures(evidence.captures, tolerances.capture_drops),

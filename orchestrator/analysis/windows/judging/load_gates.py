@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.windows.judging.judgement import gate
+from orchestrator.core.units import rate_text
 from orchestrator.parts.protocols import end_name
 from orchestrator.store.manifests.window_records import Gate
 
@@ -35,8 +36,13 @@ class Load:
         return end_name(self.dst, self.rail)
 
 
-def judge_loads(loads: Iterable[Load], most_off: float | None, longest_gap_s: float | None) -> Iterator[Gate]:
-    """A gate for the mean of each load, and one for pauses in it; a `most_off` of None takes it as achieved."""
+def judge_loads(
+    loads: Iterable[Load], most_off: float | None, longest_gap_s: float | None, *, scale: int = 1
+) -> Iterator[Gate]:
+    """A gate for the mean of each load, and one for pauses in it; a `most_off` of None takes it as achieved.
+
+    Loads were divided by `scale` for a local testbed, and are told at full size, as they were asked for.
+    """
     for load in loads:
         name = f"{load.source} from {load.src} to {load.end}"
         if math.isnan(load.achieved_bps):
@@ -44,7 +50,7 @@ def judge_loads(loads: Iterable[Load], most_off: float | None, longest_gap_s: fl
             text += f" ({load.unseen})" if load.unseen else ""
             yield gate("load", None, text, measured=math.nan, limit=most_off, required=most_off is not None)
             continue
-        yield _mean(load, f"{name}, {load.seen_by}" if load.seen_by else name, most_off)
+        yield _mean(load, f"{name}, {load.seen_by}" if load.seen_by else name, most_off, scale)
         if longest_gap_s is not None:
             steady = load.longest_gap_s <= longest_gap_s
             text = f"{name}: longest pause {load.longest_gap_s:.3g} s"
@@ -52,10 +58,11 @@ def judge_loads(loads: Iterable[Load], most_off: float | None, longest_gap_s: fl
             yield gate("gap", steady, text, measured=load.longest_gap_s, limit=longest_gap_s)
 
 
-def _mean(load: Load, name: str, most_off: float | None) -> Gate:
+def _mean(load: Load, name: str, most_off: float | None, scale: int) -> Gate:
     off = load.achieved_bps / load.requested_bps - 1 if load.requested_bps > 0 else math.inf
     passed = most_off is None or abs(off) <= most_off
-    text = f"{name}: {load.achieved_bps / 1e6:.5g} of {load.requested_bps / 1e6:.5g} Mbit/s arrived ({off:+.1%})"
+    achieved, requested = (rate_text(float(f"{bps * scale:.5g}")) for bps in (load.achieved_bps, load.requested_bps))
+    text = f"{name}: {achieved} of {requested} arrived ({off:+.1%})"
     if most_off is None:
         text += "; taken as achieved"
     elif not passed:

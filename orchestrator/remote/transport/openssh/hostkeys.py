@@ -18,14 +18,77 @@ from orchestrator.remote.transport.openssh.settings import Hop
 _SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 
-class _Transport(paramiko.Transport):
-    """A transport that asks for host keys in the order that it is told."""
+_CURVE25519 = ("curve25519-sha256", "curve25519-sha256@libssh.org")  # one method: RFC 8731, section 1
+_MOST_SAID = 10  # lines that are kept of what a server says before its version
+# What `kex_algo_list` and the like are called in sshd_config, and which of ours they are held against.
+_NEGOTIATED = (
+    ("kex_algo_list", "KexAlgorithms", "preferred_kex"),
+    ("server_key_algo_list", "HostKeyAlgorithms", "preferred_keys"),
+    ("client_encrypt_algo_list", "Ciphers", "preferred_ciphers"),
+    ("server_encrypt_algo_list", "Ciphers", "preferred_ciphers"),
+    ("client_mac_algo_list", "MACs", "preferred_macs"),
+    ("server_mac_algo_list", "MACs", "preferred_macs"),
+)
+_PARAMIKO: Any = paramiko.Transport  # of which type stubs tell no more than others may use
+_NO_ALGORITHM = ("ext-info-", "kex-strict-")
+
+
+class Transport(paramiko.Transport):
+    """A transport that asks for host keys in the order that it is told, and keeps what a server says of itself.
+
+    `said` are the lines that it sends before its version (RFC 4253, 4.2): why it lets nobody in, or that it is another
+    service.
+    """
 
     wanted: tuple[str, ...] = ()
+    _kex_info = {_CURVE25519[0]: _PARAMIKO._kex_info[_CURVE25519[1]], **_PARAMIKO._kex_info}  # noqa: RUF012, SLF001
+    _preferred_kex = tuple(
+        name
+        for one in _PARAMIKO._preferred_kex  # noqa: SLF001
+        for name in (_CURVE25519 if one == _CURVE25519[1] else (one,))
+    )
+
+    def __init__(self, sock: Any, **options: Any) -> None:
+        super().__init__(sock, **options)
+        self.said: list[str] = []
+        self._offered: dict[str, list[str]] = {}
 
     @property
     def preferred_keys(self) -> Sequence[str]:
         return self.wanted
+
+    def unlike(self) -> tuple[str, list[str], list[str]] | None:
+        """The option of sshd_config that leaves nothing in common, the server's algorithms of it and ours."""
+        for offered, option, preferred in _NEGOTIATED:
+            theirs, ours = self._offered.get(offered, []), list(getattr(self, preferred))
+            if theirs and not set(theirs) & set(ours):
+                return option, theirs, ours
+        return None
+
+    def _check_banner(self) -> None:
+        packetizer: Any = self.packetizer
+        readline = packetizer.readline
+
+        def kept(timeout: float) -> str:
+            line: str = readline(timeout)
+            if not line.startswith("SSH-"):
+                self.said = [*self.said, line][-_MOST_SAID:]
+            return line
+
+        packetizer.readline = kept
+        try:
+            _PARAMIKO._check_banner(self)  # noqa: SLF001
+        finally:
+            packetizer.readline = readline
+
+    def _really_parse_kex_init(self, message: paramiko.Message, ignore_first_byte: bool = False) -> dict[str, Any]:
+        parsed: dict[str, Any] = _PARAMIKO._really_parse_kex_init(self, message, ignore_first_byte)  # noqa: SLF001
+        if not ignore_first_byte:  # the server's own, not ours read again
+            self._offered = {
+                name: [one for one in parsed[name] if not one.startswith(_NO_ALGORITHM)]
+                for name, _, _ in _NEGOTIATED
+            }  # fmt: skip
+        return parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +121,9 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         self._name = hop.settings.known_as
         self._known = self._files.lookup(self._name)
 
-    def transport(self, sock: Any, **options: Any) -> paramiko.Transport:
+    def transport(self, sock: Any, **options: Any) -> Transport:
         """A transport that asks for what can be verified first, with the algorithms that the settings allow."""
-        transport = _Transport(sock, **options)
+        transport = Transport(sock, **options)
         security = transport.get_security_options()
         settings, node = self._hop.settings, self._hop.target.name
         security.ciphers = _allowed(security.ciphers, settings.ciphers, "Ciphers", node)

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, MissingRequirement, TransportError
-from orchestrator.remote.transport.target import SshTarget
+from orchestrator.remote.transport.target import HOST_KEY, SshTarget
 
 _MOST_JUMPS = 16
 _HOP = re.compile(r"(?:(?P<user>.+)@)?(?:\[(?P<address>[^]]+)]|(?P<name>[^][:]+))(?::(?P<port>[0-9]{1,5}))?")
@@ -121,8 +121,16 @@ def _jump(target: SshTarget, jumps: str) -> SshTarget:
         raise TransportError(f"{last!r} is no jump host", node=target.name, hint="write it as [user@]host[:port]")
     host = found["address"] or found["name"]
     port = int(found["port"]) if found["port"] else None
-    name = f"jump host {host}"
-    return SshTarget(name=name, host=host, user=found["user"], port=port, config=target.config, jump=before or None)
+    if target.source != HOST_KEY:  # a jump host itself, whose own jump hosts stand before it
+        source = target.source
+    elif target.jump is not None:
+        source = "`jump` in the inventory"
+    else:
+        source = f"ProxyJump of {target.host} in {target.config or '~/.ssh/config'}, or what includes it"
+    return SshTarget(
+        name=f"jump host {host}", host=host, user=found["user"], port=port, config=target.config, jump=before or None,
+        source=source,
+    )  # fmt: skip
 
 
 def ask(target: SshTarget, deadline: Deadline) -> Settings:

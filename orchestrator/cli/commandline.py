@@ -1,0 +1,158 @@
+"""The command line of `orch`: parses, calls, and renders errors."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import errno
+import gc
+import io
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orchestrator.cli import keep, look, measure, options, prepare
+from orchestrator.cli.commands import Commands
+from orchestrator.cli.results import compare_cli
+from orchestrator.core.errors import ConfigError, OrchError, shortened
+from orchestrator.core.exitcodes import MEANINGS, Exit
+from orchestrator.core.screen import console, terminal
+
+DESCRIPTION = """\
+Measures what the network does to distributed training, and what training
+does to the network.
+
+From one YAML file orch reaches the hosts over SSH, starts training, packet
+captures, counters and cross traffic, fetches everything into one sealed
+folder, analyses it, and reports whether the numbers are valid."""
+
+EXAMPLES = """\
+examples:
+  orch doctor                           what this machine lacks for a local testbed
+  orch init quickstart                  a first experiment, written into this folder
+  orch plan quickstart.yaml             all that it would start
+  orch run quickstart.yaml --local
+  orch run exp.yaml --set traffic.0.iperf.load=12gbit --set repetitions=1
+  orch ls                               the runs in results/
+  orch show last                        the newest run, summarized
+  orch report last                      its figures and tables in one HTML file"""
+
+
+_MOST_PATHS = 3  # of one name that are told
+_COLLECTED_AFTER = 50_000  # objects; Python's 700 has it look through the records of a large store again and again
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line, with every command's help."""
+    parser = argparse.ArgumentParser(
+        prog="orch",
+        usage="orch [--help] [--version] COMMAND ...",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = Commands(parser)
+    for group in (measure, look, compare_cli, keep, prepare):
+        group.register(commands)
+    parser.description = f"{DESCRIPTION}\n\n{commands.text()}"
+    parser.epilog = f"{EXAMPLES}\n\n{exit_text()}"
+    return parser
+
+
+def exit_text() -> str:
+    """The exit codes, as help shows them."""
+    return "\n".join(["exit codes:", *(f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items())])
+
+
+def prepare_process() -> None:
+    """Settle what is this whole process's, where it is the command and nothing else."""
+    gc.set_threshold(_COLLECTED_AFTER)
+    atexit.register(gc.freeze)  # everything is written and closed: no need to look for cycles again on the way out
+
+
+def carried_out(argv: Sequence[str] | None) -> int:
+    """Carry out the words of a command line, this process's own where there are none; gives the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # of a terminal that knows fewer letters
+    with terminal.guarded():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    console.forget_notes()
+    parser = build_parser()
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_as_settings(arguments, unknown)}")
+    if arguments.version:
+        from importlib import metadata
+
+        print(f"orch {metadata.version('orch-testbed')}")
+        return Exit.OK
+    if arguments.command is None:
+        parser.print_help()
+        return Exit.OK
+    code = _carried_out(arguments)
+    if not console.let_go() and code == Exit.OK:
+        console.tell("orch: cannot write to standard output: its reader is gone", stream=sys.stderr)
+        return Exit.FAILED
+    return code
+
+
+def _as_settings(arguments: argparse.Namespace, unknown: Sequence[str]) -> str:
+    """What to write for options that are keys of the experiment, where the command takes its values by `--set`."""
+    words = [*unknown, ""]
+    given: dict[str, str] = {}
+    for word, after in itertools.pairwise(words):
+        if word.startswith("--"):
+            name, _, value = word[2:].partition("=")
+            given[name] = value or ("VALUE" if after.startswith("-") or not after else after)
+    if not given or not hasattr(arguments, "overrides"):
+        return ""
+    found = {name: _places(getattr(arguments, "file", None), name.replace("-", "_")) for name in given}
+    settings = [f"--set {path}={given[name]}" for name, paths in found.items() for path in paths[:_MOST_PATHS]]
+    return f"; keys of the experiment are set by: {' or '.join(settings)}" if settings else ""
+
+
+def _places(file: Path | None, key: str) -> list[str]:
+    """Where a key stands in the file that is named, else where it may stand in an experiment, as `--set` takes it."""
+    from orchestrator.experiment import editorschema
+    from orchestrator.experiment.yamlfiles import documents, includes
+
+    try:
+        data = {} if file is None else includes.load(file, needs="").data
+    except ConfigError:
+        data = {}
+    return [documents.dotted(way) for way in _ways(data, key)] or editorschema.paths("experiment", key)
+
+
+def _ways(data: object, key: str) -> Iterator[tuple[str | int, ...]]:
+    inside = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for name, value in inside:
+        if name == key:
+            yield (name,)
+        yield from ((name, *way) for way in _ways(value, key))
+
+
+def _carried_out(arguments: argparse.Namespace) -> int:
+    """Call the command; an error becomes a message and its exit code."""
+    try:
+        options.make_folders(arguments)
+        return int(arguments.action(arguments))
+    except BrokenPipeError:  # the reader has gone
+        return Exit.FAILED
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        console.tell(f"orch: cannot write: {error.strerror}", stream=sys.stderr)
+        return Exit.FAILED
+    except OrchError as error:
+        text = str(error) if isinstance(error, ConfigError) else f"orch: {error}"
+        console.tell(text, stream=sys.stderr)
+        return error.exit_code
+    except UnicodeEncodeError as error:  # a name from a file system or an argument, which none of ours has
+        console.tell(f"orch: {shortened(repr(error.object))} is not text in UTF-8: rename it", stream=sys.stderr)
+        return Exit.MISTAKE
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
