@@ -91,9 +91,9 @@ def capture(arguments: argparse.Namespace) -> int:
 
         written.append(str(capture_page.render(trace, arguments.report, top=arguments.top)))
     if arguments.json:
-        sys.stdout.writelines(_json(trace))
+        sys.stdout.writelines(as_json(trace))
     else:
-        print(_text(trace, top=arguments.top))
+        print(as_text(trace, top=arguments.top))
     for line in (*(problem for point in trace.points for problem in (*point.unread, *point.damage)), *trace.notes):
         print(f"orch: {terminal.line(line)}", file=sys.stderr)
     for path in written:
@@ -162,8 +162,8 @@ def _offsets(given: list[str]) -> dict[str, int]:
     return found
 
 
-def _json(trace: Trace) -> Iterator[str]:
-    """The trace as one JSON object, in parts."""
+def as_json(trace: Trace) -> Iterator[str]:
+    """Give the trace as one JSON object, in parts."""
     from orchestrator.analysis.capture import capturetables
 
     yield f'{{"points":{json.dumps([dataclasses.asdict(point) for point in trace.points])}'
@@ -174,7 +174,8 @@ def _json(trace: Trace) -> Iterator[str]:
     yield f',"notes":{json.dumps(trace.notes)}}}\n'
 
 
-def _text(trace: Trace, *, top: int) -> str:
+def as_text(trace: Trace, *, top: int) -> str:
+    """Summarize a trace for people: its points, then the largest `top` flows, pairs and queue pairs."""
     from orchestrator.analysis.capture import capturetables
 
     parts = ["\n".join(line for point in trace.points for line in _point_lines(point))]
