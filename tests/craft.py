@@ -107,8 +107,8 @@ def section(order="<"):
     return block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1), order)
 
 
-def interface(link=1, snap=0, order="<", resolution=None, offset_s=None):
-    options = b""
+def interface(link=1, snap=0, order="<", resolution=None, offset_s=None, *, name=""):
+    options = option(2, name.encode(), order) if name else b""
     if resolution is not None:
         options += option(9, bytes([resolution]), order)
     if offset_s is not None:
@@ -132,3 +132,56 @@ def obsolete(stamp, frame, number=0, order="<"):
 
 def simple(frame, order="<"):
     return block(3, struct.pack(order + "I", len(frame)) + frame, order)
+
+
+def vxlan(body, network=42, flags=8, following=0):
+    return struct.pack(">BBBBI", flags, 0, 0, following, network << 8) + body
+
+
+def geneve(body, network=42, kind=0x6558, options=b""):
+    return struct.pack(">BBHI", len(options) // 4, 0, kind, network << 8) + options + body
+
+
+def gre(body, kind=0x0800, *, checksum=False, key=None, number=None, version=0):
+    flags = checksum << 15 | (key is not None) << 13 | (number is not None) << 12 | version
+    words = [0] * checksum + [one for one in (key, number) if one is not None]
+    return struct.pack(">HH", flags, kind) + b"".join(struct.pack(">I", one) for one in words) + body
+
+
+def labels(body, *numbers):
+    """A stack of MPLS labels."""
+    last = len(numbers) - 1
+    return (
+        b"".join(struct.pack(">I", one << 12 | (place == last) << 8 | 64) for place, one in enumerate(numbers)) + body
+    )
+
+
+def pppoe(body, protocol=0x21, session=7):
+    return struct.pack(">BBHHH", 0x11, 0, session, len(body) + 2, protocol) + body
+
+
+def gtp(body, tunnel=7, *, number=None, extensions=b"", message=255):
+    """`extensions`: headers with the type of the first one before them, each a multiple of four bytes long."""
+    more = b""
+    if number is not None or extensions:
+        more = struct.pack(">HB", number or 0, 0) + (extensions or b"\0")
+    flags = 0x30 | (number is not None) << 1 | bool(extensions) << 2
+    return struct.pack(">BBHI", flags, message, len(more) + len(body), tunnel) + more + body
+
+
+def datagram(body, port, **ends):
+    """An Ethernet frame with a UDP datagram to a port of a tunnel."""
+    return ethernet(ip4(udp(body, sport=51000, dport=port), protocol=UDP, **(ends or OUTSIDE)))
+
+
+OUTSIDE = {"src": "192.0.2.1", "dst": "192.0.2.2"}
+
+
+def patched(frames, *, order="<", index=3):
+    """A pcap file of a libpcap that was patched to keep indices of interfaces."""
+    head = struct.pack(order + "IHHiIII", 0xA1B2CD34, 2, 4, 0, 0, 262144, 1)
+    parts = [
+        struct.pack(order + "IIIIIHBB", 1000, number, len(one), len(one), index, 0x0800, 0, 0) + one
+        for number, one in enumerate(frames)
+    ]
+    return head + b"".join(parts)

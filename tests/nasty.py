@@ -8,6 +8,7 @@ from tests.craft import (
     ACK,
     FIN,
     ICMP,
+    OUTSIDE,
     RST,
     SYN,
     UDP,
@@ -15,21 +16,29 @@ from tests.craft import (
     bth,
     cooked,
     cooked2,
+    datagram,
     enhanced,
     ethernet,
     extension,
     fragment,
+    geneve,
+    gre,
+    gtp,
     interface,
     ip4,
     ip6,
+    labels,
     loopback,
     obsolete,
+    patched,
     pcap,
+    pppoe,
     reth,
     section,
     simple,
     tcp,
     udp,
+    vxlan,
 )  # fmt: skip
 
 RAW_IP = 101
@@ -168,4 +177,110 @@ NASTY = {
     "snap.pcap": pcap([ethernet(one) for one in connection(size=1400)], snap=60),
     "sections.pcapng": _sections("<", ">"),
     "sections-big.pcapng": _sections(">", "<"),
+}  # fmt: skip
+
+
+def _six(packets):
+    """The same segments between addresses of IPv6."""
+    return [ip6(one[20:], *(("fd09::1", "fd09::2") if one[15] == 1 else ("fd09::2", "fd09::1"))) for one in packets]
+
+
+def _over(protocol):
+    """Packets as what IP of both versions carries as a protocol."""
+    return [lambda one: ethernet(ip4(one, protocol=protocol, **OUTSIDE)),
+            lambda one: ethernet(ip6(one, "2001:db8::1", "2001:db8::2", following=protocol), 0x86DD)]  # fmt: skip
+
+
+def _deep(packet, count):
+    """A packet within as many headers of IP."""
+    for _ in range(count):
+        packet = ip4(packet, protocol=4, **OUTSIDE)
+    return packet
+
+
+_FOUR = connection()
+_SIX = _six(_FOUR)
+_FRAMES = [ethernet(one) for one in _FOUR]
+_ODD_OPTIONS = b"\x01\x02\x80\x01\0\0\0\0"
+_PDU = b"\x85" + b"\x01\x10\x09\x85" + b"\x02\0\0\0\0\0\0\0"  # two extension headers, of 4 and of 8 bytes
+
+# What is in tunnels: name -> frames, all of one connection.
+TUNNELED = {
+    "vxlan": [datagram(vxlan(one), 4789) for one in _FRAMES],
+    "vxlan-8472": [datagram(vxlan(one, flags=0x88), 8472) for one in _FRAMES],
+    "vxlan-gpe": [datagram(vxlan(one, flags=0x0C, following=1), 4790) for one in _FOUR],
+    "vxlan-gpe6": [datagram(vxlan(one, flags=0x0C, following=2), 4790) for one in _SIX],
+    "vxlan-tagged": [datagram(vxlan(ethernet(one, tags=((0x88A8, 5), (0x8100, 6)))), 4789) for one in _FOUR],
+    "geneve": [datagram(geneve(one, options=_ODD_OPTIONS), 6081) for one in _FRAMES],
+    "geneve-ip": [datagram(geneve(one, kind=0x0800), 6081) for one in _FOUR],
+    "gre": [ethernet(ip4(gre(one), protocol=47, **OUTSIDE)) for one in _FOUR],
+    "gre-flags": [_over(47)[1](gre(one, checksum=True, key=9, number=3)) for one in _FOUR],
+    "gre6": [_over(47)[0](gre(one, 0x86DD, key=9)) for one in _SIX],
+    "gre-frames": [_over(47)[0](gre(one, 0x6558)) for one in _FRAMES],
+    "nvgre": [_over(47)[0](gre(one, 0x6558, key=0x4242 << 8 | 7)) for one in _FRAMES],
+    "gre-mpls": [_over(47)[0](gre(labels(one, 16, 17), 0x8847)) for one in _FOUR],
+    "erspan2": [_over(47)[0](gre(b"\x10\0\0\x05\0\0\0\0" + one, 0x88BE, number=1)) for one in _FRAMES],
+    "erspan3": [_over(47)[0](gre(b"\x20\0\0\x05" + bytes(8) + one, 0x22EB, number=1)) for one in _FRAMES],
+    "4in4": [_over(4)[0](one) for one in _FOUR],
+    "6in4": [_over(41)[0](one) for one in _SIX],
+    "4in6": [_over(4)[1](one) for one in _FOUR],
+    "6in6": [_over(41)[1](one) for one in _SIX],
+    "etherip": [_over(97)[0](b"\x30\0" + one) for one in _FRAMES],
+    "mpls": [ethernet(labels(one, 100, 200, 300), 0x8847) for one in _FOUR],
+    "mpls6": [ethernet(labels(one, 100), 0x8847, tags=((0x8100, 4),)) for one in _SIX],
+    "mpls-word": [ethernet(labels(bytes(4) + one, 100), 0x8847) for one in _FRAMES],
+    "pppoe": [ethernet(pppoe(one), 0x8864) for one in _FOUR],
+    "pppoe6": [ethernet(pppoe(one, 0x57), 0x8864, tags=((0x8100, 4), (0x8100, 5))) for one in _SIX],
+    "gtp": [datagram(gtp(one), 2152) for one in _FOUR],
+    "gtp-extended": [datagram(gtp(one, number=5, extensions=_PDU), 2152) for one in _SIX],
+    "pbb": [ethernet(struct.pack(">I", 77) + one, 0x88E7, tags=((0x88A8, 3),)) for one in _FRAMES],
+    "stacked": [ethernet(labels(_over(4)[0](ip4(gre(one), protocol=47))[14:], 9), 0x8847) for one in _FOUR],
+    "tpids": [
+        ethernet(one, tags=tuple((0x9100 if n % 2 else 0x88A8, n) for n in range(6))) for one in _FOUR
+    ],
+}  # fmt: skip
+NASTY |= {f"tunnel-{name}.pcap": pcap(frames) for name, frames in TUNNELED.items()}
+
+_SEEN_TWICE = [frame for one in _FOUR for frame in (cooked2(one), cooked2(one)[:4] + b"\0\0\0\x09" + cooked2(one)[8:])]
+_TWO = section() + interface(name="eth0") + interface(name="eth1", resolution=9)
+_MICROS = pcap(_FRAMES, nano=False)
+_ZERO = struct.pack("<IIII", 0, 0, 0, 0)
+
+# What is odd about a file and is read on over.
+ODD = {
+    "any.pcap": pcap(_SEEN_TWICE, link=276),
+    "two.pcapng": _TWO
+    + b"".join(enhanced(n, one) + enhanced(1000 * n + 400, one, 1) for n, one in enumerate(_FRAMES, 10**6)),
+    "overlay.pcapng": _TWO
+    + b"".join(
+        enhanced(n, one) + enhanced(1000 * n, datagram(vxlan(one), 4789), 1) for n, one in enumerate(_FRAMES, 10**6)
+    ),
+    "longer.pcap": pcap(_FRAMES, wire=20),
+    "nanos-in-micros.pcap": _MICROS[:28] + struct.pack("<I", 999_999_999) + _MICROS[32:],
+    "zeros.pcap": pcap(_FRAMES) + 5 * _ZERO,
+    "zeros.pcapng": _TWO + enhanced(7, _FRAMES[0]) + bytes(80),
+    "patched.pcap": patched(_FRAMES),
+    "patched-big.pcap": patched(_FRAMES, order=">"),
+    "old.pcap": _MICROS[:6] + b"\x02\0" + _MICROS[8:],
+    "cut.pcap": pcap(_FRAMES)[:-5],
+    "one.pcap": pcap(_FRAMES[:1]),
+    "one-instant.pcap": pcap(_FRAMES, step_ns=0),
+    "none.pcap": pcap([]),
+    "section.pcapng": section(),
+    "sections-empty.pcapng": section() + section(">") + interface(order=">") + section(),
+    "simple.pcapng": section() + interface() + simple(_FRAMES[0]) + simple(_FRAMES[3]),
+    "backwards.pcap": pcap([(10**12 - n * 10**9, one) for n, one in enumerate(_FRAMES)]),
+    "epoch.pcap": pcap(_FRAMES, start_s=0),
+    "before-1970.pcapng": section() + interface(offset_s=-(10**9)) + enhanced(5, _FRAMES[0]) + enhanced(9, _FRAMES[3]),
+    "year-1-and-2106.pcap": pcap([(0, _FRAMES[0]), ((2**32 - 1) * 10**9, _FRAMES[3])]),
+    "undeclared.pcapng": section() + enhanced(5, _FRAMES[0]) + interface() + enhanced(5, _FRAMES[0]),
+    "resolutions.pcapng": section()
+    + b"".join(interface(resolution=one) for one in (0, 3, 9, 30, 0x80, 0x94, 0xBF, 0xFF))
+    + b"".join(enhanced(7, _FRAMES[0], number) for number in range(8)),
+    "bad-options.pcapng": section()
+    + interface()[:-4].replace(b"\x14\0\0\0", b"\x18\0\0\0") + b"\x09\0\xff\xff" + struct.pack("<I", 24)
+    + enhanced(5, _FRAMES[0]) + enhanced(6, _FRAMES[3], options=b"\x01\0\xff\x7f"),
+    "unknown-blocks.pcapng": section() + interface() + struct.pack("<III", 0x99, 12, 12) + enhanced(5, _FRAMES[0]),
+    "snapped-tunnel.pcap": pcap([datagram(vxlan(one), 4789) for one in _FRAMES], snap=96),
+    "nested.pcap": pcap([ethernet(_deep(one, 9)) for one in _FOUR]),
 }  # fmt: skip

@@ -58,15 +58,20 @@ def exact(path, kind):
 
 
 def ours(trace, kind):
-    """The same of a Trace of one point, with bytes in full."""
+    """The same of a Trace of one point, with bytes in full.
+
+    tshark takes what several interfaces and networks of tunnels have in common for one conversation.
+    """
     flows, found = trace.flows, {}
+    apart = len(set(zip(flows.interface.tolist(), flows.tunnel.tolist(), strict=True))) == 1
     for row in range(len(flows)):
         if tables.protocol_name(int(flows.protocol[row])) != kind or not (flows.src_port[row] or flows.dst_port[row]):
             continue
         one = (trace.hosts[flows.src[row]], int(flows.src_port[row]))
         other = (trace.hosts[flows.dst[row]], int(flows.dst_port[row]))
-        ends = found.setdefault(int(flows.conversation[row]), {})
-        ends[one, other] = (int(flows.packets[row]), int(flows.wire_bytes[row]))
+        ends = found.setdefault(int(flows.conversation[row]) if apart else tuple(sorted((one, other))), {})
+        packets, octets = ends.get((one, other), (0, 0))
+        ends[one, other] = (packets + int(flows.packets[row]), octets + int(flows.wire_bytes[row]))
         ends.setdefault((other, one), (0, 0))
     return Counter(tuple(sorted((*one, *sums) for (one, _), sums in ends.items())) for ends in found.values())
 
@@ -84,3 +89,46 @@ def rounded(counted):
 def _said(octets):
     power = next(power for power in range(4) if octets // 1000**power < 10_000)
     return octets // 1000**power, power
+
+
+def innermost(path, *options):
+    """Packets and bytes of each direction by its innermost IP addresses and ports: a Counter of each, by kind.
+
+    By tshark's fields of every frame, of which each header has one: those of the last ones.
+    """
+    fields = ("frame.len", "frame.protocols", *_FIELDS[1:], "tcp.srcport", "tcp.dstport", "udp.srcport", "udp.dstport")
+    argv = ["tshark", "-n", *PLAIN, *options, "-r", str(path), "-T", "fields", "-E", "occurrence=a"]
+    argv += [word for field in fields for word in ("-e", field)]
+    said = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300).stdout
+    packets, octets = Counter(), Counter()
+    for line in said.splitlines():
+        size, protocols, *ends = line.split("\t")
+        layers = protocols.split(":")
+        network = next((one for one in reversed(layers) if one in ("ip", "ipv6")), None)
+        kind = next((one for one in reversed(layers) if one in ("tcp", "udp")), None)
+        if network is None or kind is None:
+            continue
+        v4_src, v6_src, v4_dst, v6_dst, tcp_src, tcp_dst, udp_src, udp_dst = ends
+        src, dst = (v4_src, v4_dst) if network == "ip" else (v6_src, v6_dst)
+        ports = (tcp_src, tcp_dst) if kind == "tcp" else (udp_src, udp_dst)
+        key = (
+            kind,
+            *(str(ip_address(one.split(",")[-1])) for one in (src, dst)),
+            *(int(one.split(",")[-1]) for one in ports),
+        )
+        packets[key] += 1
+        octets[key] += int(size)
+    return packets, octets
+
+
+def ours_innermost(trace):
+    """The same of a Trace of one point."""
+    flows, packets, octets = trace.flows, Counter(), Counter()
+    for row in range(len(flows)):
+        kind = tables.protocol_name(int(flows.protocol[row]))
+        if kind in ("tcp", "udp") and (flows.src_port[row] or flows.dst_port[row]):
+            ends = (trace.hosts[flows.src[row]], trace.hosts[flows.dst[row]])
+            key = (kind, *ends, int(flows.src_port[row]), int(flows.dst_port[row]))
+            packets[key] += int(flows.packets[row])
+            octets[key] += int(flows.wire_bytes[row])
+    return packets, octets

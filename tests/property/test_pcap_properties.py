@@ -43,7 +43,7 @@ def test_no_damage_crashes_it_and_sums_always_agree(cut, flips):
     for column in ("packets", "wire_bytes", "payload_bytes", "repeated_bytes"):
         assert sum(flows[column]) == sum(packets[column])
         assert all(value >= 0 for value in flows[column])
-    assert len(problems) <= 1
+    assert len(problems) == len(set(problems)) <= 5  # an end, and what is odd of classic pcap, each once
 
 
 @settings(max_examples=200, deadline=None)

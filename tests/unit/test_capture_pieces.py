@@ -87,7 +87,7 @@ def test_a_trace_is_the_same_however_it_is_read(tmp_path, kind):
     one = capturesets.CaptureSet(name="x", files=kept(tmp_path, kind))
     whole = capturesets.read_set(one, bin_ns=1_000_000)
     assert whole.points[0].packets >= 6000
-    assert whole.points[0].damage == ()
+    assert ["no timestamp" in problem for problem in whole.points[0].damage] == [True] * (kind == "ng")
     assert min(whole.flows.repeated.sum(), whole.flows.late.sum(), whole.points[0].backwards) > 100
     for workers, piece_bytes in WAYS:
         again = capturesets.read_set(one, bin_ns=1_000_000, workers=workers, piece_bytes=piece_bytes)
@@ -159,7 +159,7 @@ def test_a_piece_begins_where_a_record_does(tmp_path, kind):
         }
     for at in range(5000, len(data) - 20_000, 200_003):
         part = data[at : at + 20_000]
-        assert at + framing.pcap_resumed(part, len(part), kind == "big", 1, 1 << 18, START_NS // 10**9) in begins
+        assert at + framing.pcap_resumed(part, len(part), kind == "big", 1, 1 << 18, 16, 0, START_NS // 10**9) in begins
 
 
 @pytest.mark.parametrize("kind", ["little", "big"])

@@ -58,7 +58,11 @@ def flow(found, **match):
 
 @needs_tshark
 @pytest.mark.parametrize(
-    "name", [*NASTY, *(path.name for path in sorted(DATA.glob("*.pcap")) if path.name not in NASTY)]
+    "name",
+    [
+        *(name for name in NASTY if not name.startswith("tunnel-")),  # tshark counts what carries tunnels as well
+        *(path.name for path in sorted(DATA.glob("*.pcap")) if path.name not in NASTY),
+    ],
 )
 def test_conversations_are_those_of_tshark(tmp_path, name):
     path = DATA / name
@@ -66,7 +70,7 @@ def test_conversations_are_those_of_tshark(tmp_path, name):
         path = tmp_path / name
         path.write_bytes(NASTY[name])
     found = read(path)
-    assert found.points[0].damage == ()
+    assert all("have no timestamp" in problem for problem in found.points[0].damage)
     for kind, said in wireshark.conversations(path).items():
         assert wireshark.rounded(wireshark.ours(found, kind)) == said
 
@@ -85,8 +89,10 @@ def test_every_section_and_interface_has_its_own_clock_and_link_type(tmp_path):
     assert found.points[0].link_types == ("Ethernet", "Linux cooked v1", "raw IP")
     # 2 s - 5 s by the first interface, 3 s by the second, 4 s - 5 s by the old block, as long again for the one without
     # a stamp, 5 s in binary fractions, 6 s in another section.
-    sent = flow(found, protocol="tcp")
-    assert (sent["first_ns"], sent["last_ns"], sent["packets"]) == (-3 * 10**9, 6 * 10**9, 5)
+    sent = [row for row in capturetables.rows(capturetables.flows(found)) if row["protocol"] == "tcp"]
+    assert [(row["interface"], row["first_ns"], row["last_ns"], row["packets"]) for row in sent] == [
+        ("interface 1", -3 * 10**9, 6 * 10**9, 4), ("interface 3", 5 * 10**9, 5 * 10**9, 1),
+    ]  # fmt: skip
     assert flow(found, protocol="udp")["first_ns"] == 3 * 10**9
 
 
@@ -203,9 +209,11 @@ def test_a_pipe_can_be_read(tmp_path):
         (struct.pack("<II", 77, 0) + bytes(4), 1, "damaged at byte"),
         (b"\x0a\x0d\x0d\x0a" + bytes(24), 1, "damaged at byte"),
         (block(6, bytes(8)) + enhanced(5, ethernet(ip4(tcp()))), 2, "1 packet blocks contradict"),
-        (enhanced(5, ethernet(ip4(tcp())), 9) + enhanced(5, ethernet(ip4(tcp()))), 2, "1 packet blocks contradict"),
+        (enhanced(5, ethernet(ip4(tcp())), 9) + enhanced(5, ethernet(ip4(tcp()))), 2, "1 packet blocks name an"),
         (block(6, struct.pack("<IIIII", 0, 0, 0, 4000, 4000)) + simple(ethernet(ip4(tcp()))), 2, "contradict"),
-        (block(0xBAD, bytes(400_000)) + simple(ethernet(ip4(tcp()))), 2, ""),
+        (block(0xBAD, bytes(400_000)) + enhanced(5, ethernet(ip4(tcp()))), 2, ""),
+        (block(0x77, bytes(40)) + enhanced(5, ethernet(ip4(tcp()))), 2, "1 blocks are of kinds that are not known"),
+        (bytes(64), 1, "has zeros from byte"),
         (block(6, struct.pack("<IIIII", 0, 0, 0, 400_000, 400_000) + bytes(400_000)), 1, "contradict"),
         (interface(127) + enhanced(5, bytes(50), 1), 2, "link type 127"),
     ],

@@ -22,7 +22,7 @@ from orchestrator.analysis.capture.hostnames import HostNumbers
 from orchestrator.analysis.capture.naming import Ends, Ints, Mask
 from orchestrator.analysis.capture.oneway import Sightings
 from orchestrator.analysis.capture.stages import holes, segments
-from orchestrator.analysis.capture.trace import protocol_name
+from orchestrator.analysis.capture.trace import inner_text, protocol_name, tunnel_name
 from orchestrator.core.errors import CaptureError
 from orchestrator.parts.launch import Flow
 from orchestrator.parts.rows import BIN_NS, Columns
@@ -143,10 +143,13 @@ def _tables(job: Job, table: FlowTable, seen: Sightings, problems: list[str]) ->
         )
     hosts = HostNumbers()
     protocol, src, dst, src_port, dst_port = directions.ends(hosts)
+    outer_src, outer_dst = directions.outer(hosts)
     ends = Ends(
         hosts=hosts.names, protocol=protocol, src=src, dst=dst, src_port=src_port, dst_port=dst_port,
-        src_mac=src_mac,
+        outer_src=outer_src, outer_dst=outer_dst, src_mac=src_mac,
     )  # fmt: skip
+    if table.tally.inner:
+        problems.append(inner_text(job.port, table.tally.inner))
     out = naming.leaving(ends, own=frozenset(job.addresses), peers=frozenset(job.peers))
     rule, rules = naming.rules_of(ends, job.flows)
     made, made_rules = naming.rules_of(ends, job.generated)
@@ -165,6 +168,7 @@ def _tables(job: Job, table: FlowTable, seen: Sightings, problems: list[str]) ->
 def _flow_rows(job: Job, directions: Directions, ends: Ends, out: Mask, rules: Sequence[Flow]) -> Columns:
     names = np.array(ends.hosts, object)
     protocols, place = np.unique(ends.protocol, return_inverse=True)
+    tunnels, inside = np.unique(directions.came_by()[1], return_inverse=True)
     figures = {
         "packets": segments.PACKETS,
         "wire_bytes": segments.WIRE,
@@ -181,6 +185,9 @@ def _flow_rows(job: Job, directions: Directions, ends: Ends, out: Mask, rules: S
         "src_port": ends.src_port,
         "dst": names[ends.dst],
         "dst_port": ends.dst_port,
+        "tunnel": np.array([tunnel_name(int(one)) for one in tunnels], object)[inside.ravel()],
+        "outer_src": np.append(names, "")[ends.outer_src],
+        "outer_dst": np.append(names, "")[ends.outer_dst],
         "kind": [rule.kind for rule in rules],
         "name": [rule.name for rule in rules],
         **dict(zip(figures, directions.figures(*figures.values()), strict=True)),

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypedDict
@@ -16,17 +16,27 @@ import numpy as np
 
 from orchestrator.analysis.capture import binning, merging
 from orchestrator.analysis.capture.binning import BIN_BUDGET
-from orchestrator.analysis.capture.directions import Directions
+from orchestrator.analysis.capture.directions import Directions, split_via
 from orchestrator.analysis.capture.files.rotation import in_order
 from orchestrator.analysis.capture.flowtable import MEMORY, MOST_CONVERSATIONS, FlowTable, threads
 from orchestrator.analysis.capture.hostnames import HostNumbers, address_text
-from orchestrator.analysis.capture.queuepairtable import QueuePairTable
 from orchestrator.analysis.capture.stages import decoding, holes, queuepairs, segments
-from orchestrator.analysis.capture.trace import OVERFLOW, Flows, Point, QueuePairs, Trace
+from orchestrator.analysis.capture.trace import (
+    OVERFLOW,
+    Flows,
+    Ints,
+    Part,
+    Point,
+    QueuePairs,
+    Trace,
+    inner_text,
+    tunnel_kinds,
+)
 from orchestrator.core import memory as process_memory
 from orchestrator.core.errors import CaptureError, ConfigError
 
-_COMPRESSED = re.compile(r"\.(gz|zst|zstd)$")
+_COMPRESSED = re.compile(r"\.(gz|zst|zstd|lz4|bz2)$")
+_COOKED = 113
 _ROTATED = (
     re.compile(r"(?<=\.)(pcap|pcapng|cap|dmp)\d+$"),  # tcpdump -C and -W: x.pcap, x.pcap1, x.pcap02
     re.compile(r"_\d{5,}_\d{12,14}(?=\.|$)"),  # dumpcap -b: x_00001_20260131120000.pcapng
@@ -90,12 +100,15 @@ def _common(name: str) -> str:
 
 
 def _names(keys: Sequence[tuple[str, str]]) -> list[str]:
-    """Short names of sets: without the extension, with the folder where that alone tells them apart."""
+    """Short names of sets: without the extension, with it and with the folder where only these tell them apart."""
     short = [re.sub(r"\.(pcap|pcapng|cap|dmp)$", "", name) for _, name in keys]
+    folders = [str(Path(folder, name)) if folder else name for name, (folder, _) in zip(short, keys, strict=True)]
+    whole = [str(Path(folder, name)) if folder else name for folder, name in keys]
     return [
-        name if short.count(name) == 1 else str(Path(folder, name)) if folder else name
-        for name, (folder, _) in zip(short, keys, strict=True)
-    ]
+        next(name for name, among in zip(ways, (short, folders, whole), strict=True)
+             if among.count(name) == 1 or among is whole)
+        for ways in zip(short, folders, whole, strict=True)
+    ]  # fmt: skip
 
 
 class ReadOptions(TypedDict, total=False):
@@ -124,10 +137,11 @@ def read(
 ) -> Trace:
     """Read capture sets into the tables of one trace: sets side by side, large ones each by several threads.
 
-    What is wrong with a file is told in its point's `damage`, and everything before it counts. CaptureError when not
-    one file can be read. `bin_budget`: rows of bins that are kept over all sets; where that is too few, those of small
-    flows are summed. `memory`: bytes for tables while files are read, beyond which they go on on disk. `engine` reads
-    each set by itself (`read_set`), wherever it finds the files; by default these are threads here.
+    What is wrong with a file is told in its point's `damage`, and everything else in it counts; a file that cannot be
+    read at all is in its `unread`. CaptureError when not one file can be read. `bin_budget`: rows of bins that are kept
+    over all sets; where that is too few, those of small flows are summed. `memory`: bytes for tables while files are
+    read, beyond which they go on on disk. `engine` reads each set by itself (`read_set`), wherever it finds the files;
+    by default these are threads here.
     """
     cores = len(os.sched_getaffinity(0)) if workers is None else workers
     beside = max(1, min(len(sets), cores))
@@ -143,8 +157,9 @@ def read(
         parts = [one.result() for one in pending]
     else:
         parts = _read_here(sets, sizes, beside, settings)
-    if sets and not any(part.points[0].link_types or part.points[0].packets for part in parts):
-        raise CaptureError("; ".join(problem for part in parts for problem in part.points[0].damage))
+    points = [part.points[0] for part in parts]
+    if sets and all(len(point.unread) == len(point.files) for point in points):
+        raise CaptureError("; ".join(problem for point in points for problem in point.unread))
     made = merging.merged(parts)
     process_memory.give_back()
     return made
@@ -175,7 +190,8 @@ def read_set(
     stop: threading.Event | None = None,
 ) -> Trace:
     """Read one capture set, up to where `stop` is set from another thread; arguments as of `read` and FlowTable."""
-    files, damage = in_order(one.files)
+    files, unread = in_order(one.files)
+    damage: list[str] = []
     with FlowTable(
         offset_ns=one.offset_ns, bin_ns=bin_ns, workers=workers, memory=memory, most=most, piece_bytes=piece_bytes,
         stop=stop,
@@ -184,16 +200,18 @@ def read_set(
             try:
                 damage += table.add(file).problems
             except CaptureError as error:
-                damage.append(error.message)
+                unread.append(error.message)
         table.finish()
-        return _trace(one, table, tuple(damage), bin_budget)
+        return _trace(one, table, tuple(unread), tuple(damage), bin_budget)
 
 
-def _trace(one: CaptureSet, table: FlowTable, damage: tuple[str, ...], bin_budget: int) -> Trace:
+def _trace(
+    one: CaptureSet, table: FlowTable, unread: tuple[str, ...], damage: tuple[str, ...], bin_budget: int
+) -> Trace:
     too_many = sum(shard.bins.count for shard in table.shards) > bin_budget
     directions = Directions(table, with_others=too_many)
-    hosts = HostNumbers()
-    flows = _flows(directions, hosts)
+    hosts, interfaces = HostNumbers(), HostNumbers()
+    flows = _flows(table, directions, hosts, interfaces)
     tally = table.tally
     point = Point(
         name=one.name,
@@ -208,9 +226,13 @@ def _trace(one: CaptureSet, table: FlowTable, damage: tuple[str, ...], bin_budge
         snapped=tally.snapped,
         backwards=tally.backwards,
         undecoded=tally.undecoded,
+        undecoded_inner=tally.inner,
+        interfaces=_parts(flows, flows.interface, interfaces.names) if any(interfaces.names) else (),
+        tunnels=_tunnels(flows),
+        unread=unread,
         damage=damage,
     )
-    queue_pairs = _queue_pairs(table.queue_pairs, hosts)
+    queue_pairs = _queue_pairs(table, hosts, interfaces)
     for shard in table.shards:
         shard.release()  # the columns are made, and bins need the memory
     process_memory.give_back()
@@ -220,8 +242,26 @@ def _trace(one: CaptureSet, table: FlowTable, damage: tuple[str, ...], bin_budge
     )  # fmt: skip
     notes = tuple(_notes(one, table, flows, small=int((~chosen & (flows.protocol != OVERFLOW)).sum())))
     return Trace(
-        points=(point,), hosts=tuple(hosts.names), flows=flows, bins=bins, queue_pairs=queue_pairs, notes=notes
-    )
+        points=(point,), hosts=tuple(hosts.names), interfaces=tuple(interfaces.names), flows=flows, bins=bins,
+        queue_pairs=queue_pairs, notes=notes,
+    )  # fmt: skip
+
+
+def _parts(flows: Flows, number: Ints, names: Sequence[str]) -> tuple[Part, ...]:
+    """Packets and bytes by a column of numbers of names, the most bytes first."""
+    packets, wire = (np.bincount(number, column, len(names)) for column in (flows.packets, flows.wire_bytes))
+    order = [place for place in np.argsort(-wire, kind="stable").tolist() if packets[place]]
+    return tuple(Part(name=names[one], packets=int(packets[one]), wire_bytes=int(wire[one])) for one in order)
+
+
+def _tunnels(flows: Flows) -> tuple[Part, ...]:
+    inside = flows.tunnel > 0
+    if not inside.any():
+        return ()
+    tunnels, place = np.unique(flows.tunnel, return_inverse=True)
+    kinds = HostNumbers()
+    number = np.array([kinds.number(tunnel_kinds(int(one))) for one in tunnels], np.int64)[place.ravel()]
+    return tuple(part for part in _parts(flows, number, kinds.names) if part.name)
 
 
 def _notes(one: CaptureSet, table: FlowTable, flows: Flows, *, small: int) -> list[str]:
@@ -233,6 +273,18 @@ def _notes(one: CaptureSet, table: FlowTable, flows: Flows, *, small: int) -> li
             f"{one.name}: {unsure} bytes that count as repeated may be new: over {holes.MOST_HOLES} gaps were open"
             " at once"
         )
+    if twice := int(flows.packets[~flows.counted].sum()):
+        notes.append(
+            f"{one.name}: {twice} packets are of flows of which another interface saw as many or more at the same time;"
+            " sums count each flow at one interface"
+        )
+    if _COOKED in table.link_types:
+        notes.append(
+            f"{one.name}: {decoding.LINK_TYPES[_COOKED]} does not say which interface a packet passed: one that passed "
+            "several counts at each; tcpdump -i any -y LINUX_SLL2 keeps them apart"
+        )
+    if inner := table.tally.inner:
+        notes.append(inner_text(one.name, inner))
     if more := int(flows.packets[flows.protocol == OVERFLOW].sum()):
         notes.append(
             f"{one.name}: {more} packets are of conversations beyond the first {table.most:,}, and count together"
@@ -251,12 +303,14 @@ def _notes(one: CaptureSet, table: FlowTable, flows: Flows, *, small: int) -> li
     return notes
 
 
-def _flows(directions: Directions, hosts: HostNumbers) -> Flows:
+def _flows(table: FlowTable, directions: Directions, hosts: HostNumbers, interfaces: HostNumbers) -> Flows:
+    number, tunnel = directions.came_by()
     protocol, src, dst, src_port, dst_port = directions.ends(hosts)
     *figures, scales = directions.figures(*_FIGURES.values(), segments.SHIFT)
     named = dict(zip(_FIGURES, figures, strict=True))
     directions.scale(named["window_bytes"], scales)
-    return Flows(
+    outer_src, outer_dst = directions.outer(hosts)
+    found = Flows(
         point=np.zeros(directions.flows, np.int64),
         conversation=directions.numbers // 2,
         protocol=protocol,
@@ -264,14 +318,27 @@ def _flows(directions: Directions, hosts: HostNumbers) -> Flows:
         dst=dst,
         src_port=src_port,
         dst_port=dst_port,
+        interface=_named(table, number, interfaces),
+        tunnel=tunnel,
+        outer_src=outer_src,
+        outer_dst=outer_dst,
         opens=directions.shared(segments.OPENER) == directions.numbers % 2,
         handshake_ns=directions.shared(segments.HANDSHAKE),
         counted=np.ones(directions.flows, np.bool_),
         **named,
     )
+    return replace(found, counted=merging.once(found))
 
 
-def _queue_pairs(table: QueuePairTable, hosts: HostNumbers) -> QueuePairs:
+def _named(table: FlowTable, number: Ints, interfaces: HostNumbers) -> Ints:
+    """Numbers among all of a trace's interfaces, of those among the table's."""
+    found, place = np.unique(number, return_inverse=True)
+    return np.array([interfaces.number(table.interface_name(int(one))) for one in found], np.int64)[place.ravel()]
+
+
+def _queue_pairs(whole: FlowTable, hosts: HostNumbers, interfaces: HostNumbers) -> QueuePairs:
+    table = whole.queue_pairs
+    number, tunnel = split_via(table.via)
     ends = [table.ends(row) for row in range(table.rows)]
     stats, opcodes = table.stats[: table.rows], table.opcodes[: table.rows]
     return QueuePairs(
@@ -279,6 +346,8 @@ def _queue_pairs(table: QueuePairTable, hosts: HostNumbers) -> QueuePairs:
         src=np.array([hosts.number(address_text(_scope(v6), *src)) for v6, src, _, _ in ends], np.int64),
         dst=np.array([hosts.number(address_text(_scope(v6), *dst)) for v6, _, dst, _ in ends], np.int64),
         queue_pair=np.array([pair for _, _, _, pair in ends], np.int64),
+        interface=_named(whole, number, interfaces),
+        tunnel=tunnel,
         packets=stats[:, queuepairs.PACKETS],
         wire_bytes=stats[:, queuepairs.WIRE],
         payload_bytes=stats[:, queuepairs.PAYLOAD_SUM],

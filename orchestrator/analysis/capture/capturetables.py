@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.capture.trace import Trace, protocol_name
+from orchestrator.analysis.capture.trace import Trace, protocol_name, tunnel_name
 from orchestrator.core.errors import ConfigError
 from orchestrator.parts.rows import Row
 
@@ -48,9 +48,23 @@ def flows(trace: Trace, picked: Any = _ALL) -> Columns:
         "src_port": table.src_port[picked],
         "dst": names[table.dst[picked]],
         "dst_port": table.dst_port[picked],
+        "interface": np.array(trace.interfaces, dtype=object)[table.interface[picked]],
+        "tunnel": _tunnels(table.tunnel[picked]),
+        "outer_src": _outer(names, table.outer_src[picked]),
+        "outer_dst": _outer(names, table.outer_dst[picked]),
         **{name: getattr(table, name)[picked] for name in _FLOW_FIGURES},
         "handshake_s": np.where(handshake_ns < 0, np.nan, handshake_ns / 1e9),
     }
+
+
+def _tunnels(column: Any) -> Any:
+    found, place = np.unique(column, return_inverse=True)
+    return np.array([tunnel_name(int(one)) for one in found], dtype=object)[place.ravel()]
+
+
+def _outer(names: Any, column: Any) -> Any:
+    """Addresses of outer headers, empty where there is no tunnel."""
+    return np.append(names, "")[column]
 
 
 def pairs(trace: Trace) -> Columns:
@@ -85,6 +99,8 @@ def queue_pairs(trace: Trace) -> Columns:
         "point": points[table.point],
         "src": names[table.src],
         "dst": names[table.dst],
+        "interface": np.array(trace.interfaces, dtype=object)[table.interface],
+        "tunnel": _tunnels(table.tunnel),
         **{name: getattr(table, name) for name in figures},
         "opcodes": [
             [{"opcode": int(code), "packets": int(row[code])} for code in np.flatnonzero(row)] for row in table.opcodes

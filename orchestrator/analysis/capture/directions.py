@@ -98,6 +98,26 @@ class Directions:
         src, dst = numbered(hosts, (sources, targets))
         return protocol, src, dst, np.where(turned, ports[1], ports[0]), np.where(turned, ports[0], ports[1])
 
+    def came_by(self) -> tuple[Ints, Ints]:
+        """Number of the interface of each row, and its tunnel (as of trace.Flows)."""
+        (via,) = self._copied(lambda shard: shard.keys, [5], [rows // 2 for rows in self._rows])
+        return split_via(via)
+
+    def outer(self, hosts: HostNumbers) -> tuple[Ints, Ints]:
+        """Source and destination (as numbers of `hosts`) of the outermost headers; -1 for what is in no tunnel."""
+        conversations = [rows // 2 for rows in self._rows]
+        columns = range(segments.OUTER, segments.OUTER + 5)
+        scope, *ends = self._copied(lambda shard: shard.shared, columns, conversations)
+        inside = np.flatnonzero(scope)
+        forth = (self.shared(segments.OPENER) == self.numbers % 2)[inside]
+        first, second = ([scope[inside], high[inside], low[inside]] for high, low in (ends[:2], ends[2:]))
+        found = np.full((2, self.flows), -1, np.int64)
+        if len(inside):
+            sources = tuple(np.where(forth, one, other) for one, other in zip(first, second, strict=True))
+            targets = tuple(np.where(forth, other, one) for one, other in zip(first, second, strict=True))
+            found[:, inside] = numbered(hosts, (sources, targets))
+        return found[0], found[1]
+
     def _copied(self, table: Callable[[Conversations], Ints], columns: Sequence[int], rows: Sequence[Ints]) -> Ints:
         """Columns of a table of each shard, of these rows of it for its directions."""
         found = np.empty((len(columns), self.flows), np.int64)
@@ -112,6 +132,11 @@ class Directions:
         others = np.minimum(np.searchsorted(self.numbers, (0, 1)), max(0, self.flows - 1))
         flow_of.reshape(-1, 2)[folded] = others
         return Spool(shard.bins, flow_of, np.repeat(folded, 2).astype(np.int64))
+
+
+def split_via(via: Ints) -> tuple[Ints, Ints]:
+    """Numbers of interfaces, and tunnels (as of trace.Flows), from decoding's VIA."""
+    return via >> decoding.INTERFACE_SHIFT, via & (1 << decoding.INTERFACE_SHIFT) - 1
 
 
 def _ranks(shards: Sequence[Conversations]) -> list[Ints]:

@@ -17,11 +17,11 @@ from types import TracebackType
 from orchestrator.analysis.capture.binrows import BinRows
 from orchestrator.analysis.capture.conversations import Conversations
 from orchestrator.analysis.capture.files import pcap
-from orchestrator.analysis.capture.files.pcap import FileEnd
+from orchestrator.analysis.capture.files.pcap import FileEnd, Interfaces
 from orchestrator.analysis.capture.files.pieces import Piece, Stock
 from orchestrator.analysis.capture.oneway import Sightings
 from orchestrator.analysis.capture.queuepairtable import QueuePairTable
-from orchestrator.analysis.capture.stages import compiled, program
+from orchestrator.analysis.capture.stages import compiled, framing, program
 
 MOST_CONVERSATIONS = 1 << 20  # that are told apart; all beyond count together
 MEMORY = 256 << 20  # bytes for tables of a capture, beyond which they go on on disk
@@ -42,12 +42,13 @@ class Tally:
     last_ns: int = 0
     undecoded: int = 0
     fragments: int = 0
+    inner: int = 0  # packets of tunnels whose inner headers could not be read
     closing_ns: int = 0  # of the last packet in the file
 
     def add(self, piece: Piece) -> None:
         """Take the packets of the next piece."""
         said = piece.words[program.UNDECODED : program.MOST_NS + 1].tolist()
-        undecoded, fragments, _, wire, kept, snapped, backwards, opening, closing, least, most = said
+        undecoded, fragments, _, inner, wire, kept, snapped, backwards, opening, closing, least, most = said
         self.backwards += backwards + (self.packets > 0 and opening < self.closing_ns)
         self.first_ns = min(self.first_ns, least) if self.packets else least
         self.last_ns = max(self.last_ns, most) if self.packets else most
@@ -58,6 +59,7 @@ class Tally:
         self.snapped += snapped
         self.undecoded += undecoded
         self.fragments += fragments
+        self.inner += inner
 
 
 class FlowTable:
@@ -85,6 +87,7 @@ class FlowTable:
         self.bin_ns = bin_ns
         self.tally = Tally()
         self.link_types: set[int] = set()
+        self.interfaces = Interfaces()
         self.queue_pairs = QueuePairTable()
         self.most = most
         self.shards = [
@@ -116,7 +119,10 @@ class FlowTable:
     def add(self, path: Path) -> FileEnd:
         """Read a file to its end. CaptureError when it is no capture, or of a link type that cannot be read."""
         before = self.tally.packets
-        settings = {"offset_ns": self._offset_ns, "piece_bytes": self._size, "stock": self._stock}
+        settings = {
+            "offset_ns": self._offset_ns, "piece_bytes": self._size, "stock": self._stock,
+            "interfaces": self.interfaces,
+        }  # fmt: skip
         with pcap.opened(path, threads=self._threads, **settings) as file:
             group: list[Piece] = []
             for piece in file.pieces():
@@ -131,6 +137,12 @@ class FlowTable:
             self._take(group)
             self.link_types |= file.link_types
             return file.end(self.tally.packets - before)
+
+    def interface_name(self, number: int) -> str:
+        """What people call an interface by its number; empty where the files tell none apart."""
+        if number & framing.INDEXED:
+            return f"index {number & framing.INDEXED - 1}"
+        return self.interfaces.names().get(number, "")
 
     def finish(self) -> None:
         """Close the bins that are open."""

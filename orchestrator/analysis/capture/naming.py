@@ -21,7 +21,10 @@ _TCP, _UDP = 6, 17
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """Columns of flows: protocol (as of trace.Flows), ends as numbers of `hosts`, ports, hardware address sent from."""
+    """Columns of flows: protocol (as of trace.Flows), ends as numbers of `hosts`, ports, hardware address sent from.
+
+    `outer_src` and `outer_dst`: ends of the outermost headers of what came in a tunnel, -1 elsewhere.
+    """
 
     hosts: Sequence[str]
     protocol: Ints
@@ -29,6 +32,8 @@ class Ends:
     dst: Ints
     src_port: Ints
     dst_port: Ints
+    outer_src: Ints
+    outer_dst: Ints
     src_mac: Ints
 
 
@@ -61,12 +66,15 @@ def _between(one: Ints, other: Ints, rule: Flow, number: dict[str, int]) -> Any:
 def leaving(ends: Ends, *, own: Collection[str], peers: Collection[str]) -> Mask:
     """Whether each flow leaves the node with these addresses, or the switch at whose port these are the host's.
 
-    By its source or destination address, else by its hardware addresses, which are learned from flows whose address
-    told; else it reaches the node.
+    By its source or destination address, else by those of the outermost headers of its tunnel, else by its hardware
+    addresses, which are learned from flows whose address told; else it reaches the node.
     """
-    mine = np.array([name in own for name in ends.hosts] or [False], np.bool_)
-    theirs = np.array([name in peers for name in ends.hosts] or [False], np.bool_)
+    # Behind all hosts the one that is none, which -1 stands for.
+    mine = np.array([*(name in own for name in ends.hosts), False], np.bool_)
+    theirs = np.array([*(name in peers for name in ends.hosts), False], np.bool_)
     out = mine[ends.src] | theirs[ends.dst]
     known = out | mine[ends.dst] | theirs[ends.src]
+    out |= ~known & (mine[ends.outer_src] | theirs[ends.outer_dst])
+    known |= out | mine[ends.outer_dst] | theirs[ends.outer_src]
     found: Mask = out | (~known & np.isin(ends.src_mac, np.unique(ends.src_mac[out])))
     return found

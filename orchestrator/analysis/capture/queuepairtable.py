@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from orchestrator.analysis.capture.files.pieces import Piece
@@ -54,7 +56,12 @@ class QueuePairTable:
             new[: len(old)] = old
         compiled.program()["rehash_pairs"](program.where(self._words))
 
+    @property
+    def via(self) -> Any:
+        """How the packets of each came, as decoding's VIA."""
+        return self.keys[: self.rows, 5]
+
     def ends(self, row: int) -> tuple[bool, tuple[int, int], tuple[int, int], int]:
         """Whether it is IPv6, source and destination as two words each, and the queue pair at the destination."""
-        high, low, to_high, to_low, word = (int(value) for value in self.keys[row])
+        high, low, to_high, to_low, word = (int(value) for value in self.keys[row, :5])
         return word >> 32 != SCOPE_V4, (high, low), (to_high, to_low), word & 0xFFFFFF

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.analysis.capture.stages import tunnels
+from orchestrator.analysis.capture.stages.decoding import KIND_BITS, KIND_SHIFT
 from orchestrator.core.errors import CaptureError
 
 Ints = npt.NDArray[np.int64]
@@ -28,7 +30,8 @@ _ETHERTYPES = {0x0800: "ipv4", 0x0806: "arp", 0x86DD: "ipv6", 0x88CC: "lldp", 0x
 class Flows:
     """One row a direction of a conversation and capture point; every column has the same length.
 
-    A conversation is one 5-tuple in both directions; a TCP connection that uses a 5-tuple again begins another one.
+    A conversation is one 5-tuple in both directions, on one interface and in one network of a tunnel; a TCP connection
+    that uses a 5-tuple again begins another one. Of packets in tunnels all is of the innermost headers, but wire bytes.
     Counts of TCP are 0 elsewhere. Instants are nanoseconds since the epoch, with the point's offset added.
     """
 
@@ -39,6 +42,10 @@ class Flows:
     dst: Ints
     src_port: Ints  # 0 where there is none, as for later fragments
     dst_port: Ints
+    interface: Ints  # index into Trace.interfaces
+    tunnel: Ints  # as of `tunnel_name`, 0: none
+    outer_src: Ints  # of the outermost headers of a tunnel's first packet, index into Trace.hosts; -1: no tunnel
+    outer_dst: Ints
     packets: Ints
     wire_bytes: Ints  # layer 2 as captured, without FCS (the record's original length)
     payload_bytes: Ints  # behind the transport header
@@ -55,7 +62,9 @@ class Flows:
     resets: Ints
     zero_windows: Ints  # times that the sender of this direction closed its receive window
     window_bytes: Ints  # the widest receive window that it advertised, scaled where its SYN was seen
-    counted: Mask  # False where another point saw more of the same conversation: sums over points leave it out
+    # False where another interface saw more of the same flow at the same time, or another point more of the same
+    # conversation: sums leave it out.
+    counted: Mask
 
     def __len__(self) -> int:
         return len(self.packets)
@@ -92,6 +101,8 @@ class QueuePairs:
     src: Ints  # index into Trace.hosts
     dst: Ints
     queue_pair: Ints
+    interface: Ints  # index into Trace.interfaces
+    tunnel: Ints  # as of `tunnel_name`, 0: none
     packets: Ints
     wire_bytes: Ints
     payload_bytes: Ints  # without headers, padding and invariant CRC
@@ -111,6 +122,15 @@ class QueuePairs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What of a point's packets came by one interface, or in tunnels of one kind."""
+
+    name: str
+    packets: int
+    wire_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One place where packets were captured: a file, or a rotated set of files."""
 
@@ -126,7 +146,11 @@ class Point:
     snapped: int  # packets of which less was kept than was on the wire
     backwards: int  # packets with an earlier stamp than the one before
     undecoded: int  # packets whose headers end too early or contradict themselves, in no conversation of their own
-    damage: tuple[str, ...]  # what was wrong with the files, for people; everything before it was kept
+    undecoded_inner: int  # packets in tunnels that count by what carries them, since the headers inside cannot be read
+    interfaces: tuple[Part, ...]  # where the files tell any apart
+    tunnels: tuple[Part, ...]  # each kind, and kinds within each other; none where no packet came in one
+    unread: tuple[str, ...]  # what kept files from being read at all, for people
+    damage: tuple[str, ...]  # what was wrong with the others; everything else in them counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +159,7 @@ class Trace:
 
     points: tuple[Point, ...]
     hosts: tuple[str, ...]  # addresses as text; hardware addresses where frames are no IP
+    interfaces: tuple[str, ...]  # names, or what stands for them; empty where a file says nothing
     flows: Flows
     bins: Bins
     queue_pairs: QueuePairs
@@ -170,6 +195,27 @@ def protocol_name(protocol: int) -> str:
     if protocol >= ETHERTYPE:
         return _ETHERTYPES.get(protocol - ETHERTYPE, f"0x{protocol - ETHERTYPE:04x}")
     return _PROTOCOLS.get(protocol, f"ip-{protocol}")
+
+
+def tunnel_kinds(tunnel: int) -> str:
+    """What people call the kinds of tunnels of `Flows.tunnel`, the outermost first, as `gre/vxlan`; empty: none."""
+    kinds = tunnel >> KIND_SHIFT
+    digits = [kinds >> shift & (1 << KIND_BITS) - 1 for shift in range(2 * KIND_BITS, -1, -KIND_BITS)]
+    return "/".join(tunnels.NAMES[digit] for digit in digits if digit)
+
+
+def tunnel_name(tunnel: int) -> str:
+    """The kinds of tunnels, and what tells apart networks of the innermost that says so (VNI, key), as `vxlan 42`."""
+    network = tunnel & (1 << KIND_SHIFT) - 1
+    return f"{tunnel_kinds(tunnel)} {network}" if network else tunnel_kinds(tunnel)
+
+
+def inner_text(name: str, packets: int) -> str:
+    """The sentence about packets in tunnels that are not looked into further."""
+    return (
+        f"{name}: {packets} packets in tunnels count by their outer headers, since the inner ones were not kept whole "
+        "or are not understood"
+    )
 
 
 def series(

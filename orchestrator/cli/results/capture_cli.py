@@ -7,24 +7,26 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigError
+from orchestrator.core.exitcodes import Exit
 from orchestrator.core.screen import terminal
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from orchestrator.analysis.capture.capturesets import ReadOptions
-    from orchestrator.analysis.capture.trace import Trace
+    from orchestrator.analysis.capture.trace import Part, Point, Trace
     from orchestrator.parts.rows import Row
 
 MORE = """\
-FILE is a pcap or pcapng file, as it is or compressed with gzip or zstd; a folder
-stands for the files in it. Files that tcpdump or dumpcap rotated (x.pcap,
+FILE is a pcap or pcapng file, as it is or compressed with gzip, zstd, lz4 or
+bzip2; a folder stands for the files in it. A file that cannot be read is told,
+and the others are read; the exit code is 1 then. Files that tcpdump or dumpcap rotated (x.pcap,
 x.pcap1, ...) are one capture; every other file is a capture of its own, made at
 another point of the network. NAME=FILE names a capture, and files of the same
 NAME are one capture."""
@@ -89,14 +91,14 @@ def capture(arguments: argparse.Namespace) -> int:
 
         written.append(str(capture_page.render(trace, arguments.report, top=arguments.top)))
     if arguments.json:
-        sys.stdout.writelines(_json(trace))
+        sys.stdout.writelines(as_json(trace))
     else:
-        print(_text(trace, top=arguments.top))
-    for line in (*(problem for point in trace.points for problem in point.damage), *trace.notes):
+        print(as_text(trace, top=arguments.top))
+    for line in (*(problem for point in trace.points for problem in (*point.unread, *point.damage)), *trace.notes):
         print(f"orch: {terminal.line(line)}", file=sys.stderr)
     for path in written:
         print(f"wrote {terminal.line(path)}", file=sys.stderr)
-    return 0
+    return Exit.FAILED if any(point.unread for point in trace.points) else Exit.OK
 
 
 def _engine(address: str | None) -> AbstractContextManager[Executor | None]:
@@ -160,8 +162,8 @@ def _offsets(given: list[str]) -> dict[str, int]:
     return found
 
 
-def _json(trace: Trace) -> Iterator[str]:
-    """The trace as one JSON object, in parts."""
+def as_json(trace: Trace) -> Iterator[str]:
+    """Give the trace as one JSON object, in parts."""
     from orchestrator.analysis.capture import capturetables
 
     yield f'{{"points":{json.dumps([dataclasses.asdict(point) for point in trace.points])}'
@@ -172,7 +174,8 @@ def _json(trace: Trace) -> Iterator[str]:
     yield f',"notes":{json.dumps(trace.notes)}}}\n'
 
 
-def _text(trace: Trace, *, top: int) -> str:
+def as_text(trace: Trace, *, top: int) -> str:
+    """Summarize a trace for people: its points, then the largest `top` flows, pairs and queue pairs."""
     from orchestrator.analysis.capture import capturetables
 
     parts = ["\n".join(line for point in trace.points for line in _point_lines(point))]
@@ -189,28 +192,68 @@ def _text(trace: Trace, *, top: int) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-_FLOW_HEAD = ("from", "to", "protocol", "packets", "bytes", "payload", "Mbit/s", "again", "late", "resets", "handshake")
+_FLOW_HEAD = (
+    "from",
+    "to",
+    "protocol",
+    "packets",
+    "bytes",
+    "payload",
+    "Mbit/s",
+    "again",
+    "late",
+    "resets",
+    "handshake",
+    "via",
+)
+_MOST_PARTS = 8  # interfaces, or kinds of tunnels, that are printed
 _PAIR_HEAD = ("from", "to", "flows", "packets", "bytes", "payload", "again", "late")
 _QUEUE_PAIR_HEAD = ("from", "to", "queue pair", "packets", "bytes", "payload", "messages", "mean size", "out of seq.")
 
 
-def _point_lines(point: Any) -> list[str]:
-    from datetime import datetime, timezone
-
-    seconds = (point.last_ns - point.first_ns) / 1e9
-    began = datetime.fromtimestamp(point.first_ns / 1e9, tz=timezone.utc).isoformat(sep=" ", timespec="microseconds")
-    rate = f", {point.packets / seconds:,.0f} packets/s, {point.wire_bytes * 8 / seconds / 1e6:,.4g} Mbit/s"
-    return [
+def _point_lines(point: Point) -> list[str]:
+    lines = [
         f"{terminal.line(point.name)}: {point.packets:,} packets, {point.wire_bytes:,} bytes on the wire, "
-        f"{point.captured_bytes:,} kept; {', '.join(point.link_types) or 'no link type'}",
-        *([f"  from {began} for {seconds:.6f} s{rate if seconds else ''}"] if point.packets else []),
-        *([f"  {point.undecoded:,} packets whose headers cannot be read"] if point.undecoded else []),
-        *(
-            [f"  {point.backwards:,} packets ({point.backwards / point.packets:.2%}) are out of timestamp order"]
-            if point.backwards
-            else []
-        ),
+        f"{point.captured_bytes:,} kept; {', '.join(point.link_types) or 'no link type'}"
     ]
+    if point.packets:
+        lines.append(f"  {_when(point)}")
+    if point.interfaces:
+        lines.append(f"  interfaces: {_parts(point.interfaces)}")
+    if point.tunnels:
+        share = sum(part.wire_bytes for part in point.tunnels) / max(1, point.wire_bytes)
+        lines.append(f"  in tunnels: {share:.1%} of the bytes, as the flows inside; {_parts(point.tunnels)}")
+    if point.undecoded_inner:
+        lines.append(f"  {point.undecoded_inner:,} packets in tunnels whose inner headers cannot be read")
+    if point.undecoded:
+        lines.append(f"  {point.undecoded:,} packets whose headers cannot be read")
+    if point.backwards:
+        lines.append(
+            f"  {point.backwards:,} packets ({point.backwards / point.packets:.2%}) are out of timestamp order"
+        )
+    return lines
+
+
+def _when(point: Point) -> str:
+    """When a point captured, and at what rate, where its packets are of more than one instant."""
+    from datetime import datetime, timedelta, timezone
+
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    try:
+        began = (epoch + timedelta(microseconds=point.first_ns // 1000)).isoformat(sep=" ", timespec="microseconds")
+    except OverflowError:  # by an offset of thousands of years
+        began = f"{point.first_ns / 1e9:.6f} s"
+    seconds = (point.last_ns - point.first_ns) / 1e9
+    if not seconds:
+        return f"from {began}, all at one instant: no rate"
+    rate = f"{point.packets / seconds:,.0f} packets/s, {point.wire_bytes * 8 / seconds / 1e6:,.4g} Mbit/s"
+    return f"from {began} for {seconds:.6f} s, {rate}"
+
+
+def _parts(parts: Sequence[Part]) -> str:
+    said = [f"{terminal.line(part.name)} {part.packets:,} packets, {part.wire_bytes:,} bytes" for part in parts]
+    more = len(said) - _MOST_PARTS
+    return "; ".join(said[:_MOST_PARTS]) + (f"; and {more:,} more" if more > 0 else "")
 
 
 def _flow_line(row: Row) -> tuple[str, ...]:
@@ -229,6 +272,7 @@ def _flow_line(row: Row) -> tuple[str, ...]:
         f"{row['late']:,}",
         f"{row['resets']:,}",
         "-" if row["handshake_s"] is None else span_text(row["handshake_s"]),
+        ", ".join(filter(None, (row["interface"], row["tunnel"]))),
     )
 
 
@@ -257,12 +301,14 @@ def _end(address: str, port: int) -> str:
 
 
 def _table(what: str, lines: list[tuple[str, ...]], head: tuple[str, ...], count: int) -> str:
-    """Aligned columns under a heading; numbers to the right."""
+    """Aligned columns under a heading, without the last one where it is empty; numbers to the right."""
     if not lines:
         return ""
+    if not any(row[-1] for row in lines):
+        head, lines = head[:-1], [row[:-1] for row in lines]
     lines = [tuple(map(terminal.line, row)) for row in lines]
     widths = [max(len(row[place]) for row in (head, *lines)) for place in range(len(head))]
-    numbers = [place >= 2 and head[place] != "protocol" for place in range(len(head))]
+    numbers = [place >= 2 and head[place] not in ("protocol", "via") for place in range(len(head))]
     text = [
         f"{count:,} {what}{'' if count == 1 else 's'}" + (f", the largest {len(lines)}:" if count > len(lines) else ":")
     ]

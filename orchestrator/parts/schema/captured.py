@@ -29,6 +29,13 @@ TABLES: Mapping[str, Table] = {
             "src_port": Column("int64", "port of the sender"),
             "dst": Column("string", "address of the receiver"),
             "dst_port": Column("int64", "port of the receiver"),
+            "tunnel": Column(
+                "string",
+                "tunnels that it came in, and what tells networks of the innermost apart, as `vxlan 42`: addresses and "
+                "ports are of the innermost headers then, bytes on the wire of whole frames; empty: none",
+            ),
+            "outer_src": Column("string", "sender by the outermost headers of a tunnel"),
+            "outer_dst": Column("string", "receiver by the outermost headers of a tunnel"),
             "kind": Column("string", "training, cross, control or other"),
             "name": Column("string", "name of the job or of the traffic source"),
             "packets": Column(

@@ -35,8 +35,9 @@ def render(trace: Trace, output: Path, *, top: int = 10) -> Path:
     return page.write("capture.html", output, lambda folder: {
         "title": ", ".join(point.name for point in trace.points),
         "points": trace.points,
-        "notes": [*(problem for point in trace.points for problem in point.damage), *trace.notes],
+        "notes": [*(problem for point in trace.points for problem in (*point.unread, *point.damage)), *trace.notes],
         "flows": flows,
+        "came_by": any(row["interface"] or row["tunnel"] for row in flows),
         "flow_count": flow_count,
         "pairs": pairs,
         "pair_count": pair_count,

@@ -1,12 +1,15 @@
 """Reads the packets of pcap and pcapng files, compressed or not, piece by piece.
 
-Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng, both byte orders; gzip (RFC 1952), Zstandard (RFC 8878).
+Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng, both byte orders, and the pcap of a libpcap that was
+patched to keep interfaces' indices. What is odd is counted, told and read on over; only a length that leaves no way to
+find the next record ends a file.
 """
 
 from __future__ import annotations
 
 import contextlib
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -23,30 +26,65 @@ from orchestrator.analysis.capture.stages.decoding import LINK_TYPES
 from orchestrator.core.errors import CaptureError
 
 ETHERNET = 1
-UNREADABLE = -1  # stands for a link type whose packets are counted and not looked into
+UNREADABLE = 0xFFFF  # stands for a link type whose packets are counted and not looked into
 _FILE_HEADER_BYTES = 24
 PIECE_BYTES = 1 << 20
 _LARGEST_SNAP = 8 << 20
 _MOST_INTERFACES = 1 << 16
+_LONGEST_NAME = 80  # characters of an interface's that are kept
 
-_MAGIC: dict[bytes, tuple[bool, int]] = {  # -> big-endian, nanoseconds a unit of the fraction
-    b"\xa1\xb2\xc3\xd4": (True, 1000),
-    b"\xd4\xc3\xb2\xa1": (False, 1000),
-    b"\xa1\xb2\x3c\x4d": (True, 1),
-    b"\x4d\x3c\xb2\xa1": (False, 1),
+# -> big-endian, nanoseconds a unit of the fraction, bytes of a record's header
+_MAGIC: dict[bytes, tuple[bool, int, int]] = {
+    b"\xa1\xb2\xc3\xd4": (True, 1000, 16),
+    b"\xd4\xc3\xb2\xa1": (False, 1000, 16),
+    b"\xa1\xb2\x3c\x4d": (True, 1, 16),
+    b"\x4d\x3c\xb2\xa1": (False, 1, 16),
+    b"\xa1\xb2\xcd\x34": (True, 1000, 24),
+    b"\x34\xcd\xb2\xa1": (False, 1000, 24),
 }
 _SECTION_MAGIC = b"\x0a\x0d\x0d\x0a"
 _SECTION_ORDERS = {b"\x1a\x2b\x3c\x4d": True, b"\x4d\x3c\x2b\x1a": False}
 _PACKET_BLOCKS = (2, 3, 6)
 _MOST_OFFSET_S = 1 << 31
+_LENGTHS_CHANGED = (2, 3)  # the version of pcap of which files have a record's two lengths in either order
+_OLD_DG_UX = 543  # a major version that one system's tcpdump wrote, with the lengths of version 2.2
 _OTHERS = {
-    b"\xa1\xb2\xcd\x34": ("is a pcap file of a patched libpcap", "convert it: editcap -F pcap IN OUT"),
-    b"\x34\xcd\xb2\xa1": ("is a pcap file of a patched libpcap", "convert it: editcap -F pcap IN OUT"),
     b"snoo": ("is a snoop file", "convert it: editcap -F pcap IN OUT"),
-    b"\x04\x22\x4d\x18": ("is compressed with lz4", "unpack it: lz4 -d IN OUT"),
     b"\xfd7zX": ("is compressed with xz", "unpack it: xz -dk FILE"),
-    b"BZh9": ("is compressed with bzip2", "unpack it: bzip2 -dk FILE"),
 }
+
+_ODD = (  # what framing counts, as said of so many
+    "{} blocks are of kinds that are not known, and were stepped over",
+    "{} packet blocks contradict themselves and were left out",
+    "{} packet blocks name an interface that is not described, and were left out",
+    "{} packets have no timestamp, and got that of the packet before",
+    "{} packets were kept longer than they are said to be on the wire, and count with what was kept",
+    "{} packets have a fraction of a second of a second or more, which was carried over; are those nanoseconds?",
+    "{} records are nothing but zeros, and were left out",
+)
+
+
+class Interfaces:
+    """Numbers the interfaces of a capture point's files.
+
+    Those of one name are one, in whatever section or file; of those without a name, the first ones of all sections are,
+    the second ones, and so on. Number 0 is the first one without a name, as that of every classic pcap.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = {("", 0): 0}
+
+    def number(self, name: str, place: int) -> int:
+        """The number of the interface that is the `place`-th of its name in its section, from 0."""
+        return self._numbers.setdefault((name, place), min(len(self._numbers), framing.INDEXED - 1))
+
+    def names(self) -> dict[int, str]:
+        """What people call each by its number; empty where a file says nothing of them."""
+        found = {}
+        for (name, place), number in self._numbers.items():
+            text = name or ("" if len(self._numbers) == 1 else "interface")
+            found.setdefault(number, f"{text} {place + 1}" if text and (place or not name) else text)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +114,12 @@ class CaptureFile:
         piece_bytes: int = PIECE_BYTES,
         threads: Sequence[Executor] = (),
         stock: Stock | None = None,
+        interfaces: Interfaces | None = None,
     ) -> None:
         self.path = path
         self.link_types: set[int] = set()
+        self._interfaces = interfaces or Interfaces()
+        self._named: Counter[str] = Counter()  # interfaces of this section by name
         self._source = source
         self._size = piece_bytes
         self._stock = stock or Stock()
@@ -90,7 +131,7 @@ class CaptureFile:
         self._at = 0  # of the file, how many bytes are done with
         self._end: Literal["whole", "truncated", "corrupt"] = "whole"
         self._unreadable: set[int] = set()
-        self._damaged = 0
+        self._odd = np.zeros(framing.ODDITIES, np.int64)
         self._before_ns = 0
 
     def pieces(self) -> Iterator[Piece]:
@@ -108,7 +149,7 @@ class CaptureFile:
                 left = piece.said(program.HELD) - piece.said(program.END)
                 last = not piece.whole and piece.said(program.END) < piece.said(program.LIMIT)
                 self._at = piece.end
-                self._damaged += piece.said(program.DAMAGED)
+                self._odd += piece.words[program.ODD :]
                 if piece.packets:
                     self._before_ns = piece.said(program.CLOSING_NS)
                     yield piece
@@ -134,14 +175,25 @@ class CaptureFile:
         if self._end == "truncated":
             problems.append(f"{self.path.name} ends inside a record; the {packets} packets before it count")
         elif self._end == "corrupt":
-            problems.append(f"{self.path.name} is damaged at byte {self._at}; the {packets} packets before it count")
-        if self._damaged:
-            problems.append(f"{self.path.name}: {self._damaged} packet blocks contradict themselves and were left out")
+            problems.append(self._damage(packets))
+        problems += [
+            f"{self.path.name}: {said.format(f'{count:,}')}"
+            for said, count in zip(_ODD, self._odd.tolist(), strict=True)
+            if count
+        ]
         problems += [
             f"{self.path.name} holds packets of link type {link}, which are counted and not looked into"
             for link in sorted(self._unreadable)
         ]
         return FileEnd(packets=packets, end=self._end, at=self._at, problems=tuple(problems))
+
+    def _damage(self, packets: int) -> str:
+        """What is to be said of a file that was not read to its end."""
+        size = self._source.size
+        behind = "" if size is None else f"; the {size - self._at:,} bytes from there on were not read"
+        zeros = not any(self._peek(0, 16))
+        what = f"has zeros from byte {self._at} on" if zeros else f"is damaged at byte {self._at}"
+        return f"{self.path.name} {what}; the {packets} packets before it count{behind}"
 
     def _piece(self, wanted: int) -> Piece:
         """The piece that begins where reading is, of `wanted` bytes where nobody has looked at it ahead."""
@@ -170,7 +222,7 @@ class CaptureFile:
         """Learn from the head of a file of classic pcap."""
         if self._source.broken and len(head) < _FILE_HEADER_BYTES:
             raise CaptureError(f"{self.path} cannot be unpacked ({self._source.broken})")
-        big, nanos, snap, link = _header(head, self.path)
+        big, nanos, record, order, snap, link = _header(head, self.path)
         if link not in LINK_TYPES:
             raise CaptureError(
                 f"{self.path} holds frames of link type {link}",
@@ -180,7 +232,9 @@ class CaptureFile:
         most = max(snap, framing.LONGEST_KEPT) if snap < _LARGEST_SNAP else framing.LONGEST_KEPT
         self._at = _FILE_HEADER_BYTES
         near_s = int.from_bytes(self._peek(0, 4), "big" if big else "little")
-        self._form = replace(self._form, big=big, nanos=nanos, most=most, link=link, near_s=near_s)
+        self._form = replace(
+            self._form, big=big, nanos=nanos, most=most, link=link, head=record, order=order, near_s=near_s
+        )
 
     def _block(self) -> None:
         """Learn from the section or interface that stands here, or step over a block that is too long for one."""
@@ -195,13 +249,14 @@ class CaptureFile:
         if length < (28 if section else 20 if described else 12) or length % 4:
             self._end = "corrupt"
             return
-        self._damaged += kind in _PACKET_BLOCKS and not section
+        self._odd[framing.DAMAGED] += kind in _PACKET_BLOCKS and not section
         body = self._peek(8, min(length, framing.LONGEST_BLOCK) - 12) if described else b""
         if not self._peek(length - 1, 1):
             self._end = "truncated"
             return
         self._at += length
         if section:
+            self._named.clear()
             self._form = replace(self._form, big=order, interfaces=_no_interfaces(), known=0, age=self._form.age + 1)
         elif described:
             self._describe(body)
@@ -215,24 +270,28 @@ class CaptureFile:
         """Take down an interface from the body of its description (draft-ietf-opsawg-pcapng, section 4.2)."""
         order = ">" if self._form.big else "<"
         link, snap = struct.unpack_from(order + "HxxI", body.ljust(8, b"\0"))
-        power, binary, offset_s, at = 6, False, 0, 8
+        power, binary, offset_s, name, at = 6, False, 0, "", 8
         while at + 4 <= len(body):
             code, size = struct.unpack_from(order + "HH", body, at)
             value = body[at + 4 : at + 4 + size]
             if code == 0:
                 break
-            if code == 9 and len(value) == 1:
+            if code == 2:
+                name = value.rstrip(b"\0").decode(errors="replace")[:_LONGEST_NAME]
+            elif code == 9 and len(value) == 1:
                 power, binary = value[0] & 0x7F, value[0] & 0x80 != 0
             elif code == 14 and len(value) == 8:
                 offset_s = struct.unpack(order + "q", value)[0]
             at += 4 + (size + 3) // 4 * 4
+        number = self._interfaces.number(name, self._named[name])
+        self._named[name] += 1
         rows, known = self._form.interfaces, self._form.known
         if known == len(rows):
             if known >= _MOST_INTERFACES:
                 return
             rows = np.concatenate((rows, np.zeros_like(rows)))
         rows[known] = (
-            self._link(link), snap, 10 ** max(0, 9 - power), 10 ** min(18, max(0, power - 9)),
+            self._link(link) | number << 16, snap, 10 ** max(0, 9 - power), 10 ** min(18, max(0, power - 9)),
             min(power, 62) if binary else -1,
             max(-_MOST_OFFSET_S, min(_MOST_OFFSET_S, offset_s)) * 1_000_000_000,
         )  # fmt: skip
@@ -256,13 +315,22 @@ def opened(path: Path, **settings: Any) -> Iterator[CaptureFile]:
         raise CaptureError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _header(head: bytes, path: Path) -> tuple[bool, int, int, int]:
-    """Byte order, nanoseconds a unit, snap length and link type from a pcap file's head; CaptureError without one."""
+def _header(head: bytes, path: Path) -> tuple[bool, int, int, int, int, int]:
+    """Learn from a pcap file's head; CaptureError without one.
+
+    Gives whether it is big-endian, nanoseconds a unit, bytes of a record's header, the order of its two lengths (see
+    framing), snap length and link type.
+    """
     kind = _MAGIC.get(head[:4])
     if kind is None or len(head) < _FILE_HEADER_BYTES:
         what, hint = "is no capture (pcap or pcapng)", "was it cut off before its first block was written?"
         what, hint = ("is empty", hint) if not head else _OTHERS.get(head[:4], (what, hint))
         raise CaptureError(f"{path} {what}", hint=hint)
-    big, nanos = kind
-    snap, link = struct.unpack((">" if big else "<") + "16xII", head)
-    return big, nanos, snap, link & 0xFFFF
+    big, nanos, record = kind
+    major, minor, snap, link = struct.unpack((">" if big else "<") + "4xHH8xII", head)
+    order = framing.CAPTURED_FIRST
+    if (major, minor) < _LENGTHS_CHANGED or major == _OLD_DG_UX:
+        order = framing.ORIGINAL_FIRST
+    elif (major, minor) == _LENGTHS_CHANGED:
+        order = framing.EITHER
+    return big, nanos, record, order, snap, link & 0xFFFF

@@ -28,9 +28,11 @@ class Format:
 
     ng: bool
     big: bool
-    nanos: int = 1  # nanoseconds a unit of the fraction of a second; of pcap alone, as the next three
+    nanos: int = 1  # nanoseconds a unit of the fraction of a second; of pcap alone, as the next five
     most: int = 0  # bytes that a record can keep
     link: int = 0
+    head: int = 16  # bytes of a record's header
+    order: int = framing.CAPTURED_FIRST
     near_s: int = 0  # the instant of its first record
     interfaces: Any = None  # of pcapng: rows as framing has them, of which `known` are described
     known: int = 0
@@ -72,7 +74,8 @@ class Piece:
         """
         words, interfaces = self.words, form.interfaces
         words[program.HELD : program.BEFORE_NS + 1] = (
-            held, at, limit, form.ng, form.big, form.nanos, form.most, form.link, form.offset_ns,
+            held, at, limit, form.ng, form.big, form.nanos, form.most, form.link, form.head,
+            form.order, form.offset_ns,
             0 if interfaces is None else program.where(interfaces), 0 if interfaces is None else len(interfaces),
             form.known, form.near_s, before_ns,
         )  # fmt: skip

@@ -1,4 +1,7 @@
-"""The bytes of a capture file by their place, unpacked where it is packed: gzip (RFC 1952), Zstandard (RFC 8878)."""
+"""The bytes of a capture file by their place, unpacked where it is packed.
+
+gzip (RFC 1952), Zstandard (RFC 8878), the frames of LZ4 (its own specification 1.6), and bzip2.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,11 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_COMPRESSIONS = {
+    b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4", b"BZh": "bz2",
+    # A skippable frame, of which lz4 has some too: pzstd begins its files with one.
+    **{bytes([0x50 + number]) + b"\x2a\x4d\x18": "zstd" for number in range(16)},
+}  # fmt: skip
 _SLICE_BYTES = 4096  # what is unpacked at once, so that little is lost where a compressed file is cut off
 
 

@@ -21,6 +21,7 @@ from orchestrator.analysis.capture.stages.closing import (
 )
 from orchestrator.analysis.capture.stages.compiled import inline, stage
 from orchestrator.analysis.capture.stages.dealing import (
+    CAME_BY,
     ENDS,
     HASH,
     HIGHER_HIGH,
@@ -34,7 +35,20 @@ from orchestrator.analysis.capture.stages.dealing import (
     WIRE_BYTES,
     mixed,
 )
-from orchestrator.analysis.capture.stages.decoding import DST_MAC, IP_BYTES, LINK_BYTES, PAYLOAD, SRC_MAC
+from orchestrator.analysis.capture.stages.decoding import (
+    DST_MAC,
+    IP_BYTES,
+    KIND_SHIFT,
+    KINDS_MASK,
+    LINK_BYTES,
+    OUTER_DST_HIGH,
+    OUTER_DST_LOW,
+    OUTER_SCOPE,
+    OUTER_SRC_HIGH,
+    OUTER_SRC_LOW,
+    PAYLOAD,
+    SRC_MAC,
+)
 from orchestrator.analysis.capture.stages.loads import prefetch
 from orchestrator.analysis.capture.stages.segments import (
     ACK,
@@ -56,6 +70,7 @@ from orchestrator.analysis.capture.stages.segments import (
     NO_BASE,
     NO_OTHER_BASE,
     OPENER,
+    OUTER,
     PACKETS,
     PAYLOAD_SUM,
     REPEATED,
@@ -70,9 +85,9 @@ from orchestrator.analysis.capture.stages.segments import (
 
 Ints = npt.NDArray[np.int64]
 
-# A conversation's identity: the lower end's address (two words), the higher one's, and a WORD with the lower end's
-# port before the higher one's. Row 0 is for all conversations beyond the most that are told apart.
-KEY_WORDS = 5
+# A conversation's identity: the lower end's address (two words), the higher one's, a WORD with the lower end's port
+# before the higher one's, and VIA. Row 0 is for all conversations beyond the most that are told apart.
+KEY_WORDS = 6
 
 # Why a walk over packets ended.
 DONE, TABLE_FULL, BINS_FULL, HOLES_FULL = 0, 1, 2, 3
@@ -85,7 +100,9 @@ _LINE = 8
 
 
 @inline
-def _slot(slots: Ints, keys: Ints, code: int, first: int, second: int, third: int, fourth: int, word: int) -> int:
+def _slot(
+    slots: Ints, keys: Ints, code: int, first: int, second: int, third: int, fourth: int, word: int, via: int
+) -> int:
     """Where the conversation is in the open hash table, or the free place where it belongs.
 
     A slot holds part of the hash above the row, so that most others are told apart without a look at their keys.
@@ -101,6 +118,7 @@ def _slot(slots: Ints, keys: Ints, code: int, first: int, second: int, third: in
             row = held & 0xFFFFFFFF
             if (
                 keys[row, 4] == word
+                and keys[row, 5] == via
                 and keys[row, 1] == second
                 and keys[row, 3] == fourth
                 and keys[row, 0] == first
@@ -115,8 +133,8 @@ def rehash(slots: Ints, keys: Ints, conversations: int) -> None:
     """Fill empty slots from the conversations that are known; of those with one identity the last one counts."""
     for row in range(1, conversations):
         key = keys[row]
-        code = mixed(key[0], key[1], key[2], key[3], key[4]) >> 1
-        slots[_slot(slots, keys, code, key[0], key[1], key[2], key[3], key[4])] = (code >> 32) << 32 | row
+        code = mixed(key[0], key[1], key[2], key[3], key[4], key[5]) >> 1
+        slots[_slot(slots, keys, code, key[0], key[1], key[2], key[3], key[4], key[5])] = (code >> 32) << 32 | row
 
 
 @inline
@@ -135,9 +153,17 @@ def _on_wire(wire: int, header: Ints, segment: int) -> tuple[int, int]:
 
 
 @stage
-def _enter(slots: Ints, place: int, code: int, shared: Ints, directions: Ints, row: int) -> None:
-    """Begin a conversation's row."""
+def _enter(
+    slots: Ints, place: int, code: int, shared: Ints, directions: Ints, row: int, via: int, header: Ints
+) -> None:
+    """Begin a conversation's row; `header`: of its first packet."""
     slots[place] = (code >> 32) << 32 | row
+    if via >> KIND_SHIFT & KINDS_MASK:
+        shared[row, OUTER] = header[OUTER_SCOPE]
+        shared[row, OUTER + 1] = header[OUTER_SRC_HIGH]
+        shared[row, OUTER + 2] = header[OUTER_SRC_LOW]
+        shared[row, OUTER + 3] = header[OUTER_DST_HIGH]
+        shared[row, OUTER + 4] = header[OUTER_DST_LOW]
     shared[row, HANDSHAKE] = -1
     for one in range(2 * row, 2 * row + 2):
         directions[one, SLOW] = NO_BASE | NO_OTHER_BASE
@@ -199,12 +225,13 @@ def account(
         if gaps.is_full(holes):
             why = HOLES_FULL
             break
-        first, second, third, fourth, word = (
+        first, second, third, fourth, word, via = (
             packet[LOWER_HIGH], packet[LOWER_LOW], packet[HIGHER_HIGH], packet[HIGHER_LOW], packet[ENDS],
+            packet[CAME_BY],
         )  # fmt: skip
         wire, payload, tcp = packet[WIRE_BYTES], packet[PAYLOAD_BYTES], packet[TCP]
         turned = code & 1
-        place = _slot(slots, keys, code >> 1, first, second, third, fourth, word)
+        place = _slot(slots, keys, code >> 1, first, second, third, fourth, word, via)
         row = slots[place] & 0xFFFFFFFF
         flags, sequence = tcp >> 48, tcp & (SEQUENCE_SPACE - 1)
         again_used = (
@@ -225,9 +252,10 @@ def account(
                 keys[row, 2] = third
                 keys[row, 3] = fourth
                 keys[row, 4] = word
+                keys[row, 5] = via
                 shared[row, OPENER] = turned
                 shared[row, BORN] = base + packet[NUMBER]
-                _enter(slots, place, code >> 1, shared, directions, row)
+                _enter(slots, place, code >> 1, shared, directions, row, via, headers[packet[NUMBER]])
             else:
                 why = TABLE_FULL
                 break

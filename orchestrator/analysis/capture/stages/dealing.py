@@ -22,6 +22,7 @@ from orchestrator.analysis.capture.stages.decoding import (
     SEQUENCE,
     SRC_HIGH,
     SRC_LOW,
+    VIA,
     WINDOW,
     WORD,
 )
@@ -30,12 +31,14 @@ from orchestrator.analysis.capture.stages.framing import STAMP, WIRE
 Ints = npt.NDArray[np.int64]
 
 # One packet: its instant, a hash of its conversation, of which the lowest bit says whether the conversation's higher
-# end sent it, the conversation's identity (as of accounting's keys: ends' addresses of two words each, WORD), of TCP
-# flags << 48 | window << 32 | sequence number (negative where there is none), payload and wire bytes, and which packet
-# of the piece it is. A row of ANOTHERS says that a packet of another shard begins a bin at that instant, since every
-# shard closes its bins then.
-NS, HASH, LOWER_HIGH, LOWER_LOW, HIGHER_HIGH, HIGHER_LOW, ENDS, TCP, PAYLOAD_BYTES, WIRE_BYTES, NUMBER = range(11)
-DEALT_WORDS = 11
+# end sent it, the conversation's identity (as of accounting's keys: ends' addresses of two words each, WORD, VIA), of
+# TCP flags << 48 | window << 32 | sequence number (negative where there is none), payload and wire bytes, and which
+# packet of the piece it is. A row of ANOTHERS says that a packet of another shard begins a bin at that instant, since
+# every shard closes its bins then.
+(
+    NS, HASH, LOWER_HIGH, LOWER_LOW, HIGHER_HIGH, HIGHER_LOW, ENDS, CAME_BY, TCP, PAYLOAD_BYTES, WIRE_BYTES, NUMBER,
+) = range(12)  # fmt: skip
+DEALT_WORDS = 12
 ANOTHERS = -1
 
 _SHARD_SHIFT, _SHARD_BITS = 40, 20  # of a hash: those below choose its place in the table
@@ -82,7 +85,8 @@ def deal(
         if turned:
             first, second, third, fourth = third, fourth, first, second
             word = turned_word(word)
-        code = mixed(first, second, third, fourth, word)
+        via = row[VIA]
+        code = mixed(first, second, third, fourth, word, via)
         stamp = frames[number, STAMP]
         shard = (code >> _SHARD_SHIFT & (1 << _SHARD_BITS) - 1) * shards >> _SHARD_BITS
         if shards > 1 and (stamp < bin_begin or stamp - bin_begin >= bin_ns):
@@ -99,6 +103,7 @@ def deal(
         into[HIGHER_HIGH] = third
         into[HIGHER_LOW] = fourth
         into[ENDS] = word
+        into[CAME_BY] = via
         into[TCP] = row[FLAGS] << 48 | row[WINDOW] << 32 | row[SEQUENCE] if row[FLAGS] >= 0 else -1
         into[PAYLOAD_BYTES] = row[PAYLOAD]
         into[WIRE_BYTES] = frames[number, WIRE]
@@ -114,11 +119,12 @@ def turned_word(word: int) -> int:
 
 
 @inline
-def mixed(first: int, second: int, third: int, fourth: int, word: int) -> int:
+def mixed(first: int, second: int, third: int, fourth: int, word: int, via: int) -> int:
     """A hash of a conversation's identity, not negative."""
     bits = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(second)
     bits = (bits ^ bits >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
     bits += np.uint64(third) * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(fourth)
     bits = (bits ^ bits >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93) + np.uint64(word)
+    bits += np.uint64(via) * np.uint64(0x9FB21C651E98DF25)
     bits = (bits ^ bits >> np.uint64(29)) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((bits ^ bits >> np.uint64(32)) >> np.uint64(1))

@@ -2,7 +2,7 @@
 
 # Compiled code takes no keyword-only arguments, a call of a small part costs it time, and for mypy its integers are
 # NumPy's.
-# ruff: noqa: C901, PLR0911, PLR0912, PLR0917
+# ruff: noqa: C901, PLR0911, PLR0912, PLR0915, PLR0917
 # mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from orchestrator.analysis.capture.stages.loads import be16, be32, le16, le32
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-# One packet found: nanoseconds, where its bytes begin and end in the buffer, bytes on the wire, link type.
+# One packet found: nanoseconds, where its bytes begin and end in the buffer, bytes on the wire, and the number of its
+# interface << 16 | link type.
 STAMP, BEGIN, END, WIRE, LINK = range(5)
 FRAME_WORDS = 5
 
-# One interface of a pcapng section: link type, snap length, and how its stamps become nanoseconds:
+# One interface of a pcapng section: LINK as of a packet, snap length, and how its stamps become nanoseconds:
 # stamp * MULTIPLY // DIVIDE, or binary fractions of SHIFT bits where that is not -1; plus OFFSET nanoseconds.
 (IF_LINK, IF_SNAP, IF_MULTIPLY, IF_DIVIDE, IF_SHIFT, IF_OFFSET) = range(6)
 INTERFACE_WORDS = 6
@@ -31,48 +32,84 @@ INTERFACE_WORDS = 6
 MORE, FULL, CORRUPT, BLOCK, UNSTAMPED = range(5)
 UNKNOWN_NS = -(1 << 62)  # stands for a stamp that is not known
 
-# What a walk counts beside its packets.
-SKIPPED, DAMAGED = range(2)  # blocks that hold no packet; packet blocks whose lengths contradict each other
+# Interfaces of which a file says the kernel's index have this bit in their number, above the index's lower bits.
+INDEXED = 1 << 18
+
+# What a walk counts beside its packets: blocks of unknown kinds; packet blocks whose lengths contradict each other, and
+# those of interfaces that are not described, which are both left out; packets without a stamp of their own, of which
+# more was kept than there was on the wire, and whose fraction of a second is a second or more; records of nothing but
+# zeros, which are left out.
+UNKNOWN, DAMAGED, UNDESCRIBED, STAMPLESS, LONGER, CARRIED, ZEROS = range(7)
+ODDITIES = 7
+
+# How classic pcap's two lengths stand in a record: captured before original, the other way round (before version 2.3),
+# or the smaller one is what was captured (version 2.3).
+CAPTURED_FIRST, ORIGINAL_FIRST, EITHER = range(3)
 
 LONGEST_KEPT = 262_144  # bytes of a packet, what libpcap itself writes at most
 LONGEST_BLOCK = LONGEST_KEPT + 65_536  # with its header and options
 SECTION, INTERFACE = 0x0A0D0D0A, 1
 _OLD_PACKET, _SIMPLE_PACKET, _PACKET = 2, 3, 6
+_NAMES, _STATISTICS, _JOURNAL, _SECRETS, _CUSTOM = 4, 5, 9, 10, 0xBAD  # blocks that hold no packets
+_UNCOPIED = ~0x40000000  # without the bit that forbids programs to copy a custom block
 _LATEST_NS = 1 << 62
 _PLAUSIBLE = 8  # records in a row that look like records; where the one before ends decides
 _PLAUSIBLE_S = 366 * 86_400  # that a capture lasts
 _SECOND = 1_000_000_000
 
 
+@inline
+def _record(data: Bytes, at: int, big: bool, order: int) -> tuple[int, int, int, int]:
+    """Seconds, fraction, captured and original length of a record of classic pcap."""
+    if big:
+        seconds, fraction, kept, wire = be32(data, at), be32(data, at + 4), be32(data, at + 8), be32(data, at + 12)
+    else:
+        seconds, fraction, kept, wire = le32(data, at), le32(data, at + 4), le32(data, at + 8), le32(data, at + 12)
+    if order == ORIGINAL_FIRST or (order == EITHER and kept > wire):
+        kept, wire = wire, kept
+    return seconds, fraction, kept, wire
+
+
 @stage
 def pcap_packets(
-    data: Bytes, at: int, size: int, limit: int, big: bool, nanos: int, most: int, link: int, offset_ns: int,
-    frames: Ints,
+    data: Bytes, at: int, size: int, limit: int, big: bool, nanos: int, most: int, link: int, head: int, order: int,
+    offset_ns: int, frames: Ints, counts: Ints,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Find records of classic pcap that begin before `limit` and are whole in data[at:size].
 
     Gives (why it ended, where, packets in `frames`). `nanos`: nanoseconds in a unit of the record's fraction of a
-    second. `most`: a captured length above it is no record (draft-ietf-opsawg-pcap, section 5).
+    second. `most`: a captured length above it is no record (draft-ietf-opsawg-pcap, section 5); whatever else a record
+    says is read on over, as libpcap does. `head`: bytes of a record's header; of 24 the fifth word is an interface's
+    index. `order`: of the two lengths.
     """
     found = 0
     most_found = frames.shape[0]
-    while at < limit and at + 16 <= size:
+    while at < limit and at + head <= size:
         if found == most_found:
             return FULL, at, found
-        if big:
-            seconds, fraction, kept, wire = be32(data, at), be32(data, at + 4), be32(data, at + 8), be32(data, at + 12)
-        else:
-            seconds, fraction, kept, wire = le32(data, at), le32(data, at + 4), le32(data, at + 8), le32(data, at + 12)
-        if kept > most or kept > wire or fraction * nanos >= _SECOND:
+        seconds, fraction, kept, wire = _record(data, at, big, order)
+        if kept > most:
             return CORRUPT, at, found
-        end = at + 16 + kept
+        end = at + head + kept
         if end > size:
             break
-        frames[found, STAMP] = seconds * _SECOND + fraction * nanos + offset_ns
-        frames[found, BEGIN] = at + 16
+        if kept > wire:
+            wire = kept
+            counts[LONGER] += 1
+        elif wire == 0 and seconds == 0 and fraction == 0:
+            counts[ZEROS] += 1
+            at = end
+            continue
+        fraction *= nanos
+        counts[CARRIED] += fraction >= _SECOND
+        frames[found, STAMP] = seconds * _SECOND + fraction + offset_ns
+        frames[found, BEGIN] = at + head
         frames[found, END] = end
         frames[found, WIRE] = wire
         frames[found, LINK] = link
+        if head > 16:
+            index = be32(data, at + 16) if big else le32(data, at + 16)
+            frames[found, LINK] |= (INDEXED | index & (INDEXED - 1)) << 16
         found += 1
         at = end
     return MORE, at, found
@@ -143,11 +180,15 @@ def pcapng_packets(
             interface, head = _u16(data, body, big), 20
         elif kind == _SIMPLE_PACKET and rest >= 4:
             interface, head = 0, 4
+        elif kind in (_PACKET, _OLD_PACKET, _SIMPLE_PACKET):
+            counts[DAMAGED] += 1
+            continue
         else:
-            counts[DAMAGED if kind in (_PACKET, _OLD_PACKET, _SIMPLE_PACKET) else SKIPPED] += 1
+            known_kind = kind in (_NAMES, _STATISTICS, _JOURNAL, _SECRETS) or kind & _UNCOPIED == _CUSTOM
+            counts[UNKNOWN] += not known_kind
             continue
         if interface >= known:
-            counts[DAMAGED] += 1
+            counts[UNDESCRIBED] += 1
             continue
         if kind == _SIMPLE_PACKET:
             wire = _u32(data, body, big)
@@ -161,6 +202,8 @@ def pcapng_packets(
         if kept > rest - head or kept > LONGEST_KEPT:
             counts[DAMAGED] += 1
             continue
+        counts[STAMPLESS] += kind == _SIMPLE_PACKET
+        counts[LONGER] += kept > wire
         frames[found, STAMP] = stamp
         frames[found, BEGIN] = body + head
         frames[found, END] = body + head + kept
@@ -171,25 +214,22 @@ def pcapng_packets(
 
 
 @stage
-def pcap_resumed(data: Bytes, size: int, big: bool, nanos: int, most: int, near_s: int) -> int:
+def pcap_resumed(data: Bytes, size: int, big: bool, nanos: int, most: int, head: int, order: int, near_s: int) -> int:
     """Where in a piece of classic pcap a record may begin, -1 where none does: some in a row have to be plausible.
 
     `near_s`: the instant of a record of the same file.
     """
-    for begin in range(size - 16):
+    for begin in range(size - head):
         at, chained = begin, 0
-        while chained < _PLAUSIBLE and at + 16 <= size:
-            seconds = be32(data, at) if big else le32(data, at)
-            fraction = be32(data, at + 4) if big else le32(data, at + 4)
-            kept = be32(data, at + 8) if big else le32(data, at + 8)
-            wire = be32(data, at + 12) if big else le32(data, at + 12)
+        while chained < _PLAUSIBLE and at + head <= size:
+            seconds, fraction, kept, wire = _record(data, at, big, order)
             if kept > most or kept == 0 or kept > wire or fraction * nanos >= _SECOND:
                 break
             if abs(seconds - near_s) > _PLAUSIBLE_S:
                 break
             chained += 1
-            at += 16 + kept
-        if chained == _PLAUSIBLE or (chained > 0 and at + 16 > size):
+            at += head + kept
+        if chained == _PLAUSIBLE or (chained > 0 and at + head > size):
             return begin
     return -1
 

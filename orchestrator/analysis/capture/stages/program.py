@@ -36,12 +36,12 @@ CALLABLE = (
 # packets (ROWS), and as much for each shard, with how many each was dealt (COUNTS). Out: why and where its walk ended,
 # its packets, and what they add up to. Instants are nanoseconds.
 (
-    DATA, HELD, AT, LIMIT, NG, BIG, NANOS, MOST, LINK, OFFSET_NS, INTERFACES, INTERFACE_ROWS, KNOWN, NEAR_S,
-    BEFORE_NS, FRAMES, ROWS, HEADERS, DEALT, COUNTS, SHARDS, BIN_NS,
-    WHY, BEGIN, END, FOUND, SKIPPED, DAMAGED, UNDECODED, FRAGMENTS, ROCE,
-    WIRE, KEPT, SNAPPED, BACKWARDS, OPENING_NS, CLOSING_NS, LEAST_NS, MOST_NS,
-) = range(39)  # fmt: skip
-PIECE_WORDS = 39
+    DATA, HELD, AT, LIMIT, NG, BIG, NANOS, MOST, LINK, HEAD, ORDER, OFFSET_NS, INTERFACES, INTERFACE_ROWS, KNOWN,
+    NEAR_S, BEFORE_NS, FRAMES, ROWS, HEADERS, DEALT, COUNTS, SHARDS, BIN_NS,
+    WHY, BEGIN, END, FOUND, UNDECODED, FRAGMENTS, ROCE, INNER,
+    WIRE, KEPT, SNAPPED, BACKWARDS, OPENING_NS, CLOSING_NS, LEAST_NS, MOST_NS, ODD,
+) = range(41)  # fmt: skip
+PIECE_WORDS = ODD + framing.ODDITIES  # the last ones: what framing counts
 
 # Of accounting, for a shard. PLACE: of the first row to look at, and of the one that it ended before.
 (
@@ -87,7 +87,7 @@ def survey(pointer: Any) -> int:
     if at < 0 and p[NG]:
         at = framing.pcapng_resumed(data, p[HELD], big)
     elif at < 0:
-        at = framing.pcap_resumed(data, p[HELD], big, p[NANOS], p[MOST], p[NEAR_S])
+        at = framing.pcap_resumed(data, p[HELD], big, p[NANOS], p[MOST], p[HEAD], p[ORDER], p[NEAR_S])
     p[BEGIN] = at
     if at < 0:
         return 0
@@ -106,7 +106,7 @@ def survey(pointer: Any) -> int:
         if found == 0:
             break
         row = table(p[HEADERS] + 8 * decoding.HEADER_WORDS * before, found, decoding.HEADER_WORDS)
-        decoding.decode(data, frames, found, row, p[UNDECODED : ROCE + 1])
+        decoding.decode(data, frames, found, row, p[UNDECODED : INNER + 1])
         _add_up(frames, found, p)
         p[FOUND] += found
         whole = table(p[FRAMES], p[ROWS], framing.FRAME_WORDS)
@@ -124,12 +124,13 @@ def _framed(p: Any, data: Any, last_ns: int, frames: Any) -> tuple[int, int]:
         interfaces = table(p[INTERFACES], p[INTERFACE_ROWS], framing.INTERFACE_WORDS)
         why, at, found = framing.pcapng_packets(
             data, p[END], p[HELD], p[LIMIT], big, interfaces, p[KNOWN], p[OFFSET_NS], last_ns, frames,
-            p[SKIPPED : DAMAGED + 1],
+            p[ODD:PIECE_WORDS],
         )  # fmt: skip
     else:
         why, at, found = framing.pcap_packets(
-            data, p[END], p[HELD], p[LIMIT], big, p[NANOS], p[MOST], p[LINK], p[OFFSET_NS], frames
-        )
+            data, p[END], p[HELD], p[LIMIT], big, p[NANOS], p[MOST], p[LINK], p[HEAD], p[ORDER], p[OFFSET_NS], frames,
+            p[ODD:PIECE_WORDS],
+        )  # fmt: skip
     p[END] = at
     return why, found
 

@@ -19,6 +19,7 @@ from orchestrator.analysis.capture.stages.decoding import (
     SRC_HIGH,
     SRC_LOW,
     TRANSPORT,
+    VIA,
     WORD,
 )
 from orchestrator.analysis.capture.stages.framing import END, STAMP
@@ -28,8 +29,8 @@ from orchestrator.analysis.capture.stages.loads import be32
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-# Identity: the addresses of both ends (two words each), scope << 32 | destination queue pair.
-KEY_WORDS = 5
+# Identity: the addresses of both ends (two words each), scope << 32 | destination queue pair, VIA.
+KEY_WORDS = 6
 (
     PACKETS, WIRE, PAYLOAD_SUM, FIRST, LAST, MESSAGES, MESSAGE_BYTES, OUT_OF_SEQUENCE, EXPECTED,
     ASKED, SENT, ANSWERED,  # bytes of the message under way: by its RDMA header, of requests, of responses; -1: none
@@ -161,6 +162,7 @@ def account(
         opcode = np.int64(data[at])
         service, kind = opcode >> 5, opcode & 31
         key[0], key[1], key[2], key[3] = header[SRC_HIGH], header[SRC_LOW], header[DST_HIGH], header[DST_LOW]
+        key[5] = header[VIA]
         key[4] = (word >> 48) << 32 | be32(data, at + 4) & 0xFFFFFF
         place = _row(slots, keys, key)
         row = slots[place] - 1
