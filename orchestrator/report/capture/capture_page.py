@@ -16,6 +16,7 @@ from orchestrator.core.units import span_text
 from orchestrator.report import page
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.style import INK, SERIES, figure, legend, look, save
+from orchestrator.report.tables import Table, number, table
 from orchestrator.report.traffic import trafficfigures, trafficview
 
 _STEPS = 600
@@ -28,22 +29,74 @@ def render(trace: Trace, output: Path, *, top: int = 10) -> Path:
 
     StoreError when it cannot be written.
     """
-    flows, flow_count = capturetables.largest_flows(trace, top)
-    pairs, pair_count = capturetables.largest(capturetables.pairs(trace), top)
-    queue_pairs = capturetables.rows(capturetables.queue_pairs(trace))
     seen = view.of_trace(trace) if len(trace.bins) and trace.last_ns > trace.first_ns else None
     return page.write("capture.html", output, lambda folder: {
         "title": ", ".join(point.name for point in trace.points),
         "points": trace.points,
         "notes": [*(problem for point in trace.points for problem in point.damage), *trace.notes],
-        "flows": flows,
-        "flow_count": flow_count,
-        "pairs": pairs,
-        "pair_count": pair_count,
-        "queue_pairs": queue_pairs[:top],
+        "tables": [_captures(trace), _pairs(trace, top), _flows(trace, top), _queue_pairs(trace, top)],
         "traffic": trafficview.section([("", seen)]) if seen else "",
         "pictures": _pictures(trace, seen, folder),
     })  # fmt: skip
+
+
+def _captures(trace: Trace) -> Table:
+    rows = [
+        [
+            point.name,
+            str(len(point.files)),
+            ", ".join(point.link_types),
+            f"{point.packets:,}",
+            f"{point.wire_bytes:,}",
+            f"{(point.last_ns - point.first_ns) / 1e9:.6f}",
+            f"{point.snapped:,}",
+            f"{point.undecoded:,}",
+        ]
+        for point in trace.points
+    ]
+    heads = ["capture", number("files"), "link type",
+             *map(number, ("packets", "bytes", "seconds", "cut short", "not readable"))]  # fmt: skip
+    return table("Captures", heads, rows)
+
+
+def _pairs(trace: Trace, top: int) -> Table:
+    pairs, count = capturetables.largest(capturetables.pairs(trace), top)
+    keys = ("flows", "packets", "wire_bytes", "payload_bytes", "repeated", "late")
+    heads = ["from", "to", *map(number, ("flows", "packets", "bytes", "payload", "seen before", "late"))]
+    rows = [[row["src"], row["dst"], *(f"{row[key]:,}" for key in keys)] for row in pairs]
+    return table("Pairs of hosts", heads, rows, caption=f"{count:,} in all")
+
+
+def _flows(trace: Trace, top: int) -> Table:
+    flows, count = capturetables.largest_flows(trace, top)
+    keys = ("packets", "wire_bytes", "payload_bytes", "repeated", "late", "resets", "zero_windows")
+    rows = [
+        [
+            row["point"],
+            row["protocol"],
+            f"{row['src']} {row['src_port']}",
+            f"{row['dst']} {row['dst_port']}",
+            *(f"{row[key]:,}" for key in keys),
+            "" if row["handshake_s"] is None else f"{row['handshake_s'] * 1e3:.4g} ms",
+        ]
+        for row in flows
+    ]
+    names = ("packets", "bytes", "payload", "seen before", "late", "resets", "zero windows", "handshake")
+    caption = (
+        f"{count:,} in all, each direction of a connection by itself; segments whose payload was captured before, and "
+        "late ones, which were reordered or sent again after a loss before this point"
+    )
+    return table("Flows", ["capture", "protocol", "from", "to", *map(number, names)], rows, caption=caption)
+
+
+def _queue_pairs(trace: Trace, top: int) -> Table:
+    keys = ("packets", "wire_bytes", "messages", "message_bytes", "out_of_sequence", "negative")
+    rows = [
+        [row["src"], row["dst"], f"0x{row['queue_pair']:06x}", *(f"{row[key]:,}" for key in keys)]
+        for row in capturetables.rows(capturetables.queue_pairs(trace))[:top]
+    ]
+    names = ("packets", "bytes", "messages", "message bytes", "out of sequence", "refused")
+    return table("RoCEv2 queue pairs", ["from", "to", "queue pair", *map(number, names)], rows)
 
 
 def _pictures(trace: Trace, seen: View | None, folder: Path) -> Sequence[Picture]:
