@@ -97,8 +97,8 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from orchestrator.report.run import html
     from orchestrator.report.page import report_name
+    from orchestrator.report.run import html
     from orchestrator.store import stores
 
     store = stores.opened(arguments.results)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.store.manifests.records import Summary
@@ -30,22 +31,30 @@ class Attempt:
 def attempts(of: Sequence[Summary], others: Iterable[Summary] = ()) -> list[Attempt]:
     """Every attempt of these runs, run by run; what was not valid in them is looked for in them and in the others."""
     mine = [one for manifest in of for one in _of(manifest)]
-    elsewhere = [one for manifest in others for one in _of(manifest)]
-    # Of a run that ended without a window it is not known which one another run must have.
-    made = {key: one.run for one in (*elsewhere, *mine) if one.valid for key in (one.measurement, one.measurement[:-1])}
-    wanted = [one.measurement if one.window else one.measurement[:-1] for one in mine]
-    return [one if one.valid else replace(one, again=made.get(key, "")) for one, key in zip(mine, wanted, strict=True)]
+    made: dict[Key, list[str]] = defaultdict(list)
+    for one in (*(one for manifest in others for one in _of(manifest)), *mine):
+        if one.valid:
+            made[one.measurement].append(one.run)
+            made[one.measurement[:-1]].append(one.run)
+    return [one if one.valid else replace(one, again=_again(one, made)) for one in mine]
+
+
+def _again(attempt: Attempt, made: Mapping[Key, Sequence[str]]) -> str:
+    """The last other run with what an attempt was for; of one without a window it is not known which that must have."""
+    wanted = attempt.measurement if attempt.window else attempt.measurement[:-1]
+    return next((run for run in reversed(made.get(wanted, ())) if run != attempt.run), "")
 
 
 def _of(manifest: Summary) -> Iterator[Attempt]:
-    names = [window.name for window in manifest.windows]
-    lost = (manifest.error,) if manifest.error else (f"the run is {manifest.outcome}",)
+    measured = {window.name for window in manifest.windows}
     for window in manifest.windows:
         yield _attempt(manifest, window.name, valid=window.valid, why=tuple(window.reasons))
-    if manifest.outcome != "completed":
-        missing = [name for name in manifest.points if name not in names] or ([] if names else [""])
-        for name in missing:
-            yield _attempt(manifest, name, valid=False, why=lost)
+    missing = [name for name in dict.fromkeys((*manifest.points, *manifest.unreached)) if name not in measured]
+    if not missing and not manifest.valid and all(window.valid for window in manifest.windows):
+        missing = [""]  # which windows it lacks is not recorded
+    lost = (manifest.error,) if manifest.error else manifest.reasons
+    for name in missing:
+        yield _attempt(manifest, name, valid=False, why=lost)
 
 
 def _attempt(manifest: Summary, window: str, *, valid: bool, why: tuple[str, ...]) -> Attempt:

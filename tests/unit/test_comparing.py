@@ -119,7 +119,8 @@ def test_files_hold_the_same_verdicts(store, capsys, tmp_path):
     assert "load 0gbit" in page
     assert page.count("<svg") == 2
     assert (files["html"].with_name("verdict-figures") / "history-1.pdf").exists()
-    assert [page.count(f"<summary><h2>{title}</h2>") for title in ("What either side measured", "Nights", "Runs")] == [1, 1, 1]
+    titles = ("What either side measured", "Nights", "Runs")
+    assert [page.count(f"<summary><h2>{title}</h2>") for title in titles] == [1, 1, 1]
     assert "Nights: 20 rows" not in page  # as many as stand unfolded
     level = data["points"][0]["levels"][1]["estimate"]
     value, low, high = (f"{1e3 * level[end]:,.1f}" for end in ("value", "low", "high"))

@@ -258,7 +258,7 @@ def test_runs_of_an_alarmed_night_and_what_a_failed_run_was_to_have_are_told(tmp
         write_run(tmp_path, repetition=number, seconds={window: 0.2}).name
         for number, window in enumerate(("load0", "load8"), start=1)
     )
-    points = [{"point": f"id-{window}", "verdict": verdict} for window, verdict in (("load0", "worse"), ("load8", "same"))]
+    points = [{"point": "id-load0", "verdict": "worse"}, {"point": "id-load8", "verdict": "same"}]
     (sweep.path / "verdict.json").write_text(json.dumps({"points": points}))
     for run, traffic in (("asked", [{"iperf": {"load": "5gbit"}}]), ("quiet", []), ("odd", [{"iperf": 5}])):
         failed = manifests.left(tmp_path / "e" / run, run=run, outcome="failed", error="no tcpdump", windows=[])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,7 +19,7 @@ from orchestrator.store.manifests.records import Summary
 _MOST_WHY = 160  # letters of why a run is not valid, in the list of several runs; its own report has all
 
 
-def render(runs: Sequence[Path], output: Path, *, others: Iterable[Summary] = ()) -> Path:
+def render(runs: Sequence[Path], output: Path, *, others: Sequence[Summary] = ()) -> Path:
     """Write the page `output`, and its figures as SVG and PDF into `<output's stem>-figures` beside it.
 
     The page needs nothing else to be shown. Of several runs it has what they say together, and where the report of each
@@ -33,7 +33,7 @@ def render(runs: Sequence[Path], output: Path, *, others: Iterable[Summary] = ()
         "title": _title(read),
         "runs": [_about(run) for run in read],
         "verdict": verdict.of_runs(read, others),
-        "together": _together(read, output) if len(read) > 1 else None,
+        "together": _together(read, output, others) if len(read) > 1 else None,
         "levels": run_tables.levels(over_runs.curves(read)),
         "windows": run_tables.windows(read),
         "variation": run_tables.variation(read),
@@ -69,20 +69,21 @@ def _about(run: Run) -> page.Values:
     }
 
 
-def _together(runs: Sequence[Run], output: Path) -> Table:
+def _together(runs: Sequence[Run], output: Path, others: Sequence[Summary]) -> Table:
     """A row for each of several runs: whether it counts, and its own report or how that is made."""
+    every = [*others, *(run.manifest for run in runs)]
     rows = []
     for run in runs:
         own = run.path.parent / page.report_name(run.id)
         made = own.is_file() and own.resolve() != output.resolve()
         link = quote(os.path.relpath(own.resolve(), output.resolve().parent)) if made else ""
-        found = verdict.of_run(run)
+        found = verdict.of_run(run, every)
         valid = sum(window.valid for window in run.windows)
         why = found.lines[0] if found.lines else ""
         rows.append([
             run.name,
             run.id,
-            Cell(text=found.state, look={"valid": "good", "doubt": "open"}.get(found.state, "bad")),
+            Cell(text=found.word, look={"valid": "good", "doubt": "open"}.get(found.state, "bad")),
             f"{valid} of {len(run.windows)}",
             why if len(why) <= _MOST_WHY else f"{why[:_MOST_WHY].rsplit(' ', 1)[0]} ...",
             Cell(text="its report" if made else f"orch report {run.id}", link=link),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.report.runs import Run
@@ -23,8 +23,13 @@ class Verdict:
     lines: tuple[str, ...] = ()
     more: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
+    @property
+    def word(self) -> str:
+        """The same of a run in one word."""
+        return "repeated" if self.state == "doubt" else self.state
 
-def of_run(run: Run, others: Iterable[Summary] = ()) -> Verdict:
+
+def of_run(run: Run, others: Sequence[Summary] = ()) -> Verdict:
     """The verdict on a run; of one whose windows `others` measured again, where to look instead."""
     manifest = run.manifest
     reasons = list(manifest.reasons)
@@ -54,7 +59,7 @@ def of_run(run: Run, others: Iterable[Summary] = ()) -> Verdict:
     return Verdict(state=state, title=title, lines=lines, more=tuple(one for one in more if one[1]))
 
 
-def of_runs(runs: Sequence[Run], others: Iterable[Summary] = ()) -> Verdict:
+def of_runs(runs: Sequence[Run], others: Sequence[Summary] = ()) -> Verdict:
     """The verdict on runs together, measurement by measurement: a window that was measured again is no loss."""
     if len(runs) == 1:
         return of_run(runs[0], others)
