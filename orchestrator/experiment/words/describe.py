@@ -178,7 +178,7 @@ def outcomes_text(outcomes: Sequence[tuple[Path, Summary]], page: Path | None) -
         rows += window_rows(manifest)
     lines = [""]
     if rows:
-        lines += [layout.table(*layout.saying(HEAD, rows)), ""]
+        lines += [layout.table(HEAD, rows), ""]
     for path, manifest in outcomes:
         lines.append(f"#{manifest.repetition} {manifest.run}: {verdict(manifest)}")
         lines += [f"  - {reason}" for reason in manifest.reasons]

@@ -39,7 +39,7 @@ def run_text(entry: Entry, *, verbose: bool = False, width: int | None = None) -
     lines += [layout.hanging(value, width, indent=f"  {name:<9} ", rest=" " * 12) for name, value in _facts(entry)]
     windows = manifest.windows
     if rows := [row[1:] for row in window_rows(manifest)]:
-        lines += ["", layout.table(*layout.saying(HEAD[1:], rows), indent="  ")]
+        lines += ["", layout.table(HEAD[1:], rows, indent="  ")]
     lines += _variation(windows, verbose=verbose, width=width)
     if any(window.gates for window in windows):
         lines += ["", *gate_lines(windows, verbose=verbose, width=width)]
