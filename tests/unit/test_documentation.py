@@ -96,3 +96,35 @@ def test_lists_that_the_site_would_show_as_text_are_found():
 def test_a_part_that_nobody_makes_is_an_error():
     with pytest.raises(KeyError, match="nothing"):
         generated.expanded("<!-- generated: nothing -->\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "page"),
+    [
+        *((word, "not-supported.md") for word in (
+            "Kubernetes", "pods", "macOS", "Windows", "WSL", "PBS", "LSF", "Ray", "InfiniBand", "NVLink", "EFA", "RCCL",
+            "jumbo frames", "JAX", "Grafana", "BSD", "Intel MPI", "elastic",
+        )),
+        *((word, "which-host-is-slow.md") for word in ("straggler", "which host is slow", "latency", "retransmissions", "drop")),
+        ("own collector", "own-parts.md"),
+        ("jumbo frames", "first-cluster.md"),
+        ("Grafana", "metrics.md"),
+        ("permission denied", "no-root.md"),
+        ("uninstall", "getting-started.md"),
+    ],
+)  # fmt: skip
+def test_words_that_users_type_stand_in_the_page_that_answers(typed, page):
+    """The site's search finds words of pages, and nothing else."""
+    text = " ".join((tried.ROOT / "docs" / page).read_text(encoding="utf-8").lower().split())
+    assert typed.lower() in text
+
+
+def test_who_asks_for_a_slow_host_or_a_collector_is_answered_by_a_title():
+    """Titles count most in a search."""
+    titles = {page: (tried.ROOT / "docs" / page).read_text(encoding="utf-8").partition("\n")[0]
+              for page in ("which-host-is-slow.md", "not-supported.md", "own-parts.md")}  # fmt: skip
+    assert titles == {
+        "which-host-is-slow.md": "# Which host is slow?",
+        "not-supported.md": "# What is not supported",
+        "own-parts.md": "# Your own collector, workload, traffic or condition",
+    }
