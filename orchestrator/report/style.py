@@ -115,6 +115,7 @@ def legend(*panels: Any, columns: int = 4) -> None:
 
 def _unknown(handle: Any) -> bool:
     """Whether a line, interval or group of bars has values, and none that is known."""
+    found: Any
     if isinstance(handle, BarContainer):
         found = [(bar.get_width(), bar.get_height()) for bar in handle]
     else:

@@ -99,7 +99,7 @@ def test_the_history_tells_the_night_of_the_step(store, capsys, tmp_path):
     assert [len(one["steps"]) for one in json.loads(out)] == [1, 0]
     found = comparing.compare(tmp_path, "nightly@2026-11-18", "nightly", rule=Rule())
     (nights,) = [table for table in tables_beside.tables(found) if table.title == "Nights"]
-    ((point, night, _, step),) = [texts for row in nights.rows if (texts := [cell.text for cell in row])[3]]
+    ((point, night, _, step),) = [texts for row in nights.rows if (texts := list(row))[3]]
     assert (point, night, step[0]) == ("load 0gbit", "2026-11-28", "+")
 
 

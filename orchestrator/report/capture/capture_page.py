@@ -16,7 +16,7 @@ from orchestrator.core.units import span_text
 from orchestrator.report import page
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.style import INK, SERIES, figure, legend, look, save
-from orchestrator.report.tables import Table, number, table
+from orchestrator.report.tables import Number, Table, table
 from orchestrator.report.traffic import trafficfigures, trafficview
 
 _STEPS = 600
@@ -54,15 +54,15 @@ def _captures(trace: Trace) -> Table:
         ]
         for point in trace.points
     ]
-    heads = ["capture", number("files"), "link type",
-             *map(number, ("packets", "bytes", "seconds", "cut short", "not readable"))]  # fmt: skip
+    heads = ["capture", Number("files"), "link type",
+             *map(Number, ("packets", "bytes", "seconds", "cut short", "not readable"))]  # fmt: skip
     return table("Captures", heads, rows)
 
 
 def _pairs(trace: Trace, top: int) -> Table:
     pairs, count = capturetables.largest(capturetables.pairs(trace), top)
     keys = ("flows", "packets", "wire_bytes", "payload_bytes", "repeated", "late")
-    heads = ["from", "to", *map(number, ("flows", "packets", "bytes", "payload", "seen before", "late"))]
+    heads = ["from", "to", *map(Number, ("flows", "packets", "bytes", "payload", "seen before", "late"))]
     rows = [[row["src"], row["dst"], *(f"{row[key]:,}" for key in keys)] for row in pairs]
     return table("Pairs of hosts", heads, rows, caption=f"{count:,} in all")
 
@@ -86,7 +86,7 @@ def _flows(trace: Trace, top: int) -> Table:
         f"{count:,} in all, each direction of a connection by itself; segments whose payload was captured before, and "
         "late ones, which were reordered or sent again after a loss before this point"
     )
-    return table("Flows", ["capture", "protocol", "from", "to", *map(number, names)], rows, caption=caption)
+    return table("Flows", ["capture", "protocol", "from", "to", *map(Number, names)], rows, caption=caption)
 
 
 def _queue_pairs(trace: Trace, top: int) -> Table:
@@ -96,7 +96,7 @@ def _queue_pairs(trace: Trace, top: int) -> Table:
         for row in capturetables.rows(capturetables.queue_pairs(trace))[:top]
     ]
     names = ("packets", "bytes", "messages", "message bytes", "out of sequence", "refused")
-    return table("RoCEv2 queue pairs", ["from", "to", "queue pair", *map(number, names)], rows)
+    return table("RoCEv2 queue pairs", ["from", "to", "queue pair", *map(Number, names)], rows)
 
 
 def _pictures(trace: Trace, seen: View | None, folder: Path) -> Sequence[Picture]:

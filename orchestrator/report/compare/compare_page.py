@@ -15,7 +15,7 @@ from orchestrator.report.compare import comparison as told
 from orchestrator.report.compare import tables_beside
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.style import INK, SERIES, SOFT, figure, legend, look, save
-from orchestrator.report.tables import Cell, Table, number, table
+from orchestrator.report.tables import Cell, Number, Table, table
 
 _VERDICT_COLORS = {"worse": SERIES[1], "better": SERIES[2], "same": SERIES[0], "cannot tell": SOFT}
 _MARKERS = {"worse": "^", "better": "v", "same": "o", "cannot tell": "x"}
@@ -42,9 +42,9 @@ def _points(comparison: Comparison) -> Table:
     rows = []
     for change in comparison.changes:
         label, verdict, *cells = told.row(comparison, change)
-        rows.append([label, Cell(text=verdict, look=_LOOKS.get(verdict, "")), *cells])
+        rows.append([label, Cell(verdict, look=_LOOKS.get(verdict, "")), *cells])
     point, of_point, *others = told.head(comparison)
-    return table("Points", [point, of_point, *map(number, others)], rows)
+    return table("Points", [point, of_point, *map(Number, others)], rows)
 
 
 def _worst(comparison: Comparison) -> str:

@@ -7,7 +7,7 @@ import math
 from orchestrator.analysis.compare.comparing import Comparison, percent
 from orchestrator.analysis.compare.point_histories import History, day_text
 from orchestrator.analysis.stats.levels import Level
-from orchestrator.report.tables import Table, number, table
+from orchestrator.report.tables import Number, Table, table
 from orchestrator.store.manifests.records import Manifest
 
 
@@ -30,8 +30,8 @@ def tables(comparison: Comparison) -> list[Table]:
         for entry in chosen.entries
     ]
     of_runs = "The geometric mean over the medians of runs, with Student's interval over runs."
-    head = ["point", *map(number, (f"{a}, ms", "95 % interval", f"{b}, ms", "95 % interval"))]
-    of_nights = ["point", "night (UTC)", number("median, ms"), number("step")]
+    head = ["point", *map(Number, (f"{a}, ms", "95 % interval", f"{b}, ms", "95 % interval"))]
+    of_nights = ["point", "night (UTC)", Number("median, ms"), Number("step")]
     return [
         table("What either side measured", head, medians, caption=of_runs),
         table("Nights", of_nights, nights, caption="The median of every night."),

@@ -83,10 +83,10 @@ def _together(runs: Sequence[Run], output: Path, others: Sequence[Summary]) -> T
         rows.append([
             run.name,
             run.id,
-            Cell(text=found.word, look={"valid": "good", "doubt": "open"}.get(found.state, "bad")),
+            Cell(found.word, look={"valid": "good", "doubt": "open"}.get(found.state, "bad")),
             f"{valid} of {len(run.windows)}",
             why if len(why) <= _MOST_WHY else f"{why[:_MOST_WHY].rsplit(' ', 1)[0]} ...",
-            Cell(text="its report" if made else f"orch report {run.id}", link=link),
+            Cell("its report" if made else f"orch report {run.id}", link=link),
         ])  # fmt: skip
     heads = ["run", "id", "verdict", "valid windows", "why not", "by itself"]
     return table("Runs", heads, rows, caption="Figures of traffic, queues and sockets are in the report of each run.")
@@ -94,10 +94,11 @@ def _together(runs: Sequence[Run], output: Path, others: Sequence[Summary]) -> T
 
 def _pictures(runs: Sequence[Run], folder: Path) -> page.Values:
     """The figure that the page opens with, those of the training, and those of traffic and hosts."""
-    lead, *rest = draw_all(runs, folder) or [None]
+    pictures = draw_all(runs, folder)
+    rest = pictures[1:]
     of_training = [picture for picture in rest if picture.name in OF_RUNS]
     return {
-        "lead": lead,
+        "lead": pictures[0] if pictures else None,
         "of_training": of_training,
         "of_network": [picture for picture in rest if picture not in of_training],
     }

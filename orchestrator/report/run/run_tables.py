@@ -13,7 +13,7 @@ from orchestrator.report.quantities import percent, rate, share, size
 from orchestrator.report.run import origin, over_runs
 from orchestrator.report.run.collectives import measured
 from orchestrator.report.runs import Run
-from orchestrator.report.tables import Cell, Table, number, table
+from orchestrator.report.tables import Cell, Number, Table, table
 from orchestrator.store.manifests.window_records import Window
 
 _WHICH = ("run", "window", "job")
@@ -58,22 +58,22 @@ def windows(runs: Sequence[Run]) -> Table:
     rows = [
         [*_which(runs, run, row), *_window(run, row, run.rows("loads"))] for run in runs for row in run.rows("training")
     ]
-    heads = [*_WHICH, "valid", number("iterations"), number("mean"), number("median"), number("p99"), number("drift"),
-             "cross traffic received", number("bytes sent an iteration")]  # fmt: skip
+    heads = [*_WHICH, "valid", Number("iterations"), Number("mean"), Number("median"), Number("p99"), Number("drift"),
+             "cross traffic received", Number("bytes sent an iteration")]  # fmt: skip
     return table("Windows", heads, rows, caption=_WINDOWS)
 
 
-def _window(run: Run, row: Row, loads: Sequence[Row]) -> Iterator[str | Cell]:
+def _window(run: Run, row: Row, loads: Sequence[Row]) -> Iterator[str]:
     valid = next((window.valid for window in run.windows if window.name == row["window_name"]), None)
-    yield Cell(text="yes" if valid else "NO", look="good" if valid else "bad")
+    yield Cell("yes" if valid else "NO", look="good" if valid else "bad")
     left_out = "" if row["left_out"] is None else f"{row['left_out']} left out as warm-up"
     counted = f"effective {_effective(row['effective_iterations'])}; {row['ranks']} ranks"
-    yield Cell(text=str(row["iterations"]), notes=(counted, left_out))
+    yield Cell(str(row["iterations"]), notes=(counted, left_out))
     yield _estimate(row, "mean")
     yield _estimate(row, "p50")
     p99 = _estimate(row, "p99")
     maximum = is_maximum(row["iterations"], 0.99)
-    yield Cell(text=p99.text, notes=("this is the maximum",)) if maximum else p99
+    yield Cell(p99, notes=("this is the maximum",)) if maximum else p99
     yield _drift(row)
     yield _total_load([load for load in loads if load["window_name"] == row["window_name"]], run.scale)
     yield _bytes(row, run.scale)
@@ -87,19 +87,19 @@ def _estimate(row: Row, key: str) -> Cell:
     """Value and interval in milliseconds, to the digits that the interval bears out."""
     value, low, high = (row[f"{key}{part}_s"] * 1e3 for part in ("", "_low", "_high"))
     if math.isnan(value):
-        return Cell(text="none")
+        return Cell("none")
     width = high - low
     digits = 1 if math.isnan(width) or width <= 0 else max(0, min(3, 1 - math.floor(math.log10(width))))
     interval = "unknown" if math.isnan(width) else f"{low:.{digits}f} to {high:.{digits}f}"
-    return Cell(text=f"{value:.{digits}f}", notes=(interval,))
+    return Cell(f"{value:.{digits}f}", notes=(interval,))
 
 
 def _drift(row: Row) -> Cell:
     """The trend of the iteration time over the window; runs that were sealed before it was measured have none."""
     trend, low, high = (row[key] for key in ("drift", "drift_low", "drift_high"))
     if trend is None or math.isnan(trend):
-        return Cell(text="unknown")
-    return Cell(text=percent(trend), notes=(f"{percent(low)} to {percent(high)}",))
+        return Cell("unknown")
+    return Cell(percent(trend), notes=(f"{percent(low)} to {percent(high)}",))
 
 
 def _total_load(rows: Sequence[Row], scale: int) -> str:
@@ -113,17 +113,17 @@ def _total_load(rows: Sequence[Row], scale: int) -> str:
 def _bytes(row: Row, scale: int) -> Cell:
     sent, theory = row["sent_bytes"], row["theory_bytes"]
     if math.isnan(sent) and math.isnan(theory):
-        return Cell(text="")
+        return Cell("")
     off = f" ({percent(sent / theory - 1)})" if theory and not math.isnan(sent / theory) else ""
     known = f"theory {size(theory * scale)}{off}" if not math.isnan(theory) else ""
     raw = f"raw {size(sent)}" if scale != 1 and not math.isnan(sent) else ""
-    return Cell(text=size(sent * scale) or "not captured", notes=(raw, known))
+    return Cell(size(sent * scale) or "not captured", notes=(raw, known))
 
 
 def levels(found: Sequence[over_runs.Curve]) -> Table:
     """The level of each point over runs."""
-    heads = ["what", number("load"), number("runs"), number("median"), number("95 % interval over runs"),
-             number("runs differ by"), number("of that, within runs")]  # fmt: skip
+    heads = ["what", Number("load"), Number("runs"), Number("median"), Number("95 % interval over runs"),
+             Number("runs differ by"), Number("of that, within runs")]  # fmt: skip
     return table("Levels over runs", heads, over_runs.rows(found), caption=_OVER_RUNS)
 
 
@@ -141,8 +141,8 @@ def variation(runs: Sequence[Run]) -> Table:
         ]
         for run, row in varied
     ]
-    times = [number(name) for name in ("rank", "mean", "median", "p95", "p99", "longest", "variation")]
-    heads = [*_WHICH, *times, *(number(key.replace("_", " ")) for key in _VARIED), number("orders")]
+    times = [Number(name) for name in ("rank", "mean", "median", "p95", "p99", "longest", "variation")]
+    heads = [*_WHICH, *times, *(Number(key.replace("_", " ")) for key in _VARIED), Number("orders")]
     caption = [_VARIATION, *(told for key, told in _VARIED.items() if any(share(row[key]) for _, row in varied))]
     caption += [_ORDERS] if any(row["orders"] for _, row in varied) else []
     return table("Variation of the iteration time", heads, rows, caption=" ".join(caption))
@@ -163,14 +163,14 @@ def loads(runs: Sequence[Run]) -> Table:
         for run in runs
         for row in run.rows("loads")
     ]
-    heads = ["run", "window", "source", "from, to", number("requested"), number("received"), number("difference")]
+    heads = ["run", "window", "source", "from, to", Number("requested"), Number("received"), Number("difference")]
     caption = "Layer 2 without frame check sequence, as captured at the receiving host."
     return table("Requested and received loads", heads, rows, caption=caption)
 
 
 def _full_size(bps: float, scale: int) -> Cell:
     known = not math.isnan(bps)
-    return Cell(text=rate(bps * scale) or "not measured", notes=(f"raw {rate(bps)}",) if scale != 1 and known else ())
+    return Cell(rate(bps * scale) or "not measured", notes=(f"raw {rate(bps)}",) if scale != 1 and known else ())
 
 
 def collectives(runs: Sequence[Run]) -> Table:
@@ -190,8 +190,8 @@ def collectives(runs: Sequence[Run]) -> Table:
         for run in runs
         for one in measured(run)
     ]
-    heads = ["run", "window", "operation", number("message"), number("operations"), number("time"),
-             number("algorithm bandwidth"), number("bus bandwidth"), number("utilization")]  # fmt: skip
+    heads = ["run", "window", "operation", Number("message"), Number("operations"), Number("time"),
+             Number("algorithm bandwidth"), Number("bus bandwidth"), Number("utilization")]  # fmt: skip
     caption = """Means over ranks and repeats; bandwidths as nccl-tests defines them, utilization is bus bandwidth over
 the slowest link's rate."""
     return table("Collective operations", heads, rows, caption=caption)
@@ -204,7 +204,7 @@ def captures(runs: Sequence[Run]) -> Table:
             run.name if len(runs) > 1 else "",
             f"{row['node']}:{row['port']}",
             f"{row['captured']:,}",
-            Cell(text=f"{row['dropped']:,}", look="bad" if row["dropped"] > 0 else ""),
+            Cell(f"{row['dropped']:,}", look="bad" if row["dropped"] > 0 else ""),
             f"{row['dropped'] / max(1, row['captured'] + row['dropped']):.3%}",
             str(row["files"]),
             size(row["bytes"]),
@@ -212,8 +212,8 @@ def captures(runs: Sequence[Run]) -> Table:
         for run in runs
         for row in run.rows("captures")
     ]
-    heads = ["run", "port", number("packets captured"), number("dropped"), number("share"), number("files"),
-             number("size")]  # fmt: skip
+    heads = ["run", "port", Number("packets captured"), Number("dropped"), Number("share"), Number("files"),
+             Number("size")]  # fmt: skip
     return table("Packet captures", heads, rows)
 
 
@@ -226,7 +226,7 @@ def gates(run: Run) -> Table:
         [
             window.name,
             gate.name,
-            Cell(text=looks[gate.passed][0] + ("" if gate.required or gate.passed is not False else " (noted)"),
+            Cell(looks[gate.passed][0] + ("" if gate.required or gate.passed is not False else " (noted)"),
                  look=looks[gate.passed][1]),
             gate.message,
         ]
@@ -239,7 +239,7 @@ def gates(run: Run) -> Table:
 def processors(run: Run) -> Table:
     """How processors served each node in each window."""
     rows = [[window.name, *row] for window in run.windows for row in _processors(window)]
-    heads = ["window", "node", number("processors"), *(number(name) for name in _SHARES.values())]
+    heads = ["window", "node", Number("processors"), *(Number(name) for name in _SHARES.values())]
     return table("Processors", heads, rows, caption=_PROCESSORS)
 
 

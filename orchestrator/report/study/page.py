@@ -42,7 +42,7 @@ def _part(section: Section) -> Mapping[str, object]:
     found = [f"{counts[verdict]} {word}" for verdict, word in ((WITHIN, "kept"), (OUTSIDE, "missed"), (APART, APART))
              if counts[verdict]]  # fmt: skip
     beside = [
-        (one.what, one.ours, one.printed, one.difference, Cell(text=one.verdict, look=_LOOKS.get(one.verdict, "soft")),
+        (one.what, one.ours, one.printed, one.difference, Cell(one.verdict, look=_LOOKS.get(one.verdict, "soft")),
          one.why, one.source)
         for one in section.comparisons
     ]  # fmt: skip

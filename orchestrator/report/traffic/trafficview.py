@@ -14,14 +14,14 @@ from orchestrator.analysis.traffic.view import JobView, View
 from orchestrator.core.units import span_text
 from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, size
-from orchestrator.report.tables import Cell, Table, number, table
+from orchestrator.report.tables import Cell, Number, Table, table
 from orchestrator.report.traffic.trafficfigures import called
 
 _JOBS = """Read off the captured bytes alone. The pattern's score is from 0 to 1: the share of the bytes that the
 pattern explains, lowered where an edge of it is weak. Iterations by the autocorrelation of the payload's rate, cut
 at its longest silences."""
 _KINDS = "All captured traffic; a flow is a 5-tuple in one direction, each counted at one place; layer 2."
-_RATES = [number("mean"), number("sending"), number("peak")]
+_RATES = [Number("mean"), Number("sending"), Number("peak")]
 _THROUGHPUT = """Throughput, layer 2, with 95 % confidence intervals by batch means; sending: mean while anything is
 sent; peak: highest {step}, which is above a link's rate by what its token bucket lets through at once, where one
 sets the rate."""
@@ -39,24 +39,24 @@ def _places(views: Sequence[tuple[str, View]]) -> list[tuple[str, View]]:
 
 
 def _jobs(views: Sequence[tuple[str, View]], scale: int) -> Table:
-    heads = ["window", "job", "communication pattern", number("iteration"), number("by its own log"), number("sending"),
-             number("bytes an iteration, all hosts")]  # fmt: skip
+    heads = ["window", "job", "communication pattern", Number("iteration"), Number("by its own log"), Number("sending"),
+             Number("bytes an iteration, all hosts")]  # fmt: skip
     rows = [[place, *_job(one, job, scale)] for place, one in _places(views) for job in one.jobs]
     return table("Trainings, as their traffic shows them", heads, rows, caption=_JOBS)
 
 
-def _job(one: View, job: JobView, scale: int) -> Iterator[str | Cell]:
+def _job(one: View, job: JobView, scale: int) -> Iterator[str]:
     seen = job.iterations
     found = seen.period.found
     seconds = float(seen.seconds.mean()) if len(seen.seconds) else seen.period.period_s
     yield job.name or called(TRAINING, one.traffic)
     patterns = "; ".join(pattern_text(pattern, one.traffic.hosts) for pattern in job.patterns)
-    yield Cell(text=patterns or "none seen", notes=(job.order,))
+    yield Cell(patterns or "none seen", notes=(job.order,))
     strength = f"{len(seen.starts_ns)} seen, correlation {seen.period.strength:.2f}"
-    yield Cell(text=span_text(seconds) if found else "none found", notes=(strength,))
+    yield Cell(span_text(seconds) if found else "none found", notes=(strength,))
     off = percent(seconds / job.logged_s - 1) if found and job.logged else "?"
-    yield Cell(text=span_text(job.logged_s), notes=(f"{job.logged}, off by {off}",)) if job.logged else "no log"
-    yield "" if math.isnan(seen.duty) else Cell(text=f"{seen.duty:.0%}", notes=("of the time",))
+    yield Cell(span_text(job.logged_s), notes=(f"{job.logged}, off by {off}",)) if job.logged else "no log"
+    yield "" if math.isnan(seen.duty) else Cell(f"{seen.duty:.0%}", notes=("of the time",))
     yield _estimate(seen.amount, scale, size, unknown="unknown")
 
 
@@ -67,13 +67,13 @@ def _kinds(views: Sequence[tuple[str, View]], scale: int) -> Table:
         for row in one.kinds
         if row.flows
     ]
-    heads = ["window", "kind", number("flows"), number("bytes"), number("share")]
+    heads = ["window", "kind", Number("flows"), Number("bytes"), Number("share")]
     return table("Captured traffic by kind", heads, rows, caption=_KINDS)
 
 
 def _flows(views: Sequence[tuple[str, View]], scale: int) -> Table:
     """Of every training as a whole, and of the biggest flows of the first stretch."""
-    rows: list[list[str | Cell]] = [
+    rows: list[list[str]] = [
         ["everything of " + (job.name or called(TRAINING, one.traffic)) + (f", {place}" if place else ""), "training",
          "", "", *_rates(job.total, scale)]
         for place, one in _places(views)
@@ -91,7 +91,7 @@ def _flows(views: Sequence[tuple[str, View]], scale: int) -> Table:
             biggest = ", of which the biggest are here" if len(one.big) > len(one.flows) else ""
             seen = int((one.traffic.wire_bytes > 0).sum())
             caption += f" {len(one.big)} of {seen} flows carry 99 % of the bytes{where}{biggest}."
-    heads = ["of", "kind", number("bytes"), number("share"), *_RATES]
+    heads = ["of", "kind", Number("bytes"), Number("share"), *_RATES]
     return table("Throughput", heads, rows, caption=caption)
 
 
@@ -130,4 +130,4 @@ def _rates(rates: Rates, scale: int) -> tuple[Cell, str, str]:
 def _estimate(estimate: Estimate, scale: int, text: Callable[[float], str], *, unknown: str) -> Cell:
     bounds = [text(bound * scale) for bound in (estimate.low, estimate.high)]
     interval = " to ".join(bounds) if all(bounds) else "unknown"
-    return Cell(text=text(estimate.value * scale) or unknown, notes=(interval,))
+    return Cell(text(estimate.value * scale) or unknown, notes=(interval,))
