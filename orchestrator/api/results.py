@@ -105,9 +105,10 @@ class MeasuredRun:
 
     def report(self, output: str | Path | None = None) -> Path:
         """Write its report, an HTML page with figures beside it; by default beside the run's folder."""
+        from orchestrator.report import page
         from orchestrator.report.run import html
 
-        return html.render([self.path], Path(output or self.path.parent / f"report-{self.id}.html"))
+        return html.render([self.path], Path(output or self.path.parent / page.report_name(self.id)))
 
     @cached_property
     def _run(self) -> Run:

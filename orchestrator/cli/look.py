@@ -37,6 +37,9 @@ def register(commands: Commands) -> None:
     options.results_to_read(report)
     report.add_argument("runs", metavar="RUN", nargs="+", help=options.RUNS)
     report.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page (default: beside the runs)")
+    report.add_argument(
+        "--each", action="store_true", help="of several runs, first make the report of each, which the page links to"
+    )
 
     figure_cli.register(group)
     site_cli.register(group)
@@ -94,6 +97,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
+    from orchestrator.report.page import report_name
     from orchestrator.report.run import html
     from orchestrator.store import stores
 
@@ -101,8 +105,13 @@ def _report(arguments: argparse.Namespace) -> int:
     entries = stores.entries(store, arguments.runs)
     folders = [store.brought(entry) for entry in entries]
     beside = Path() if stores.is_elsewhere(arguments.results) else folders[0].parent
-    output = arguments.output or beside / f"report-{entries[0].run}.html"
-    print(html.render(folders, output))
+    output = arguments.output or beside / report_name(entries[0].run, len(entries) - 1)
+    unsure = [entry for entry in entries if not entry.manifest.valid]
+    others = [entry.manifest for entry in store.listing().entries] if unsure else []
+    if arguments.each and len(folders) > 1:
+        for entry, folder in zip(entries, folders, strict=True):
+            print(html.render([folder], folder.parent / report_name(entry.run), others=others))
+    print(html.render(folders, output, others=others))
     if not stores.is_elsewhere(arguments.results):
         site_cli.refresh(Path(arguments.results))
     return 0

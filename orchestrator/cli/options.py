@@ -112,7 +112,8 @@ def local(
         "--local",
         "--dry-run",
         action="store_true",
-        help=f"{text}; everything is carried out, with rates and sizes divided by the scale (--dry-run is the same)",
+        help=f"{text}: a real run, with rates and sizes divided by the scale, by either name of this option; what runs "
+        "nothing is `orch plan`",
     )
 
 

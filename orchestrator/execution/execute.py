@@ -180,13 +180,12 @@ def patiently(attempt: Callable[[], T], *, wait_s: float, retry_s: float, progre
 def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path | None:
     """Have the report made by a process of its own, whose memory goes with it; a report that fails costs no results."""
     progress.phase("report")
-    first = outcomes[0]
-    page = first.path.parent / f"report-{first.manifest.run}.html"
-    done = _orch("report", *(str(o.path) for o in outcomes), "--output", str(page), within_s=REPORT_S)
+    results = outcomes[0].path.parents[1]
+    done = _orch("report", *(str(o.path) for o in outcomes), "--results", str(results), within_s=REPORT_S)
     if done.returncode != 0:
         progress.say(f"  no report: {last_lines(done.stderr) or f'status {done.returncode}'}")
         return None
-    return page
+    return Path(done.stdout.splitlines()[-1])
 
 
 def _orch(*arguments: str, within_s: float) -> subprocess.CompletedProcess[str]:

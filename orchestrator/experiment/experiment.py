@@ -189,7 +189,7 @@ class Experiment(Model):
     captures: Captures | None = None
     """Whether captures are fetched, or stay on the hosts."""
     measure: Measure
-    """When a window ends."""
+    """When a window ends, such as {iterations: 100}."""
     repetitions: int = Field(default=1, ge=1, le=1000)
     """How many runs."""
     attempts: int = Field(default=1, ge=1, le=100)

@@ -11,6 +11,7 @@ import jinja2
 
 from orchestrator.core.errors import StoreError
 
+REPORT = "report-"  # what names of reports begin with
 Values = Mapping[str, object]  # what a template, or a loop in it, fills in, by the template's own names
 
 
@@ -46,3 +47,8 @@ def write(template: str, output: Path, shown: Callable[[Path], Values]) -> Path:
     except OSError as error:
         raise StoreError(f"cannot write the page {output}: {error.strerror}") from error
     return output
+
+
+def report_name(run: str, more: int = 0) -> str:
+    """What the report of a run is called, beside the run; that of several runs is called by the first one."""
+    return f"{REPORT}{run}{f'-and-{more}-more' if more else ''}.html"

@@ -14,7 +14,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.report import values
@@ -26,7 +28,10 @@ INK, SOFT, GRID, BACK = "#1c1d1f", "#6b6f76", "#dcdee2", "#ffffff"
 LINES = ("-", "--", ":", "-.")
 WIDTH_IN = 7.6
 MOST_POINTS = 1500  # of a line: more are not seen apart
+LEAST_TEXT_PX = 9  # of a figure's letters as a page shows them; where that is wider than the page, the figure scrolls
 _LEGEND_LETTERS = 96  # in a line as wide as the page
+_SVG_WIDTH = re.compile(r'<svg [^>]*?viewBox="0 0 ([\d.]+) ')
+_TEXT_SIZE = re.compile(r'<text style="font-size: ([\d.]+)px')
 
 LOOK: dict[str, object] = {
     "font.family": "sans-serif",
@@ -90,11 +95,15 @@ def errorbars(panel: Any, x: Sequence[float], estimates: Sequence[Estimate], *, 
 
 
 def legend(*panels: Any, columns: int = 4) -> None:
-    """A legend above the first panel, where it hides nothing, for all; none when there is nothing to tell apart."""
+    """A legend above the first panel, where it hides nothing, for all; none when there is nothing to tell apart.
+
+    What was given values none of which is known is drawn nowhere, and has no place in it.
+    """
     known: dict[str, object] = {}
     for panel in panels:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            known.setdefault(label, handle)
+            if not _unknown(handle):
+                known.setdefault(label, handle)
     if len(known) > 1:
         fit = _LEGEND_LETTERS // (max(map(len, known)) + 6)
         panels[0].legend(
@@ -102,6 +111,17 @@ def legend(*panels: Any, columns: int = 4) -> None:
             ncols=max(1, min(columns, fit)),
             borderaxespad=0.2, handlelength=1.8, columnspacing=1.4, markerscale=0.5,
         )  # fmt: skip
+
+
+def _unknown(handle: Any) -> bool:
+    """Whether a line, interval or group of bars has values, and none that is known."""
+    found: Any
+    if isinstance(handle, BarContainer):
+        found = [(bar.get_width(), bar.get_height()) for bar in handle]
+    else:
+        line = handle.lines[0] if isinstance(handle, ErrorbarContainer) else handle
+        found = line.get_xydata() if isinstance(line, Line2D) else ()
+    return len(found) > 0 and bool(np.isnan(np.asarray(found, np.float64)).any(axis=1).all())
 
 
 def thinned(x: Any, y: Any) -> tuple[Any, Any]:
@@ -145,11 +165,18 @@ def beside(stem: Path, suffix: str) -> Path:
 
 
 def themed(svg: str) -> str:
-    """An SVG document as an element of a page: no prologue, and the palette as variables of the page's style."""
+    """An SVG document as an element of a page: no prologue, and the palette as variables of the page's style.
+
+    It is never so narrow that its smallest letters would be below LEAST_TEXT_PX.
+    """
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'(<svg [^>]*?)\bheight="[^"]*pt" ?', r"\1", body, count=1)
     body = re.sub(r'(<svg [^>]*?)\bwidth="[^"]*pt" ?', r"\1", body, count=1)
+    width, letters = _SVG_WIDTH.match(body), _TEXT_SIZE.findall(body)
+    if width and letters:
+        least_px = float(width[1]) * LEAST_TEXT_PX / min(map(float, letters))
+        body = body.replace("<svg ", f'<svg style="min-width: {least_px:.0f}px" ', 1)
     names = {INK: "--ink", SOFT: "--soft", GRID: "--grid", BACK: "--page"}
     names |= {color: f"--s{number}" for number, color in enumerate(SERIES)}
     for color, name in names.items():

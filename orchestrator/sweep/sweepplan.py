@@ -46,7 +46,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Seconds that a sweep may still take; `known` of its `windows` are judged by earlier ones like them.
+    """Seconds that a sweep may still take; `known` of its `windows` are at points that were measured before.
 
     `bound` says that they are the most that it can be, since nothing like it was measured before.
     """

@@ -68,6 +68,15 @@ def estimate_text(found: Estimate) -> str:
     return f"{'at most' if found.bound else 'about'} {time_text(found.seconds)}"
 
 
+def _reckoned(estimate: Estimate) -> str:
+    """What the time of a sweep is reckoned from."""
+    if estimate.bound:
+        return "if every window lasts as long as it may: none of its points was measured before"
+    others = estimate.windows - estimate.known
+    like = f", and {others} at other points that took the median of these" if others else ""
+    return f"if {estimate.known} windows take what earlier ones at their points took{like}"
+
+
 def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate) -> str:
     """Every run of a sweep and what each measures."""
     file = definition.file
@@ -81,7 +90,7 @@ def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate
         f"  {measurements} measurements in {len(found)} runs ({file.mode} mode, {file.order} order, seed {file.seed}); "
         f"each tried {_times(file.attempts)} at most",
         f"  {estimate_text(estimate)}"
-        + (f": {estimate.known} of {estimate.windows} windows judged by earlier ones of their point" if estimate.seconds
+        + (f", {_reckoned(estimate)}" if estimate.seconds
            else ": no earlier run of it is known, and `measure.at_most` sets no bound"),
         "",
     ]  # fmt: skip

@@ -24,15 +24,16 @@ def write_run(
     results: Path, *, name: str = "nightly", night: int = 0, repetition: int = 1, seed: int | None = None,
     seconds: dict[str, float] | None = None, iterations: int = 100, spread: float = 0.004,
     invalid: tuple[str, ...] = (), sweep: bool = True, rechecked: tuple[str, ...] = (), commit: str = "8e56fa4",
-    also: dict | None = None, recorded: dict[str, np.ndarray] | None = None,
+    also: dict | None = None, recorded: dict[str, np.ndarray] | None = None, began_s: int = 0,
 ) -> Path:  # fmt: skip
     """A run with one window a point; `seconds` is the level of each, before run-to-run variation.
 
-    With `recorded` its iterations are these, in seconds, those of the warm-up among them.
+    It began `began_s` seconds later than the others of its night. With `recorded` its iterations are these, in seconds,
+    those of the warm-up among them.
     """
     levels = seconds or dict.fromkeys(recorded or {}, 0.0) or {"load0": 0.16, "load8": 0.2}
     random = np.random.default_rng(1000 * night + repetition if seed is None else seed)
-    began = BEGAN_NS + night * DAY_NS + repetition * 1_000_000_000
+    began = BEGAN_NS + night * DAY_NS + (repetition + began_s) * 1_000_000_000
     run = f"{datetime.fromtimestamp(began / 1e9, tz=timezone.utc):%Y%m%dT%H%M%S}000-{repetition:08x}"
     path = results / name / run
     (path / "tables").mkdir(parents=True)

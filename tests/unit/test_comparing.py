@@ -99,7 +99,7 @@ def test_the_history_tells_the_night_of_the_step(store, capsys, tmp_path):
     assert [len(one["steps"]) for one in json.loads(out)] == [1, 0]
     found = comparing.compare(tmp_path, "nightly@2026-11-18", "nightly", rule=Rule())
     (nights,) = [table for table in tables_beside.tables(found) if table.title == "Nights"]
-    ((point, night, _, step),) = [row for row in nights.rows if row[3]]
+    ((point, night, _, step),) = [texts for row in nights.rows if (texts := list(row))[3]]
     assert (point, night, step[0]) == ("load 0gbit", "2026-11-28", "+")
 
 
@@ -119,12 +119,13 @@ def test_files_hold_the_same_verdicts(store, capsys, tmp_path):
     assert "load 0gbit" in page
     assert page.count("<svg") == 2
     assert (files["html"].with_name("verdict-figures") / "history-1.pdf").exists()
-    assert [page.count(f"<h2>{title}</h2>") for title in ("What either side measured", "Nights", "Runs")] == [1, 1, 1]
+    titles = ("What either side measured", "Nights", "Runs")
+    assert [page.count(f"<summary><h2>{title}</h2>") for title in titles] == [1, 1, 1]
     assert "Nights: 20 rows" not in page  # as many as stand unfolded
     level = data["points"][0]["levels"][1]["estimate"]
     value, low, high = (f"{1e3 * level[end]:,.1f}" for end in ("value", "low", "high"))
-    assert f"<td>{value}</td><td>{low} to {high}</td>" in page
-    assert re.search(r"<td>load 0gbit</td><td>2026-11-26</td><td>[\d.]+</td><td></td>", page)
+    assert f'<td class="n">{value}</td><td class="n">{low} to {high}</td>' in page
+    assert re.search(r'<td>load 0gbit</td><td>2026-11-26</td><td class="n">[\d.]+</td></tr>', page)
     assert all(f"<td>{run}</td>" in page for run in data["a"]["runs"] + data["b"]["runs"])
 
 

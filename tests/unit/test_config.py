@@ -105,8 +105,8 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
         "workload.p2p.peers: 'in-turn' is called round-robin now; accepted: round-robin",
     ),
     "dash for underscore": (GOOD + "local-run: {scale: 2}\n", "11:1", "did you mean local_run?"),
-    "missing key": (changed("name: t\n", ""), "1:1", "name: missing; accepted: its name"),
-    "missing key below": (changed(", load: 200mbit", ""), "7:5", "traffic.0.iperf.load: missing; accepted: what it"),
+    "missing key": (changed("name: t\n", ""), "1:1", "name: missing (its name: a folder"),
+    "missing key below": (changed(", load: 200mbit", ""), "7:5", "traffic.0.iperf.load: missing (what it"),
     "missing behind a bare name": (changed("ddp: {model: resnet50}", "ddp"), "4:1", "workload.ddp.model: missing"),
     # values
     "wrong unit": (changed("1gbit", "1gbits"), "3:21", "link: '1gbits' is not a rate; accepted: a number and one of"),
@@ -499,7 +499,7 @@ def test_an_inventory_lies_beside_the_experiment():
     [
         ("", "1:1", "the file is empty; accepted: a mapping with at least link and hosts"),
         (INVENTORY.replace("25gbit", "25"), "1:1", "link: 25 is not a rate"),
-        (INVENTORY.replace("    ssh: b.example\n", ""), "6:3", "hosts.b.ssh: missing; accepted: host name"),
+        (INVENTORY.replace("    ssh: b.example\n", ""), "6:3", "hosts.b.ssh: missing (host name"),
         (INVENTORY.replace("0.2/24", "0.2"), "8:12", "'10.0.0.2' needs its prefix; accepted: such as 10.0.0.2/24"),
         (INVENTORY.replace("0.2/24", "0.1/24"), "8:12", "hosts a and b have the same data address"),
         (

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +17,13 @@ from sealed_run import loose, make_run
 from orchestrator.analysis.traffic import flowshape, view
 from orchestrator.cli.main import main
 from orchestrator.cli.results import capture_cli
+from orchestrator.experiment.words import runtext
+from orchestrator.report.run import figures, run_tables
+from orchestrator.report.runs import load
+from orchestrator.report.site import content
+from orchestrator.report.site import page as site
 from orchestrator.report.traffic import trafficfigures, trafficview
+from orchestrator.store.manifests.window_records import Variation
 
 
 def swaps(tmp_path, kernels):
@@ -127,3 +136,91 @@ def test_a_row_that_is_the_same_shows_no_p_of_a_difference(tmp_path):
     same = [line for line in table if "  same  " in line]
     assert len(same) == sum(point["verdict"] == "same" for point in points)
     assert all(line[:end].endswith(" -") for line in same)
+
+
+def test_a_key_that_is_missing_says_what_it_is_for_and_what_stands_in_it(tmp_path):
+    path = tmp_path / "e.yaml"
+    path.write_text(
+        "name: e\ntestbed: {local: {hosts: 2, link: 1gbit}}\nworkload: {command: {argv: [x], hosts: [h1]}}\n"
+    )
+    err = orch("plan", str(path))[2]
+    assert "measure: missing (when a window ends, such as {iterations: 100}); accepted: a mapping of warmup, " in err
+
+
+def test_the_option_that_runs_here_says_that_it_runs(capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "a real run" in out
+    assert "what runs nothing is `orch plan`" in out
+
+
+def test_a_change_that_would_have_been_found_is_called_detectable(tmp_path):
+    for night in range(4):
+        write_night(tmp_path, night)
+    page = tmp_path / "verdict.html"
+    out = orch("compare", "nightly", "nightly", "--html", str(page), "--results", str(tmp_path))[1]
+    assert "table" in out.splitlines()[next(at for at, line in enumerate(out.splitlines()) if "detec-" in line) + 1]
+    assert ">detectable</th>" in page.read_text()
+    assert '"Detectable": the smallest' in page.read_text()
+
+
+def test_a_window_in_a_run_of_its_own_and_intervals_within_a_run_are_told_in_full(tmp_path):
+    write_night(tmp_path, 0, repetitions=1, rechecked=("load8",))
+    (run,) = content.of_store(tmp_path)["runs"]
+    labels = [window[0] for window in run[content.RUN.index("windows")]]
+    assert labels[1] == "load8, measured once more in a run of its own"
+    text = site.text(content.of_store(tmp_path))
+    assert "they do not tell where the level of another run would lie" in text
+    assert "they do not say" not in text
+
+
+def test_too_few_nights_are_not_called_no_step():
+    """What stands above the points of a history agrees with what stands below each."""
+    script = site.text(content.of_store(Path(__file__).parents[1] / "data" / "store"))
+    assert "no step in any of them" not in script
+    assert "with too few nights to tell" in script
+
+
+@pytest.mark.parametrize("theory", [True, False])
+def test_columns_and_legends_that_have_nothing_are_absent(tmp_path, theory):
+    """A `command` has no passes, no orders of communications and no theory."""
+
+    def nothing(manifest):
+        if not theory:
+            manifest["jobs"][0].update(workload="command", model=None, compute=None, theory=None)
+
+    run = make_run(tmp_path, tolerances=loose(), iterations=40, change=nothing, skip=("counters", "sockets"))
+    rows = [{"straggler_share": math.nan, "overlapped": math.nan, "efficiency": math.nan, "orders": 0}]
+    if theory:
+        rows = [{"straggler_share": 0.1, "overlapped": 0.5, "efficiency": 0.9, "orders": 3}]
+    times = dict.fromkeys(("mean_s", "p50_s", "p95_s", "p99_s", "max_s"), 0.2)
+    rows = [
+        {"window_name": "w1", "job": "training", "rank": -1, "iterations": 40, "cv": 0.1, **times, **row}
+        for row in rows
+    ]
+    (read,) = load([run])
+    read.rows = lambda name, of=read.rows: rows if name == "variation" else of(name)
+    table = run_tables.variation([read])
+    names = list(table.columns)
+    assert (names[-4:] == ["straggler share", "overlapped", "efficiency", "orders"]) is theory
+    assert ("Straggler share" in table.caption, "Orders" in table.caption) == (theory, theory)
+    drawing, caption = figures.draw([read], "bytes")
+    legends = [
+        text.get_text() for panel in drawing.axes if panel.get_legend() for text in panel.get_legend().get_texts()
+    ]
+    assert legends == (["theory", "measured"] if theory else [])
+    assert ("theory" in caption) is theory
+
+
+def test_orch_show_has_no_column_of_dashes(tmp_path):
+    found = Variation(job="training", rank=-1, iterations=40, cv=0.1, p50_s=0.2, p95_s=0.2, p99_s=0.2, max_s=0.2,
+                      straggler_share=None, efficiency=None, overlapped=None, orders=0)  # fmt: skip
+    window = SimpleNamespace(name="w1", variation=[found])
+    lines = "\n".join(runtext._variation([window], verbose=False, width=None))
+    assert "cv" in lines
+    assert not [word for word in ("gler", "lapped", "ciency", "orders", "straggler", "TicTac") if word in lines]
+    told = replace(found, straggler_share=0.1)
+    lines = "\n".join(runtext._variation([SimpleNamespace(name="w1", variation=[told])], verbose=False, width=None))
+    assert "straggler: share" in lines
+    assert "overlapped" not in lines

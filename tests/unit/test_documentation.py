@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from sealed_run import make_run
 
 from documentation import generated, markdown, tried
+from orchestrator.cli.main import main
 
 PAGE = """\
 # A page
@@ -96,3 +102,71 @@ def test_lists_that_the_site_would_show_as_text_are_found():
 def test_a_part_that_nobody_makes_is_an_error():
     with pytest.raises(KeyError, match="nothing"):
         generated.expanded("<!-- generated: nothing -->\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "page"),
+    [
+        *((word, "not-supported.md") for word in (
+            "Kubernetes", "pods", "macOS", "Windows", "WSL", "PBS", "LSF", "Ray", "InfiniBand", "NVLink", "EFA", "RCCL",
+            "jumbo frames", "JAX", "Grafana", "BSD", "Intel MPI", "elastic",
+        )),
+        *((word, "which-host-is-slow.md") for word in ("straggler", "host is slow", "latency", "retransmissions")),
+        ("own collector", "own-parts.md"),
+        ("jumbo frames", "first-cluster.md"),
+        ("Grafana", "metrics.md"),
+        ("permission denied", "no-root.md"),
+        ("uninstall", "getting-started.md"),
+    ],
+)  # fmt: skip
+def test_words_that_users_type_stand_in_the_page_that_answers(typed, page):
+    """The site's search finds words of pages, and nothing else."""
+    text = " ".join((tried.ROOT / "docs" / page).read_text(encoding="utf-8").lower().split())
+    assert typed.lower() in text
+
+
+def test_who_asks_for_a_slow_host_or_a_collector_is_answered_by_a_title():
+    """Titles count most in a search."""
+    titles = {page: (tried.ROOT / "docs" / page).read_text(encoding="utf-8").partition("\n")[0]
+              for page in ("which-host-is-slow.md", "not-supported.md", "own-parts.md")}  # fmt: skip
+    assert titles == {
+        "which-host-is-slow.md": "# Which host is slow?",
+        "not-supported.md": "# What is not supported",
+        "own-parts.md": "# Your own collector, workload, traffic or condition",
+    }
+
+
+def test_the_commands_of_the_page_find_the_host_that_is_slow(tmp_path, monkeypatch, capsys):
+    """In a run whose third rank computes longer, and on whose host packets are sent again and dropped."""
+    run = make_run(
+        tmp_path / "results" / "quickstart", change=lambda manifest: manifest.update(experiment="quickstart")
+    )
+
+    def slower(table, change):
+        path = run / "tables" / f"{table}.parquet"
+        frame = pq.read_table(path).to_pandas()
+        change(frame)
+        pq.write_table(pa.Table.from_pandas(frame, schema=pq.read_schema(path), preserve_index=False), path)
+
+    def computes(frame):
+        frame.loc[frame["node"] == "h3", "backward_s"] += 0.1
+
+    def loses(frame):
+        mine = frame["node"] == "h3"
+        frame.loc[mine, "src"] = "10.77.0.3"
+        frame.loc[mine, "retransmits"] = range(mine.sum())
+
+    def drops(frame):
+        mine = (frame["node"] == "h3") & (frame["counter"] == "rx_bytes")
+        frame.loc[mine, "counter"] = "rx_dropped"
+        frame.loc[frame["counter"].str.startswith("qdisc"), "value"] = 0.0
+
+    for table, change in (("iterations", computes), ("sockets", loses), ("counters", drops)):
+        slower(table, change)
+    monkeypatch.chdir(tmp_path)
+    answers = []
+    for command in tried.commands("docs/which-host-is-slow.md"):
+        if any(f" {table} " in command.text for table in ("iterations", "sockets", "counters")):
+            assert main(shlex.split(command.text)[1:]) == 0
+            answers.append(capsys.readouterr().out.splitlines()[2].split()[:2])
+    assert answers[:3] == [["2", "h3"], ["10.77.0.3", "10.77.0.1"], ["h3", "eth0"]]

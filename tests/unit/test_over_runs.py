@@ -52,7 +52,7 @@ def test_windows_that_were_set_alike_are_a_point_over_runs(tmp_path):
         assert point.level.between == pytest.approx(level(own).between)
         assert point.level.within == pytest.approx(level(own).within)
         assert point.level.estimate.low < row.p50_s < point.level.estimate.high
-    assert [row["runs"] for row in over_runs.rows([curve])] == ["3", "3", "3"]
+    assert [row[2] for row in over_runs.rows([curve])] == ["3", "3", "3"]
 
 
 def test_what_was_set_otherwise_is_another_curve_and_one_run_has_no_interval(tmp_path):
@@ -61,7 +61,7 @@ def test_what_was_set_otherwise_is_another_curve_and_one_run_has_no_interval(tmp
     assert len(found) == 2
     (other,) = (curve for label, curve in found.items() if "grace 6s" in label)
     assert all(point.level.runs == 1 and math.isnan(point.level.estimate.low) for point in other.points)
-    assert {row["curve"] for row in over_runs.rows(list(found.values()))} == set(found) - {other.label}
+    assert {row[0] for row in over_runs.rows(list(found.values()))} == set(found) - {other.label}
     assert over_runs.rows([other]) == []
     assert over_runs.drawn([other]) is None
     _, caption = over_runs.drawn(list(found.values()))
@@ -86,8 +86,8 @@ def test_windows_of_one_run_that_repeat_each_other_are_no_runs(tmp_path):
 
 def test_the_page_has_the_table_and_the_figure(tmp_path):
     page = render(repeated(tmp_path, 1.0, 1.02), tmp_path / "report.html").read_text()
-    assert "<h2>Over runs</h2>" in page
+    assert "<h2>Levels over runs</h2>" in page
     assert "of that, within runs" in page
     assert (tmp_path / "report-figures" / "over-load.svg").stat().st_size > 1000
     alone = render([WINDOWS], tmp_path / "alone.html").read_text()
-    assert "<h2>Over runs</h2>" not in alone
+    assert "<h2>Levels over runs</h2>" not in alone

@@ -21,6 +21,7 @@ from orchestrator.cli.main import main
 from orchestrator.core.errors import StoreError
 from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
+from orchestrator.report.page import report_name
 from orchestrator.report.run import html
 from orchestrator.report.site import content, page, pages
 from orchestrator.store import baselines, front_page, index, sweeps
@@ -172,21 +173,21 @@ def test_a_sweep_has_its_progress_and_its_verdict(tmp_path):
 @pytest.mark.parametrize("text", ["", "[", "{}", '{"points": 3}', '{"points": [{}]}', '{"points": [{"verdict": 1}]}'])
 def test_a_verdict_that_is_none_of_ours_says_nothing(tmp_path, text):
     (tmp_path / "verdict.json").write_text(text)
-    assert pages.verdict_of(tmp_path) == {}
+    assert pages.verdicts_of(tmp_path) == []
 
 
 def test_a_report_is_linked_by_each_of_its_runs(tmp_path):
     runs = [make_run(tmp_path / "e", repetition=number) for number in (1, 2, 3)]
-    html.render(runs[:2], tmp_path / "e" / pages.report_name(runs[0].name))
+    html.render(runs[:2], tmp_path / "e" / report_name(runs[0].name, 1))
     found = runs_of(content.of_store(tmp_path))
-    together = f"e/report-{runs[0].name}.html"
+    together = f"e/report-{runs[0].name}-and-1-more.html"
     assert [found[run.name]["report"] for run in runs] == [together, together, ""]
 
 
 def test_missing_reports_are_made_of_the_newest_runs(tmp_path, capsys):
     runs = [make_run(tmp_path / "e", repetition=number) for number in (1, 2)]
     assert main(["site", "--results", str(tmp_path), "--reports", "1", "--once"]) == 0
-    made = {run.name: (tmp_path / "e" / pages.report_name(run.name)).exists() for run in runs}
+    made = {run.name: (tmp_path / "e" / report_name(run.name)).exists() for run in runs}
     newest = max(runs, key=lambda run: records.load(run / "manifest.json").began_ns)
     assert list(made.values()).count(True) == 1
     assert runs_of(shown(tmp_path))[next(name for name, there in made.items() if there)]["report"]
@@ -245,3 +246,32 @@ def test_the_page_is_written_by_the_command_of_a_shell(tmp_path):
     argv = [sys.executable, "-m", "orchestrator.cli.main", "site", "--results", str(tmp_path)]
     done = subprocess.run(argv, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, str(tmp_path / page.FILE), "")
+
+
+def test_runs_of_an_alarmed_night_and_what_a_failed_run_was_to_have_are_told(tmp_path):
+    plan = sweeps.Plan(
+        id=sweep_id(0), name="nightly", began_ns=10**18, definition="d", repetitions=1, mode="runs",
+        points=tuple(sweeps.PlannedPoint(point=f"id-load{load}", values={}) for load in (0, 8)),
+    )  # fmt: skip
+    sweep = sweeps.create(tmp_path, plan)
+    slower, same = (
+        write_run(tmp_path, repetition=number, seconds={window: 0.2}).name
+        for number, window in enumerate(("load0", "load8"), start=1)
+    )
+    points = [{"point": "id-load0", "verdict": "worse"}, {"point": "id-load8", "verdict": "same"}]
+    (sweep.path / "verdict.json").write_text(json.dumps({"points": points}))
+    for run, traffic in (("asked", [{"iperf": {"load": "5gbit"}}]), ("quiet", []), ("odd", [{"iperf": 5}])):
+        failed = manifests.left(tmp_path / "e" / run, run=run, outcome="failed", error="no tcpdump", windows=[])
+        (failed / "experiment.yaml").write_text(json.dumps({"name": "e", "traffic": traffic}))
+    found = runs_of(content.of_store(tmp_path))
+    assert [found[run]["against"] for run in (slower, same, "asked")] == ["worse", "same", ""]
+    assert [found[run]["verdict"] for run in (slower, same, "asked")] == ["valid", "valid", "failed"]
+    assert [found[run]["asked"] for run in ("asked", "quiet", "odd", slower)] == [5e9, 0, None, None]
+
+
+def test_a_run_whose_windows_were_measured_again_is_called_so(tmp_path):
+    first = write_run(tmp_path, repetition=1, invalid=("load8",))
+    assert runs_of(content.of_store(tmp_path))[first.name]["verdict"] == "invalid"
+    second = write_run(tmp_path, repetition=1, seed=5, seconds={"load8": 0.2}, began_s=60)
+    found = runs_of(content.of_store(tmp_path))
+    assert [found[run.name]["verdict"] for run in (first, second)] == ["repeated", "valid"]

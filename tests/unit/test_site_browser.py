@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import manifests
 import pytest
-from night_runs import write_night
+from night_runs import sweep_id, write_night, write_run
 from playwright.sync_api import expect
 
 from orchestrator.report.site import page as site
-from orchestrator.store import baselines
+from orchestrator.store import baselines, sweeps
 from tests.browser import browser, is_here
 from tests.machine import PATIENCE_S
 
@@ -272,3 +273,33 @@ def test_a_small_screen_shows_all_without_scrolling_sideways(opened, view):
     if not view:
         card = page.locator("#runs-table tbody tr").first
         assert "verdict" in card.evaluate("(row) => getComputedStyle(row.cells[4], '::before').content")
+
+
+def test_an_alarmed_night_and_a_failed_run_are_told_before_anything_else(chromium, tmp_path):
+    plan = sweeps.Plan(
+        id=sweep_id(0), name="nightly", began_ns=10**18, definition="d", repetitions=1, mode="windows",
+        points=tuple(sweeps.PlannedPoint(point=f"id-load{load}", values={}) for load in (0, 8)),
+    )  # fmt: skip
+    sweep = sweeps.create(tmp_path, plan)
+    alarmed = write_run(tmp_path)
+    points = [{"point": "id-load0", "verdict": "worse"}, {"point": "id-load8", "verdict": "same"}]
+    (sweep.path / "verdict.json").write_text(json.dumps({"points": points}))
+    (sweep.path / "verdict.html").write_text("")
+    failed = manifests.left(tmp_path / "e" / "lost", run="lost", outcome="failed", error="no tcpdump", windows=[])
+    (failed / "experiment.yaml").write_text(json.dumps({"name": "e", "traffic": [{"iperf": {"load": "5gbit"}}]}))
+    page = chromium.new_page()
+    page.goto(site.write(tmp_path).as_uri())
+    page.wait_for_selector("html[data-ready]")
+    alarm = page.locator("#alarms p").first
+    assert alarm.inner_text().startswith("nightly ")
+    assert "worse 1" in alarm.inner_text()
+    assert alarm.get_by_role("link").first.get_attribute("href") == f"sweeps/nightly/{sweep.id}/verdict.html"
+    assert alarm.bounding_box()["y"] < page.locator("#filters").bounding_box()["y"]
+    assert page.locator("#counts").inner_text().split() == ["failed", "1", "worse", "1"]
+    row = page.locator(f"#runs-table tr:has-text('{alarmed.name}')")
+    assert row.locator(".badge").all_inner_texts() == ["worse"]
+    assert "5 Gbit/s" in page.locator("#runs-table tr:has-text('lost')").inner_text()
+    assert "requested, not measured" in page.locator("#runs-table tr:has-text('lost')").inner_text()
+    page.select_option("#verdict", "worse")
+    assert shown(page) == [alarmed.name]
+    page.close()

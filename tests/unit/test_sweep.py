@@ -277,4 +277,4 @@ def test_the_command_tells_what_is_missing_and_why(tmp_path, monkeypatch):
     assert "1/1" in out
     assert "0/1" in out
     plan = orch("plan", str(write(tmp_path)), "--results", str(tmp_path / "r"))[1]
-    assert "3 of 6 windows judged by earlier ones" in plan
+    assert ", if 3 windows take what earlier ones at their points took, and 3 at other points" in plan

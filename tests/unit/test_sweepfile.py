@@ -242,5 +242,5 @@ def test_orch_plan_shows_every_point_and_how_long(tmp_path):
     assert status == 0
     assert "sweep s: 6 points, once each" in out
     assert "6 measurements in 2 runs (windows mode" in out
-    assert "at most 3 min: 0 of 6 windows judged by earlier ones" in out
+    assert "at most 3 min, if every window lasts as long as it may: none of its points was measured before" in out
     assert "load=200mbit, model=vgg16" in out

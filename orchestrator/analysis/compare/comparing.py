@@ -169,7 +169,7 @@ def basis(comparison: Comparison) -> str:
     return f"judged by nights ({a} against {b}): of equal nights {often} is called worse wrongly, over all points"
 
 
-def found_from(point: PointChange) -> str:
+def detectable(point: PointChange) -> str:
     """The smallest change of the median that would have been found."""
     return percent(point.change("p50").detectable)
 

@@ -14,7 +14,7 @@ from orchestrator.core.errors import StoreError
 from orchestrator.core.opendata import YamlMapping
 from orchestrator.core.units import quantity
 from orchestrator.experiment.yamlfiles import renamed
-from orchestrator.store.rundir import Entry
+from orchestrator.store.rundir import Listed
 
 Flat = tuple[tuple[str, str], ...]  # path below the experiment, and the value there
 
@@ -62,7 +62,7 @@ class WindowSetting:
     setting: Setting
 
 
-def set_to(entry: Entry) -> dict[str, YamlMapping]:
+def set_to(entry: Listed) -> dict[str, YamlMapping]:
     """The experiment as it was set for each window, its own traffic in it, without what says how long one measures.
 
     StoreError when the run's experiment file cannot be read.
@@ -77,7 +77,7 @@ def set_to(entry: Entry) -> dict[str, YamlMapping]:
     return {window["name"]: {**shared, "traffic": window.get("traffic") or []} for window in windows}
 
 
-def of_windows(entry: Entry) -> dict[str, WindowSetting]:
+def of_windows(entry: Listed) -> dict[str, WindowSetting]:
     """The setting of each window, by the run's own experiment file; StoreError when that cannot be read."""
     found = {}
     for name, data in set_to(entry).items():

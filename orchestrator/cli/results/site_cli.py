@@ -92,8 +92,8 @@ def _reports(results: Path, newest: int) -> int:
 def _made(entry: Listed) -> bool:
     from orchestrator.core.errors import OrchError
     from orchestrator.core.screen import console
+    from orchestrator.report.page import report_name
     from orchestrator.report.run import html
-    from orchestrator.report.site.pages import report_name
 
     try:
         html.render([entry.path], entry.path.parent / report_name(entry.run))

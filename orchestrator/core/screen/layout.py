@@ -50,6 +50,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "
     return "\n".join(lines)
 
 
+def saying(head: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """The same without the columns in which no row says anything but a dash; the first column stays."""
+    kept = [at for at in range(len(head)) if at == 0 or not rows or any(row[at] not in ("", "-") for row in rows)]
+    return [head[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
 def _lines(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str) -> list[str]:
     rows = [[terminal.line(cell) for cell in row] for row in rows]
     names = [name.split("\n") for name in head]

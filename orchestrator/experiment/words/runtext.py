@@ -14,23 +14,21 @@ from orchestrator.store.rundir import Entry, began_text, moment_text
 _MARKS = {False: "FAIL", None: "?", True: "ok"}  # in the order in which they are shown
 _STATES = {False: "failed", None: "not judged", True: "passed"}
 
-_VARIATION = (
-    "",
-    "p50\nms",
-    "p95\nms",
-    "p99\nms",
-    "max\nms",
-    "cv",
-    "strag-\ngler",
-    "over-\nlapped",
-    "effi-\nciency",
-    "orders",
-)
-_VARIATION_NOTES = (
-    "cv: standard deviation / mean; straggler: share of an iteration spent waiting for the slowest rank; overlapped: "
-    "share of communication during which the rank computed; efficiency (TicTac's scheduling efficiency): 100% where "
-    "the shorter of computing and communicating is overlapped, 0% where nothing is, below 0% where the rank also did "
-    "neither; orders: distinct orders in which the communications of an iteration began"
+_VARIATION = (  # the heads of columns, and what those beyond the times are
+    ("", ""),
+    ("p50\nms", ""),
+    ("p95\nms", ""),
+    ("p99\nms", ""),
+    ("max\nms", ""),
+    ("cv", "cv: standard deviation / mean"),
+    ("strag-\ngler", "straggler: share of an iteration spent waiting for the slowest rank"),
+    ("over-\nlapped", "overlapped: share of communication during which the rank computed"),
+    (
+        "effi-\nciency",
+        "efficiency (TicTac's scheduling efficiency): 100% where the shorter of computing and communicating is "
+        "overlapped, 0% where nothing is, below 0% where the rank also did neither",
+    ),
+    ("orders", "orders: distinct orders in which the communications of an iteration began"),
 )
 
 
@@ -149,8 +147,10 @@ def _variation(windows: Sequence[Window], *, verbose: bool, width: int | None) -
     if not rows:
         return lines
     title = "variation of the iteration time" + ("" if verbose else "; --verbose shows each rank")
-    lines += ["", f"  {title}:", layout.table(_VARIATION, rows, indent="  ")]
-    return [*lines, layout.hanging(_VARIATION_NOTES, width, indent="    ")]
+    heads, rows = layout.saying([head for head, _ in _VARIATION], rows)
+    notes = "; ".join(note for head, note in _VARIATION if note and head in heads)
+    told = layout.table(heads, rows, indent="  ")
+    return [*lines, "", f"  {title}:", told, layout.hanging(notes, width, indent="    ")]
 
 
 def _figures(row: Variation) -> list[str]:

@@ -152,7 +152,9 @@ def _words(model: type[BaseModel], at: Keys, error: ErrorDetails) -> tuple[str, 
 
 def _words_on_keys(model: type[BaseModel], at: Keys, kind: str, value: Any) -> tuple[str, str]:
     if kind == "missing":
-        return "missing", _described(model, at)
+        keys, (purpose, example) = _keys_at(model, at), _described(model, at)
+        accepted = f"a mapping of {', '.join(keys)}" if keys else ""
+        return f"missing ({purpose})" if purpose else "missing", accepted + example
     if kind == "extra_forbidden":
         known = _keys_at(model, at[:-1])
         new = renamed.key_now(at)
@@ -185,18 +187,19 @@ def _similar(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _described(model: type[BaseModel], at: Keys) -> str:
-    """What belongs at a path where nothing stands, by the description of its field."""
+def _described(model: type[BaseModel], at: Keys) -> tuple[str, str]:
+    """What belongs at a path where nothing stands, by the description of its field, and the example of its type."""
     field = _field_at(model, at)
     if field is None:
-        return ""
+        return "", ""
     text = (field.description or "").split("\n\n")[0].replace("\n", " ").removesuffix(".")
     examples = [
         schema["examples"][0]
         for extra in field.metadata
         if isinstance(schema := getattr(extra, "json_schema", None), dict) and "examples" in schema
     ]
-    return text[:1].lower() + text[1:] + (f", such as {examples[0]}" if examples and "such as" not in text else "")
+    begins = text if text[1:2].isupper() else text[:1].lower() + text[1:]  # MTU stays as it is
+    return begins, f"such as {examples[0]}" if examples and "such as" not in text else ""
 
 
 def _keys_at(model: type[BaseModel], at: Sequence[str | int]) -> list[str]:

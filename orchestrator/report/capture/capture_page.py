@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.capture import capturetables
-from orchestrator.analysis.capture.trace import Trace, moving_average, series
+from orchestrator.analysis.capture.trace import Part, Point, Trace, moving_average, series
 from orchestrator.analysis.traffic import view
 from orchestrator.analysis.traffic.view import View
 from orchestrator.core.units import span_text
 from orchestrator.report import page
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.style import INK, SERIES, figure, legend, look, save
+from orchestrator.report.tables import Number, Table, table
 from orchestrator.report.traffic import trafficfigures, trafficview
 
 _STEPS = 600
@@ -28,23 +29,87 @@ def render(trace: Trace, output: Path, *, top: int = 10) -> Path:
 
     StoreError when it cannot be written.
     """
-    flows, flow_count = capturetables.largest_flows(trace, top)
-    pairs, pair_count = capturetables.largest(capturetables.pairs(trace), top)
-    queue_pairs = capturetables.rows(capturetables.queue_pairs(trace))
     seen = view.of_trace(trace) if len(trace.bins) and trace.last_ns > trace.first_ns else None
     return page.write("capture.html", output, lambda folder: {
         "title": ", ".join(point.name for point in trace.points),
         "points": trace.points,
         "notes": [*(problem for point in trace.points for problem in (*point.unread, *point.damage)), *trace.notes],
-        "flows": flows,
-        "came_by": any(row["interface"] or row["tunnel"] for row in flows),
-        "flow_count": flow_count,
-        "pairs": pairs,
-        "pair_count": pair_count,
-        "queue_pairs": queue_pairs[:top],
+        "tables": [_captures(trace), _pairs(trace, top), _flows(trace, top), _queue_pairs(trace, top)],
         "traffic": trafficview.section([("", seen)]) if seen else "",
         "pictures": _pictures(trace, seen, folder),
     })  # fmt: skip
+
+
+def _captures(trace: Trace) -> Table:
+    rows = [
+        [
+            point.name,
+            str(len(point.files)),
+            ", ".join(point.link_types),
+            f"{point.packets:,}",
+            f"{point.wire_bytes:,}",
+            f"{(point.last_ns - point.first_ns) / 1e9:.6f}",
+            f"{point.snapped:,}",
+            f"{point.undecoded:,}",
+            ", ".join(f"{part.name}: {part.packets:,}" for part in point.interfaces),
+            ", ".join(_share(part, point) for part in point.tunnels),
+            f"{point.undecoded_inner:,}" if point.undecoded_inner else "",
+        ]
+        for point in trace.points
+    ]
+    heads = ["capture", Number("files"), "link type",
+             *map(Number, ("packets", "bytes", "seconds", "cut short", "not readable")),
+             "interfaces", "in tunnels", Number("not readable inside")]  # fmt: skip
+    return table("Captures", heads, rows)
+
+
+def _share(tunnel: Part, point: Point) -> str:
+    share = f", {tunnel.wire_bytes / point.wire_bytes:.1%} of the bytes" if point.wire_bytes else ""
+    return f"{tunnel.name}: {tunnel.packets:,} packets{share}"
+
+
+def _pairs(trace: Trace, top: int) -> Table:
+    pairs, count = capturetables.largest(capturetables.pairs(trace), top)
+    keys = ("flows", "packets", "wire_bytes", "payload_bytes", "repeated", "late")
+    heads = ["from", "to", *map(Number, ("flows", "packets", "bytes", "payload", "seen before", "late"))]
+    rows = [[row["src"], row["dst"], *(f"{row[key]:,}" for key in keys)] for row in pairs]
+    return table("Pairs of hosts", heads, rows, caption=f"{count:,} in all")
+
+
+def _flows(trace: Trace, top: int) -> Table:
+    flows, count = capturetables.largest_flows(trace, top)
+    keys = ("packets", "wire_bytes", "payload_bytes", "repeated", "late", "resets", "zero_windows")
+    rows = [
+        [
+            row["point"],
+            row["protocol"],
+            f"{row['src']} {row['src_port']}",
+            f"{row['dst']} {row['dst_port']}",
+            *(f"{row[key]:,}" for key in keys),
+            "" if row["handshake_s"] is None else f"{row['handshake_s'] * 1e3:.4g} ms",
+            row["interface"],
+            row["tunnel"],
+            f"{row['outer_src']} {row['outer_dst']}".strip(),
+        ]
+        for row in flows
+    ]
+    names = ("packets", "bytes", "payload", "seen before", "late", "resets", "zero windows", "handshake")
+    caption = (
+        f"{count:,} in all, each direction of a connection by itself; segments whose payload was captured before, and "
+        "late ones, which were reordered or sent again after a loss before this point"
+    )
+    heads = ["capture", "protocol", "from", "to", *map(Number, names), "interface", "tunnel", "outer addresses"]
+    return table("Flows", heads, rows, caption=caption)
+
+
+def _queue_pairs(trace: Trace, top: int) -> Table:
+    keys = ("packets", "wire_bytes", "messages", "message_bytes", "out_of_sequence", "negative")
+    rows = [
+        [row["src"], row["dst"], f"0x{row['queue_pair']:06x}", *(f"{row[key]:,}" for key in keys)]
+        for row in capturetables.rows(capturetables.queue_pairs(trace))[:top]
+    ]
+    names = ("packets", "bytes", "messages", "message bytes", "out of sequence", "refused")
+    return table("RoCEv2 queue pairs", ["from", "to", "queue pair", *map(Number, names)], rows)
 
 
 def _pictures(trace: Trace, seen: View | None, folder: Path) -> Sequence[Picture]:

@@ -15,10 +15,12 @@ from orchestrator.report.compare import comparison as told
 from orchestrator.report.compare import tables_beside
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.style import INK, SERIES, SOFT, figure, legend, look, save
+from orchestrator.report.tables import Cell, Number, Table, table
 
 _VERDICT_COLORS = {"worse": SERIES[1], "better": SERIES[2], "same": SERIES[0], "cannot tell": SOFT}
 _MARKERS = {"worse": "^", "better": "v", "same": "o", "cannot tell": "x"}
 _STATES = {"worse": "invalid", "better": "valid", "same": "valid"}
+_LOOKS = {"worse": "bad", "better": "good", "cannot tell": "open"}
 _PANELS = 6  # histories in one figure
 
 
@@ -28,13 +30,21 @@ def render(comparison: Comparison, output: Path) -> Path:
         "title": f"{comparison.b.name} against {comparison.a.name}",
         "state": _STATES.get(_worst(comparison), "doubt"),
         "headline": headline(comparison).splitlines(),
-        "head": told.head(comparison),
-        "rows": [(change.verdict, told.row(comparison, change)) for change in comparison.changes],
+        "points": _points(comparison),
         "tables": tables_beside.tables(comparison),
         "lists": told.lists(comparison),
         "rule": comparison.rule,
         "pictures": _pictures(comparison, folder),
     })  # fmt: skip
+
+
+def _points(comparison: Comparison) -> Table:
+    rows = []
+    for change in comparison.changes:
+        label, verdict, *cells = told.row(comparison, change)
+        rows.append([label, Cell(verdict, look=_LOOKS.get(verdict, "")), *cells])
+    point, of_point, *others = told.head(comparison)
+    return table("Points", [point, of_point, *map(Number, others)], rows)
 
 
 def _worst(comparison: Comparison) -> str:

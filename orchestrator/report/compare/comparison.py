@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, TypedDict
 from xml.etree import ElementTree as ET
 
-from orchestrator.analysis.compare.comparing import Comparison, change_text, found_from, headline, percent, step_lines
+from orchestrator.analysis.compare.comparing import Comparison, change_text, detectable, headline, percent, step_lines
 from orchestrator.analysis.compare.regression import PointChange
 from orchestrator.core.errors import StoreError
 from orchestrator.core.opendata import JsonObject
 from orchestrator.core.screen import layout
 
 _HEAD = (
-    "point", "verdict", "p50", "95 % interval", "found from", "p99", "95 % interval", "p (all points)", "nights",
+    "point", "verdict", "p50", "95 % interval", "detectable", "p99", "95 % interval", "p (all points)", "nights",
     "runs", "iterations", "runs differ by", "of that, within runs",
 )  # fmt: skip
 _SIDES = ("point", "nights", "runs", "iterations", "runs differ by", "of that,\nwithin runs")
@@ -25,7 +25,7 @@ def text(comparison: Comparison, *, width: int | None = None) -> str:
     """What a terminal of this width shows: the verdict first, then a row a point, then what does not count."""
     changes = [line for change in comparison.changes for line in _lines(comparison, change)]
     sides = [(comparison.labels[change.point], *_sides(comparison, change)) for change in comparison.changes]
-    names = ("point", "verdict", "", "change", _level(comparison), "found\nfrom", "p (all\npoints)")
+    names = ("point", "verdict", "", "change", _level(comparison), "detec-\ntable", "p (all\npoints)")
     lines = [headline(comparison), "", layout.table(names, changes, width=width)]
     lines += ["", f"What {comparison.a.name}, {comparison.b.name} hold:", layout.table(_SIDES, sides, width=width)]
     for title, found in lists(comparison):
@@ -150,7 +150,7 @@ def row(comparison: Comparison, point: PointChange) -> tuple[str, ...]:
     p = "-" if not adjusted or point.verdict == "same" else f"{min(adjusted):.2g}"
     return (
         comparison.labels[point.point], point.verdict, percent(p50.ratio), _interval(p50.ratio, p50.low, p50.high),
-        found_from(point), percent(p99.ratio), _interval(p99.ratio, p99.low, p99.high),
+        detectable(point), percent(p99.ratio), _interval(p99.ratio, p99.low, p99.high),
         p, *_sides(comparison, point),
     )  # fmt: skip
 
@@ -218,7 +218,7 @@ def _dashes(comparison: Comparison) -> list[str]:
 
 
 def _could(point: PointChange) -> str:
-    return "" if math.isnan(point.change("p50").detectable) else f"; one of {found_from(point)} would have been found"
+    return "" if math.isnan(point.change("p50").detectable) else f"; one of {detectable(point)} would have been found"
 
 
 def _side(comparison: Comparison, which: str) -> SideData:

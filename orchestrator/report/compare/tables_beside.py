@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from orchestrator.analysis.compare.comparing import Comparison, percent
 from orchestrator.analysis.compare.point_histories import History, day_text
 from orchestrator.analysis.stats.levels import Level
+from orchestrator.report.tables import Number, Table, table
 from orchestrator.store.manifests.records import Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """A table of texts with its title; `note` says how to read it."""
-
-    title: str
-    note: str
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-
-
-def tables(comparison: Comparison) -> list[Beside]:
+def tables(comparison: Comparison) -> list[Table]:
     """What a page shows beside the table of points: the medians of either side, every night, and the runs."""
     a, b = comparison.a.name, comparison.b.name
     medians = [
@@ -41,13 +30,13 @@ def tables(comparison: Comparison) -> list[Beside]:
         for entry in chosen.entries
     ]
     of_runs = "The geometric mean over the medians of runs, with Student's interval over runs."
-    head = ("point", f"{a}, ms", "95 % interval", f"{b}, ms", "95 % interval")
-    found = [
-        Beside("What either side measured", of_runs, head, medians),
-        Beside("Nights", "The median of every night.", ("point", "night (UTC)", "median, ms", "step"), nights),
-        Beside("Runs", "", ("side", "run", "experiment", "day (UTC)", "commit"), runs),
+    head = ["point", *map(Number, (f"{a}, ms", "95 % interval", f"{b}, ms", "95 % interval"))]
+    of_nights = ["point", "night (UTC)", Number("median, ms"), Number("step")]
+    return [
+        table("What either side measured", head, medians, caption=of_runs),
+        table("Nights", of_nights, nights, caption="The median of every night."),
+        table("Runs", ("side", "run", "experiment", "day (UTC)", "commit"), runs),
     ]
-    return [one for one in found if one.rows]
 
 
 def _median(one: Level) -> tuple[str, str]:

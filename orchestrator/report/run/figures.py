@@ -29,8 +29,6 @@ from orchestrator.report.style import (
 )
 from orchestrator.report.traffic import trafficfigures
 
-MOST_VIEWED = 3  # runs whose traffic is drawn: seven figures each
-
 Draw = Callable[[Sequence[Run]], "tuple[Any, str] | None"]
 
 
@@ -50,26 +48,24 @@ class Picture:
 
 
 def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
-    """Every figure that the runs have data for, also written to `folder` as NAME.svg and NAME.pdf."""
+    """Every figure that the runs have data for, also written to `folder` as NAME.svg and NAME.pdf.
+
+    First those of all runs together, the one that says most of them at the front. Of several runs there are no others:
+    traffic, queues and sockets are drawn of a run by itself.
+    """
     pictures: list[Picture] = []
     with look():
         for name, (title, drawn) in OF_RUNS.items():
             pictures += _made(name, title, drawn(runs), folder)
-        for number, run in enumerate(runs, start=1):
-            suffix = f"-{number}" if len(runs) > 1 else ""
-            of_run = f", {run.name}" if len(runs) > 1 else ""
-            pictures += _made(f"schedule{suffix}", f"Schedule and capture{of_run}", schedules.beside(run), folder)
-            pictures += _made(f"routing{suffix}", f"Tokens to experts{of_run}", routing.routing(run), folder)
-            pictures += _made(f"terms{suffix}", f"Where iterations went{of_run}", rank_terms.by_rank(run), folder)
-            for name, title, drawing, caption in _views(run) if number <= MOST_VIEWED else ():
-                pictures += _made(f"{name}{suffix}", f"{title}{of_run}", (drawing, caption), folder)
-            pictures += _made(
-                f"throughput{suffix}", f"Throughput of every host{of_run}", over_time.throughput_of_hosts(run), folder
-            )
-            pictures += _made(f"queue{suffix}", f"Queue at the contended port{of_run}", over_time.queue(run), folder)
-            pictures += _made(
-                f"tcp{suffix}", f"Round-trip time and congestion window{of_run}", over_time.round_trips(run), folder
-            )
+        for run in runs if len(runs) == 1 else ():
+            pictures += _made("schedule", "Schedule and capture", schedules.beside(run), folder)
+            pictures += _made("routing", "Tokens to experts", routing.routing(run), folder)
+            pictures += _made("terms", "Where iterations went", rank_terms.by_rank(run), folder)
+            for name, title, drawing, caption in _views(run):
+                pictures += _made(name, title, (drawing, caption), folder)
+            pictures += _made("throughput", "Throughput of every host", over_time.throughput_of_hosts(run), folder)
+            pictures += _made("queue", "Queue at the contended port", over_time.queue(run), folder)
+            pictures += _made("tcp", "Round-trip time and congestion window", over_time.round_trips(run), folder)
     return pictures
 
 
@@ -192,8 +188,7 @@ def _bytes(runs: Sequence[Run]) -> tuple[Any, str] | None:
         return None
     drawing, (panel,) = figure(height_in=0.95 + 0.36 * len(rows))
     at = np.arange(len(rows))
-    sent = [0.0 if math.isnan(row[3]) else row[3] for row in rows]
-    panel.barh(at, sent, height=0.55, color=SERIES[0], label="measured")
+    panel.barh(at, [row[3] for row in rows], height=0.55, color=SERIES[0], label="measured")
     theory = [row[4] for row in rows]
     panel.plot(
         theory, at, linestyle="", marker="|", markersize=19, markeredgewidth=2.2, color=SERIES[1], label="theory"
@@ -210,10 +205,8 @@ def _bytes(runs: Sequence[Run]) -> tuple[Any, str] | None:
     panel.margins(x=0.14)
     panel.set(xlabel="TCP payload sent by a rank in an iteration (MB)", xlim=(0, None))
     legend(panel)
-    return (
-        drawing,
-        "Without retransmissions, mean over ranks, against what the job should send by theory" + multiplied_back(runs),
-    )
+    against = ", against what the job should send by theory" if not np.isnan(theory).all() else ""
+    return drawing, f"Without retransmissions, mean over ranks{against}" + multiplied_back(runs)
 
 
 def draw(runs: Sequence[Run], name: str) -> tuple[Any, str] | None:
@@ -224,9 +217,9 @@ def draw(runs: Sequence[Run], name: str) -> tuple[Any, str] | None:
 
 OF_RUNS: Mapping[str, tuple[str, Draw]] = MappingProxyType(  # by name: its title, and what draws it
     {
+        "over-load": ("Iteration time over load", lambda runs: over_runs.drawn(over_runs.curves(runs))),
         "iterations": ("Iteration time", _iterations),
         "cdf": ("Distribution of the iteration time", _cdf),
-        "over-load": ("Iteration time over load", lambda runs: over_runs.drawn(over_runs.curves(runs))),
         "loads": ("Cross traffic: requested and received", _loads),
         "injection": ("Rates of generated cross traffic", schedules.injection),
         "bytes": ("Training bytes an iteration", _bytes),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -133,18 +133,18 @@ def _labels(keys: Sequence[_Key]) -> dict[_Key, str]:
     }
 
 
-def rows(found: Sequence[Curve]) -> list[Mapping[str, str]]:
-    """A row for each point that several runs measured."""
+def rows(found: Sequence[Curve]) -> list[tuple[str, ...]]:
+    """A row for each point that several runs measured: what, load, runs, median, interval, between and within runs."""
     return [
-        {
-            "curve": curve.label,
-            "load": rate(point.requested_bps) if point.requested_bps else "none",
-            "runs": str(point.level.runs),
-            "p50": f"{1e3 * point.level.estimate.value:.4g}",
-            "interval": f"{1e3 * point.level.estimate.low:.4g} to {1e3 * point.level.estimate.high:.4g}",
-            "between": f"{point.level.between:.2%}",
-            "within": "unknown" if math.isnan(point.level.within) else f"{point.level.within:.0%}",
-        }
+        (
+            curve.label,
+            rate(point.requested_bps) if point.requested_bps else "none",
+            str(point.level.runs),
+            f"{1e3 * point.level.estimate.value:.4g}",
+            f"{1e3 * point.level.estimate.low:.4g} to {1e3 * point.level.estimate.high:.4g}",
+            f"{point.level.between:.2%}",
+            "unknown" if math.isnan(point.level.within) else f"{point.level.within:.0%}",
+        )
         for curve in found
         for point in curve.points
         if point.level.runs > 1

@@ -188,7 +188,7 @@ def sent_rates(run: Run) -> Iterator[tuple[str, str, throughput.Floats]]:
 
 
 def distribution(curves: Sequence[tuple[str, throughput.Floats]]) -> Any:
-    """How often each rate of each curve occurs, its name beside it; heights by the highest class but the lowest."""
+    """How often each rate of each curve occurs, its name beside it; the highest class but the lowest is 1 high."""
     drawing, (panel,) = figure(height_in=2.7)
     edges = np.linspace(0, max(np.percentile(rate, 99.9) for _, rate in curves) or 1.0, CLASSES + 1)
     for number, (label, rate) in enumerate(curves):
@@ -199,7 +199,7 @@ def distribution(curves: Sequence[tuple[str, throughput.Floats]]) -> Any:
                      label=f"{label} ({len(rate):,} steps, {idle:.0%} of them below {edges[1]:.2g})",
                      linestyle=LINES[number // len(SERIES) % len(LINES)], linewidth=1.2)  # fmt: skip
         panel.axvline(float(rate.mean()), color=color, linestyle=":", linewidth=1.0)
-    panel.set(xlabel="rate in a millisecond (Gbit/s)", ylabel="count by the highest", xlim=(0, edges[-1]))
+    panel.set(xlabel="rate in a millisecond (Gbit/s)", ylabel="count (highest bar: 1)", xlim=(0, edges[-1]))
     panel.set_ylim(0, 1.05)
     legend(panel, columns=1)
     return drawing

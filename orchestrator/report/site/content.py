@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 from urllib.parse import quote
 
-from orchestrator.analysis.compare import point_histories, selection
+from orchestrator.analysis.compare import point_histories, selection, window_settings
 from orchestrator.analysis.compare.point_histories import InBrief
 from orchestrator.core.errors import StoreError
-from orchestrator.report.site.pages import Reports, StudyPage, studies, verdict_of
+from orchestrator.core.units import quantity
+from orchestrator.report.site.pages import VERDICTS, Reports, StudyPage, studies, verdicts_of
 from orchestrator.store import baselines, index, sweeps
+from orchestrator.store.attempts import attempts
 from orchestrator.store.manifests.records import Job, Summary
 from orchestrator.store.manifests.window_records import Training, WindowSummary
 from orchestrator.store.rundir import Listed
 from orchestrator.store.sweeps import Sweep
 
-RUN = ("id", "name", "verdict", "began", "seconds", "scale", "commit", "sweep", "jobs", "why", "folder", "report",
-       "windows")  # fmt: skip
+RUN = ("id", "name", "verdict", "against", "began", "seconds", "scale", "commit", "sweep", "jobs", "asked", "why",
+       "folder", "report", "windows")  # fmt: skip
 WINDOW = ("label", "name", "valid", "why", "requested", "achieved", "jobs")
 JOB = ("job", "iterations", "mean", "p50", "low", "high", "p99")
 DIGITS = 5
@@ -103,12 +105,16 @@ def of_store(results: Path) -> StoreData:
     problems = list(listed.problems)
     runs = sorted(listed.entries, key=lambda entry: (entry.manifest.began_ns, entry.run), reverse=True)
     reports = Reports(results)
+    carried_out = sweeps.sweeps(results)
+    judged = {sweep.id: dict(verdicts_of(sweep.path)) for sweep in carried_out}
+    bad = [one for one in attempts([entry.manifest for entry in runs]) if not one.valid]
+    repeated = {one.run for one in bad} - {one.run for one in bad if not one.again}
     return {
         "store": results.resolve().name,
         "made": int(time.time()),
         "fields": {"run": RUN, "window": WINDOW, "job": JOB},
-        "runs": [_run(entry, reports) for entry in runs],
-        "sweeps": _sweeps(results, listed.entries),
+        "runs": [_run(entry, reports, verdict(entry, repeated), _against(entry, judged)) for entry in runs],
+        "sweeps": _sweeps(results, carried_out, listed.entries),
         "studies": studies(results),
         "baselines": _baselines(results, problems),
         "histories": [_history(name, found) for name, found in point_histories.in_brief(listed.entries).items()],
@@ -119,18 +125,20 @@ def of_store(results: Path) -> StoreData:
 # Runs
 
 
-def _run(entry: Listed, reports: Reports) -> list[Any]:
+def _run(entry: Listed, reports: Reports, counts: str, against: str) -> list[Any]:
     manifest = entry.manifest
     return [
         entry.run,
         entry.path.parent.name,
-        verdict(entry),
+        counts,
+        against,
         manifest.began_ns // 10**9,
         None if manifest.ended_ns is None else (manifest.ended_ns - manifest.began_ns) // 10**9,
         manifest.scale,
         _commit(manifest),
         manifest.sweep.id if manifest.sweep else "",
         "; ".join(map(_job_text, manifest.jobs)),
+        None if manifest.windows else _asked(entry),
         _reasons(manifest),
         f"{quote(entry.path.parent.name)}/{quote(entry.path.name)}/",
         reports.of(entry),
@@ -138,11 +146,39 @@ def _run(entry: Listed, reports: Reports) -> list[Any]:
     ]
 
 
-def verdict(entry: Listed) -> str:
-    """`valid` or `invalid` of a run that was completed, else what became of it."""
+def verdict(entry: Listed, repeated: Collection[str]) -> str:
+    """`valid` or `invalid` of a run that was completed, else what became of it.
+
+    `repeated` are runs whose every window that is not valid was measured again with success: that is their verdict.
+    """
     if entry.outcome != "completed":
         return entry.outcome
-    return "valid" if entry.manifest.valid else "invalid"
+    if entry.manifest.valid:
+        return "valid"
+    return "repeated" if entry.run in repeated else "invalid"
+
+
+def _against(entry: Listed, judged: Mapping[str, Mapping[str, str]]) -> str:
+    """The gravest verdict against the baseline of its sweep on a point that the run measured; empty without any."""
+    of_sweep = judged.get(entry.manifest.sweep.id, {}) if entry.manifest.sweep else {}
+    found = {of_sweep.get(point.point) for point in entry.manifest.points.values()}
+    return next((one for one in VERDICTS if one in found), "")
+
+
+def _asked(entry: Listed) -> float | None:
+    """The cross traffic (bit/s, at full size) that a run was to have, which ended before a window; None if unknown."""
+    try:
+        windows = window_settings.set_to(entry).values()
+        return number(max((math.fsum(map(_load, window["traffic"])) for window in windows), default=0.0))
+    except (StoreError, AttributeError, TypeError, ValueError, KeyError):  # a file that others wrote
+        return None
+
+
+def _load(source: Mapping[str, Any]) -> float:
+    """The load that a source of traffic is set to; NaN where the file has none."""
+    (config,) = source.values()
+    found = quantity(str(config["load"]))
+    return math.nan if found is None else found[1]
 
 
 def _commit(manifest: Summary) -> str:
@@ -169,7 +205,7 @@ def _window(entry: Listed, window: WindowSummary) -> list[Any]:
     place = selection.place_of(entry, window.name)
     scale, achieved = entry.manifest.scale, window.achieved_bps
     return [
-        f"{window.name}, a check" if place is None else place.label,
+        f"{window.name}, measured once more in a run of its own" if place is None else place.label,
         window.name,
         int(window.valid),
         list(window.reasons[:MOST_REASONS]),
@@ -191,18 +227,19 @@ def number(value: float | None) -> float | None:
 # Sweeps, baselines, histories
 
 
-def _sweeps(results: Path, entries: Iterable[Listed]) -> list[SweepBrief]:
+def _sweeps(results: Path, found: Sequence[Sweep], entries: Iterable[Listed]) -> list[SweepBrief]:
     """Newest first."""
     runs: dict[str, list[Listed]] = defaultdict(list)
     for entry in entries:
         if entry.manifest.sweep:
             runs[entry.manifest.sweep.id].append(entry)
-    return [_sweep(results, sweep, runs[sweep.id]) for sweep in reversed(sweeps.sweeps(results))]
+    return [_sweep(results, sweep, runs[sweep.id]) for sweep in reversed(found)]
 
 
 def _sweep(results: Path, sweep: Sweep, runs: Sequence[Listed]) -> SweepBrief:
     measured = [one for entry in runs if entry.sealed for one in sweeps.windows_of(entry.path, entry.manifest)]
     planned = [key for key in sweep.planned() if not key[2]]
+    judged = Counter(called for _, called in verdicts_of(sweep.path))
     page = sweep.path / "verdict.html"
     return {
         "id": sweep.id,
@@ -214,7 +251,7 @@ def _sweep(results: Path, sweep: Sweep, runs: Sequence[Listed]) -> SweepBrief:
         "planned": len(planned),
         "missing": len(sweeps.missing(sweep, measured)),
         "runs": len(runs),
-        "verdict": verdict_of(sweep.path),
+        "verdict": {name: count for name in VERDICTS if (count := judged[name])},
         "page": quote(str(page.relative_to(results))) if page.is_file() else "",
     }
 

@@ -6,7 +6,6 @@ import contextlib
 import html
 import os
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,19 +14,15 @@ from pathlib import Path
 from typing import TypedDict
 from urllib.parse import quote
 
+from orchestrator.report.page import REPORT, report_name
 from orchestrator.store.manifests import coding
 from orchestrator.store.rundir import Listed
 
-_REPORT = "report-"
+_OF_SEVERAL = re.compile(r"-and-\d+-more\.html$")
 VERDICTS = ("worse", "better", "same", "cannot tell")
 _HEAD_BYTES = 65536  # of a page: what its head says lies in these
 _MOST_BYTES = 64 << 20  # of a verdict: more is none of ours
 _ABOUT = re.compile(rb'<meta name="orch-(runs|verdict)" content="([^"]*)">')
-
-
-def report_name(run: str) -> str:
-    """What the report that begins with a run is called, beside the run."""
-    return f"{_REPORT}{run}.html"
 
 
 class Reports:
@@ -46,17 +41,17 @@ class Reports:
         names, own = self._names[folder], report_name(entry.run)
         if own in names:
             return f"{quote(folder.name)}/{quote(own)}"
-        # A report is called by its first run, and runs sort by time: that of the others comes before them.
-        before = list(takewhile(lambda name: name < own, names))
-        if before and entry.run in self._runs(folder / before[-1]):
-            return f"{quote(folder.name)}/{quote(before[-1])}"
+        # A report is called by its first run, and runs sort by time: that of several is the last one before its others.
+        several = [name for name in takewhile(lambda name: name < own, names) if _OF_SEVERAL.search(name)]
+        if several and entry.run in self._runs(folder / several[-1]):
+            return f"{quote(folder.name)}/{quote(several[-1])}"
         return ""
 
 
 def _report_names(folder: Path) -> list[str]:
     try:
         with os.scandir(folder) as found:
-            return sorted(one.name for one in found if one.name.startswith(_REPORT) and one.name.endswith(".html"))
+            return sorted(one.name for one in found if one.name.startswith(REPORT) and one.name.endswith(".html"))
     except OSError:
         return []
 
@@ -78,6 +73,7 @@ def _about(page: Path) -> dict[str, str]:
 @dataclass(frozen=True, slots=True)
 class _Point:
     verdict: str
+    point: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +81,16 @@ class _Verdict:
     points: tuple[_Point, ...] = field(default=())
 
 
-def verdict_of(sweep: Path) -> dict[str, int]:
-    """How many points of a sweep were called what, against its baseline; empty where it was not judged."""
+def verdicts_of(sweep: Path) -> list[tuple[str, str]]:
+    """Each point of a sweep and what it was called against the sweep's baseline; empty where it was not judged."""
     path = sweep / "verdict.json"
     try:
         if path.stat().st_size > _MOST_BYTES:
-            return {}
+            return []
         found = coding.decoded(path.read_bytes(), _Verdict)
     except (OSError, ValueError, RecursionError):
-        return {}
-    counts = Counter(point.verdict for point in found.points)
-    return {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
+        return []
+    return [(one.point, one.verdict) for one in found.points if one.verdict in VERDICTS]
 
 
 class StudyPage(TypedDict):

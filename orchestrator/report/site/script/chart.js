@@ -49,6 +49,6 @@ function stepsText(point, days) {
     )).join("; ");
   }
   return point.findable === null
-    ? "too few nights to tell a step"
-    : `no step; one of ${change(1 + point.findable)} in the middle of the nights would be told`;
+    ? "too few nights to tell whether it moved"
+    : `did not move; ${change(1 + point.findable)} in the middle of the nights would have been noticed`;
 }

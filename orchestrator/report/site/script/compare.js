@@ -21,7 +21,7 @@ function showCompare(store, wanted) {
       ["run", runLink(a), runLink(b), ""],
       ["began", timeOf(a.began), timeOf(b.began), ""],
       ["took", took(a), took(b), ""],
-      ["verdict", badge(a.verdict), badge(b.verdict), differs(a.verdict, b.verdict)],
+      ["verdict", verdictOf(a), verdictOf(b), differs(a.verdict, b.verdict)],
       ["reasons", a.why.join("; ") || "none", b.why.join("; ") || "none", ""],
       ...SET.map(([title, key]) => [title, String(a[key]) || "-", String(b[key]) || "-", differs(a[key], b[key])]),
       ["baselines", keptIn(store, a), keptIn(store, b), ""],
@@ -30,8 +30,8 @@ function showCompare(store, wanted) {
     table("Iteration times, window by window", ["window", "job", "", ["A", "n"], ["B", "n"], ["change", "n"]], times(a, b)),
     table("Under which load, and how many iterations count", ["window", "job", ["requested A, B", "n"],
       ["received A, B", "n"], ["iterations A, B", "n"], "valid A, B"], circumstances(a, b)),
-    h("p", {}, "Intervals are within a run; where another run would come out they do not say. Whether a change counts is what ",
-      command("orch", "compare", a.id, b.id, ...(apart ? ["--settings"] : [])), " says."));
+    h("p", {}, "Intervals are within a run: they do not tell where the level of another run would lie. ",
+      command("orch", "compare", a.id, b.id, ...(apart ? ["--settings"] : [])), " says whether a change counts."));
 }
 
 const runLink = (run) => h("a", {href: address("run", {id: run.id})}, run.id);

@@ -23,10 +23,10 @@ function runOf(fields, values) {
     return window;
   });
   run.day = dayOf(run.began);
-  run.load = Math.max(0, ...run.windows.map((window) => window.requested || 0));
+  run.load = run.windows.length ? Math.max(...run.windows.map((window) => window.requested || 0)) : run.asked;
   run.p50 = median(run.windows.flatMap((window) => window.jobs.map((job) => job.p50)));
   const labels = run.windows.flatMap((window) => [window.label, window.name]);
-  run.text = [run.id, run.name, run.verdict, run.jobs, run.commit, run.sweep, ...run.why, ...labels]
+  run.text = [run.id, run.name, run.verdict, run.against, run.jobs, run.commit, run.sweep, ...run.why, ...labels]
     .join("\n").toLowerCase();
   return run;
 }

@@ -29,6 +29,11 @@ const byId = (id) => document.getElementById(id);
 /** A run's verdict, by its word and colour. */
 const badge = (verdict) => h("span", {class: `badge ${verdict.replace(" ", "-")}`}, verdict);
 
+/** A run's verdict: what its sweep's comparison says of it stands before whether its numbers count. */
+const verdictOf = (run) => (run.against === "worse"
+  ? [badge("worse"), h("small", {}, run.verdict === "valid" ? "than its baseline; the numbers count" : run.verdict)]
+  : badge(run.verdict));
+
 /** The address of a view of this page with what it shows. */
 function address(view, values = {}) {
   const kept = Object.entries(values).filter(([, value]) => value !== "" && value !== null && value !== undefined);

@@ -14,10 +14,13 @@ function showHistory(store, wanted) {
   const points = found.points.filter((point) => !wanted.steps || point.steps.length);
   byId("steps").checked = Boolean(wanted.steps);
   const page = Math.min(Number(wanted.page) || 0, Math.max(0, Math.ceil(points.length / CHARTS) - 1));
-  const changed = found.points.filter((point) => point.steps.length).length;
+  const [changed, short] = [(point) => point.steps.length, (point) => !point.steps.length && point.findable === null]
+    .map((which) => found.points.filter(which).length);
+  const told = [changed ? `${several(changed, "point")} moved to another level` : "", short
+    ? `${several(short, "point")} with too few nights to tell` : ""].filter(Boolean).join(", ");
   place.replaceChildren(
     h("p", {role: "status"}, `${several(found.points.length, "point")} over ${several(found.days.length, "night")} `
-      + `(days in UTC); ${changed ? `${several(changed, "point")} moved to another level` : "no step in any of them"}.`),
+      + `(days in UTC); ${told || "no point moved to another level"}.`),
     ...points.slice(page * CHARTS, (page + 1) * CHARTS).map((point) => pointHistory(store, found, point)),
     pager(page, Math.ceil(points.length / CHARTS), (target) => {
       location.hash = address("history", {...wanted, page: target || ""});

@@ -64,7 +64,7 @@ function begin(store) {
   byId("made").textContent = `${several(store.runs.length, "run")}, as of ${timeOf(store.made)}`;
   const names = [...new Set(store.runs.map((run) => run.name))].sort();
   byId("name").append(...names.map((name) => h("option", {value: name}, name)));
-  byId("verdict").append(...[...new Set(store.runs.map((run) => run.verdict))].sort().map((one) => h("option", {value: one}, one)));
+  byId("verdict").append(...[...new Set(store.runs.flatMap((run) => [run.verdict, run.against]).filter(Boolean))].sort().map((one) => h("option", {value: one}, one)));
   byId("problems").append(...store.problems.map((problem) => h("li", {}, problem)));
   byId("problems-note").hidden = !store.problems.length;
   byId("filters").addEventListener("input", () => filter(store));

@@ -8,7 +8,7 @@ function showRun(store, wanted) {
     return;
   }
   place.replaceChildren(
-    h("h2", {}, run.id, " ", badge(run.verdict)),
+    h("h2", {}, run.id, " ", verdictOf(run)),
     run.why.length ? h("ul", {class: "why"}, run.why.map((why) => h("li", {}, why))) : "",
     facts([
       ["name", h("a", {href: address("runs", {name: run.name})}, run.name)],
@@ -17,6 +17,7 @@ function showRun(store, wanted) {
       ["scale", run.scale === 1 ? "full size" : `1:${run.scale}; rates here are multiplied back`],
       ["commit", run.commit || "not known"],
       ["sweep", run.sweep ? h("a", {href: address("runs", {q: run.sweep})}, run.sweep) : "none"],
+      ["against its baseline", run.against || "not judged"],
       ["baselines", keptIn(store, run)],
       ["files", h("a", {href: run.folder}, run.folder)],
       ["report", run.report ? h("a", {href: run.report}, "open the report")
@@ -25,7 +26,7 @@ function showRun(store, wanted) {
       ["all of it", command("orch", "show", run.id)],
     ]),
     run.windows.length ? table("What each window measured; intervals are within this run", windowHeads, windowRows(run))
-      : h("p", {}, "No window was measured."));
+      : h("p", {}, "No window was measured; cross traffic: ", loadOf(run), "."));
 }
 
 const windowHeads = ["window", "job", "valid", ["requested", "n"], ["received", "n"], ["iterations", "n"], ["mean", "n"],

@@ -1,6 +1,7 @@
 // The list of runs: filters, order, pages, keys.
 
 const PAGE = 100;
+const ALARMS = 5; // sweeps above the list
 const COLUMNS = [["run", "id"], ["name", "name"], ["began", "began"], ["verdict", "verdict"], ["cross traffic", "load"],
   ["median iteration", "p50"], ["report", ""]];
 const FILTERS = ["q", "name", "verdict", "from", "to"];
@@ -9,7 +10,7 @@ const FILTERS = ["q", "name", "verdict", "from", "to"];
 function selected(runs, wanted) {
   const words = (wanted.q || "").toLowerCase().split(/\s+/).filter(Boolean);
   const found = runs.filter((run) => words.every((word) => run.text.includes(word))
-    && (!wanted.name || run.name === wanted.name) && (!wanted.verdict || run.verdict === wanted.verdict)
+    && (!wanted.name || run.name === wanted.name) && (!wanted.verdict || [run.verdict, run.against].includes(wanted.verdict))
     && (!wanted.from || run.day >= wanted.from) && (!wanted.to || run.day <= wanted.to));
   const by = wanted.sort || "began";
   if (by === "began") { return wanted.up ? found.reverse() : found; }
@@ -28,6 +29,8 @@ function showRuns(store, wanted) {
   const column = document.activeElement.dataset.column; // the button is made anew
   byId("count").textContent = found.length === store.runs.length ? several(found.length, "run")
     : `${found.length.toLocaleString("en")} of ${several(store.runs.length, "run")}`;
+  byId("counts").replaceChildren(...counted(found));
+  byId("alarms").replaceChildren(...alarms(store));
   byId("runs-table").replaceChildren(
     h("thead", {}, h("tr", {}, h("th", {scope: "col"}, h("span", {class: "hidden"}, "compare")),
       COLUMNS.map(([title, key]) => head(title, key, wanted, go)))),
@@ -36,6 +39,30 @@ function showRuns(store, wanted) {
   if (column) { document.querySelector(`#runs-table button[data-column="${column}"]`)?.focus(); }
   byId("none").hidden = found.length > 0;
   showPicked(store);
+}
+
+/** How many of the runs have which verdict, as links that narrow the list to them. */
+function counted(runs) {
+  const counts = new Map();
+  for (const run of runs) {
+    const verdict = run.against === "worse" ? "worse" : run.verdict;
+    counts.set(verdict, (counts.get(verdict) || 0) + 1);
+  }
+  return [...counts].sort(([a], [b]) => (a < b ? -1 : 1)).flatMap(([verdict, count]) => (
+    [" ", badge(verdict), ` ${count.toLocaleString("en")}`]));
+}
+
+/** What the last comparison of each sweep said, and what the newest one lacks: the worst first. */
+function alarms(store) {
+  const newest = new Map();
+  for (const sweep of store.sweeps) {
+    if (!newest.has(sweep.name) && (Object.keys(sweep.verdict).length || sweep.missing)) { newest.set(sweep.name, sweep); }
+  }
+  const lines = [...newest.values()].sort((a, b) => (b.verdict.worse || 0) - (a.verdict.worse || 0)).slice(0, ALARMS);
+  return lines.map((sweep) => h("p", {class: `verdict ${sweep.verdict.worse ? "alarm" : sweep.missing ? "doubt" : "fine"}`},
+    h("strong", {}, sweep.name), ` ${timeOf(sweep.began)}: `, judged(sweep),
+    sweep.missing ? `; ${sweep.missing} of ${sweep.planned} measurements have no valid window` : "", " ",
+    h("a", {href: address("runs", {q: sweep.id})}, "its runs")));
 }
 
 function head(title, key, wanted, go) {
@@ -52,11 +79,14 @@ function row(store, run) {
   const pick = h("input", {type: "checkbox", "aria-label": `compare ${run.id}`, checked: store.picked.includes(run),
     change: () => picked(store, run, pick.checked)});
   const cells = [pick, h("a", {href: address("run", {id: run.id}), class: "row"}, run.id), run.name, timeOf(run.began),
-    badge(run.verdict), rate(run.load), ms(run.p50), reportOf(run)];
+    verdictOf(run), loadOf(run), ms(run.p50), reportOf(run)];
   const labels = ["compare", ...COLUMNS.map(([title]) => title)];
   return h("tr", {}, cells.map((cell, place) => h("td", {"data-label": labels[place],
     class: place === 5 || place === 6 ? "n" : null}, cell)));
 }
+
+/** The largest load of a run's windows; of one that ended before a window, what it was to be. */
+const loadOf = (run) => (run.windows.length || !run.load ? rate(run.load) : [rate(run.load), h("small", {}, "requested, not measured")]);
 
 /** The link to a run's report, or that there is none. */
 const reportOf = (run) => (run.report ? h("a", {href: run.report}, "report") : h("span", {class: "soft"}, "none"));

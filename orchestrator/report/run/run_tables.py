@@ -1,0 +1,258 @@
+"""The tables of a report, each of all its runs; a column that has nothing to say of any of them is left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from orchestrator.analysis.stats.statistics import is_maximum
+from orchestrator.analysis.windows.ranks.variation import ALL_RANKS
+from orchestrator.core.units import span_text
+from orchestrator.parts.rows import Row
+from orchestrator.report.quantities import percent, rate, share, size
+from orchestrator.report.run import origin, over_runs
+from orchestrator.report.run.collectives import measured
+from orchestrator.report.runs import Run
+from orchestrator.report.tables import Cell, Number, Table, table
+from orchestrator.store.manifests.window_records import Window
+
+_WHICH = ("run", "window", "job")
+_WINDOWS = """Iteration time in milliseconds. Small: 95 % intervals of the level within this run alone; they do not tell
+where the level of another run would lie. Iterations follow one another, so intervals count effective ones:
+independent iterations that would say as much. "unknown": too few of them for an interval. Drift: the trend from the
+window's first iteration to its last one, as a share of the mean."""
+_OVER_RUNS = """Medians of the iteration time in milliseconds: windows that were set alike and loaded alike, in all runs
+of this page. The 95 % interval is of the level over runs. Runs differ by: the standard deviation of their medians.
+Within runs: how much of its square the iterations of a run explain by themselves; the rest is what sets runs apart,
+and more iterations do not lessen it."""
+_VARIATION = "Times in milliseconds; of all ranks together, their mean. Variation: standard deviation over mean."
+_VARIED = {  # what a column of shares is, in the order of the columns
+    "straggler_share": """Straggler share: the time by which the passes of the slowest rank are longer than the rank's
+own, over the iteration's; of all ranks together, that of the one that waits longest in each iteration.""",
+    "overlapped": "Overlapped: the share of its time of communication in which the rank computed.",
+    "efficiency": """Efficiency: that of scheduling (Hashemi et al., TicTac), 100 % when the shorter one of computing
+and communicating overlaps with the other as a whole, 0 % when they follow one another, less when at times the rank
+did neither.""",
+}
+_ORDERS = "Orders: how many different orders its communications began in."
+_PROCESSORS = """Of the time of all processors of the node's kernel: used by the run's processes on this node, by work
+that is not the run's, by interrupts, and taken by the hypervisor. Of the window: while some process of the machine
+waited (the kernel's pressure stall information), while a control group's limit stopped processes, for how long the
+process of a job that waited longest did so (its threads added up), and for how long of that because of work that was
+not the run's."""
+_SHARES = {
+    "own_share": "run", "others_share": "others", "interrupt_share": "interrupts", "steal_share": "stolen",
+    "pressure_share": "pressure", "throttled_share": "stopped by a limit", "wait_share": "waited",
+    "others_wait_share": "kept by others",
+}  # fmt: skip
+
+
+def _which(runs: Sequence[Run], run: Run, row: Row) -> tuple[str, str, str]:
+    """Run, window and job of a row, empty where there is but one run or one job."""
+    several_jobs = any(len(one.manifest.jobs) > 1 for one in runs)
+    return run.name if len(runs) > 1 else "", row["window_name"], row["job"] if several_jobs else ""
+
+
+def windows(runs: Sequence[Run]) -> Table:
+    """A row a window and job: iteration times, loads and bytes."""
+    rows = [
+        [*_which(runs, run, row), *_window(run, row, run.rows("loads"))] for run in runs for row in run.rows("training")
+    ]
+    heads = [*_WHICH, "valid", Number("iterations"), Number("mean"), Number("median"), Number("p99"), Number("drift"),
+             "cross traffic received", Number("bytes sent an iteration")]  # fmt: skip
+    return table("Windows", heads, rows, caption=_WINDOWS)
+
+
+def _window(run: Run, row: Row, loads: Sequence[Row]) -> Iterator[str]:
+    valid = next((window.valid for window in run.windows if window.name == row["window_name"]), None)
+    yield Cell("yes" if valid else "NO", look="good" if valid else "bad")
+    left_out = "" if row["left_out"] is None else f"{row['left_out']} left out as warm-up"
+    counted = f"effective {_effective(row['effective_iterations'])}; {row['ranks']} ranks"
+    yield Cell(str(row["iterations"]), notes=(counted, left_out))
+    yield _estimate(row, "mean")
+    yield _estimate(row, "p50")
+    p99 = _estimate(row, "p99")
+    maximum = is_maximum(row["iterations"], 0.99)
+    yield Cell(p99, notes=("this is the maximum",)) if maximum else p99
+    yield _drift(row)
+    yield _total_load([load for load in loads if load["window_name"] == row["window_name"]], run.scale)
+    yield _bytes(row, run.scale)
+
+
+def _effective(count: float | None) -> str:
+    return "unknown" if count is None or math.isnan(count) else f"{count:.0f}"
+
+
+def _estimate(row: Row, key: str) -> Cell:
+    """Value and interval in milliseconds, to the digits that the interval bears out."""
+    value, low, high = (row[f"{key}{part}_s"] * 1e3 for part in ("", "_low", "_high"))
+    if math.isnan(value):
+        return Cell("none")
+    width = high - low
+    digits = 1 if math.isnan(width) or width <= 0 else max(0, min(3, 1 - math.floor(math.log10(width))))
+    interval = "unknown" if math.isnan(width) else f"{low:.{digits}f} to {high:.{digits}f}"
+    return Cell(f"{value:.{digits}f}", notes=(interval,))
+
+
+def _drift(row: Row) -> Cell:
+    """The trend of the iteration time over the window; runs that were sealed before it was measured have none."""
+    trend, low, high = (row[key] for key in ("drift", "drift_low", "drift_high"))
+    if trend is None or math.isnan(trend):
+        return Cell("unknown")
+    return Cell(percent(trend), notes=(f"{percent(low)} to {percent(high)}",))
+
+
+def _total_load(rows: Sequence[Row], scale: int) -> str:
+    if not rows:
+        return "none"
+    requested, achieved = (sum(row[key] for row in rows) * scale for key in ("requested_bps", "achieved_bps"))
+    pairs = "" if len(rows) == 1 else f" ({len(rows)} pairs together)"
+    return f"{rate(achieved) or 'not measured'} of {rate(requested)}{pairs}"
+
+
+def _bytes(row: Row, scale: int) -> Cell:
+    sent, theory = row["sent_bytes"], row["theory_bytes"]
+    if math.isnan(sent) and math.isnan(theory):
+        return Cell("")
+    off = f" ({percent(sent / theory - 1)})" if theory and not math.isnan(sent / theory) else ""
+    known = f"theory {size(theory * scale)}{off}" if not math.isnan(theory) else ""
+    raw = f"raw {size(sent)}" if scale != 1 and not math.isnan(sent) else ""
+    return Cell(size(sent * scale) or "not captured", notes=(raw, known))
+
+
+def levels(found: Sequence[over_runs.Curve]) -> Table:
+    """The level of each point over runs."""
+    heads = ["what", Number("load"), Number("runs"), Number("median"), Number("95 % interval over runs"),
+             Number("runs differ by"), Number("of that, within runs")]  # fmt: skip
+    return table("Levels over runs", heads, over_runs.rows(found), caption=_OVER_RUNS)
+
+
+def variation(runs: Sequence[Run]) -> Table:
+    """How much the iterations of each rank vary, in each window."""
+    varied = [(run, row) for run in runs for row in run.rows("variation") if row["iterations"]]
+    rows = [
+        [
+            *_which(runs, run, row),
+            "all" if row["rank"] == ALL_RANKS else str(row["rank"]),
+            *(f"{row[key] * 1e3:.4g}" for key in ("mean_s", "p50_s", "p95_s", "p99_s", "max_s")),
+            share(row["cv"]),
+            *(share(row[key]) for key in _VARIED),
+            str(row["orders"] or ""),
+        ]
+        for run, row in varied
+    ]
+    times = [Number(name) for name in ("rank", "mean", "median", "p95", "p99", "longest", "variation")]
+    heads = [*_WHICH, *times, *(Number(key.replace("_", " ")) for key in _VARIED), Number("orders")]
+    caption = [_VARIATION, *(told for key, told in _VARIED.items() if any(share(row[key]) for _, row in varied))]
+    caption += [_ORDERS] if any(row["orders"] for _, row in varied) else []
+    return table("Variation of the iteration time", heads, rows, caption=" ".join(caption))
+
+
+def loads(runs: Sequence[Run]) -> Table:
+    """Requested and received cross traffic, pair by pair."""
+    rows = [
+        [
+            run.name if len(runs) > 1 else "",
+            row["window_name"],
+            row["source"],
+            f"{row['src']} → {row['dst']}",
+            _full_size(row["requested_bps"], run.scale),
+            _full_size(row["achieved_bps"], run.scale),
+            percent(row["achieved_bps"] / row["requested_bps"] - 1) if row["requested_bps"] else "",
+        ]
+        for run in runs
+        for row in run.rows("loads")
+    ]
+    heads = ["run", "window", "source", "from, to", Number("requested"), Number("received"), Number("difference")]
+    caption = "Layer 2 without frame check sequence, as captured at the receiving host."
+    return table("Requested and received loads", heads, rows, caption=caption)
+
+
+def _full_size(bps: float, scale: int) -> Cell:
+    known = not math.isnan(bps)
+    return Cell(rate(bps * scale) or "not measured", notes=(f"raw {rate(bps)}",) if scale != 1 and known else ())
+
+
+def collectives(runs: Sequence[Run]) -> Table:
+    """Collective operations by message size."""
+    rows = [
+        [
+            run.name if len(runs) > 1 else "",
+            one.window,
+            one.operation,
+            size(one.bytes),
+            str(one.count),
+            span_text(one.seconds),
+            rate(one.algorithm_bps),
+            rate(one.bus_bps),
+            f"{one.utilization:.1%}",
+        ]
+        for run in runs
+        for one in measured(run)
+    ]
+    heads = ["run", "window", "operation", Number("message"), Number("operations"), Number("time"),
+             Number("algorithm bandwidth"), Number("bus bandwidth"), Number("utilization")]  # fmt: skip
+    caption = """Means over ranks and repeats; bandwidths as nccl-tests defines them, utilization is bus bandwidth over
+the slowest link's rate."""
+    return table("Collective operations", heads, rows, caption=caption)
+
+
+def captures(runs: Sequence[Run]) -> Table:
+    """What each capture took and lost."""
+    rows = [
+        [
+            run.name if len(runs) > 1 else "",
+            f"{row['node']}:{row['port']}",
+            f"{row['captured']:,}",
+            Cell(f"{row['dropped']:,}", look="bad" if row["dropped"] > 0 else ""),
+            f"{row['dropped'] / max(1, row['captured'] + row['dropped']):.3%}",
+            str(row["files"]),
+            size(row["bytes"]),
+        ]
+        for run in runs
+        for row in run.rows("captures")
+    ]
+    heads = ["run", "port", Number("packets captured"), Number("dropped"), Number("share"), Number("files"),
+             Number("size")]  # fmt: skip
+    return table("Packet captures", heads, rows)
+
+
+def gates(run: Run) -> Table:
+    """Every gate of a run's windows, those that failed first."""
+    looks = {True: ("passed", "good"), False: ("FAILED", "bad"), None: ("not judged", "open")}
+    judged = [(window, gate) for window in run.windows for gate in window.gates]
+    judged.sort(key=lambda one: one[1].passed is not False)
+    rows = [
+        [
+            window.name,
+            gate.name,
+            Cell(looks[gate.passed][0] + ("" if gate.required or gate.passed is not False else " (noted)"),
+                 look=looks[gate.passed][1]),
+            gate.message,
+        ]
+        for window, gate in judged
+    ]  # fmt: skip
+    failed = sum(gate.passed is False for _, gate in judged)
+    return table(f"Validity gates, {failed} failed", ["window", "gate", "verdict", "what was found"], rows)
+
+
+def processors(run: Run) -> Table:
+    """How processors served each node in each window."""
+    rows = [[window.name, *row] for window in run.windows for row in _processors(window)]
+    heads = ["window", "node", Number("processors"), *(Number(name) for name in _SHARES.values())]
+    return table("Processors", heads, rows, caption=_PROCESSORS)
+
+
+def _processors(window: Window) -> Iterator[list[str]]:
+    """Shares in per cent, a dash for what was not counted."""
+    for row in window.processors:
+        values = [getattr(row, key) for key in _SHARES]
+        shares = ["-" if value is None else f"{value:.1%}" for value in values]
+        yield [row.host, "-" if row.count is None else f"{row.count:.0f}", *shares]
+
+
+def nodes(run: Run) -> Table:
+    """What was in force on each node."""
+    heads = ["node", "data plane", "kernel", "congestion control", "offloads", "clock against the controller's"]
+    keys = ("name", "address", "kernel", "congestion", "offloads", "clock")
+    return table("Nodes", heads, [[node[key] for key in keys] for node in origin.nodes(run)])

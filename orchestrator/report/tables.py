@@ -1,0 +1,62 @@
+"""Tables as pages show them: columns that hold something, cells with notes below, captions beside what may scroll."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MOST_OPEN = 20  # rows; a longer table is folded
+
+_NOTHING = ("", "-")  # texts of a cell that says nothing
+
+
+class Number(str):
+    """The head of a column of numbers, which stand to the right."""
+
+    __slots__ = ()
+
+
+class Cell(str):
+    """A cell: its text, smaller notes below, its `look` (good, bad, open or none) and where it links to."""
+
+    __slots__ = ("link", "look", "notes")
+    notes: tuple[str, ...]
+    look: str
+    link: str
+
+    def __new__(cls, text: str, *, notes: tuple[str, ...] = (), look: str = "", link: str = "") -> Cell:
+        """Make a cell of a text."""
+        cell = super().__new__(cls, text)
+        cell.notes, cell.look, cell.link = notes, look, link
+        return cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of a page: its title, how to read it, its columns and which are numbers, and rows of as many cells."""
+
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    numbers: tuple[bool, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    @property
+    def folded(self) -> bool:
+        """Whether a page shows it folded, with what it holds as the line that opens it."""
+        return len(self.rows) > MOST_OPEN
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str = "") -> Table:
+    """A table of these rows, of texts or cells, without the columns in which no row says anything."""
+    cells = [[one if isinstance(one, Cell) else Cell(one) for one in row] for row in rows]
+    kept = [at for at in range(len(columns)) if any(_says(row[at]) for row in cells)]
+    return Table(
+        title=title, caption=caption, columns=tuple(columns[at] for at in kept),
+        numbers=tuple(isinstance(columns[at], Number) for at in kept),
+        rows=tuple(tuple(row[at] for at in kept) for row in cells),
+    )  # fmt: skip
+
+
+def _says(cell: Cell) -> bool:
+    return cell not in _NOTHING or any(cell.notes)
