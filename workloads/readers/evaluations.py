@@ -15,11 +15,11 @@ _WHOLE = ("epoch", "iteration", "end_ns", "samples", "correct")
 
 
 def read_evaluations(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The table `accuracy` of one rank, where it evaluated anything; damaged lines are left out.
+    """The table `accuracy` of one rank, where it evaluated anything; damaged lines are passed over.
 
     Instants are moved to the controller's time base; `window_name` is for the caller to fill.
     """
-    records = list(filter(_is_whole, lines.records(output.folder / LOG)))
+    records = list(lines.records(output.folder / LOG, output.unread, _whole))
     if not records:
         return {}
     columns: dict[str, list[Any]] = {
@@ -35,9 +35,10 @@ def read_evaluations(output: LaunchOutput) -> Mapping[str, Columns]:
     return {"accuracy": {name: columns[name] for name in TABLES["accuracy"]}}
 
 
-def _is_whole(record: JsonObject) -> bool:
-    """Whether it is a complete one; a loss that overflowed is data."""
+def _whole(record: JsonObject) -> JsonObject | None:
+    """The record, or None where it is not a complete one; a loss that overflowed is data."""
     if not all(lines.is_whole(record.get(name)) for name in _WHOLE) or not lines.is_real(record.get("evaluation_s")):
-        return False
+        return None
     loss = record.get("loss")
-    return record["correct"] <= record["samples"] and (lines.is_real(loss) or type(loss) is float)
+    counts = record["correct"] <= record["samples"] and (lines.is_real(loss) or type(loss) is float)
+    return record if counts else None

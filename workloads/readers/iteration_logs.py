@@ -22,11 +22,11 @@ def read_iterations(output: LaunchOutput, *, unknown: frozenset[str] = frozenset
 
     `unknown` are the fields that a program need not tell; they are missing in the table then.
 
-    A line that is not a whole record is left out: the last one may be cut where the rank was killed. A gap in the
+    A line that is not a whole record is passed over: the last one may be cut where the rank was killed. A gap in the
     column `iteration` tells of one in the middle. Without a log there are no rows. `window_name` is for the caller to
     fill.
     """
-    records = [whole for record in lines.records(output.folder / LOG) if (whole := _whole(record, unknown)) is not None]
+    records = list(lines.records(output.folder / LOG, output.unread, lambda record: _whole(record, unknown)))
     columns: dict[str, list[Any]] = {
         "job": [output.job or ""] * len(records),
         "rank": [output.rank if output.rank is not None else -1] * len(records),
