@@ -13,6 +13,7 @@ from ..base.iteration_log import IterationLog
 
 LONGEST_LINE = 1 << 20  # bytes; of a longer one the rest is another line
 SHOWN_LINES = 3
+_TOGETHER = 1024  # lines that one stream may be ahead of the other
 
 
 class RuleSettings(TypedDict):
@@ -121,15 +122,28 @@ class Iterations:
         self._before: tuple[int, int] | None = None
         self._start_ns = 0
         self.matched = self.count = 0
-        self.seen: deque[str] = deque(maxlen=SHOWN_LINES)
+        self._alone: dict[str, deque[str]] = {}  # by stream, its last lines that the other has not brought, too
 
-    def take(self, lines: list[str]) -> None:
+    @property
+    def unmatched(self) -> str:
+        return f"no line matched {self._rule.text}"
+
+    def take(self, lines: list[str], stream: str, /) -> None:
+        """Lines of one stream; one that programs log on both of theirs counts once."""
         for line in lines:
-            self.seen.append(line[:200])
             fields = self._rule.fields(line)
-            if fields is not None:
+            if fields is not None and not self._twice(line, stream):
                 self.matched += 1
                 self._ended(fields)
+
+    def _twice(self, line: str, stream: str) -> bool:
+        """Whether the other stream has brought that line already."""
+        for name, others in self._alone.items():
+            if name != stream and line in others:
+                others.remove(line)
+                return True
+        self._alone.setdefault(stream, deque(maxlen=_TOGETHER)).append(line)
+        return False
 
     def _ended(self, fields: dict[str, float]) -> None:
         mono_ns, wall_ns = time.monotonic_ns(), time.time_ns()
@@ -159,10 +173,6 @@ class Iterations:
         self._log.write(record)
         self.count += 1
 
-    def nothing_matched(self, why: str) -> str:
-        shown = " | ".join(self.seen) or "it printed nothing"
-        return f"{why}, and no line matched {self._rule.text}; the last lines: {shown}"
-
 
 class Reader(Protocol):
     """What is told the lines of a command, and finds iterations in them."""
@@ -175,7 +185,9 @@ class Reader(Protocol):
     def count(self) -> int:
         """Iterations that have ended."""
 
-    def take(self, lines: list[str]) -> None: ...
+    @property
+    def unmatched(self) -> str:
+        """That no line told of any."""
 
-    def nothing_matched(self, why: str) -> str:
-        """What to fail with when no line told of any."""
+    def take(self, lines: list[str], stream: str, /) -> None:
+        """Lines as they come; `stream` is "stdout", "stderr" or "file"."""
