@@ -50,7 +50,9 @@ def read_timeline(output: LaunchOutput, name: str, iterations: Columns) -> Mappi
     told = partial(output.unread.add, name)
     events = list(lines.objects(text, told, endless=True))
     origin_us = next((began for event in events if (began := _origin(event)) is not None), None)
-    if events and origin_us is None:
+    if not events and text.strip():
+        told("files without events", text=text)
+    elif events and origin_us is None:
         told("events without an instant to count from (start_time_since_epoch_in_micros)", count=len(events))
     tables: dict[str, list[Row]] = {"spans": [], "overlaps": []}
     starts, ends = iterations["start_ns"], iterations["end_ns"]

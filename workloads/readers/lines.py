@@ -24,6 +24,7 @@ _NEXT = re.compile(r"[,\n]\s*(?=\{)")  # where an object of an array may begin; 
 _CLOSED = re.compile(r"\]\s*(?:(?:,[^\[\]{}]*)?\})?\s*\Z")  # the end of a file that has its end
 _PIECE = 1 << 22  # characters of which errors are made at once: an error costs as many as lie before it
 _MOST_DAMAGED = 10_000  # of one file; what comes then is passed over
+_WIDEST = 100  # characters that an object on a line of its own is indented
 _DEEP = 1000  # characters that an object has at least which is nested too deeply to be read
 
 
@@ -70,7 +71,7 @@ def objects(
         found, end, whole = array.read(at)
         if isinstance(found, dict):
             yield found
-        following = end if found is not None else array.next(end)
+        following = end if found is not None else array.next(end, beside=at)
         cut_off = found is None and following == len(text) and not _CLOSED.search(text, end)
         if not (whole and isinstance(found, dict)) and not (cut_off and endless):
             kind = f"{what} that the end cuts off" if cut_off else what
@@ -104,9 +105,19 @@ class _Array:
         found = _BETWEEN.match(self._text, at)
         return found.end() if found else at
 
-    def next(self, at: int) -> int:
-        """Where an object may begin from there on; the text's end where there is none."""
-        found = _NEXT.search(self._text, at)
+    def next(self, at: int, *, beside: int | None = None) -> int:
+        """Where an object may begin from there on; the text's end where there is none.
+
+        `beside` is where a damaged one begins: those within it are indented more, where it stands on a line of its own.
+        """
+        found = None
+        if beside is not None:
+            indent = self._text[max(0, beside - _WIDEST) : beside].rpartition("\n")
+            if indent[1] and not indent[2].strip():
+                found = re.compile(rf"\n{indent[2]}(?=\{{)").search(self._text, at)
+                if found is None and indent[2]:
+                    return len(self._text)
+        found = found or _NEXT.search(self._text, at)
         return found.end() if found else len(self._text)
 
     def read(self, at: int) -> tuple[Any, int, bool]:

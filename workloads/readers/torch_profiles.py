@@ -11,7 +11,6 @@ has the operation, the number of elements and their type as arguments; before, t
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import re
@@ -40,6 +39,7 @@ _GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
 _ON_GPU = "gpu_user_annotation"
 _RECORDS = ("record_param_comms", "c10d::")
+_GZIP = 31  # zlib's word for one with gzip's header
 _DEEP = 64  # annotations within one another that are looked at
 _COMMUNICATES = re.compile(r"(?:void )?(?:nccl|rccl|msccl)", re.IGNORECASE)
 _OF_KERNEL = re.compile(r"(AllReduce|AllGather|ReduceScatter|Reduce|Broadcast|AlltoAll|AllToAll|SendRecv)")
@@ -152,8 +152,9 @@ def _text(path: Path, told: Told) -> str:
     """What is in a file as far as it can be read; nothing where that is too much."""
     content = bytearray()
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            while part := file.read(1 << 20):
+        with path.open("rb") as file:
+            parts = iter(lambda: file.read(1 << 16), b"")
+            for part in _unpacked(parts) if path.suffix == ".gz" else parts:
                 content += part
                 if len(content) > MOST_BYTES:
                     told(f"files of more than {MOST_BYTES} bytes")
@@ -161,6 +162,18 @@ def _text(path: Path, told: Told) -> str:
     except (OSError, EOFError, zlib.error) as error:
         told("ends of a file that cannot be unpacked", line=content.count(b"\n") + 1, text=str(error))
     return content.decode("utf-8", "replace")
+
+
+def _unpacked(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """What a gzipped file holds, as far as it goes: EOFError behind all of it where its end is missing."""
+    unpacker = zlib.decompressobj(_GZIP)
+    for part in parts:
+        yield unpacker.decompress(part)
+        while unpacker.eof and (rest := unpacker.unused_data):
+            unpacker = zlib.decompressobj(_GZIP)
+            yield unpacker.decompress(rest)
+    if not unpacker.eof:
+        raise EOFError("it is cut off")
 
 
 def _events(path: Path, told: Told) -> Iterator[_Event]:
@@ -352,6 +365,8 @@ def _size(one: _Event) -> int | None:
     if not isinstance(shapes, list) or not isinstance(types, list):
         return None
     sizes = [_bytes(shape, kind) for shape, kind in zip(shapes, types, strict=False) if shape]
+    if one.name.startswith("c10d::"):  # whose results are arguments, too, before what they are made of
+        sizes = sizes[-1:]
     known = [size for size in sizes if size is not None]
     return sum(known) if known and len(known) == len(sizes) and lines.is_whole(sum(known)) else None
 
@@ -382,12 +397,12 @@ def _tensor_sizes(path: Path, told: Told) -> Iterator[tuple[int, int]]:
         return
     for node in lines.objects(text, told, what="nodes", begin=begin):
         inputs, attributes = node.get("inputs"), node.get("attrs")
-        values = inputs.get("values") if isinstance(inputs, dict) else None
-        for one in attributes if isinstance(attributes, list) else ():
-            if isinstance(one, dict) and one.get("name") == "rf_id" and lines.is_whole(one.get("value")):
-                size = sum(_tensors(values, depth=0))
-                if size and lines.is_whole(size):
-                    yield one["value"], size
+        values = inputs.get("values") if isinstance(inputs, dict) else inputs  # a list up to schema 1.0.1
+        found = [one for one in attributes if isinstance(one, dict)] if isinstance(attributes, list) else []
+        numbers = [node.get("rf_id"), *(one.get("value") for one in found if one.get("name") == "rf_id")]
+        size = sum(_tensors(values, depth=0))
+        if size and lines.is_whole(size):
+            yield from ((number, size) for number in numbers if isinstance(number, int) and lines.is_whole(number))
 
 
 def _tensors(values: object, *, depth: int) -> Iterator[int]:
