@@ -121,14 +121,14 @@ class _Array:
         return found.end() if found else len(self._text)
 
     def read(self, at: int) -> tuple[Any, int, bool]:
-        """The element that begins there, its end, and whether it is undamaged; None and where to go on without one."""
+        """The element that begins there, its end, whether it is undamaged; None and where to go on if it is not."""
         if at - self._origin > _PIECE // 2:
             self._piece, self._origin = self._text[at : at + _PIECE], at
         began = at - self._origin
         for decoder in (_STRICT, _LENIENT):
             try:
                 found, end = decoder.raw_decode(self._piece, began)
-                return found, self._origin + end, decoder is _STRICT
+                return (() if found is None else found), self._origin + end, decoder is _STRICT
             except RecursionError:
                 return None, at + _DEEP, False
             except ValueError as error:
