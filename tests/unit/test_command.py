@@ -300,6 +300,8 @@ def test_a_pattern_that_never_matches_is_told_with_what_was_printed(tmp_path: Pa
     assert "the last lines: epoch 1" in logged.failed()
     silent = Ran(tmp_path, "", {"pattern": "never"})
     assert "it printed nothing, neither on standard output nor on standard error" in silent.failed()
+    comma = Ran(tmp_path, "print('step 1 took 0,25 s')", {"pattern": r"took (?P<seconds>\S+)"})
+    assert "finds no number in the lines that it matches, such as 'step 1 took 0,25 s'" in comma.failed()
     lasting = "import time; print('epoch 2'); time.sleep(60)"
     slow = Ran(tmp_path, lasting, {"pattern": "never", "first_within": "300ms"})
     assert "0.3 s went by, and no line matched 'never'" in slow.failed()

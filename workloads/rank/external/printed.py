@@ -29,6 +29,7 @@ class Rule:
     def __init__(self, rule: RuleSettings) -> None:
         self._pattern = re.compile(rule["pattern"]) if rule["pattern"] is not None else None
         self._paths: dict[str, str] = rule["json"] or {}
+        self.odd = ""  # the first line that matches, and has no number where one is expected
         self.text = repr(rule["pattern"]) if self._pattern else f"JSON with {', '.join(self._paths.values())}"
 
     def fields(self, line: str) -> dict[str, float] | None:
@@ -41,6 +42,7 @@ class Rule:
         try:
             return {name: float(text) for name, text in match.groupdict().items() if text is not None}
         except ValueError:
+            self.odd = self.odd or line[:200]
             return None
 
     def _of_json(self, line: str) -> dict[str, float] | None:
@@ -126,6 +128,8 @@ class Iterations:
 
     @property
     def unmatched(self) -> str:
+        if self._rule.odd:
+            return f"{self._rule.text} finds no number in the lines that it matches, such as {self._rule.odd!r}"
         return f"no line matched {self._rule.text}"
 
     def take(self, lines: list[str], stream: str, /) -> None:
