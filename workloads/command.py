@@ -29,6 +29,8 @@ from workloads.common.nccl_evidence import NcclConfig
 from workloads.common.placement import placement_problems
 from workloads.common.variables import Recorded
 from workloads.rank.external.command import Settings
+from workloads.rank.external.printed import ODD_LINES
+from workloads.readers import lines
 from workloads.readers.iteration_logs import LOG, read_iterations
 from workloads.readers.nccl import read_nccl
 from workloads.readers.torch_profiles import read_profiles
@@ -37,7 +39,7 @@ NAME = "command"
 
 _PROGRAM = "external.command"
 _SETTINGS = "command.json"
-_RESERVED = {shipping.ARCHIVE, _SETTINGS, LOG, "stdout", "stderr"}
+_RESERVED = {shipping.ARCHIVE, _SETTINGS, LOG, ODD_LINES, "stdout", "stderr"}
 _UNKNOWN = frozenset({"forward_s", "backward_s", "wait_s", "loss", "samples"})
 
 _PLACEHOLDER = re.compile(r"\{\{[a-z_]+\}\}|\{[a-z_]+\}")
@@ -366,4 +368,6 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:  # no
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     tables = read_iterations(output, unknown=_UNKNOWN)
+    for number, line in enumerate(lines.texts(output.folder / ODD_LINES), start=1):
+        output.unread.add(ODD_LINES, "lines of iterations without a number", line=number, text=line)
     return {**tables, **read_profiles(output, tables["iterations"]), **read_nccl(output)}

@@ -291,6 +291,18 @@ def test_each_stream_goes_where_it_went_and_last_words_do_too(tmp_path: Path) ->
     assert out.endswith("last out\n")
 
 
+def test_lines_of_iterations_that_tell_no_number_are_told(tmp_path: Path) -> None:
+    script = "for took in ('0.5', '0,5', '-1', '0.25', 'nan'): print('took', took, 's')"
+    ran = Ran(tmp_path, script, {"pattern": r"took (?P<seconds>\S+) s"})
+    assert "after 2 iterations" in ran.failed()
+    output = LaunchOutput(
+        folder=tmp_path, node="h1", launch="x", job="j", rank=0, window=None, source=None, offset_ns=0
+    )  # fmt: skip
+    assert command.read(output)["iterations"]["seconds"] == pytest.approx([0.5, 0.25])
+    unread = output.unread.rows()
+    assert (unread["count"], unread["line"], unread["text"]) == ([3], [1], ["took 0,5 s"])
+
+
 def test_a_pattern_that_never_matches_is_told_with_what_was_printed(tmp_path: Path) -> None:
     quiet = Ran(tmp_path, "print('epoch 1')", {"pattern": r"took (?P<seconds>\S+)"})
     message = quiet.failed()

@@ -37,8 +37,7 @@ def records(path: Path, unread: Unread, made: Callable[[JsonObject], _Made | Non
 
     A line that is no object, or of which `made` gives None, is told `unread`.
     """
-    text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(texts(path), start=1):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
@@ -48,6 +47,11 @@ def records(path: Path, unread: Unread, made: Callable[[JsonObject], _Made | Non
             yield one
         elif line.strip():
             unread.add(path.name, "lines", line=number, text=line)
+
+
+def texts(path: Path) -> list[str]:
+    """The lines of a file; none where there is no file."""
+    return path.read_bytes().decode("utf-8", "replace").splitlines() if path.exists() else []
 
 
 def objects(
