@@ -362,6 +362,16 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
     return needed
 
 
+def remarks(config: Config) -> list[str]:
+    """Where iterations have no time of their own."""
+    reading = config.iterations
+    names = set(reading.json_paths or ()) | set(re.compile(reading.pattern or "").groupindex)
+    if {"seconds", "milliseconds"} & names:
+        return []
+    how = "(?P<seconds>...) in its pattern" if reading.pattern is not None else "seconds in its JSON"
+    return [f"an iteration lasts from one line that matches to the next; {how} would take the time that a line tells"]
+
+
 def theory(config: Config, job: Job, topology: Topology) -> Theory | None:  # noqa: ARG001 - nobody knows what it sends
     return None
 

@@ -153,6 +153,19 @@ def test_a_reading_that_cannot_work_is_refused(iterations: dict[str, Any], messa
         made(iterations)
 
 
+@pytest.mark.parametrize(
+    ("iterations", "told"),
+    [
+        ({"pattern": "x"}, "(?P<seconds>...) in its pattern"), ({"pattern": "(?P<loss>x)"}, "(?P<seconds>...)"),
+        ({"json": {"loss": "a"}}, "seconds in its JSON"), ({"json": {"milliseconds": "a"}}, ""),
+        ({"pattern": "(?P<seconds>x)"}, ""),
+    ],
+)  # fmt: skip
+def test_a_plan_says_where_iterations_have_no_time_of_their_own(iterations: dict[str, Any], told: str) -> None:
+    remarks = command.remarks(made(iterations))
+    assert [told in remark for remark in remarks] == ([True] if told else [])
+
+
 def test_where_the_first_rank_alone_prints_it_alone_is_followed() -> None:
     started = launches(made({"pattern": "x", "ranks": "first"}))
     assert [launch.follow for launch in started] == ["iterations.jsonl", None, None]
