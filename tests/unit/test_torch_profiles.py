@@ -109,6 +109,18 @@ def test_what_is_outside_every_iteration_is_left_out(recorded: Path) -> None:
     assert spans(recorded, start_ns=1, end_ns=2) == spans(recorded.parent / "nothing")
 
 
+def test_a_profile_of_which_nothing_is_in_an_iteration_is_told(recorded: Path) -> None:
+    """As of a host whose clock is off, or of a profile that was brought along."""
+    (recorded / "rank0.et.json").unlink()
+    output = LaunchOutput(
+        folder=recorded, node="h1", launch="job0-rank0", job="job0", rank=0, window=None, source=None, offset_ns=0
+    )
+    read_profiles(output, {"start_ns": [], "end_ns": []})
+    assert len(output.unread.rows()["count"]) == 0, "there is no iteration"
+    read_profiles(output, {"start_ns": [1], "end_ns": [2]})
+    assert output.unread.rows()["what"] == ["spans, all of the file, in no iteration"]
+
+
 def test_gzipped_files_in_folders_below_are_read(recorded: Path) -> None:
     whole = spans(recorded)
     below = recorded / "log" / "plugins"

@@ -106,19 +106,23 @@ def read_profiles(output: LaunchOutput, iterations: Columns) -> Mapping[str, Col
     for path in _files(output.folder, ".pt.trace.json", ".pt.trace.json.gz"):
         events = [one.moved(output.offset_ns) for one in _events(path, _told(output, path))]
         steps = sorted((one.begin, one.end) for one in events if one.name.startswith("ProfilerStep#"))
+        found, outside = 0, 0
         for span in _spans(events, sizes):
             place = _iteration(iterations, _step_of(steps, span))
+            found, outside = found + (place is not None), outside + (place is None)
             if place is not None:
                 inside.setdefault(place, []).append(span)
+        if outside and not found and len(iterations["start_ns"]):  # else it is of warm-up, or goes on longer
+            _told(output, path)("spans, all of the file, in no iteration", count=outside)
     rows: dict[str, list[Row]] = {"spans": [], "overlaps": []}
-    for place, found in sorted(inside.items()):
+    for place, spans in sorted(inside.items()):
         where = {key: iterations[key][place] for key in ("job", "rank", "window_name", "iteration")}
         rows["spans"] += [
             {**where, "lane": span.lane, "span": span.name, "what": span.what, "peer": -1, "bytes": span.size,
              "sequence": sequence, "start_ns": span.begin, "end_ns": span.end}
-            for sequence, span in enumerate(sorted(found, key=lambda one: (one.begin, one.end)))
+            for sequence, span in enumerate(sorted(spans, key=lambda one: (one.begin, one.end)))
         ]  # fmt: skip
-        rows["overlaps"].append({**where, **overlap((span.lane, span.begin, span.end) for span in found)})
+        rows["overlaps"].append({**where, **overlap((span.lane, span.begin, span.end) for span in spans)})
     return {table: {key: [row[key] for row in kept] for key in TABLES[table]} for table, kept in rows.items()}
 
 
