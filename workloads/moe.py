@@ -11,7 +11,7 @@ from orchestrator.core.fields import Duration
 from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
+from orchestrator.parts.rows import Columns, LaunchOutput, Row, gathered
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, footprints, torch_ranks
@@ -178,23 +178,20 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The tables of a rank, and `routing`; damaged lines are left out."""
+    """The tables of a rank, and `routing`; damaged lines are passed over."""
     who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
-    rows = [{**who, **row} for record in lines.records(output.folder / LOG) for row in _rows(record)]
-    return {
-        **read_training(output),
-        "routing": {column: [row[column] for row in rows] for column in TABLES["routing"]},
-    }
+    rows = ({**who, **row} for found in lines.records(output.folder / LOG, output.unread, _rows) for row in found)
+    return {**read_training(output), "routing": gathered("routing", rows)}
 
 
-def _rows(record: JsonObject) -> list[Row]:
-    """A row for each rank that the record's rank sends to, itself too; none where the record is not complete."""
+def _rows(record: JsonObject) -> list[Row] | None:
+    """A row for each rank that the record's rank sends to, itself too; None where the record is not complete."""
     whole = {name: record.get(name) for name in ("iteration", "highest", "lowest")}
     copies, sent = record.get("copies"), record.get("bytes")
     if not isinstance(copies, list) or not isinstance(sent, list) or len(copies) != len(sent):
-        return []
+        return None
     if not all(map(lines.is_whole, (*whole.values(), *copies, *sent))):
-        return []
+        return None
     return [
         {
             "iteration": whole["iteration"],

@@ -179,6 +179,8 @@ def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: 
             if table == "nccl_connections":
                 rows["rail"] = launch_outputs.rails_of(columns, output, manifest)
             writer.add(table, rows, node=output.node, launch=output.launch)
+            if table == "unread":
+                notes += [f"{place}: {told}" for told in launch_outputs.told(columns)]
         why = "" if found else "it wrote nothing that can be read"
     except OrchError as error:
         why = error.message

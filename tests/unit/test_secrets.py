@@ -137,7 +137,7 @@ WORKLOADS = {
     "collective": {"operations": ["all-reduce"], "sizes": ["1mb"]},
     "ptd": {"model": "gpt2", "data": 3, "compute_time": "300ms"},
     "moe": {"model": "gpt2", "experts": 3, "compute_time": "300ms"},
-    "command": {"argv": ["{python}", "x.py"], "iterations": {"pattern": "step"}},
+    "command": {"argv": ["{python}", "/opt/x.py"], "iterations": {"pattern": "step"}},
 }
 
 

@@ -22,6 +22,13 @@ from tests.fuzz.target import Target
 DATA = Path(__file__).parents[2] / "data"
 
 
+# Of what others print (tests/data/logs): the part that reads it, and under which name; None is that of the sample.
+_LOGS = {
+    "nccl": ("workload.ddp", "nccl.1.log"), "kineto": ("workload.command", None), "chakra": ("workload.command", None),
+    "horovod": ("workload.horovod", "timeline.json"), "iperf3": ("traffic.iperf", "stdout"),
+}  # fmt: skip
+
+
 @functools.cache
 def _outputs() -> tuple[tuple[str, Mapping[str, bytes]], ...]:
     """Label of each part that reads, and the files that its launches write."""
@@ -30,6 +37,14 @@ def _outputs() -> tuple[tuple[str, Mapping[str, bytes]], ...]:
         for name, part in registry.parts_of(kind).items():
             if hasattr(part, "read"):
                 found.append((f"{kind}.{name}", _samples(DATA / name)))
+    iterations = (DATA / "horovod/iterations.jsonl").read_bytes()
+    for reader, (label, home) in _LOGS.items():
+        for path in sorted((DATA / "logs" / reader).iterdir()):
+            if not path.name.endswith(".expected.json"):
+                sample = {home or path.name: path.read_bytes()[:20_000]}
+                found.append(
+                    (label, sample if label.startswith("traffic.") else {**sample, "iterations.jsonl": iterations})
+                )
     return tuple(found)
 
 
