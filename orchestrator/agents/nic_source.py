@@ -42,6 +42,22 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+class Patience:
+    """How long something may be gone, as while a driver is loaded anew, until it is taken for gone for good."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+
+    def told(self, there: bool, what: str) -> None:
+        """Take note of whether it is there; OSError where it has been gone for too long."""
+        if there:
+            self.since = None
+        elif self.since is None:
+            self.since = time.monotonic()
+        elif time.monotonic() - self.since > AWAY_S:
+            raise OSError(what)
+
+
 class KernelCounters:
     """What the kernel counts for every device: one RTM_GETSTATS request a device, so a row is of one instant."""
 
@@ -55,7 +71,7 @@ class KernelCounters:
         self.socket.settimeout(1.0)
         self.requests = [self.request(socket.if_nametoindex(device)) for device in devices]
         self.lost: set[str] = set()
-        self.all_lost_since: float | None = None
+        self.patience = Patience()
 
     @staticmethod
     def request(index: int) -> bytes:
@@ -68,12 +84,7 @@ class KernelCounters:
                 self.look_again(place)
             self.socket.send(self.requests[place])
             row.extend(self.answer(device, self.socket.recv(65536)))
-        if len(self.lost) < len(self.devices):
-            self.all_lost_since = None
-        elif self.all_lost_since is None:
-            self.all_lost_since = time.monotonic()
-        elif time.monotonic() - self.all_lost_since > AWAY_S:
-            raise OSError("no device is left of " + ", ".join(self.devices))
+        self.patience.told(len(self.lost) < len(self.devices), "no device is left of " + ", ".join(self.devices))
         return [row]
 
     def look_again(self, place: int) -> None:
@@ -112,6 +123,7 @@ class DriverCounters:
         self.every_s = every_s
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.device = device
+        self.patience = Patience()
         self.told: set[str] = set()
         now = self.names()
         self.kept = [one for one in counted(now) if one[0] and (queues or not of_one_queue(one[0]))]
@@ -158,7 +170,9 @@ class DriverCounters:
             self.ioctl(self.buffer)
         except OSError as error:  # the device is gone, or its driver is being loaded anew
             self.tell("no counters: %s" % error.strerror)
+            self.patience.told(False, "no counters for %.0f s" % AWAY_S)
             return [[""] * len(self.kept)]
+        self.patience.told(True, "")
         said = struct.unpack("=II", struct.pack("=Q", self.buffer[0]))[1]
         if said != self.count:  # it changed meanwhile
             return [[""] * len(self.kept)]
@@ -231,6 +245,7 @@ class RdmaCounters:
         self.columns = []
         self.files = []
         self.paths = []
+        self.patience = Patience()
         self.told: set[str] = set()
         for path in files:
             try:
@@ -243,21 +258,27 @@ class RdmaCounters:
             self.columns.append("%s|rdma.%s" % (device, os.path.basename(path)))
 
     def rows(self) -> list[list[str]]:
-        return [[self.value(fd, path) for fd, path in zip(self.files, self.paths)]]  # noqa: B905 - Python 3.8
+        texts = [self.text(fd, path) for fd, path in zip(self.files, self.paths)]  # noqa: B905 - Python 3.8
+        self.patience.told(any(text is not None for text in texts), "none of its files can be read")
+        return [[self.number(text, path) for text, path in zip(texts, self.paths)]]  # noqa: B905
 
-    def value(self, fd: int, path: str) -> str:
+    def text(self, fd: int, path: str) -> str | None:
         try:
-            text = os.pread(fd, 64, 0).decode("ascii", "replace").strip()
+            return os.pread(fd, 64, 0).decode("ascii", "replace").strip()
         except OSError as error:
-            text, why = "", error.strerror
-        else:
-            why = "says %r" % text
-        if text.isdigit() and text.isascii():
-            return text
+            self.tell(path, error.strerror)
+            return None
+
+    def number(self, text: str | None, path: str) -> str:
+        if text is None or (text.isdigit() and text.isascii()):
+            return text or ""
+        self.tell(path, "says %r" % text)
+        return ""
+
+    def tell(self, path: str, why: str | None) -> None:
         if path not in self.told:
             self.told.add(path)
             say("rdma: no number in %s: %s" % (path, why))
-        return ""
 
 
 def listing(folder: str) -> list[str]:

@@ -39,7 +39,7 @@ class Testbed:
         self.runs.append([sweep.points[name].values for name in names])
         return self.fate(results, asdict(sweep), names)
 
-    def seal(self, entry):
+    def seal(self, entry, _named):
         return rundir.RunFolder(entry.path, replace(entry.manifest, outcome="lost")).seal()
 
 
