@@ -14,7 +14,7 @@ from cross_traffic import schedule
 from cross_traffic.agents import flow_schedule, flow_sender
 from cross_traffic.agents.specs import SenderSpec
 from orchestrator.core.errors import StoreError
-from orchestrator.parts.rows import Columns, LaunchOutput
+from orchestrator.parts.rows import Columns, LaunchOutput, Unread
 
 RECORD = np.dtype(
     [(name, "<i8") for name in ("number", "planned", "start", "connected", "last", "acked", "size", "sent")]
@@ -34,8 +34,13 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
     found: dict[str, Columns] = {}
     logs = [log for log in sorted(output.folder.glob("flows.*.bin")) if log.stat().st_size >= flow_sender.HEAD.size]
     spec = _spec(output.folder / "spec.json")
+    for log in logs:
+        if (log.stat().st_size - flow_sender.HEAD.size) % RECORD.itemsize:
+            output.unread.add(log.name, "records that the end cuts off")
     if logs and spec is not None:
         found.update(_sent(output, logs, spec))
+    elif logs:
+        output.unread.add("spec.json", "files without which no flow can be read")
     if any(output.folder.glob("received.*.csv")):
         found["counters"] = _received(output)
     return {name: columns for name, columns in found.items() if len(next(iter(columns.values())))}
@@ -136,7 +141,7 @@ def _received(output: LaunchOutput) -> Columns:
     values: list[float] = []
     for log in sorted(output.folder.glob("received.*.csv")):
         port = log.name.split(".")[1]
-        for cells in _lines(log):
+        for cells in _lines(log, output.unread):
             at, *counts = cells
             for what, value in zip(("bytes", "flows", "open", "refused"), counts, strict=True):
                 names.append(f"{output.source}.{port}.received_{what}")
@@ -145,9 +150,11 @@ def _received(output: LaunchOutput) -> Columns:
     return {"port": [""] * len(names), "time_ns": times, "counter": names, "value": values}
 
 
-def _lines(log: Path) -> Iterator[list[int]]:
+def _lines(log: Path, unread: Unread) -> Iterator[list[int]]:
     """Whole lines of numbers; the last one may have been cut off."""
-    for line in log.read_text(encoding="ascii").splitlines()[1:]:
+    for number, line in enumerate(log.read_bytes().decode("ascii", "replace").splitlines()[1:], start=2):
         cells = line.split(",")
-        if len(cells) == 5 and all(cell.isdigit() for cell in cells):
+        if len(cells) == 5 and all(cell.isascii() and cell.isdigit() and len(cell) < 20 for cell in cells):
             yield [int(cell) for cell in cells]
+        else:
+            unread.add(log.name, "lines", line=number, text=line)

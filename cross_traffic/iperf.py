@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from functools import partial
 
 from pydantic import Field
 
@@ -28,9 +29,14 @@ REPORT_S = 0.5
 
 _TIME = re.compile(r"^Time: (.+)$", re.MULTILINE)
 _STREAM = re.compile(r"^\[ *(\d+)\] local (\S+) port (\d+) connected to (\S+) port (\d+)", re.MULTILINE)
-_INTERVAL = re.compile(
-    r"^\[ *(\d+)\] +(\d+\.\d+)-(\d+\.\d+) +sec +\S+ \S+ +(\d+(?:\.\d+)?) Kbits/sec +(\d+) +\d.*Bytes *$", re.MULTILINE
-)
+# A report of one stream, and what it tells: a killed client's last line may be cut anywhere.
+_REPORT = re.compile(r"\[ *(\d{1,9})\] +(\d{1,9}\.\d+)-(\d{1,9}\.\d+) +sec\b(.*)")
+_SENT = re.compile(r" +\S+ [KMGT]?Bytes +(\d{1,15}(?:\.\d+)?) ([KMGT]?)bits/sec(?: +(-?\d{1,20})\b)?.*")
+_UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_SUMMARY = re.compile(r"(?:sender|receiver|\(omitted\)) *$")
+_MOST_AGAIN = (
+    1 << 31
+)  # a count below zero, which the kernel's counters give at times, is one of 32 bits in older versions
 
 
 class Config(Model):
@@ -158,27 +164,40 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
 
     The sum of the reports stands even if the client was killed. `bytes` is what was handed to TCP, to the precision of
     the reports (1 kbit/s, and 10 ms of the whole); `start_ns` is true to the second, `end_ns` as many seconds later as
-    iperf3 sent.
+    iperf3 sent. Retransmissions are missing where a report does not tell them, or tells a number below zero.
     """
     path = output.folder / "stdout"
     text = path.read_text(errors="replace") if path.is_file() else ""
-    began = _TIME.search(text)
-    if "Connecting to host" not in text or began is None:
+    if "Connecting to host" not in text:
         return {}
+    told = partial(output.unread.add, path.name)
     try:
-        start_ns = int(parsedate_to_datetime(began[1]).timestamp()) * 1_000_000_000 + output.offset_ns
+        began = _TIME.search(text)
+        start_ns = int(parsedate_to_datetime(began[1] if began else "").timestamp()) * 1_000_000_000 + output.offset_ns
     except ValueError:
+        told("reports of a client that does not tell when it began", text=text)
         return {}
     ends = {int(match[1]): match.groups()[1:] for match in _STREAM.finditer(text)}
     sent = dict.fromkeys(ends, 0.0)
     seconds = dict.fromkeys(ends, 0.0)
-    again = dict.fromkeys(ends, 0)
-    for stream, first, last, kilobits, retransmits in _INTERVAL.findall(text):
-        key = int(stream)
-        if key in ends:
-            sent[key] += float(kilobits) * 125 * (float(last) - float(first))
-            seconds[key] = float(last)
-            again[key] += int(retransmits)
+    again: dict[int, int | None] = dict.fromkeys(ends, 0)
+    for number, line in enumerate(text.split("\n"), start=1):
+        report = _REPORT.match(line)
+        if report is None or _SUMMARY.search(line):
+            continue
+        key = int(report[1])
+        found = _SENT.fullmatch(report[4])
+        if found is None or key not in ends:
+            told("reports", line=number, text=line)
+            continue
+        sent[key] += float(found[1]) * _UNITS[found[2]] / 8 * (float(report[3]) - float(report[2]))
+        seconds[key] = float(report[3])
+        retransmits = int(found[3]) if found[3] else -1
+        if not 0 <= retransmits < _MOST_AGAIN:
+            told("reports without a number of retransmissions", line=number, text=line)
+            again[key] = None
+        elif (before := again[key]) is not None:
+            again[key] = before + retransmits
     count = len(ends)
     return {
         "flows": {

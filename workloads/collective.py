@@ -263,11 +263,10 @@ def _whole(size: float, world: int) -> int:
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The tables of a rank, and `collectives`; damaged lines are left out."""
+    """The tables of a rank, and `collectives`; damaged lines are passed over."""
     rows = (
         {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": "", **row}
-        for row in map(_row, lines.records(output.folder / LOG))
-        if row is not None
+        for row in lines.records(output.folder / LOG, output.unread, _row)
     )
     return {**read_training(output), "collectives": gathered("collectives", rows)}
 

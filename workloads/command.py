@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from orchestrator.core import secret_looks
 from orchestrator.core.fields import Duration, Model
-from orchestrator.core.paths.lookup import NamedFile
+from orchestrator.core.paths import lookup
+from orchestrator.core.paths.lookup import SentFile
 from orchestrator.core.units import Mistake
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
@@ -26,6 +29,8 @@ from workloads.common.nccl_evidence import NcclConfig
 from workloads.common.placement import placement_problems
 from workloads.common.variables import Recorded
 from workloads.rank.external.command import Settings
+from workloads.rank.external.printed import ODD_LINES
+from workloads.readers import lines
 from workloads.readers.iteration_logs import LOG, read_iterations
 from workloads.readers.nccl import read_nccl
 from workloads.readers.torch_profiles import read_profiles
@@ -34,12 +39,15 @@ NAME = "command"
 
 _PROGRAM = "external.command"
 _SETTINGS = "command.json"
-_RESERVED = {shipping.ARCHIVE, _SETTINGS, LOG, "stdout", "stderr"}
+_RESERVED = {shipping.ARCHIVE, _SETTINGS, LOG, ODD_LINES, "stdout", "stderr"}
 _UNKNOWN = frozenset({"forward_s", "backward_s", "wait_s", "loss", "samples"})
 
 _FROM_ENV = re.compile(r"(?<!\{)\{env:([A-Za-z_][A-Za-z0-9_]*)\}")  # as the rank's program has it
 _PLACEHOLDER = re.compile(r"\{\{[a-z_]+\}\}|\{[a-z_]+\}")
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,100}")
+_MOST_FILES, _MOST_BYTES = 1000, 1 << 28  # that each rank gets, one after the other
+_LEFT_OUT = re.compile(r"\..*|__pycache__")  # of folders
+_INTERPRETER = re.compile(r"\{python\}|(?:.*/)?(?:python[0-9.]*|bash|sh)")
 
 Quantity = Literal["seconds", "milliseconds", "loss", "samples", "accuracy"]
 _QUANTITIES: tuple[str, ...] = ("seconds", "milliseconds", "loss", "samples", "accuracy")
@@ -60,7 +68,8 @@ class Iterations(Model):
     where it stands, such as `{seconds: timing.step, loss: metrics.0}`. A line without one of them is passed over."""
 
     file: str | None = Field(default=None, min_length=1)
-    """File in which the lines stand, from the command's working folder. Default: its standard output."""
+    """File in which the lines stand, from the command's working folder. Default: what the command prints, on standard
+    output and on standard error; a line that comes on both counts once."""
 
     ranks: Literal["all", "first"] = "all"
     """Whether every rank prints its iterations, or the first alone."""
@@ -85,6 +94,12 @@ class Iterations(Model):
         wrong = [name for name in names if name not in _QUANTITIES]
         if wrong:
             raise Mistake(f"no quantity is called {wrong[0]}", accepted=", ".join(_QUANTITIES), at=("pattern",))
+        if self.pattern is not None and not names and re.compile(self.pattern).groups:
+            raise Mistake(
+                "its groups have no names, so that they tell nothing",
+                accepted=f"(?P<seconds>...) for what is one of {', '.join(_QUANTITIES)}; (?:...) for what is none",
+                at=("pattern",),
+            )
         if {"seconds", "milliseconds"} <= set(names):
             raise Mistake("tells the time twice", accepted="seconds or milliseconds")
         return self
@@ -115,9 +130,11 @@ class Config(NcclConfig):
     cwd: str | None = Field(default=None, min_length=1)
     """Its working folder on the host. Default: a folder of the rank's own, which comes home with all that is in it."""
 
-    files: tuple[NamedFile, ...] = ()
-    """Files of this machine that are put into the rank's own folder under their names; looked up beside the file that
-    names them, then from the current folder."""
+    files: tuple[SentFile, ...] = ()
+    """Files and folders of this machine that are put into the rank's own folder under the paths by which they are named
+    here, such as train.py or package/model.py; of a path that does not lead down, an absolute one too, the last name
+    alone. Looked up beside the file that names them, then from the current folder. Of a folder all that is in it, but
+    hidden files and __pycache__."""
 
     launcher: Launcher | None = None
     """What tells each rank who it is, and supervises it: torchrun on each host, or one mpirun or srun on the first. The
@@ -161,7 +178,8 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
             found.append(Problem(at=at, message=message, accepted=accepted))
         if "\0" in text:
             found.append(Problem(at=at, message="has a zero byte in it", accepted="text without one"))
-    return [*found, *_file_problems(config), *nccl_evidence.away(config, config.cwd)]
+    files = _file_problems(config)
+    return [*found, *files, *([] if files else _script_problems(config)), *nccl_evidence.away(config, config.cwd)]
 
 
 def _missing_from_env(config: Config) -> Iterator[Problem]:
@@ -176,18 +194,70 @@ def _missing_from_env(config: Config) -> Iterator[Problem]:
 
 def _file_problems(config: Config) -> list[Problem]:
     found = []
-    seen: Counter[str] = Counter()
-    for index, path in enumerate(config.files):
+    seen: dict[str, int] = {}
+    size = 0
+    for index, sent in enumerate(config.files):
         at = ("files", index)
-        seen[path.name] += 1
-        if path.name in _RESERVED or not _FILE_NAME.fullmatch(path.name):
-            message = f"no file in a rank's folder may be called {path.name!r} but our own"
-            found.append(Problem(at=at, message=message, accepted="another name of letters, digits, '.', '-' and '_'"))
-        elif seen[path.name] > 1:
-            found.append(Problem(at=at, message=f"a second file {path.name}", accepted="one of each name"))
-        elif not path.is_file():
-            found.append(Problem(at=at, message=f"no file {path}", accepted="a file of this machine"))
+        contents = _contents(sent)
+        if not contents:
+            empty = Path(sent).is_dir()
+            message = f"no file in the folder {sent}" if empty else f"no file {sent}"
+            found.append(Problem(at=at, message=message, accepted="a file of this machine, or a folder with files"))
+        for name, path in contents.items():
+            first, *_ = names = name.split("/")
+            above = {"/".join(names[:depth]) for depth in range(1, len(names))}
+            size += path.stat().st_size
+            if first in _RESERVED or not all(map(_FILE_NAME.fullmatch, names)):
+                message = f"no file in a rank's folder may be called {name!r} but our own"
+                accepted = "another name of letters, digits, '.', '-' and '_'"
+            elif name in seen:
+                message, accepted = f"a second file {name}", "one of each path"
+            elif above & seen.keys() or any(other.startswith(f"{name}/") for other in seen):
+                message, accepted = f"{name} is a file here and a folder there", "another name"
+            elif len(seen) == _MOST_FILES or size > _MOST_BYTES:
+                message = f"more than {_MOST_FILES} files, or {_MOST_BYTES >> 20} MiB, for each rank"
+                accepted = "what the command needs alone; the rest may lie on the hosts already"
+            else:
+                seen[name] = index
+                continue
+            found.append(Problem(at=at, message=message, accepted=accepted))
+            break
     return found
+
+
+def _contents(sent: str) -> dict[str, Path]:
+    """The files that a file or folder stands for, by their paths in the rank's folder, in order."""
+    path, name = Path(sent), lookup.name_there(sent)
+    if path.is_file():
+        return {name: path}
+    found: dict[str, Path] = {}
+    for folder, folders, files in os.walk(path):
+        folders[:] = sorted(one for one in folders if not _LEFT_OUT.fullmatch(one))
+        for file in sorted(one for one in files if not _LEFT_OUT.fullmatch(one)):
+            here = Path(folder, file)
+            if here.is_file():
+                found[f"{name}/{here.relative_to(path).as_posix()}"] = here
+            if len(found) > _MOST_FILES:
+                return found
+    return found
+
+
+def _script_problems(config: Config) -> list[Problem]:
+    """The command's script, where it is looked for in the rank's own folder and nothing puts it there."""
+    script = 0
+    if _INTERPRETER.fullmatch(config.argv[0]):
+        script = next((place for place, word in enumerate(config.argv) if place and not word.startswith("-")), 0)
+        if {"-c", "-m"} & set(config.argv[1:script]) or not config.argv[script].endswith((".py", ".sh")):
+            return []
+    word = config.argv[script]
+    name = str(PurePosixPath(word))
+    if config.cwd is not None or word.startswith(("/", "~")) or "{" in word or (not script and "/" not in word):
+        return []
+    if any(name in _contents(sent) for sent in config.files):
+        return []
+    message = f"nothing puts {word} into the rank's folder"
+    accepted = f"files: [{word}], a path that the hosts have, or cwd: the folder on the hosts that it is in"
+    return [Problem(at=("argv", script), message=message, accepted=accepted)]
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:  # noqa: ARG001 - it has its own
@@ -197,6 +267,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     by, program = config.launcher, config.launcher_program
     if by is not None:
         started = launchers.launches(by, job, topology, program=program, env=config.env)
+    files = {name: path for sent in config.files for name, path in _contents(sent).items()}
     for rank in job.ranks:
         values = _values(job, rank, topology)
         reads = rank.rank == 0 or reading.ranks == "all"
@@ -228,7 +299,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 },
                 files={
                     **shipping.files(_PROGRAM, *launchers.programs(by)),
-                    **{path.name: path for path in config.files},
+                    **files,
                     _SETTINGS: json.dumps(settings).encode(),
                 },
                 ready=Line("^ready"),
@@ -306,10 +377,22 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
     return needed
 
 
+def remarks(config: Config) -> list[str]:
+    """Where iterations have no time of their own."""
+    reading = config.iterations
+    names = set(reading.json_paths or ()) | set(re.compile(reading.pattern or "").groupindex)
+    if {"seconds", "milliseconds"} & names:
+        return []
+    how = "(?P<seconds>...) in its pattern" if reading.pattern is not None else "seconds in its JSON"
+    return [f"an iteration lasts from one line that matches to the next; {how} would take the time that a line tells"]
+
+
 def theory(config: Config, job: Job, topology: Topology) -> Theory | None:  # noqa: ARG001 - nobody knows what it sends
     return None
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     tables = read_iterations(output, unknown=_UNKNOWN)
+    for number, line in enumerate(lines.texts(output.folder / ODD_LINES), start=1):
+        output.unread.add(ODD_LINES, "lines of iterations without a number", line=number, text=line)
     return {**tables, **read_profiles(output, tables["iterations"]), **read_nccl(output)}

@@ -178,23 +178,23 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The tables of a rank, and `routing`; damaged lines are left out."""
+    """The tables of a rank, and `routing`; damaged lines are passed over."""
     who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
-    rows = [{**who, **row} for record in lines.records(output.folder / LOG) for row in _rows(record)]
+    rows = [{**who, **row} for found in lines.records(output.folder / LOG, output.unread, _rows) for row in found]
     return {
         **read_training(output),
         "routing": {column: [row[column] for row in rows] for column in TABLES["routing"]},
     }
 
 
-def _rows(record: JsonObject) -> list[Row]:
-    """A row for each rank that the record's rank sends to, itself too; none where the record is not complete."""
+def _rows(record: JsonObject) -> list[Row] | None:
+    """A row for each rank that the record's rank sends to, itself too; None where the record is not complete."""
     whole = {name: record.get(name) for name in ("iteration", "highest", "lowest")}
     copies, sent = record.get("copies"), record.get("bytes")
     if not isinstance(copies, list) or not isinstance(sent, list) or len(copies) != len(sent):
-        return []
+        return None
     if not all(map(lines.is_whole, (*whole.values(), *copies, *sent))):
-        return []
+        return None
     return [
         {
             "iteration": whole["iteration"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from orchestrator.analysis.windows.judging import steadiness
 from orchestrator.core.errors import OrchError, StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.parts import registry
-from orchestrator.parts.rows import Columns, LaunchOutput
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Unread
 from orchestrator.store.manifests.host_records import Clock
 from orchestrator.store.manifests.records import Manifest
 from orchestrator.store.manifests.window_records import Window
@@ -45,14 +46,26 @@ def located(folder: Path, manifest: Manifest) -> Iterable[tuple[str, LaunchOutpu
 def rows_of(part: str, output: LaunchOutput) -> Mapping[str, Columns]:
     """The rows that a part reads from the output of a launch; StoreError where it cannot have written that.
 
-    A host that writes nonsense loses its own rows, and nobody else's.
+    A host that writes nonsense loses its own rows, and nobody else's. What was passed over is the table `unread`.
     """
+    heard = replace(output, unread=Unread())  # some outputs are read twice
     try:
-        found: Mapping[str, Columns] = registry.by_label(part).read(output)
+        found: Mapping[str, Columns] = registry.by_label(part).read(heard)
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # pyarrow's own are of these kinds too
         reason = str(error).partition("\n")[0][:200]
         raise StoreError(f"its output cannot be read: {reason or type(error).__name__}") from None
-    return found
+    passed = heard.unread.rows()
+    return {**found, "unread": passed} if passed["count"] else found
+
+
+def told(unread: Columns) -> list[str]:
+    """Rows of the table `unread` as sentences."""
+    return [
+        f"{file}: {count} {what} passed over"
+        + (f", the first in line {line}" if line else "")
+        + (f": {text}" if text else "")
+        for file, what, count, line, text in zip(*(unread[name] for name in TABLES["unread"]), strict=True)
+    ]
 
 
 def windows_of(columns: Columns, output: LaunchOutput, manifest: Manifest) -> Any:

@@ -123,6 +123,8 @@ def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: 
             if table == "nccl_connections":
                 rows["rail"] = launch_outputs.rails_of(columns, output, manifest)
             writer.add(table, rows, node=output.node, launch=output.launch)
+            if table == "unread":
+                notes += [f"{output.node}: {output.launch}: {told}" for told in launch_outputs.told(columns)]
     except OrchError as error:
         notes.append(f"{output.node}: {output.launch}: {error.message}")
 

@@ -100,6 +100,14 @@ class Predictable(Workload, Protocol):
         ...
 
 
+class Remarking(Workload, Protocol):
+    """A workload that has something to say of a job to whoever reads the plan."""
+
+    def remarks(self, config: Any) -> Sequence[str]:
+        """What a reader of the plan has to know before anything is measured."""
+        ...
+
+
 class Traffic(Part, Protocol):
     """A source of cross traffic: launches receivers, then senders (by `Launch.order`)."""
 

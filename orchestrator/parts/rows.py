@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ MOST_ROWS = 1 << 24  # of a table from one launch: 2 GB of thirteen columns
 
 BIN_NS = 10_000_000  # width of the bins of `packets`, unless a reader asks for another
 
+CONNECTIONS = "connections"  # in `unread.what`: those of NCCL's log, on which the gate `transport` rests
+_SHOWN = 120  # characters of what was not understood
+
 # Instants are `*_ns`: nanoseconds since the epoch in the controller's time base (the node's clock plus its measured
 # offset). Rates and sizes are as they were on the wire, not multiplied back by the scale. The store adds the columns
 # `run`, and for the output of a launch `node` and `launch`, in front.
@@ -27,9 +30,47 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
 }
 
 
+@dataclass(slots=True)
+class _Passed:
+    """Things of one kind in one file that were passed over: how many, and the line and text of the first."""
+
+    count: int
+    line: int
+    text: str
+
+
+class Unread:
+    """What a reader did not understand of a launch's output and passed over: the table `unread`."""
+
+    def __init__(self) -> None:
+        self._passed: dict[tuple[str, str], _Passed] = {}
+
+    def add(self, file: str, what: str, *, line: int = 0, text: str = "", count: int = 1) -> None:
+        """Count things of a kind ("lines") in a file of the launch's folder.
+
+        `line` (from 1; 0: not known) and `text` count where they are the first.
+        """
+        known = self._passed.get((file, what))
+        if known is None:
+            self._passed[file, what] = _Passed(count, line, _shown(text))
+        else:
+            known.count += count
+
+    def rows(self) -> Columns:
+        """The table `unread`."""
+        found = [(*key, one.count, one.line, one.text) for key, one in self._passed.items()]
+        return {name: [row[place] for row in found] for place, name in enumerate(TABLES["unread"])}
+
+
+def _shown(text: str) -> str:
+    """The beginning of what stands in a file, on one line and in characters that any column can hold."""
+    plain = "".join(character if character.isprintable() else " " for character in text[: 2 * _SHOWN])
+    return " ".join(plain.split())[:_SHOWN]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOutput:
-    """What one launch wrote: the folder of its files, and which launch it was."""
+    """What one launch wrote: the folder of its files, and which launch it was; readers add to `unread`."""
 
     folder: Path
     node: str
@@ -39,6 +80,7 @@ class LaunchOutput:
     window: str | None  # of a traffic launch
     source: str | None  # of a traffic launch
     offset_ns: int  # controller's clock minus the node's: add it to what the node stamped
+    unread: Unread = field(default_factory=Unread, compare=False, repr=False)
 
 
 class Gathering:

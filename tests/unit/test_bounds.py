@@ -24,7 +24,7 @@ from orchestrator.experiment.plans import plan
 from orchestrator.experiment.yamlfiles import filevars, includes, nodesets
 from orchestrator.parts import registry
 from orchestrator.parts import rows as rows_module
-from orchestrator.parts.rows import LaunchOutput
+from orchestrator.parts.rows import LaunchOutput, Unread
 from workloads.readers import lines
 
 MIB = 1 << 20
@@ -53,7 +53,7 @@ def test_a_log_of_short_lines_costs_no_memory(tmp_path):
     path.write_bytes(b'{"a":1}\n[]\n' * 100_000)
 
     def read():
-        assert sum(1 for _ in lines.records(path)) == 100_000
+        assert sum(1 for _ in lines.records(path, Unread(), dict)) == 100_000
 
     assert peak(read) < MIB // 4
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from orchestrator.core.paths import lookup
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import command
@@ -64,6 +65,78 @@ def test_a_name_that_nothing_has_and_files_that_cannot_be_brought_are_problems(t
     assert found[("argv", 1)] == "nothing is called {ranks}"
 
 
+def project(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"# {name}")
+
+
+def of_file(folder: Path, *files: str, **options: Any) -> command.Config:
+    given = {"argv": ["true"], "iterations": {"pattern": "x"}, "files": files, "hosts": ["h1"], **options}
+    return command.Config.model_validate(given, context=lookup.context(folder))
+
+
+def sent(config: command.Config) -> dict[str, str]:
+    """Paths in the rank's folder, and what lies there."""
+    assert command.problems(config, WHERE) == []
+    job = Job(name="job0", index=0, ranks=ranks(("h1",), WHERE))
+    files = command.launches(config, job, WHERE, 1)[0].files
+    return {name: path.read_text() for name, path in files.items() if isinstance(path, Path)}
+
+
+@pytest.mark.parametrize("folder", ["", "experiments/mine"])
+def test_files_keep_the_paths_by_which_they_are_named(tmp_path: Path, monkeypatch, folder: str) -> None:
+    """As packages have several __init__.py. What a plan writes down is read again from another folder."""
+    monkeypatch.chdir(tmp_path)
+    project(tmp_path / folder, "train.py", "net/__init__.py", "net/parts/__init__.py", "net/parts/a.py", "net/.git/x",
+            "net/__pycache__/a.pyc", "../util.py")  # fmt: skip
+    outside = tmp_path / folder / "net/parts/a.py"
+    config = of_file(Path(folder), "train.py", "./net", "../util.py", str(outside))
+    expected = {
+        "train.py": "# train.py", "net/__init__.py": "# net/__init__.py", "util.py": "# ../util.py",
+        "net/parts/__init__.py": "# net/parts/__init__.py", "net/parts/a.py": "# net/parts/a.py",
+        "a.py": "# net/parts/a.py",
+    }  # fmt: skip
+    assert sent(config) == expected
+    again = json.loads(config.model_dump_json(by_alias=True, exclude_none=True))
+    assert sent(command.Config.model_validate(again, context=lookup.context(Path("elsewhere")))) == expected
+
+
+def test_files_that_would_lie_upon_each_other_or_are_too_many_are_problems(tmp_path: Path, monkeypatch) -> None:
+    project(tmp_path, "a/x.py", "b/a", "stdout/x", "odd name.py", *(f"many/{n}" for n in range(1001)))
+    (tmp_path / "empty").mkdir()
+
+    def message(*files: str) -> str:
+        (found,) = command.problems(of_file(tmp_path, *files), WHERE)
+        return found.message
+
+    assert message("a/x.py", "a") == "a second file a/x.py"
+    assert message("a", str(tmp_path / "b/a")) == "a is a file here and a folder there"
+    assert "may be called 'stdout/x'" in message("stdout")
+    assert "may be called 'odd name.py'" in message("odd name.py")
+    assert "no file in the folder" in message("empty")
+    assert "more than 1000 files" in message("many")
+    with pytest.raises(ValidationError, match="no file"):
+        of_file(tmp_path, "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["{python}", "train.py"], True), (["{python}", "-u", "./train.py", "--x"], True), (["./go.sh"], True),
+        (["/usr/bin/python3", "train.py"], True), (["bash", "go.sh"], True), (["{python}", "a/x.py"], False),
+        (["{python}", "-m", "train"], False), (["{python}", "-c", "pass"], False), (["train", "a.py"], False),
+        (["{python}", "/opt/train.py"], False), (["{python}", "{node}.py"], False),
+    ],
+)  # fmt: skip
+def test_a_script_that_nothing_brings_is_found_before_the_run(tmp_path: Path, argv: list[str], told: bool) -> None:
+    project(tmp_path, "a/x.py")
+    config = of_file(tmp_path, "a", argv=argv)
+    found = command.problems(config, WHERE)
+    assert [(one.at[0], "into the rank's folder" in one.message) for one in found] == ([("argv", True)] if told else [])
+    assert command.problems(of_file(tmp_path, "a", argv=argv, cwd="/opt"), WHERE) == []
+
+
 @pytest.mark.parametrize(
     ("iterations", "message"),
     [
@@ -72,11 +145,25 @@ def test_a_name_that_nothing_has_and_files_that_cannot_be_brought_are_problems(t
         ({"pattern": "step ("}, "not a regular expression"),
         ({"pattern": "(?P<lost>x)"}, "no quantity is called lost"),
         ({"pattern": "(?P<seconds>x)(?P<milliseconds>y)"}, "tells the time twice"),
+        ({"pattern": r"step (\d+) took ([\d.]+) s"}, "its groups have no names"),
     ],
 )
 def test_a_reading_that_cannot_work_is_refused(iterations: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         made(iterations)
+
+
+@pytest.mark.parametrize(
+    ("iterations", "told"),
+    [
+        ({"pattern": "x"}, "(?P<seconds>...) in its pattern"), ({"pattern": "(?P<loss>x)"}, "(?P<seconds>...)"),
+        ({"json": {"loss": "a"}}, "seconds in its JSON"), ({"json": {"milliseconds": "a"}}, ""),
+        ({"pattern": "(?P<seconds>x)"}, ""),
+    ],
+)  # fmt: skip
+def test_a_plan_says_where_iterations_have_no_time_of_their_own(iterations: dict[str, Any], told: str) -> None:
+    remarks = command.remarks(made(iterations))
+    assert [told in remark for remark in remarks] == ([True] if told else [])
 
 
 def test_where_the_first_rank_alone_prints_it_alone_is_followed() -> None:
@@ -162,11 +249,84 @@ def test_json_lines_of_a_file_that_is_replaced_meanwhile(tmp_path: Path) -> None
     assert ran.rows()["seconds"] == pytest.approx([1e-3, 2e-3])
 
 
+def test_lines_of_both_streams_are_read_each_by_itself(tmp_path: Path) -> None:
+    """Torn in the middle of a line while the other stream goes on, as bars of tqdm and lines of logging come."""
+    script = """if True:
+        import sys, time
+        def put(stream, text):
+            stream.write(text)
+            stream.flush()
+            time.sleep(0.05)
+        for step in range(0, 6, 2):
+            put(sys.stderr, "\\r 3%| | 2/9 [step " + str(step))
+            put(sys.stdout, "step " + str(step + 1))
+            put(sys.stderr, " took 0." + str(step) + "5 s")
+            put(sys.stdout, " took 0." + str(step + 1) + "5 s\\n")
+        put(sys.stderr, "\\r")
+    """
+    ran = Ran(tmp_path, script, {"pattern": r"step \d+ took (?P<seconds>[\d.]+) s"})
+    assert "after 6 iterations" in ran.failed()
+    assert sorted(ran.rows()["seconds"]) == pytest.approx([0.05, 0.15, 0.25, 0.35, 0.45, 0.55])
+
+
+def test_a_line_that_is_logged_on_both_streams_counts_once(tmp_path: Path) -> None:
+    script = """if True:
+        import sys, time
+        for step in range(5):
+            for stream in (sys.stdout, sys.stderr)[:: 1 if step % 2 else -1]:
+                print("step", step, "took 0.5 s", file=stream, flush=True)
+                time.sleep(0.02)
+    """
+    ran = Ran(tmp_path, script, {"pattern": r"took (?P<seconds>[\d.]+) s"})
+    assert "after 5 iterations" in ran.failed()
+
+
+def test_each_stream_goes_where_it_went_and_last_words_do_too(tmp_path: Path) -> None:
+    script = """if True:
+        import signal, sys, time
+        def end(*_):
+            print("x" * 200_000, "last out")
+            sys.stdout.flush()
+            sys.exit("last err")
+        signal.signal(signal.SIGTERM, end)
+        print("out", flush=True)
+        print("err", file=sys.stderr, flush=True)
+        print("tick", flush=True)
+        time.sleep(60)
+    """
+    ran = Ran(tmp_path, script, {"pattern": "tick"}, grace="20s")
+    assert ran.process.stdout is not None
+    while "tick" not in ran.process.stdout.readline():
+        pass
+    ran.process.send_signal(signal.SIGTERM)
+    out, err = ran.process.communicate(timeout=120)
+    assert (ran.process.returncode, err) == (0, "err\nlast err\n")
+    assert out.endswith("last out\n")
+
+
+def test_lines_of_iterations_that_tell_no_number_are_told(tmp_path: Path) -> None:
+    script = "for took in ('0.5', '0,5', '-1', '0.25', 'nan'): print('took', took, 's')"
+    ran = Ran(tmp_path, script, {"pattern": r"took (?P<seconds>\S+) s"})
+    assert "after 2 iterations" in ran.failed()
+    output = LaunchOutput(
+        folder=tmp_path, node="h1", launch="x", job="j", rank=0, window=None, source=None, offset_ns=0
+    )  # fmt: skip
+    assert command.read(output)["iterations"]["seconds"] == pytest.approx([0.5, 0.25])
+    unread = output.unread.rows()
+    assert (unread["count"], unread["line"], unread["text"]) == ([3], [1], ["took 0,5 s"])
+
+
 def test_a_pattern_that_never_matches_is_told_with_what_was_printed(tmp_path: Path) -> None:
     quiet = Ran(tmp_path, "print('epoch 1')", {"pattern": r"took (?P<seconds>\S+)"})
     message = quiet.failed()
     assert "no line matched 'took (?P<seconds>\\\\S+)'" in message
     assert "the last lines: epoch 1" in message
+    logged = Ran(tmp_path, "import sys; print('epoch 1', file=sys.stderr)", {"pattern": "never"})
+    assert "the last lines: epoch 1" in logged.failed()
+    silent = Ran(tmp_path, "", {"pattern": "never"})
+    assert "it printed nothing, neither on standard output nor on standard error" in silent.failed()
+    comma = Ran(tmp_path, "print('step 1 took 0,25 s')", {"pattern": r"took (?P<seconds>\S+)"})
+    assert "finds no number in the lines that it matches, such as 'step 1 took 0,25 s'" in comma.failed()
     lasting = "import time; print('epoch 2'); time.sleep(60)"
     slow = Ran(tmp_path, lasting, {"pattern": "never", "first_within": "300ms"})
     assert "0.3 s went by, and no line matched 'never'" in slow.failed()

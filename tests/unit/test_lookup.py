@@ -44,7 +44,7 @@ TEXTS = {
 def config_of(experiment, name):
     """The path in an experiment that a file's name became."""
     if name == "train.py":
-        return str(experiment.workload.config.files[0])
+        return str(Path(experiment.workload.config.files[0]))
     config = experiment.traffic[0].config
     return str(config.schedule if name == "flows.csv" else config.distribution)
 

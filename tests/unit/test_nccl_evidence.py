@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -226,9 +227,10 @@ def manifest(*env: dict[str, str]) -> records.Manifest:
     )  # fmt: skip
 
 
-def judged(env: dict[str, str], *networks: tuple[str, str]):
+def judged(env: dict[str, str], *networks: tuple[str, str], unread: Sequence[dict[str, object]] = ()):
     rows = [{"job": "a", "transport": transport, "device": device} for transport, device in networks]
-    return list(transports.judge_transports(transports.found(manifest(env), table("nccl_connections", rows))))
+    found = transports.found(manifest(env), table("nccl_connections", rows), table("unread", unread))
+    return list(transports.judge_transports(found))
 
 
 IB, SOCKET, SHM = ("NET/IB", "mlx5_0:1"), ("NET/Socket", "ens1f0"), ("SHM", "")
@@ -253,6 +255,26 @@ def test_nothing_is_said_of_what_nobody_asked_for_and_nothing_is_taken_on_trust(
     assert (unknown.passed, unknown.required) == (None, False)
     assert unknown.measured is None
     assert "no rank kept its log" in unknown.message
+
+
+UNREAD = {"node": "h1", "launch": "a-rank0", "what": "connections", "count": 3, "text": "Channel 00 : 0 -> 1 via X/0"}
+
+
+@pytest.mark.parametrize(
+    ("env", "networks", "passed"),
+    [
+        (RDMA, [], False),
+        (RDMA, [IB], False),
+        (BY_RAILS, [IB], None),
+        (BY_RAILS, [SOCKET], False),
+        (TCP, [SOCKET], False),
+    ],
+)
+def test_connections_that_no_reader_understood_are_told_and_fail_a_forced_transport(env, networks, passed) -> None:
+    (one,) = judged(env, *networks, unread=[UNREAD, {**UNREAD, "what": "lines"}])
+    assert (one.passed, one.required) == (passed, env is not BY_RAILS)
+    assert "3 connections that could not be read (Channel 00 : 0 -> 1 via X/0)" in one.message
+    assert judged(env, IB if env is not TCP else SOCKET, unread=[{**UNREAD, "launch": "other"}])[0].passed, "of no rank"
 
 
 def test_the_log_is_asked_for_unless_it_is_switched_off() -> None:

@@ -120,7 +120,7 @@ def test_a_line_of_results_has_two_times() -> None:
 
 def logged(folder, lines):
     passes = Passes(TOLD)
-    passes.take(lines)
+    passes.take(lines, "stdout")
     return passes, *(
         [json.loads(line) for line in (folder / name).read_text().splitlines()]
         for name in ("iterations.jsonl", "collectives.jsonl")
@@ -155,4 +155,4 @@ def test_what_would_be_a_wrong_result_ends_it(tmp_path, monkeypatch, lines, reas
     monkeypatch.chdir(tmp_path)
     passes = Passes(TOLD)
     with pytest.raises(SystemExit, match=reason):
-        passes.take(lines)
+        passes.take(lines, "stdout")

@@ -137,7 +137,7 @@ WORKLOADS = {
     "collective": {"operations": ["all-reduce"], "sizes": ["1mb"]},
     "ptd": {"model": "gpt2", "data": 3, "compute_time": "300ms"},
     "moe": {"model": "gpt2", "experts": 3, "compute_time": "300ms"},
-    "command": {"argv": ["{python}", "x.py"], "iterations": {"pattern": "step"}},
+    "command": {"argv": ["{python}", "/opt/x.py"], "iterations": {"pattern": "step"}},
 }
 
 
@@ -214,15 +214,15 @@ def test_a_secret_by_the_option_ahead_is_refused(written, words, place):
 
 def test_words_of_a_command_take_what_env_from_brings(written, monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "hunter2")
-    argv = ["{python}", "x.py", "--tokenizer", "gpt2", "--api-key", "{env:WANDB_API_KEY}", "--x={{env:Y}}"]
+    argv = ["{python}", "-m", "x", "--tokenizer", "gpt2", "--api-key", "{env:WANDB_API_KEY}", "--x={{env:Y}}"]
     path = written("command", argv=argv, env_from=["WANDB_API_KEY"])
     status, out, err = orch("plan", path)
     assert (status, err) == (0, "")
     assert "hunter2" not in out
-    assert [with_values(word) for word in argv[4:]] == ["--api-key", "hunter2", "--x={env:Y}"]
+    assert [with_values(word) for word in argv[5:]] == ["--api-key", "hunter2", "--x={env:Y}"]
     status, _, err = orch("plan", written("command", argv=argv))
     assert status == 2
-    assert "argv.5: env_from brings no WANDB_API_KEY; accepted: env_from: [WANDB_API_KEY] beside argv" in err
+    assert "argv.6: env_from brings no WANDB_API_KEY; accepted: env_from: [WANDB_API_KEY] beside argv" in err
 
 
 @pytest.mark.parametrize("env", [{"MYSQL_PWD": "hunter2"}, {"DB_PASS": "hunter2"}])

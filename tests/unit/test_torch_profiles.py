@@ -71,7 +71,7 @@ def test_sizes_of_a_profile_without_shapes_come_from_the_observer(recorded: Path
     path.write_text(json.dumps(document))
     assert spans(recorded)["spans"]["bytes"] == [0, 0, 4 * 267_786, 4 * 262_656, 0]
     (recorded / "rank0.et.json").unlink()
-    assert set(spans(recorded)["spans"]["bytes"]) == {0}
+    assert spans(recorded)["spans"]["bytes"] == [0, 0, None, None, 0], "not known is not nothing"
 
 
 def test_an_observers_file_without_its_end_tells_what_it_has(recorded: Path) -> None:
@@ -85,7 +85,7 @@ def test_an_observers_file_without_its_end_tells_what_it_has(recorded: Path) -> 
             path.write_text(text.replace('"Input Dims"', '"Other"'))
     first, last = 4 * 267_786, 4 * 262_656
     assert whole == [0, 0, first, last, 0]
-    assert spans(recorded)["spans"]["bytes"] in ([0, 0, first, 0, 0], [0, 0, 0, last, 0])
+    assert spans(recorded)["spans"]["bytes"] in ([0, 0, first, None, 0], [0, 0, None, last, 0])
 
 
 def test_a_step_is_that_of_the_iteration_that_has_most_of_it(recorded: Path) -> None:
@@ -136,7 +136,7 @@ def test_kernels_of_a_gpu(tmp_path: Path) -> None:
     assert [(*words, begin - 10**18, end - 10**18) for *words, begin, end in told] == [
         ("compute", "kernel", 0, 10_000, 30_500),
         ("communication", "all-gather", 2000, 15_000, 45_000),
-        ("communication", "receive", 0, 50_000, 51_000),
+        ("communication", "send and receive", None, 50_000, 51_000),
     ]
 
 

@@ -14,23 +14,23 @@ _TYPES = (str, int, int, float, float, float)  # operation, bytes, count, second
 
 
 def read_communication(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The table `communication` of one rank; damaged lines are left out."""
+    """The table `communication` of one rank; damaged lines are passed over."""
     who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
     names = ("operation", "bytes", "count", "seconds", "algorithm_bps", "bus_bps")
     rows = (
         {**who, "iteration": record["iteration"], **dict(zip(names, operation, strict=True))}
-        for record in filter(_is_whole, lines.records(output.folder / LOG))
+        for record in lines.records(output.folder / LOG, output.unread, _whole)
         for operation in record["operations"]
     )
     return {"communication": gathered("communication", rows)}
 
 
-def _is_whole(record: JsonObject) -> bool:
-    """Whether it is a complete one."""
+def _whole(record: JsonObject) -> JsonObject | None:
+    """The record, or None where it is not a complete one."""
     operations = record.get("operations")
     if not lines.is_whole(record.get("iteration")) or not isinstance(operations, list):
-        return False
-    return all(map(_is_operation, operations))
+        return None
+    return record if all(map(_is_operation, operations)) else None
 
 
 def _is_operation(operation: object) -> bool:

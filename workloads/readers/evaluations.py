@@ -14,7 +14,7 @@ _WHOLE = ("epoch", "iteration", "end_ns", "samples", "correct")
 
 
 def read_evaluations(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The table `accuracy` of one rank, where it evaluated anything; damaged lines are left out.
+    """The table `accuracy` of one rank, where it evaluated anything; damaged lines are passed over.
 
     Instants are moved to the controller's time base; `window_name` is for the caller to fill.
     """
@@ -23,15 +23,16 @@ def read_evaluations(output: LaunchOutput) -> Mapping[str, Columns]:
         "accuracy",
         (
             {**record, **who, "end_ns": record["end_ns"] + output.offset_ns}
-            for record in filter(_is_whole, lines.records(output.folder / LOG))
+            for record in lines.records(output.folder / LOG, output.unread, _whole)
         ),
     )
     return {"accuracy": found} if len(found["epoch"]) else {}
 
 
-def _is_whole(record: JsonObject) -> bool:
-    """Whether it is a complete one; a loss that overflowed is data."""
+def _whole(record: JsonObject) -> JsonObject | None:
+    """The record, or None where it is not a complete one; a loss that overflowed is data."""
     if not all(lines.is_whole(record.get(name)) for name in _WHOLE) or not lines.is_real(record.get("evaluation_s")):
-        return False
+        return None
     loss = record.get("loss")
-    return record["correct"] <= record["samples"] and (lines.is_real(loss) or type(loss) is float)
+    counts = record["correct"] <= record["samples"] and (lines.is_real(loss) or type(loss) is float)
+    return record if counts else None

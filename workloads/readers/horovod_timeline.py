@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from orchestrator.core.opendata import JsonObject
@@ -20,7 +21,10 @@ _NAMES = {
     "ALLTOALL": "all-to-all", "REDUCESCATTER": "reduce-scatter", "MEMCPY_IN_FUSION_BUFFER": "copy in",
     "MEMCPY_OUT_FUSION_BUFFER": "copy out",
 }  # fmt: skip
-_WIDTHS = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
+_WIDTHS = {
+    "float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2,
+    "int8": 1, "uint8": 1, "bool": 1,
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -31,25 +35,30 @@ class _Span:
     span: str
     begin: int
     end: int
-    size: int = 0
+    size: int | None = 0
     tensors: int = 1
 
 
 def read_timeline(output: LaunchOutput, name: str, iterations: Columns) -> Mapping[str, Columns]:
     """The tables `spans` and `overlaps` of the iterations that the file tells of; tensors that were fused are one span.
 
-    The overlap is that of communication with the passes of the iteration log. A file that was cut off, or is damaged,
-    counts as far as it can be read; without one there are no rows.
+    The overlap is that of communication with the passes of the iteration log. A file counts as far as it goes, since
+    its writer is ended by a signal; damaged events are passed over. Without a file there are no rows.
     """
     path = output.folder / name
     text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
-    events = list(lines.objects(text))
+    told = partial(output.unread.add, name)
+    events = list(lines.objects(text, told, endless=True))
     origin_us = next((began for event in events if (began := _origin(event)) is not None), None)
+    if not events and text.strip():
+        told("files without events", text=text)
+    elif events and origin_us is None:
+        told("events without an instant to count from (start_time_since_epoch_in_micros)", count=len(events))
     tables: dict[str, list[Row]] = {"spans": [], "overlaps": []}
     starts, ends = iterations["start_ns"], iterations["end_ns"]
     if origin_us is not None and len(starts):
         inside: dict[int, list[tuple[_Span, int, int]]] = {}
-        for span in _fused(_spans(events)):
+        for span in _fused(_spans(events, told)):
             begin, end = ((origin_us + at) * 1000 + output.offset_ns for at in (span.begin, span.end))
             place = bisect_right(starts, begin) - 1
             if place >= 0 and begin < ends[place]:
@@ -78,17 +87,27 @@ def _origin(event: JsonObject) -> int | None:
     return value if type(value) is int and 0 <= value < 2**53 else None
 
 
-def _spans(events: list[JsonObject]) -> Iterator[_Span]:
-    """Of every tensor (a process of the trace), what begins and ends within one another."""
+def _spans(events: list[JsonObject], told: Callable[..., None] = lines.nobody) -> Iterator[_Span]:
+    """Of every tensor (a process of the trace), what begins and ends within one another.
+
+    A negotiation is the first that happens to a tensor: what is open when it begins never ended.
+    """
     open_of: dict[Any, list[tuple[str, int]]] = {}
     sent: dict[Any, _Span] = {}
     for event in events:
         phase, at, tensor = event.get("ph"), event.get("ts"), event.get("pid")
+        if phase not in ("B", "E"):
+            continue
         if type(at) is not int or not 0 <= at < 2**53 or type(tensor) is not int:
+            told("events without time or tensor", text=str(event))
             continue
         opened = open_of.setdefault(tensor, [])
         if phase == "B":
-            opened.append((str(event.get("name", "")), at))
+            name = str(event.get("name", ""))
+            if opened and _lane(name) == "negotiation":
+                told("activities without an end", text=opened[0][0], count=len(opened))
+                opened.clear()
+            opened.append((name, at))
         elif phase == "E" and opened:
             name, begin = opened.pop()
             lane = _lane(name)
@@ -96,6 +115,7 @@ def _spans(events: list[JsonObject]) -> Iterator[_Span]:
                 span = _Span(lane=lane, span=_called(name), begin=begin, end=max(begin, at))
                 yield span
                 if lane == "communication":
+                    span.size = None
                     sent[tensor] = span
             elif tensor in sent:
                 sent.pop(tensor).size = _size(event.get("args"))
@@ -114,12 +134,14 @@ def _called(name: str) -> str:
     return _NAMES.get(plain, plain.lower().replace("_", "-"))
 
 
-def _size(args: Any) -> int:
-    """Bytes of a tensor as the end of its operation tells its type and shape; 0 where it does not."""
+def _size(args: Any) -> int | None:
+    """Bytes of a tensor as the end of its operation tells its type and shape; None where it does not."""
     shape = args.get("shape") if isinstance(args, dict) else None
-    if not isinstance(shape, str):
-        return 0
-    return math.prod(map(int, re.findall(r"\d{1,15}", shape))) * _WIDTHS.get(str(args.get("dtype")), 0)
+    width = _WIDTHS.get(str(args.get("dtype"))) if isinstance(args, dict) else None
+    if not isinstance(shape, str) or width is None:
+        return None
+    size = math.prod(map(int, re.findall(r"\d{1,15}", shape))) * width
+    return size if lines.is_whole(size) else None
 
 
 def _fused(spans: Iterator[_Span]) -> list[_Span]:
@@ -131,7 +153,7 @@ def _fused(spans: Iterator[_Span]) -> list[_Span]:
         before = last.get(kind)
         if before is not None and span.begin < before.end:
             before.end = max(before.end, span.end)
-            before.size += span.size
+            before.size = None if before.size is None or span.size is None else before.size + span.size
             before.tensors += 1
         else:
             last[kind] = span

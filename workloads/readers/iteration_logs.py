@@ -21,7 +21,7 @@ def read_iterations(output: LaunchOutput, *, unknown: frozenset[str] = frozenset
 
     `unknown` are the fields that a program need not tell; they are missing in the table then.
 
-    A line that is not a whole record is left out: the last one may be cut where the rank was killed. A gap in the
+    A line that is not a whole record is passed over: the last one may be cut where the rank was killed. A gap in the
     column `iteration` tells of one in the middle. Without a log there are no rows. `window_name` is for the caller to
     fill.
     """
@@ -34,8 +34,7 @@ def read_iterations(output: LaunchOutput, *, unknown: frozenset[str] = frozenset
             "end_ns": whole["end_ns"] + output.offset_ns,
             "seconds": (whole["mono_end_ns"] - whole["mono_start_ns"]) * 1e-9,
         }
-        for record in lines.records(output.folder / LOG)
-        if (whole := _whole(record, unknown)) is not None
+        for whole in lines.records(output.folder / LOG, output.unread, lambda record: _whole(record, unknown))
     )
     return {"iterations": gathered("iterations", rows)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.parts.rows import Columns, LaunchOutput, gathered
@@ -24,34 +24,33 @@ _GBS = 8e9  # bit/s in what it calls GB/s
 
 
 def read_nccl_inspector(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The table `nccl_operations` of a rank; none where no Inspector wrote. Damaged lines are left out."""
+    """The table `nccl_operations` of a rank; none where no Inspector wrote. Damaged lines are passed over."""
     who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1}
     rows = (
         {**who, **row, "written_ns": row["written_ns"] + output.offset_ns}
         for path in sorted(output.folder.glob(FILES))
-        for record in lines.records(path)
-        for row in _rows(record)
+        for row in lines.records(path, output.unread, _row)
     )
     found = gathered("nccl_operations", rows)
     return {"nccl_operations": found} if len(found["sequence"]) else {}
 
 
-def _rows(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The operation that a record tells of, if it is a whole one."""
+def _row(record: dict[str, Any]) -> dict[str, Any] | None:
+    """The operation that a record tells of; None where it is not a whole one."""
     header, metadata = record.get("header"), record.get("metadata")
     kind = "coll" if "coll_perf" in record else "p2p"
     perf = record.get(f"{kind}_perf")
     if not (isinstance(header, dict) and isinstance(metadata, dict) and isinstance(perf, dict)):
-        return
+        return None
     operation: Any = perf.get(kind)
     written: Any = metadata.get("dump_timestamp_us")
     counts: list[Any] = [perf.get(f"{kind}_{name}") for name in ("sn", "msg_size_bytes", "exec_time_us")]
     texts: list[Any] = [header.get("id"), operation, perf.get(f"{kind}_timing_source", "")]
     members = [header.get("rank"), header.get("n_ranks")]
     if not all(map(lines.is_whole, [written, *counts, *members])) or not all(map(lines.is_text, texts)):
-        return
+        return None
     peer = perf.get("p2p_peer", -1)
-    yield {
+    return {
         "communicator": texts[0],
         "member": members[0],
         "members": members[1],

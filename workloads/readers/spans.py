@@ -16,10 +16,10 @@ _TYPES = (str, str, str, int, int, int, int)  # lane, span, what, peer, bytes, b
 
 
 def read_spans(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The tables `spans` and `overlaps` of one rank, in the controller's time base; damaged lines are left out."""
+    """The tables `spans` and `overlaps` of one rank, in the controller's time base; damaged lines are passed over."""
     found = {table: Gathering(table) for table in ("spans", "overlaps")}
     who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
-    for record in filter(_is_whole, lines.records(output.folder / TRACE)):
+    for record in lines.records(output.folder / TRACE, output.unread, _whole):
         shift = record["start_ns"] - record["mono_start_ns"] + output.offset_ns
         where = {**who, "iteration": record["iteration"]}
         found["spans"].add(
@@ -41,12 +41,12 @@ def overlap(spans: Iterable[Any]) -> dict[str, float]:
     return overlap_s(lanes["compute"], lanes["communication"])
 
 
-def _is_whole(record: JsonObject) -> bool:
-    """Whether it is a complete one."""
+def _whole(record: JsonObject) -> JsonObject | None:
+    """The record, or None where it is not a complete one."""
     spans = record.get("spans")
     if not all(lines.is_whole(record.get(name)) for name in ("iteration", "start_ns", "mono_start_ns")):
-        return False
-    return isinstance(spans, list) and all(map(_is_span, spans))
+        return None
+    return record if isinstance(spans, list) and all(map(_is_span, spans)) else None
 
 
 def _is_span(span: object) -> bool:

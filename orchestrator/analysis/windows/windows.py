@@ -99,7 +99,7 @@ def measure(
         tables.read(folder, "one_way").to_pylist(),
         serving.samples(counters, tables.read(folder, "tasks"), manifest),
         tables.read(folder, "spans"),
-        transports.found(manifest, tables.read(folder, "nccl_connections")),
+        transports.found(manifest, tables.read(folder, "nccl_connections"), tables.read(folder, "unread")),
     )  # fmt: skip
     logged = recorded.logged(folder, iterations)
     measured: list[Window] = []

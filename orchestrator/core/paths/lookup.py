@@ -1,9 +1,13 @@
-"""Files that a file names: they are looked up beside the file that names them, then from the current folder."""
+"""Files that a file names: they are looked up beside the file that names them, then from the current folder.
+
+One that is sent to a host keeps there the path by which it was named. Where that does not show in the path at which it
+was found, `/./` stands before it, as rsync has it: `project/./package/model.py` is `package/model.py` there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from pydantic import AfterValidator, ValidationInfo
@@ -14,6 +18,7 @@ from orchestrator.core.units import Mistake
 
 ACCEPTED = "a path from the folder of the file that names it, from the current folder, or an absolute one"
 _FOLDERS = "folders"
+_HERE = "/./"
 
 
 def candidates(named: str, folders: Sequence[Path]) -> tuple[Path, ...]:
@@ -25,9 +30,9 @@ def candidates(named: str, folders: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys([*(folder / path for folder in folders), path]))
 
 
-def find(named: str, folders: Sequence[Path]) -> Path | None:
-    """The first of the candidates that is a file."""
-    return next((path for path in candidates(named, folders) if safepath.is_there(path)), None)
+def find(named: str, folders: Sequence[Path], *, there: Callable[[Path], bool] = safepath.is_there) -> Path | None:
+    """The first of the candidates that is a file, or whatever `there` says."""
+    return next((path for path in candidates(named, folders) if there(path)), None)
 
 
 def nowhere(named: str, folders: Sequence[Path]) -> str:
@@ -60,8 +65,28 @@ def looked_up(named: str, info: ValidationInfo) -> str:
     return str(found)
 
 
+def name_there(sent: str) -> str:
+    """The path of a file or folder on the host that it is sent to; the last name of one that does not lead down."""
+    _, mark, behind = sent.rpartition(_HERE)
+    path = PurePosixPath(behind if mark else sent)
+    leads_down = not path.is_absolute() and ".." not in path.parts and not sent.startswith("~")
+    return str(path) if mark or leads_down else path.name
+
+
+def _sent(named: str, info: ValidationInfo) -> str:
+    """The path of a file or folder as `looked_up` gives it, and what it is called on the host."""
+    if not (folders := folders_of(info)):
+        return named
+    found = find(named, folders, there=safepath.is_file_or_folder)
+    if found is None:
+        raise Mistake(nowhere(named, folders), accepted=ACCEPTED)
+    path, name = str(found), name_there(named)
+    return path if name_there(path) == name else f"{path.removesuffix(name)}{_HERE.lstrip('/')}{name}"
+
+
 def _path(named: Path, info: ValidationInfo) -> Path:
     return Path(looked_up(str(named), info))
 
 
+SentFile = Annotated[str, AfterValidator(_sent)]
 NamedFile = Annotated[Path, AfterValidator(_path)]

@@ -50,6 +50,14 @@ def is_there(path: Path) -> bool:
         return False
 
 
+def is_file_or_folder(path: Path) -> bool:
+    """Likewise, or that of a folder."""
+    try:
+        return path.is_file() or path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 def _trouble(name: str) -> str | None:
     if not name:
         return "is empty"

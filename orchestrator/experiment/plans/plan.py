@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from orchestrator.experiment import fitting
 from orchestrator.experiment.choice import Choice
@@ -17,7 +17,7 @@ from orchestrator.experiment.resolved import resolved_data
 from orchestrator.parts import contained, registry
 from orchestrator.parts.collectors import processor
 from orchestrator.parts.launch import Change, Container, Launch, Requirement
-from orchestrator.parts.protocols import Demand, Source
+from orchestrator.parts.protocols import Demand, Remarking, Source
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
 from orchestrator.testbed import inventory as inventory_testbed
@@ -37,6 +37,7 @@ class PlannedJob:
     config: Any
     launches: tuple[Launch, ...]
     theory: Theory | None
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +198,7 @@ def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[Pla
                 for launch in module.launches(config, job, seen, seed + index)
             ),
             theory=module.theory(config, job, topology),
+            remarks=tuple(cast("Remarking", module).remarks(config)) if hasattr(module, "remarks") else (),
         )
 
 

@@ -14,6 +14,7 @@ from orchestrator.experiment.yamlfiles.documents import Variable
 from orchestrator.parts.launch import Change, Container, Launch
 from orchestrator.parts.topology import Topology
 
+_SHOWN_FILES = 20  # of a process
 _MOST_RUNS = 10  # that have a line each
 _MOST_DIFFERENCES = 3  # places in which command lines of one group may differ
 _MOST_VALUES = 60  # characters in which the values of such a place are listed
@@ -111,6 +112,8 @@ def _job(text: _Text, job: PlannedJob, topology: Topology, *, verbose: bool) -> 
     if job.theory is not None:
         size = bytes_text(job.theory.bytes_per_iteration)
         text.add(f"theory: each rank sends {size} an iteration: {job.theory.source}", deep=1)
+    for remark in job.remarks:
+        text.add(remark, deep=1)
     _processes(text, job.launches, topology, verbose=verbose)
 
 
@@ -186,7 +189,9 @@ def _processes(text: _Text, launches: Sequence[Launch], topology: Topology, *, v
         if first.container is not None:
             text.add(_container(first.container), deep=3)
         if first.files:
-            text.add("files " + " ".join(first.files), deep=3)
+            shown = list(first.files)[:_SHOWN_FILES]
+            more = f" and {len(first.files) - len(shown)} more" if len(first.files) > len(shown) else ""
+            text.add("files " + " ".join(shown) + more, deep=3)
 
 
 def _container(container: Container) -> str:

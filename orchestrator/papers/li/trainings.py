@@ -82,11 +82,11 @@ class Found:
 
 
 def messages(run: Run, rank: int) -> list[Row]:
-    """A rank's communication in the first iteration that counts: spans with `bytes` multiplied back."""
+    """A rank's communication in the first iteration that counts: spans of known `bytes`, which are multiplied back."""
     rows = [
         row
         for row in run.rows("spans")
-        if row["rank"] == rank and row["window_name"] and row["lane"] == "communication"
+        if row["rank"] == rank and row["window_name"] and row["lane"] == "communication" and row["bytes"] is not None
     ]
     if not rows:
         return []

@@ -94,6 +94,16 @@ TABLES: Mapping[str, Table] = {
             "out_errors": Column("float64", "packets that could not be sent (ifOutErrors)"),
         },
     ),
+    "unread": Table(
+        "things of one kind in a file of a process that its reader did not understand and passed over",
+        {
+            "file": Column("string", "name of the file in the folder of the process"),
+            "what": Column("string", "what they are: lines, events, connections, ..."),
+            "count": Column("int64", "number of them"),
+            "line": Column("int64", "line of the first, from 1; 0 where not known"),
+            "text": Column("string", "its beginning"),
+        },
+    ),
     "processors": Table(
         "a node in a window; shares are of the time of all processors that the node's kernel has",
         {

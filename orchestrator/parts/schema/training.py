@@ -51,10 +51,14 @@ TABLES: Mapping[str, Table] = {
             "window_name": Column("string", "name of the window"),
             "iteration": Column("int64", "number in the job, from 0"),
             "lane": Column("string", "compute or communication"),
-            "span": Column("string", "forward, backward, step; all-reduce, all-gather, ..., send, receive"),
+            "span": Column(
+                "string",
+                "forward, backward, step; all-reduce, all-gather, ..., send, receive; send and receive, or unknown, "
+                "where a kernel of NCCL tells no more",
+            ),
             "what": Column("string", 'which one, such as "bucket 3"'),
             "peer": Column("int64", "rank at the other end of a send or receive, else -1"),
-            "bytes": Column("int64", "size of the tensor"),
+            "bytes": Column("int64", "size of the tensor; missing where no file tells it"),
             "sequence": Column("int64", "order in which the rank's spans of the iteration began, from 0"),
             "start_ns": Column("int64", "begin"),
             "end_ns": Column("int64", "end"),

@@ -61,7 +61,13 @@ def _turned_off(old: str) -> str:
 
 
 def parse(output: str) -> str:
-    """The state of a device's offloads as `ethtool -K` takes it, from `ethtool -k`: "tso on gso on gro off"."""
+    """The state of a device's offloads as `ethtool -K` takes it, from `ethtool -k`: "tso on gso on gro off".
+
+    Versions up to 2.6.38 put spaces into some names.
+    """
+    output = re.sub(
+        r"^(?:tcp|generic) segmentation offload:", lambda name: name[0].replace(" ", "-"), output, flags=re.MULTILINE
+    )
     found = dict(re.findall(r"^(\S+): (on|off)", output, re.MULTILINE))
     changeable = dict(re.findall(r"^(\S+): (on|off)\s*$", output, re.MULTILINE))
     if not _EVERYWHERE.keys() <= found.keys():

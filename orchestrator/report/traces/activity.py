@@ -15,13 +15,16 @@ COMPUTE, COMMUNICATION = "compute", "communication"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """A computation or communication. Instants in ns since the epoch; bytes multiplied back by the run's scale."""
+    """A computation or communication. Instants in ns since the epoch; bytes multiplied back by the run's scale.
+
+    A `size` that is not known is None.
+    """
 
     lane: str  # COMPUTE or COMMUNICATION
     name: str  # such as forward, all-reduce, send
     what: str  # such as bucket 3
     peer: int  # rank; -1 where there are several
-    size: int
+    size: int | None
     iteration: int
     start_ns: int
     end_ns: int
@@ -79,7 +82,8 @@ def _of(table: Any, job: str, rank: int) -> list[Row]:
 
 def _recorded(row: Row, scale: int) -> Activity:
     return Activity(
-        lane=row["lane"], name=row["span"], what=row["what"], peer=row["peer"], size=row["bytes"] * scale,
+        lane=row["lane"], name=row["span"], what=row["what"], peer=row["peer"],
+        size=None if row["bytes"] is None else row["bytes"] * scale,
         iteration=row["iteration"], start_ns=row["start_ns"], end_ns=row["end_ns"],
     )  # fmt: skip
 

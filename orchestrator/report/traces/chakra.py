@@ -145,13 +145,14 @@ def _kind(one: Activity, rank: int) -> tuple[int, dict[str, int]]:
     """The type of a node, and what the schema's readers look for in a node of this type."""
     if one.lane == COMPUTE:
         return _COMP_NODE, {}
+    size = {} if one.size is None else {"comm_size": one.size}
     if one.name in ("send", "receive") and one.peer >= 0:
         src, dst = (rank, one.peer) if one.name == "send" else (one.peer, rank)
         kind = _SEND_NODE if one.name == "send" else _RECEIVE_NODE
-        return kind, {"comm_size": one.size, "comm_src": src, "comm_dst": dst, "comm_tag": 0}
+        return kind, {**size, "comm_src": src, "comm_dst": dst, "comm_tag": 0}
     if one.name in _COLLECTIVES:
-        return _COLLECTIVE_NODE, {"comm_size": one.size, "comm_type": _COLLECTIVES[one.name]}
-    return _METADATA_NODE, {"comm_size": one.size}
+        return _COLLECTIVE_NODE, {**size, "comm_type": _COLLECTIVES[one.name]}
+    return _METADATA_NODE, size
 
 
 _INT32 = {"comm_src", "comm_dst", "comm_tag"}  # which readers take as int32, all others as int64

@@ -23,6 +23,7 @@ _COMPUTING, _COMMUNICATING = 7, 20  # streams; overlapping communications are on
 _KERNELS = {
     "all-reduce": "AllReduce", "all-gather": "AllGather", "reduce-scatter": "ReduceScatter", "broadcast": "Broadcast",
     "reduce": "Reduce", "send": "SendRecv", "receive": "SendRecv", "all-to-all": "SendRecv",
+    "send and receive": "SendRecv", "unknown": "Generic",
 }  # fmt: skip
 
 
@@ -91,7 +92,8 @@ def _kernels(rank: RankActivities, origin_ns: int) -> Iterator[JsonObject]:
             "args": {
                 "device": 0, "context": 1, "stream": stream, "correlation": number, "External id": number,
                 "activity": f"{one.name} {one.what}".strip(), "iteration": one.iteration,
-                **({"bytes": one.size, "peer": one.peer} if one.lane != COMPUTE else {}),
+                **({"peer": one.peer} if one.lane != COMPUTE else {}),
+                **({"bytes": one.size} if one.lane != COMPUTE and one.size is not None else {}),
             },
         }  # fmt: skip
 

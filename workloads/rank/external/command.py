@@ -1,7 +1,9 @@
 """Runs a training command that knows nothing of us, and writes an iteration log from what it prints.
 
 It reads `command.json` in its working folder, prints `ready`, waits for the line `go` on standard input, and only then
-starts the command. What the command prints goes on to standard output. SIGTERM ends the command, then this.
+starts the command. What the command prints goes on to the stream that it printed it on; the lines of both are read,
+each stream's by themselves, so that a line that comes in parts is not mixed with the other's. SIGTERM ends the command,
+then this.
 """
 
 from __future__ import annotations
@@ -15,17 +17,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
-from typing import List, NoReturn, Optional, TypedDict
+from typing import IO, BinaryIO, List, NoReturn, Optional, TypedDict
 
 from ..base.iteration_log import IterationLog
 from ..base.lifecycle import PEER_GRACE_S, report_ready, wait_for_go
 from ..mpi.join import join
-from .printed import Iterations, Lines, Reader, Rule, RuleSettings, Tail
+from .printed import SHOWN_LINES, Iterations, Lines, Reader, Rule, RuleSettings, Tail
 
 LOOK_EVERY_S = 0.01  # at a file: nothing tells when it grows
 TURN_S = 0.1
 FROM_ENV = re.compile(r"\{\{env:\w+\}\}|\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+LAST_WORDS_S = 1.0  # of what the command leaves behind, which may print for ever
 
 
 def fail(reason: str) -> NoReturn:
@@ -43,7 +47,7 @@ class CommandSettings(TypedDict):
 
     argv: List[str]
     cwd: Optional[str]  # None is the rank's own folder
-    file: Optional[str]  # whose lines are read; None is standard output
+    file: Optional[str]  # whose lines are read; None is what the command prints
     first_within_s: float  # from its start to the first line that tells of an iteration
     grace_s: float  # from SIGTERM to SIGKILL
 
@@ -57,6 +61,16 @@ class Settings(CommandSettings, RuleSettings):
     samples: Optional[int]  # of an iteration, where its line does not tell
 
 
+class Stream:
+    """What a command prints on one of its two streams: where it is read, where it goes on to, and its lines."""
+
+    def __init__(self, name: str, source: IO[bytes], goes_to: BinaryIO) -> None:
+        self.name = name
+        self.source = source
+        self.goes_to = goes_to
+        self.lines = Lines()
+
+
 class Command:
     """The command, and what reads its lines, if anything does."""
 
@@ -65,45 +79,72 @@ class Command:
         self._iterations = reader
         cwd = Path(settings["cwd"] or ".")
         self._tail = Tail(cwd / settings["file"]) if reader and settings["file"] is not None else None
-        self._out, theirs = os.pipe()
         try:
             argv = [with_values(word) for word in settings["argv"]]
-            self.process = subprocess.Popen(argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=theirs)
+            self.process = subprocess.Popen(
+                argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
         except OSError as error:
             fail(f"cannot start {settings['argv'][0]}: {error.strerror} ({error.filename})")
-        os.close(theirs)
+        self._streams = [
+            Stream(name, source, goes_to.buffer)
+            for name, source, goes_to in (
+                ("stdout", self.process.stdout, sys.stdout),
+                ("stderr", self.process.stderr, sys.stderr),
+            )
+            if source is not None
+        ]
+        self._selector = selectors.DefaultSelector()
+        for stream in self._streams:
+            self._selector.register(stream.source, selectors.EVENT_READ, stream)
+        self._last: deque[str] = deque(maxlen=SHOWN_LINES)
 
     def follow(self) -> NoReturn:
         """Read until the command ends, which is a failure whatever its status: a run ends a training, not it itself."""
         first_by = time.monotonic() + self._settings["first_within_s"]
-        printed, filed, open_ = Lines(), Lines(), True
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._out, selectors.EVENT_READ)
-            while self.process.poll() is None or (open_ and selector.select(0)):
-                if open_ and selector.select(LOOK_EVERY_S if self._tail else TURN_S):
-                    data = os.read(self._out, 1 << 16)
-                    self._printed(printed.take(data), data)
-                    if not data:
-                        open_ = False
-                        selector.unregister(self._out)
-                elif not open_:
-                    threading.Event().wait(LOOK_EVERY_S)
-                self._filed(filed)
-                if self._iterations and not self._iterations.matched and time.monotonic() > first_by:
-                    fail(self._iterations.nothing_matched(f"{self._settings['first_within_s']:g} s went by"))
-        self._printed(printed.last(), b"")
+        filed = Lines()
+        while self.process.poll() is None or self._more():
+            self._pass_on(LOOK_EVERY_S if self._tail else TURN_S)
+            self._filed(filed)
+            if self._iterations and not self._iterations.matched and time.monotonic() > first_by:
+                self._nothing_matched(self._iterations, f"{self._settings['first_within_s']:g} s went by")
+        for stream in self._streams:
+            self._take(stream.lines.last(), stream.name)
         self._filed(filed)
         self._over(self.process.wait())
 
-    def _printed(self, lines: list[str], data: bytes) -> None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+    def _more(self) -> bool:
+        """Whether anything was printed that has not been read."""
+        return bool(self._selector.get_map() and self._selector.select(0))
+
+    def _pass_on(self, within_s: float) -> None:
+        """Read what is printed in some seconds, at the first of it."""
+        if not self._selector.get_map():
+            threading.Event().wait(min(within_s, LOOK_EVERY_S))
+            return
+        for key, _ in self._selector.select(within_s):
+            stream: Stream = key.data
+            data = os.read(key.fd, 1 << 16)
+            stream.goes_to.write(data)
+            stream.goes_to.flush()
+            self._take(stream.lines.take(data), stream.name)
+            if not data:
+                self._selector.unregister(key.fd)
+
+    def _take(self, lines: list[str], stream: str) -> None:
+        self._last += (line[:200] for line in lines)
         if self._iterations and self._tail is None:
-            self._iterations.take(lines)
+            self._iterations.take(lines, stream)
 
     def _filed(self, lines: Lines) -> None:
         if self._iterations and self._tail is not None:
-            self._iterations.take(lines.take(self._tail.read()))
+            found = lines.take(self._tail.read())
+            self._last += (line[:200] for line in found)
+            self._iterations.take(found, "file")
+
+    def _nothing_matched(self, iterations: Reader, why: str) -> NoReturn:
+        shown = " | ".join(self._last) or "it printed nothing, neither on standard output nor on standard error"
+        fail(f"{why}, and {iterations.unmatched}; the last lines: {shown}")
 
     def _over(self, status: int) -> NoReturn:
         if status < 0:
@@ -113,20 +154,25 @@ class Command:
             fail(f"the command ended with status {status}")
         ended = "the command came to its end"
         if self._iterations and not self._iterations.matched:
-            fail(self._iterations.nothing_matched(ended))
+            self._nothing_matched(self._iterations, ended)
         done = f" after {self._iterations.count} iterations" if self._iterations else ""
         threading.Event().wait(PEER_GRACE_S)
         fail(f"{ended}{done}, before the run did: let it train longer, or measure fewer iterations")
 
     def stop(self) -> None:
-        """Ask it to end, and kill it when its grace is over."""
+        """Ask it to end, and kill it when its grace is over; its last words are kept, and tell of no iteration."""
+        self._iterations = None
         if self.process.poll() is None:
             self.process.terminate()
-            try:
-                self.process.wait(self._settings["grace_s"])
-            except subprocess.TimeoutExpired:
+            until = time.monotonic() + self._settings["grace_s"]
+            while self.process.poll() is None and time.monotonic() < until:
+                self._pass_on(LOOK_EVERY_S)
+            if self.process.poll() is None:
                 self.process.kill()
                 self.process.wait()
+        until = time.monotonic() + LAST_WORDS_S
+        while self._more() and time.monotonic() < until:
+            self._pass_on(0)
 
 
 def end_on_signal() -> None:

@@ -6,10 +6,10 @@ waits for the line `go` on standard input, and only then starts the program. SIG
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
-from collections import deque
 from pathlib import Path
 from typing import List
 
@@ -17,12 +17,11 @@ from ..base import rank_settings
 from ..base.iteration_log import IterationLog
 from ..mpi.join import join
 from .command import CommandSettings, carry_out, end_on_signal, fail
-from .printed import SHOWN_LINES
 
-COLUMNS = 13  # size, count, type, reduction, root, then time, two bandwidths and wrong values, twice
-PLACES = (5, 9)  # of the time with the result beside the message, and in its place
+COLUMNS = range(11, 14)  # size, count, type, reduction and root as far as a version tells them, then the results
+PLACES = (-8, -4)  # of the time with the result beside the message, and in its place; two bandwidths and wrong values
 
-_RANK = re.compile(r"#\s+Rank\s+\d+\s")
+RANK = re.compile(r"#\s+Rank\s+\d+\s")
 
 
 class Settings(CommandSettings):
@@ -42,16 +41,20 @@ def row_of(line: str) -> tuple[int, list[tuple[float, float]]] | None:
     None where it is no line of results.
     """
     words = line.split()
-    if line.startswith("#") or len(words) < COLUMNS:
+    if line.startswith("#") or len(words) not in COLUMNS:
         return None
     try:
-        results = [
-            (float(words[place]) * 1e-6, 0.0 if words[place + 3] == "N/A" else float(words[place + 3]))
-            for place in PLACES
-        ]
-        return int(words[0]), results
+        results = [(float(words[place]) * 1e-6, _wrong(words[place + 3])) for place in PLACES]
+        size = int(words[0])
     except ValueError:
         return None
+    return (size, results) if all(math.isfinite(seconds) for seconds, _ in results) else None
+
+
+def _wrong(word: str) -> float:
+    """How many values came out wrong; versions up to 2.11 print the largest error instead, which is below one."""
+    wrong = 0.0 if word == "N/A" else float(word)
+    return 0.0 if wrong < 1 else wrong
 
 
 class Passes:
@@ -63,7 +66,6 @@ class Passes:
         self._collectives = IterationLog(Path("collectives.jsonl"))
         self._before = 0, 0
         self._ranks = self._rows = 0
-        self.seen: deque[str] = deque(maxlen=SHOWN_LINES)
 
     @property
     def matched(self) -> int:
@@ -74,12 +76,15 @@ class Passes:
         """Passes that have ended."""
         return self._rows // len(self._settings["sizes"])
 
-    def take(self, lines: list[str]) -> None:
+    @property
+    def unmatched(self) -> str:
+        return "nccl-tests told no result"
+
+    def take(self, lines: list[str], _stream: str, /) -> None:
         for line in lines:
-            self.seen.append(line[:200])
             if line.startswith("invalid option"):
                 fail(f"this nccl-tests is too old, which has to go on until it is ended (-N 0): {line}")
-            self._ranks += bool(_RANK.match(line))
+            self._ranks += bool(RANK.match(line))
             row = row_of(line)
             if row is not None:
                 self._measured(*row)
@@ -118,10 +123,6 @@ class Passes:
                 "samples": 2 * len(self._settings["sizes"]) * self._settings["repeats"],
             }
         )  # fmt: skip
-
-    def nothing_matched(self, why: str) -> str:
-        shown = " | ".join(self.seen) or "it printed nothing"
-        return f"{why}, and nccl-tests told no result; the last lines: {shown}"
 
 
 def main() -> None:

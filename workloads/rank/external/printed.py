@@ -13,6 +13,9 @@ from ..base.iteration_log import IterationLog
 
 LONGEST_LINE = 1 << 20  # bytes; of a longer one the rest is another line
 SHOWN_LINES = 3
+ODD_LINES = "odd-lines.txt"  # those of iterations that tell no number
+MOST_ODD = 1000
+_TOGETHER = 1024  # lines that one stream may be ahead of the other
 
 
 class RuleSettings(TypedDict):
@@ -28,6 +31,7 @@ class Rule:
     def __init__(self, rule: RuleSettings) -> None:
         self._pattern = re.compile(rule["pattern"]) if rule["pattern"] is not None else None
         self._paths: dict[str, str] = rule["json"] or {}
+        self._odd_lines: list[str] = []
         self.text = repr(rule["pattern"]) if self._pattern else f"JSON with {', '.join(self._paths.values())}"
 
     def fields(self, line: str) -> dict[str, float] | None:
@@ -40,7 +44,22 @@ class Rule:
         try:
             return {name: float(text) for name, text in match.groupdict().items() if text is not None}
         except ValueError:
+            self.odd(line)
             return None
+
+    def odd(self, line: str) -> None:
+        """Note a line that is an iteration's and tells no number, or none that can be; the first thousand are kept."""
+        if len(self._odd_lines) < MOST_ODD:
+            self._odd_lines.append(line[:200])
+            with Path(ODD_LINES).open("a", encoding="utf-8", errors="replace") as file:
+                file.write(line[:200] + "\n")
+
+    @property
+    def unmatched(self) -> str:
+        """That no line told of an iteration, and why that may be."""
+        if self._odd_lines:
+            return f"{self.text} finds no number in the lines that it matches, such as {self._odd_lines[0]!r}"
+        return f"no line matched {self.text}"
 
     def _of_json(self, line: str) -> dict[str, float] | None:
         try:
@@ -121,17 +140,30 @@ class Iterations:
         self._before: tuple[int, int] | None = None
         self._start_ns = 0
         self.matched = self.count = 0
-        self.seen: deque[str] = deque(maxlen=SHOWN_LINES)
+        self._alone: dict[str, deque[str]] = {}  # by stream, its last lines that the other has not brought, too
 
-    def take(self, lines: list[str]) -> None:
+    @property
+    def unmatched(self) -> str:
+        return self._rule.unmatched
+
+    def take(self, lines: list[str], stream: str, /) -> None:
+        """Lines of one stream; one that programs log on both of theirs counts once."""
         for line in lines:
-            self.seen.append(line[:200])
             fields = self._rule.fields(line)
-            if fields is not None:
+            if fields is not None and not self._twice(line, stream):
                 self.matched += 1
-                self._ended(fields)
+                self._ended(fields, line)
 
-    def _ended(self, fields: dict[str, float]) -> None:
+    def _twice(self, line: str, stream: str) -> bool:
+        """Whether the other stream has brought that line already."""
+        for name, others in self._alone.items():
+            if name != stream and line in others:
+                others.remove(line)
+                return True
+        self._alone.setdefault(stream, deque(maxlen=_TOGETHER)).append(line)
+        return False
+
+    def _ended(self, fields: dict[str, float], line: str) -> None:
         mono_ns, wall_ns = time.monotonic_ns(), time.time_ns()
         before, self._before = self._before, (mono_ns, wall_ns)
         seconds = fields.pop("seconds", None)
@@ -139,6 +171,7 @@ class Iterations:
             seconds = fields.pop("milliseconds") * 1e-3
         if seconds is not None:
             if not 0 <= seconds < 1e6:
+                self._rule.odd(line)
                 return
             before = mono_ns - round(seconds * 1e9), wall_ns - round(seconds * 1e9)
         if before is None:
@@ -159,10 +192,6 @@ class Iterations:
         self._log.write(record)
         self.count += 1
 
-    def nothing_matched(self, why: str) -> str:
-        shown = " | ".join(self.seen) or "it printed nothing"
-        return f"{why}, and no line matched {self._rule.text}; the last lines: {shown}"
-
 
 class Reader(Protocol):
     """What is told the lines of a command, and finds iterations in them."""
@@ -175,7 +204,9 @@ class Reader(Protocol):
     def count(self) -> int:
         """Iterations that have ended."""
 
-    def take(self, lines: list[str]) -> None: ...
+    @property
+    def unmatched(self) -> str:
+        """That no line told of any."""
 
-    def nothing_matched(self, why: str) -> str:
-        """What to fail with when no line told of any."""
+    def take(self, lines: list[str], stream: str, /) -> None:
+        """Lines as they come; `stream` is "stdout", "stderr" or "file"."""

@@ -126,7 +126,7 @@ def _due(job: Job, spans: Any, hosts: Sequence[str], sent: Floats, *, window: st
     if job.theory.spread == "even" or count == 1:
         return np.outer(total, np.full(count, 1 / count))
     sizes = _collectives(spans, job.name, window)
-    if not len(sizes):
+    if not len(sizes) or np.isnan(sizes).any():  # of some no file told the size
         return nothing
     turns = [np.outer(total, _turn(sizes, count, first)) for first in range(count)]
     misses = [float(np.nansum(np.abs(one - sent))) for one in turns]
