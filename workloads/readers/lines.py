@@ -38,28 +38,31 @@ def nobody(what: str, **_: object) -> None:
 def records(path: Path, unread: Unread, made: Callable[[JsonObject], _Made | None]) -> Iterator[_Made]:
     """What `made` gives for the objects in the lines of a file, in order; nothing where there is no file.
 
-    A line that is no object, or of which `made` gives None, is told `unread`. ValueError at a line above LONGEST.
+    A line that is no object, or of which `made` gives None, is told `unread`. ValueError as of `texts`.
     """
+    for number, line in enumerate(texts(path), start=1):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        one = made(record) if isinstance(record, dict) else None
+        if one is not None:
+            yield one
+        elif line.strip():
+            unread.add(path.name, "lines", line=number, text=line)
+
+
+def texts(path: Path) -> Iterator[str]:
+    """The lines of a file one after the other; none where there is no file. ValueError at one of more than LONGEST."""
     try:
         file = safepath.opened(path)
     except FileNotFoundError:
         return
     with file:
-        number = 0
-        while raw := file.readline(LONGEST + 1):
-            number += 1
-            if len(raw) > LONGEST:
+        while line := file.readline(LONGEST + 1):
+            if len(line) > LONGEST:
                 raise ValueError(f"{path.name} has a line of more than {LONGEST >> 20} MiB")
-            line = raw.decode("utf-8", "replace")
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                record = None
-            one = made(record) if isinstance(record, dict) else None
-            if one is not None:
-                yield one
-            elif line.strip():
-                unread.add(path.name, "lines", line=number, text=line)
+            yield line.decode("utf-8", "replace")
 
 
 def objects(
