@@ -75,7 +75,7 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
     output = LaunchOutput(
         folder=tmp_path, node="h1", launch="x", job="j", rank=1, window=None, source=None, offset_ns=0
     )
-    found = moe.read(output)["routing"]
+    found = {name: list(values) for name, values in moe.read(output)["routing"].items()}
     assert found["iteration"] == [0, 0, 1, 1]
     assert found["peer"] == [0, 1, 0, 1]
     assert found["bytes"] == [50, 60, 50, 60]
