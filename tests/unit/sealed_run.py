@@ -186,7 +186,8 @@ def _flows(rank, begin, end):
         return {name: [] for name in TABLES["capture_flows"]}
     return {
         "port": ["eth0"], "direction": ["in"], "protocol": ["tcp"], "src": ["10.77.0.2"], "src_port": [40000],
-        "dst": ["10.77.0.1"], "dst_port": [15201], "kind": ["cross"], "name": ["iperf0"], "packets": [1000],
+        "dst": ["10.77.0.1"], "dst_port": [15201], "tunnel": [""], "outer_src": [""], "outer_dst": [""],
+        "kind": ["cross"], "name": ["iperf0"], "packets": [1000],
         "wire_bytes": [1_514_000], "payload_bytes": [1_448_000], "repeated_bytes": [0], "first_ns": [begin],
         "last_ns": [end],
     }  # fmt: skip

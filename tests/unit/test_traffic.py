@@ -21,7 +21,8 @@ def tables_of(rows, bins):
     flows = {name: [] for name in ("node", "launch", *TABLES["capture_flows"])}
     for node, src, dst, size, kind in rows:
         row = {"node": node, "launch": f"tcpdump.{node}", "port": "eth0", "direction": "out", "protocol": "tcp",
-               "src": src, "src_port": 1, "dst": dst, "dst_port": 2, "kind": kind, "name": "job", "packets": 1,
+               "src": src, "src_port": 1, "dst": dst, "dst_port": 2, "tunnel": "", "outer_src": "",
+               "outer_dst": "", "kind": kind, "name": "job", "packets": 1,
                "wire_bytes": size, "payload_bytes": size, "repeated_bytes": 1, "first_ns": 0,
                "last_ns": 5 * MS}  # fmt: skip
         for key, value in row.items():

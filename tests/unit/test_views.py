@@ -50,7 +50,8 @@ def captured(results, *flows):
             seen = [flow for flow in flows if flow[0] == node]
             ours = [
                 {"port": "eth0", "direction": "out" if src == ADDRESSES.get(node) else "in", "protocol": "tcp",
-                 "src": src, "src_port": port, "dst": dst, "dst_port": 5, "kind": "training", "name": "training",
+                 "src": src, "src_port": port, "dst": dst, "dst_port": 5, "tunnel": "", "outer_src": "",
+                 "outer_dst": "", "kind": "training", "name": "training",
                  "packets": 1, "wire_bytes": size, "payload_bytes": size, "repeated_bytes": 0, "first_ns": 1,
                  "last_ns": 10**9}
                 for _, src, dst, port, size in seen

@@ -80,7 +80,7 @@ class Interfaces:
 
     def names(self) -> dict[int, str]:
         """What people call each by its number; empty where a file says nothing of them."""
-        found = {}
+        found: dict[int, str] = {}
         for (name, place), number in self._numbers.items():
             text = name or ("" if len(self._numbers) == 1 else "interface")
             found.setdefault(number, f"{text} {place + 1}" if text and (place or not name) else text)
