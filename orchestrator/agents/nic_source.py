@@ -258,16 +258,27 @@ class RdmaCounters:
             self.columns.append("%s|rdma.%s" % (device, os.path.basename(path)))
 
     def rows(self) -> list[list[str]]:
-        texts = [self.text(fd, path) for fd, path in zip(self.files, self.paths)]  # noqa: B905 - Python 3.8
+        texts = [self.text(place) for place in range(len(self.files))]
         self.patience.told(any(text is not None for text in texts), "none of its files can be read")
-        return [[self.number(text, path) for text, path in zip(texts, self.paths)]]  # noqa: B905
+        return [[self.number(text, path) for text, path in zip(texts, self.paths)]]  # noqa: B905 - Python 3.8
 
-    def text(self, fd: int, path: str) -> str | None:
+    def text(self, place: int) -> str | None:
         try:
-            return os.pread(fd, 64, 0).decode("ascii", "replace").strip()
+            return os.pread(self.files[place], 64, 0).decode("ascii", "replace").strip()
         except OSError as error:
-            self.tell(path, error.strerror)
+            self.tell(self.paths[place], error.strerror)
+            if error.errno == errno.ENODEV:
+                self.look_again(place)
             return None
+
+    def look_again(self, place: int) -> None:
+        """Open a file anew whose device went away: a driver that is loaded anew makes another of the same name."""
+        try:
+            fd = os.open(self.paths[place], os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        os.close(self.files[place])
+        self.files[place] = fd
 
     def number(self, text: str | None, path: str) -> str:
         if text is None or (text.isdigit() and text.isascii()):

@@ -392,3 +392,22 @@ def test_what_is_no_file_is_left_out_and_holds_nobody_up(tmp_path):
     assert [note.partition(":")[0] for note in output.notes] == [
         "ethtool.eth0.csv", "folder.csv", "nic.csv", "stderr"
     ]  # fmt: skip
+
+
+def test_rdma_counters_of_a_driver_that_is_loaded_anew_are_read_again(tmp_path, monkeypatch, capfd):
+    path = tmp_path / "port_xmit_data"
+    path.write_text("1\n")
+    counters = nic_source.RdmaCounters("eth0", 0.1, [str(path)])
+    path.unlink()
+    path.write_text("2\n")
+    old, pread = counters.files[0], os.pread
+
+    def reading(fd, size, offset):
+        if fd == old:
+            raise OSError(errno.ENODEV, "No such device")
+        return pread(fd, size, offset)
+
+    monkeypatch.setattr(nic_source.os, "pread", reading)
+    monkeypatch.setattr(nic_source.os, "close", lambda _: None)  # or the number would be given again
+    assert [counters.rows(), counters.rows()] == [[[""]], [["2"]]]
+    assert capfd.readouterr().err == f"rdma: no number in {path}: No such device\n"
