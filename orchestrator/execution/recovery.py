@@ -70,7 +70,7 @@ def recover(
         for entry in found:
             if entry.sealed and entry.manifest.given_up:
                 print(f"{entry.run}: was sealed without all that {', '.join(entry.manifest.given_up)} has of it: "
-                      f"`orch recover {entry.run} --testbed FILE` fetches it from a host that is back")  # fmt: skip
+                      f"`orch recover {entry.run} --testbed FILE` fetches it")  # fmt: skip
     _refuse_strangers(chosen, without)
     if not chosen and not failed:
         print("nothing to recover")

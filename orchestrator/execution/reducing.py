@@ -29,7 +29,7 @@ from orchestrator.experiment.words import describe
 from orchestrator.store import atomic, baselines, locked, retention, rundir
 from orchestrator.store.manifests.records import Artifact, Manifest, Pruned
 from orchestrator.store.rundir import Entry, RunFolder
-from orchestrator.store.stamps import MANIFEST
+from orchestrator.store.stamps import MANIFEST, PARTIAL
 
 WITHIN_S = 7 * 86400.0
 _TABLES = "tables/"
@@ -58,7 +58,8 @@ def reduce(results: Path, wanted: Sequence[str]) -> int:
         for note in made.manifest.reductions[-1].notes:
             print(f"  note: {note}")
         if made.manifest.given_up:
-            print(f"  note: {', '.join(made.manifest.given_up)} has more of it: `orch recover {made.run}` fetches that")
+            more = ", ".join(made.manifest.given_up)
+            print(f"  note: {more} has more of it: `orch recover {made.run} --testbed FILE` fetches that")
         for name in baselines.holding(results, made.path):
             print(f"  note: the baseline {name} holds it: what is compared with that is compared with these tables now")
     return status
@@ -102,7 +103,7 @@ class _Again:
     def __post_init__(self) -> None:
         run, path = self.entry.run, self.entry.path
         self.base = path.with_name(f".{path.name}.reduce")
-        self.new = self.base / "new"
+        self.new = self.base / (path.name + PARTIAL)  # what lies in it is sealed yet
         self.twice = Twice(self.interrupts.signals, lambda: _say(f"the files of {run} are read: Ctrl-C ends that"))
 
     def made(self) -> Entry:

@@ -96,4 +96,4 @@ def leavings(scene: Scene) -> None:
     scene.held(LINE, checks.mention("\n".join(run.manifest()["notes"]), "h1: .*pipe.* .a pipe"))
     scene.held(LINE, checks.mention("\n".join(run.manifest()["notes"]), "h1: .*core .*holes"))
     if isinstance(scene.place, Hosts):
-        scene.clean("--data")
+        scene.clean("--stayed", "0s")

@@ -102,7 +102,7 @@ def test_a_host_that_was_given_up_brings_its_files_when_it_is_back_after_all(los
     assert not (folder / "hosts/h2/training-rank1").exists()
 
     status, out, _ = orch("recover", *named, "--results", results)
-    assert (status, f"`orch recover {run} --testbed FILE` fetches it from a host that is back" in out) == (0, True)
+    assert (status, f"`orch recover {run} --testbed FILE` fetches it" in out) == (0, True)
     status, out, _ = orch("recover", *named, "--results", results, run)
     assert (status, manifest_of(results)) == (1, (manifest, folder)), out
     assert run + ".h2" in rack.on("h2", "ls", rack.work)

@@ -247,7 +247,7 @@ def test_without_room_for_the_files_of_all_hosts_small_ones_are_fetched(session_
     assert re.search(r"1 kB, and .* has room for 1.5 kB", left.why)
     assert notes("n2", [left], "R")[0].startswith("n2: data (1 kB, and")
     there = tmp_path / "n2" / f"{session.run}.n2"
-    assert sorted(path.name for path in there.iterdir()) == [".orch-run.json", "data"], "and cleaning knows it"
+    assert sorted(path.name for path in there.iterdir()) == [".orch-stayed.json", "data"], "and cleaning knows it"
 
 
 def test_what_ranks_leave_beside_files_costs_nobody_else_a_file(session_on, tmp_path):

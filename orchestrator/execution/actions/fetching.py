@@ -93,8 +93,8 @@ def notes(node: str, left: Sequence[RemoteLeft], run: str) -> list[str]:
     found = []
     kept = [one for one in left if one.kept]
     if kept:
-        found.append(f"{node}: {_named(kept)} did not come home: `orch recover {run}` tries again, "
-                     "`orch clean --data` deletes")  # fmt: skip
+        found.append(f"{node}: {_named(kept)} did not come home: `orch recover {run} --testbed FILE` tries again, "
+                     "`orch clean --stayed 0s` deletes")  # fmt: skip
     if odd := [one for one in left if not one.kept]:
         found.append(f"{node}: not among the results: {_named(odd)}")
     return found
@@ -201,8 +201,6 @@ def bring_home(client: AgentClient, listed: Files, home: Path, deadline: Deadlin
     keep = {*done.stay, *(one.path for one in done.left if one.kept)}
     if len(keep) - len(done.stay) > MOST_KEPT:
         return done.left
-    if len(keep) > len(done.stay) and not done.stay:
-        keep.add(AGENT_MARKER)  # so that `orch clean --data` knows the folder as a run's
     client.remove(deadline.sooner(REMOVE_S), keep=sorted(keep))
     return done.left
 

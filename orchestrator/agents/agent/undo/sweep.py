@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import stat
 import time
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
@@ -166,7 +167,8 @@ class Sweep:
                     about = about_of(file.read(1 << 16))
                 if elsewhere(about):
                     return
-                sizes = [status.st_size for one, status in folder.files() if one != STAYED]
+                there = [(one, status) for one, status, _ in folder.entries() if stat.S_ISREG(status.st_mode)]
+                sizes = [status.st_size for one, status in there if one != STAYED]
         except (OSError, Refusal):
             return  # no folder, not ours, or without captures that stay
         since = about.get("since")
