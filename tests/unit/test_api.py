@@ -144,7 +144,7 @@ def test_a_figure_is_that_of_the_report_and_is_saved_by_its_ending(store, tmp_pa
     assert drawn.save(tmp_path / "a.svg").read_text().startswith("<?xml")
     with pytest.raises(StoreError, match="cannot be written"):
         drawn.save(tmp_path / "a.nothing")
-    with pytest.raises(ConfigError, match="accepted: iterations, cdf"):
+    with pytest.raises(ConfigError, match="accepted: over-load, iterations, cdf"):
         measured.draw("nothing")
     with pytest.raises(StoreError, match="no data for it"):
         measured.draw("accuracy")

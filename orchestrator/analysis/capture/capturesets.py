@@ -333,7 +333,8 @@ def _flows(table: FlowTable, directions: Directions, hosts: HostNumbers, interfa
 def _named(table: FlowTable, number: Ints, interfaces: HostNumbers) -> Ints:
     """Numbers among all of a trace's interfaces, of those among the table's."""
     found, place = np.unique(number, return_inverse=True)
-    return np.array([interfaces.number(table.interface_name(int(one))) for one in found], np.int64)[place.ravel()]
+    names = table.interface_names(found.tolist())
+    return np.array([interfaces.number(name) for name in names], np.int64)[place.ravel()]
 
 
 def _queue_pairs(whole: FlowTable, hosts: HostNumbers, interfaces: HostNumbers) -> QueuePairs:

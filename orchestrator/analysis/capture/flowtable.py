@@ -138,11 +138,13 @@ class FlowTable:
             self.link_types |= file.link_types
             return file.end(self.tally.packets - before)
 
-    def interface_name(self, number: int) -> str:
-        """What people call an interface by its number; empty where the files tell none apart."""
-        if number & framing.INDEXED:
-            return f"index {number & framing.INDEXED - 1}"
-        return self.interfaces.names().get(number, "")
+    def interface_names(self, numbers: Sequence[int]) -> list[str]:
+        """What people call interfaces by their numbers; empty where the files tell none apart."""
+        names = self.interfaces.names()
+        return [
+            f"index {number & framing.INDEXED - 1}" if number & framing.INDEXED else names.get(number, "")
+            for number in numbers
+        ]
 
     def finish(self) -> None:
         """Close the bins that are open."""

@@ -75,15 +75,20 @@ class Interfaces:
         self._numbers = {("", 0): 0}
 
     def number(self, name: str, place: int) -> int:
-        """The number of the interface that is the `place`-th of its name in its section, from 0."""
-        return self._numbers.setdefault((name, place), min(len(self._numbers), framing.INDEXED - 1))
+        """The number of the interface that is the `place`-th of its name in its section, from 0.
+
+        Those beyond the most that are told apart share one.
+        """
+        if len(self._numbers) >= _MOST_INTERFACES:
+            return self._numbers.get((name, place), _MOST_INTERFACES)
+        return self._numbers.setdefault((name, place), len(self._numbers))
 
     def names(self) -> dict[int, str]:
         """What people call each by its number; empty where a file says nothing of them."""
-        found: dict[int, str] = {}
+        found = {_MOST_INTERFACES: "others"}
         for (name, place), number in self._numbers.items():
             text = name or ("" if len(self._numbers) == 1 else "interface")
-            found.setdefault(number, f"{text} {place + 1}" if text and (place or not name) else text)
+            found[number] = f"{text} {place + 1}" if text and (place or not name) else text
         return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -16,6 +17,8 @@ _COMPRESSIONS = {
     # A skippable frame, of which lz4 has some too: pzstd begins its files with one.
     **{bytes([0x50 + number]) + b"\x2a\x4d\x18": "zstd" for number in range(16)},
 }  # fmt: skip
+_GZIP_BITS = 31  # zlib's word for a header and trailer of gzip, with any window
+_PACKED_BYTES = 1 << 16
 _SLICE_BYTES = 4096  # what is unpacked at once, so that little is lost where a compressed file is cut off
 
 
@@ -36,7 +39,9 @@ def source(raw: Any) -> Iterator[Source]:
     head = raw.read(4)
     kind = next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), None)
     found = os.fstat(raw.fileno())
-    if kind is not None:
+    if kind == "gzip":
+        yield _Stream(_Members(_Plain(raw, head)).readinto)
+    elif kind is not None:
         with _Unpacked(_Plain(raw, head), kind) as unpacked:
             yield _Stream(unpacked.readinto)
     elif stat.S_ISREG(found.st_mode):
@@ -118,6 +123,40 @@ class _Plain:
 
     def close(self) -> None:
         self.closed = True
+
+
+class _Members:
+    """What the members of a gzip file hold; EOFError where one is cut off or damaged, or other bytes than zeros follow.
+
+    Zeros behind the last one are padding, as gzip itself takes them.
+    """
+
+    def __init__(self, packed: _Plain) -> None:
+        self._packed = packed
+        self._member = zlib.decompressobj(_GZIP_BITS)
+        self._left = b""  # packed bytes that were read and not unpacked
+
+    def readinto(self, into: memoryview) -> int:
+        while True:
+            if self._member.eof:
+                self._left = self._left.lstrip(b"\0")
+                if self._left:
+                    self._member = zlib.decompressobj(_GZIP_BITS)
+            self._left = self._left or self._packed.read(_PACKED_BYTES)
+            if not self._left and self._member.eof:
+                return 0
+            if not self._left:
+                raise EOFError("it is cut off")
+            if self._member.eof:
+                continue
+            try:
+                found = self._member.decompress(self._left, min(len(into), _SLICE_BYTES))
+            except zlib.error as error:
+                raise EOFError(str(error)) from error
+            self._left = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
+            if found:
+                into[: len(found)] = found
+                return len(found)
 
 
 class _Unpacked:
