@@ -172,12 +172,13 @@ def test_flows_are_those_inside_of_tunnels(tmp_path, capsys, name):
     assert [part["packets"] for part in point["tunnels"]] == ([6] if KINDS[name] else [])
 
 
+# tshark stops where a block names no interface, or goes further into what is cut.
+READ_OTHERWISE = {"mpls-word", "undeclared.pcapng", "bad-options.pcapng", "nested.pcap", "snapped-tunnel.pcap"}
+
+
 @needs_tshark
-@pytest.mark.parametrize("name", [*TUNNELED, *ODD])
+@pytest.mark.parametrize("name", [name for name in (*TUNNELED, *ODD) if name not in READ_OTHERWISE])
 def test_innermost_flows_are_those_of_tshark(tmp_path, name):
-    """Of what it reads: it stops where a block names no interface, and takes no lengths but those of a record."""
-    if name in ("mpls-word", "undeclared.pcapng", "bad-options.pcapng", "nested.pcap", "snapped-tunnel.pcap"):
-        pytest.skip("tshark reads no further, or goes further into what is cut")
     path = tmp_path / "x"
     path.write_bytes(ODD.get(name) or NASTY[f"tunnel-{name}.pcap"])
     said = wireshark.innermost(path, "-d", "udp.port==8472,vxlan")

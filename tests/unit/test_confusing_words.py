@@ -64,7 +64,7 @@ def test_nights_of_one_day_are_no_span(tmp_path):
 def test_timestamps_that_are_out_of_order_come_with_their_share():
     point = SimpleNamespace(
         name="a.pcap", packets=10_000, wire_bytes=10**6, captured_bytes=10**6, link_types=("Ethernet",), undecoded=0,
-        first_ns=0, last_ns=10**9, backwards=149,
+        first_ns=0, last_ns=10**9, backwards=149, undecoded_inner=0, interfaces=(), tunnels=(), unread=(), damage=(),
     )  # fmt: skip
     assert "  149 packets (1.49%) are out of timestamp order" in capture_cli._point_lines(point)
 

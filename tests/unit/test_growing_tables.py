@@ -72,7 +72,7 @@ def test_a_capture_whose_flows_find_no_room_says_so(tmp_path):
     one = capturesets.CaptureSet(name="x", files=(tmp_path / "x.pcap",))
     with files_of_at_most(1 << 20):
         found = capturesets.read_set(one, bin_ns=1_000_000, memory=4 << 20)
-    assert "flows cannot wait" in " ".join(found.points[0].damage)
+    assert "flows cannot wait" in " ".join(found.points[0].unread)
 
 
 def test_bins_that_found_no_room_leave_those_before_as_they_were():

@@ -37,7 +37,7 @@ def test_the_example_is_what_it_says():
     assert seen.link("h4").rate == 10e9
     assert (seen.node("h4").first.device, seen.node("h1").address) == ("ens2f1", "10.0.0.1")
     assert {(link.switch, link.switch_port) for link in seen.links} == {("tor1", "")}
-    assert read.value("h2", "sudo") is True
+    assert read.value("h2", "sudo") == "/usr/local/sbin/orch-agent"
 
 
 def test_a_host_overrides_what_holds_for_all():

@@ -14,7 +14,7 @@ from experiments import GOOD, orch
 from night_runs import write_night
 
 from orchestrator.api.results import MeasuredRun, Store
-from orchestrator.cli.main import build_parser
+from orchestrator.cli.commandline import build_parser
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.screen import console
 from orchestrator.store import rundir
@@ -141,8 +141,8 @@ def test_no_word_of_a_command_ends_it_in_a_traceback(results, tmp_path, argv):
 @pytest.mark.parametrize("form", ["--csv", "--json", None])
 def test_a_terminal_that_knows_few_letters_gets_the_others_spelled_out(results, locale, form):
     letters = "chr(252) || chr(8594) || chr(26085)"  # ü→日
-    argv = ("query", f"select {letters} as a", *([form] if form else []), "--results", str(results))
-    done = run_orch(*argv, **locale)
+    form_words = [form] if form else []
+    done = run_orch("query", f"select {letters} as a", *form_words, "--results", str(results), **locale)
     assert done.returncode == 0, done.stderr.decode()
     if form == "--json":
         assert json.loads(done.stdout) == {"a": "ü→日"}

@@ -198,7 +198,9 @@ def test_names_of_sweeps_stand_for_runs_wherever_runs_are_named(tmp_path, monkey
     assert exported(f"nightly@{day}") == exported("main") == first
     assert exported("nightly", "main") == first | newest
     shown: list[set[str]] = []
-    monkeypatch.setattr(html, "render", lambda folders, output: shown.append({one.name for one in folders}) or output)
+    monkeypatch.setattr(
+        html, "render", lambda folders, output, **_: shown.append({one.name for one in folders}) or output
+    )
     for named in ("nightly", "main"):
         assert orch("report", named, "-o", str(tmp_path / "page.html"), *option)[::2] == (0, "")
     assert shown == [newest, first]

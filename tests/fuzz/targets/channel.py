@@ -116,7 +116,7 @@ def _heard(pieces: tuple[bytes, ...]) -> tuple[list[tuple[dict[str, Any], bytes]
         for piece in pieces:
             heard.extend(frames.feed(piece))
     except BadAnswer as error:
-        return heard, str(error)
+        return heard, str(error).partition(": ")[0]  # then what had come by then
     return heard, ""
 
 
