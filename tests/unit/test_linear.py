@@ -53,6 +53,12 @@ def test_a_category_is_measured_against_its_first_level():
     assert found.intercept.estimate.value == pytest.approx(5)
 
 
+def test_a_fit_without_errors_and_one_of_a_constant_are_no_mistakes():
+    exact = linear.fit([3.0, 5, 7, 9], {"x": [1.0, 2, 3, 4]}, {})
+    assert (exact.of("x")[0].estimate.value, exact.r2) == (pytest.approx(2), pytest.approx(1))
+    assert np.isnan(linear.fit([1.0] * 4, {"x": [1.0, 2, 3, 4]}, {}).r2)
+
+
 def test_rows_that_do_not_tell_regressors_apart_give_nothing():
     size = [1.0, 2, 3, 4, 5, 6]
     assert linear.fit(size, {"size": size}, {"one": list("aabbbb"), "other": list("xxyyyy")}) is None

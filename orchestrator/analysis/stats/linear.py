@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from orchestrator.analysis.stats.statistics import TAIL, Estimate
 
@@ -53,8 +55,6 @@ def fit(
 
     The first level that a category's sequence has is its base.
     """
-    from statsmodels.regression.linear_model import OLS
-
     target = np.asarray(y, np.float64)
     names: list[tuple[str, str]] = [("", "")]
     columns: list[Floats] = [np.ones(len(target))]
@@ -71,13 +71,28 @@ def fit(
     design = np.column_stack(columns)
     if len(target) <= design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
         return None
-    found = OLS(target, design).fit()
-    bounds = found.conf_int(alpha=2 * TAIL)
+    freedom = len(target) - design.shape[1]
+    orthogonal, triangular = np.linalg.qr(design)
+    values = np.linalg.solve(triangular, orthogonal.T @ target)
+    unexplained = float(np.sum((target - design @ values) ** 2))
+    spread = np.linalg.inv(triangular)
+    errors = np.sqrt(np.sum(spread**2, axis=1) * unexplained / freedom)
+    width = float(special.stdtrit(freedom, 1 - TAIL))
+    with np.errstate(divide="ignore", invalid="ignore"):  # a fit without errors
+        chances = 2 * special.stdtr(freedom, -np.abs(values) / errors)
     all_of_them = [
-        Coefficient(name=name, level=level, estimate=Estimate(float(value), float(low), float(high)), p=float(p))
-        for (name, level), value, (low, high), p in zip(names, found.params, bounds, found.pvalues, strict=True)
+        Coefficient(
+            name=name,
+            level=level,
+            estimate=Estimate(float(value), float(value - width * error), float(value + width * error)),
+            p=float(p),
+        )
+        for (name, level), value, error, p in zip(names, values, errors, chances, strict=True)
     ]
     return Regression(
-        intercept=all_of_them[0], coefficients=tuple(all_of_them[1:]), base=base, r2=float(found.rsquared),
+        intercept=all_of_them[0],
+        coefficients=tuple(all_of_them[1:]),
+        base=base,
+        r2=1 - unexplained / varied if (varied := float(np.sum((target - target.mean()) ** 2))) else math.nan,
         rows=len(target),
-    )  # fmt: skip
+    )
