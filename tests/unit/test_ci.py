@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests import skipping
 
@@ -169,6 +170,33 @@ def test_runs_of_ci_on_this_machine_are_in_the_history() -> None:
     known = (ROOT / "tests/flaky.tsv").read_text()
     lacking = [line for line in cache.read_text().splitlines() if line not in known] if cache.exists() else []
     assert not lacking, "`.ci/flaky record` takes them in: commit tests/flaky.tsv"
+
+
+@pytest.mark.parametrize(
+    ("message", "accepted"),
+    [
+        ("store: verify every digest where a reader passes\n\nThe name holds it.", True),
+        ("cli, docs: say it\n", True),
+        ("# a comment of git's\nci: fail\n", True),
+        ("Merge branch 'x'\n", True),
+        ("Verify digests\n", False),
+        ("store: " + "x" * 66, False),
+        ("store:\n", False),
+        ("", False),
+    ],
+)
+def test_the_subject_of_a_commit_is_an_area_and_what_changes(tmp_path: Path, message: str, accepted: bool) -> None:
+    (tmp_path / "message").write_text(message)
+    done = start([str(ROOT / ".ci/subject"), str(tmp_path / "message")], tmp_path)
+    assert (done.returncode == 0) == accepted
+    assert bool(done.stderr) != accepted
+
+
+def test_the_workflow_of_the_repository_carries_out_the_same_script() -> None:
+    (job,) = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"].values()
+    assert job["steps"][-1]["run"] == "bash .ci/run"
+    assert {image.partition(":")[0] for image in job["strategy"]["matrix"]["image"]} == {"debian", "ubuntu"}
+    assert job["timeout-minutes"] == 90
 
 
 def run_folder(results: Path, *failed: str, outcome: str = "completed") -> None:
