@@ -416,6 +416,16 @@ def test_an_experiment_that_is_none_ends_a_comparison_in_a_line(results, content
     assert "experiment.yaml" in err
 
 
+@pytest.mark.parametrize("content", [b"null", b"[1]", b'{"format": 1}', b'{"format": 1, "points": 5}', b"[" * 100_000])
+@pytest.mark.parametrize("argv", [("site",), ("store", "verify")])
+def test_a_plan_of_a_sweep_that_is_none_is_passed_over(results, argv, content):
+    path = results / "sweeps" / "nightly" / "other" / "sweep.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    out, err = ask(results, *argv, status=int("verify" in argv))
+    assert "verify" not in argv or "sweep.json: is damaged" in out + err
+
+
 @pytest.mark.parametrize(
     ("name", "argv", "status"),
     [
