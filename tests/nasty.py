@@ -272,6 +272,8 @@ ODD = {
     "backwards.pcap": pcap([(10**12 - n * 10**9, one) for n, one in enumerate(_FRAMES)]),
     "epoch.pcap": pcap(_FRAMES, start_s=0),
     "before-1970.pcapng": section() + interface(offset_s=-(10**9)) + enhanced(5, _FRAMES[0]) + enhanced(9, _FRAMES[3]),
+    "beyond-2116.pcapng": section() + interface(offset_s=2**31) + interface(offset_s=-(2**31), resolution=0)
+    + enhanced(2**62, _FRAMES[0]) + enhanced(2**63 - 1, _FRAMES[3], 1) + enhanced(5, _FRAMES[0], 1),
     "year-1-and-2106.pcap": pcap([(0, _FRAMES[0]), ((2**32 - 1) * 10**9, _FRAMES[3])]),
     "undeclared.pcapng": section() + enhanced(5, _FRAMES[0]) + interface() + enhanced(5, _FRAMES[0]),
     "resolutions.pcapng": section()

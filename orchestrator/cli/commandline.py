@@ -8,6 +8,7 @@ import errno
 import gc
 import io
 import itertools
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -152,7 +153,13 @@ def _carried_out(arguments: argparse.Namespace) -> int:
         console.tell(text, stream=sys.stderr)
         return error.exit_code
     except UnicodeEncodeError as error:  # a name from a file system or an argument, which none of ours has
-        console.tell(f"orch: {shortened(repr(error.object))} is not text in UTF-8: rename it", stream=sys.stderr)
+        console.tell(f"orch: {shortened(repr(_word_of(error)))} is not text in UTF-8: rename it", stream=sys.stderr)
         return Exit.MISTAKE
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
+
+
+def _word_of(error: UnicodeEncodeError) -> str:
+    """The name that cannot be written down, out of the text that it stands in, which may be a page."""
+    before, behind = error.object[: error.start], error.object[error.start :]
+    return re.split(r"[\s<>]", before)[-1] + re.split(r"[\s<>]", behind, maxsplit=1)[0]

@@ -23,6 +23,7 @@ _ORDINARY = frozenset(
         *("PAD", "PER", "SEP", "SPECIAL", "START", "STOP", "UNK", "BACKWARD", "FORWARD", "MULTI", "SINGLE", "NO"),
         *("CACHE", "CONFIG", "DATA", "DICT", "FEATURE", "FOREIGN", "GROUP", "INPUT", "LABEL", "LOSS", "METRIC"),
         *("MODEL", "OUTPUT", "PRIMARY", "PUBLIC", "QUERY", "SORT", "STATE", "TARGET", "TEXT"),
+        *("AUDIO", "CAPTION", "DATASET", "HASH", "PARTITION", "PRNG", "RNG", "SAVE", "SHUFFLE", "VIDEO"),
     }
 )
 _ABOUT = frozenset(
@@ -41,6 +42,7 @@ _VALUES = re.compile(
     r"(?<![A-Za-z0-9])(?:(?:AKIA|ASIA)[0-9A-Z]{16}"  # AWS
     r"|gh[opsur]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,}"
     r"|glpat-[A-Za-z0-9_-]{20,}"
+    r"|npm_[A-Za-z0-9]{36}|dckr_pat_[A-Za-z0-9_-]{20,}|nvapi-[A-Za-z0-9_-]{20,}|r8_[A-Za-z0-9]{30,}"
     r"|xox[abeoprs]-[A-Za-z0-9-]{10,}"  # Slack
     r"|sk-[A-Za-z0-9_-]{20,}"  # OpenAI, Anthropic
     r"|hf_[A-Za-z0-9]{30,}"
@@ -49,13 +51,15 @@ _VALUES = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*"
     r"|(?i:(?<=\bbearer\s)(?=\S*\d)[\w.~+/=-]{8,})"
     r"|(?i:(?<=authorization:)\s*\S.*)"
-    r"|(?i:(?<=[?&]sig=)[^&\s]+)"  # a shared access signature of Azure's
-    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)",  # user and password of an address
+    r"|(?i:(?<=[?&]sig=)[^&\s]+|(?<=-signature=)[^&\s]+)"  # of addresses of Azure's, Amazon's and Google's
+    r"|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)",  # user and password of an address
     re.DOTALL,
 )
 _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)[\"']?\s*[:=]\s*\S")
 # An option, and the word behind it, also within a list or a command for a shell.
 _OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w.-]*)[\"']?(?:\s*[,=]\s*|\s+)[\"']?(?!-)([^\s\"',\]}]+)")
+# A header, or an entry of JSON; what "key: ..." alone means is anybody's guess.
+_FIELD = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)[\"']?\s*:\s*[\"']?([^\s\"',}]+)")
 
 
 def name_looks_secret(name: str) -> bool:
@@ -104,7 +108,7 @@ def masked(text: str) -> str:
     key, equals, value = text.partition("=")
     if equals and value and (looks_secret(key.rpartition(".")[2], value) or _names_one(value)):
         return f"{key}={MASK}"
-    return _VALUES.sub(MASK, _OPTION.sub(_without_value, text))
+    return _VALUES.sub(MASK, _FIELD.sub(_without_value, _OPTION.sub(_without_value, text)))
 
 
 def masked_all(words: Sequence[str]) -> list[str]:
@@ -114,7 +118,9 @@ def masked_all(words: Sequence[str]) -> list[str]:
 
 
 def _without_value(option: re.Match[str]) -> str:
-    if not looks_secret(option[1], option[2]):
+    """An option or a field with its value hidden, where that may be a secret."""
+    weak = not option[1].startswith("-") and option[1].upper() in {"KEY", "KEYS"} | _LAST
+    if weak or not looks_secret(option[1], option[2]):
         return option[0]
     return option[0][: option.start(2) - option.start()] + MASK
 

@@ -179,7 +179,7 @@ def _experiment_of(entry: Entry) -> Experiment:
         safepath.under(entry.path, name)
     for path in (entry.path / "tables").glob("*"):
         safepath.under(entry.path, path.relative_to(entry.path).as_posix())
-    return loading.sealed(entry.path / "experiment.yaml")
+    return loading.sealed(entry.path)
 
 
 def _note(folder: RunFolder, note: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,21 +16,20 @@ from orchestrator.experiment.series import studyfile, sweepfile
 from orchestrator.experiment.series.studyfile import Study
 from orchestrator.experiment.series.sweepfile import Definition
 from orchestrator.experiment.testbeds import Named
-from orchestrator.experiment.yamlfiles import documents, filevars, includes, renamed
+from orchestrator.experiment.yamlfiles import filevars, includes, renamed
 from orchestrator.experiment.yamlfiles.documents import Document
 from orchestrator.testbed.inventory import Inventory
 
 NEEDS = f"{config.EXPERIMENT_NEEDS} (an experiment), or {config.INVENTORY_NEEDS} (an inventory)"
 
 
-def sealed(path: Path) -> Experiment:
-    """The experiment of a sealed run, whichever names its keys had when it was written.
+def sealed(run: Path) -> Experiment:
+    """The experiment of the run in a folder, whichever names its keys had when it was written.
 
     The folder may be somebody else's: it is data about the run. No file that it names is opened, and no host of it is
-    reached (`testbeds.reached`).
+    reached (`testbeds.reached`). StoreError where it cannot be read, ConfigError where it is none of today.
     """
-    document = documents.load(path, needs=config.EXPERIMENT_NEEDS)
-    document = replace(document, data=renamed.current(document.data))
+    document = renamed.recorded(run)
     experiment: Experiment = config.validate(document, experiment_model())
     return fitting.fitted(experiment, document.place)
 

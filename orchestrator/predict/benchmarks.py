@@ -70,7 +70,7 @@ def _like(entry: Listed, topology: Topology) -> bool:
 def _timed(entry: Listed) -> Iterator[Timed]:
     """Each operation and size of a run: the median time over iterations and ranks. StoreError where it has none."""
     try:
-        experiment = loading.sealed(entry.path / "experiment.yaml")
+        experiment = loading.sealed(entry.path)
         rows = tables.read(entry.path / "tables", "collectives").to_pylist()
     except (ConfigError, OSError) as error:
         raise StoreError(f"{entry.run}: cannot be read: {error}", hint="name another run of `collective`") from None

@@ -9,6 +9,7 @@ from statistics import fmean, median
 
 from orchestrator.analysis.windows.ranks import shares
 from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.core.screen import console
 from orchestrator.experiment import fitting, loading
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts.terms import Terms
@@ -71,8 +72,11 @@ def _model(subject: Subject) -> str:
 def _subject(path: Path) -> Subject | None:
     """What a sealed run measured; None where that could not have been predicted."""
     try:
-        return predicting.subject(loading.sealed(path / "experiment.yaml"), file=str(path))
-    except (ConfigError, OSError):
+        return predicting.subject(loading.sealed(path), file=str(path))
+    except ConfigError:
+        return None
+    except StoreError as error:
+        console.note(f"left out: {error.message}", hint=error.hint)
         return None
 
 

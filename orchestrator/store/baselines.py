@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.core.errors import ConfigError, StoreError, UnsafePath
 from orchestrator.core.paths import safepath
 from orchestrator.store import atomic, rundir
 from orchestrator.store.manifests import coding
@@ -93,6 +93,6 @@ def _file(results: Path, name: str) -> Path:
 
 def _read(path: Path) -> Baseline:
     try:
-        return coding.decoded(path.read_bytes(), Baseline)
-    except (OSError, ValueError, RecursionError) as error:
+        return coding.decoded(safepath.content(path) or b"", Baseline)
+    except (OSError, UnsafePath, ValueError, RecursionError) as error:
         raise StoreError(f"{path} is no baseline: {error}", hint=_HINT) from error

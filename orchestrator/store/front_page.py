@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.core.errors import StoreError
+from orchestrator.core.errors import StoreError, UnsafePath
+from orchestrator.core.paths import safepath
 from orchestrator.store import atomic
 from orchestrator.store.manifests import coding
 
@@ -22,8 +23,8 @@ class Settings:
 def kept_fresh(results: Path) -> bool:
     """Whether the page is kept fresh; not where the file is missing or says something else."""
     try:
-        return coding.decoded((results / FILE).read_bytes(), Settings).keep_fresh
-    except (OSError, ValueError, RecursionError):
+        return coding.decoded(safepath.content(results / FILE) or b"", Settings).keep_fresh
+    except (OSError, UnsafePath, ValueError, RecursionError):
         return False
 
 

@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.core.errors import StoreError
+from orchestrator.core.errors import StoreError, UnsafePath
+from orchestrator.core.paths import safepath
 from orchestrator.store import atomic
 from orchestrator.store.manifests import coding
 from orchestrator.store.manifests import manifest as manifests
@@ -81,8 +82,8 @@ def _brief(folder: Path, stamp: Stamp) -> Kept:
 def _read(results: Path) -> Mapping[str, Kept]:
     """What is kept; nothing where that is not ours: the index may come with a store that is somebody else's."""
     try:
-        found = coding.decoded((results / FILE).read_bytes(), _Index)
-    except (OSError, ValueError, RecursionError):
+        found = coding.decoded(safepath.content(results / FILE) or b"", _Index)
+    except (OSError, UnsafePath, ValueError, RecursionError):
         return {}
     return found.runs if found.format == FORMAT else {}
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from orchestrator.core.errors import StoreError
+from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.core.opendata import AxisValues, YamlMapping
+from orchestrator.core.paths import safepath
 from orchestrator.store import atomic, index, rundir
 from orchestrator.store.manifests import coding
 from orchestrator.store.manifests import manifest as manifests
@@ -145,8 +146,9 @@ def sweeps(results: Path, name: str | None = None) -> list[Sweep]:
     """Sweeps of the store (of this name), oldest first; what is torn is passed over."""
     found = []
     for file in (results / FOLDER).glob(f"{name or '*'}/*/{FILE}"):
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            found.append(Sweep(file.parent, manifests.decoded_as_now(file.read_bytes(), Plan, FORMAT, _RENAMED)))
+        with contextlib.suppress(OSError, UnsafePath, ValueError, RecursionError):
+            content = safepath.content(file) or b""
+            found.append(Sweep(file.parent, manifests.decoded_as_now(content, Plan, FORMAT, _RENAMED)))
     return sorted(found, key=lambda sweep: sweep.id)
 
 

@@ -94,8 +94,9 @@ class _Folder:
         """What is made of all runs: compacted files, baselines, plans of sweeps."""
         path = self._results / FOLDER / catalogue.FILE
         try:
-            self._compacted = catalogue.decoded(path.read_bytes()) if path.exists() else self._compacted
-        except (OSError, ValueError, RecursionError) as error:
+            content = safepath.content(path)
+            self._compacted = self._compacted if content is None else catalogue.decoded(content)
+        except (OSError, UnsafePath, ValueError, RecursionError) as error:
             problems.append(Problem(f"{path}: {error}", catalogue.MEND))
         yield from _of_catalogue(self._compacted, catalogue.MEND)
         for path in sorted((self._results / baselines.FOLDER).glob("*.json")):

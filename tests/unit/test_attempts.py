@@ -60,6 +60,24 @@ def test_a_window_that_nobody_measured_again_is_said_to_be_missing(night):
     assert (alone.state, alone.title) == ("invalid", verdict.INVALID)
 
 
+def test_runs_of_one_experiment_that_nobody_planned_count_each_and_one_that_ended_early_counts_once(tmp_path):
+    """`orch run` several times: every run is the first repetition of the same experiment."""
+    about = {"point": "digest", "repetition": 1}
+    runs = []
+    for number in (1, 2, 3):
+        run = make_run(tmp_path, repetition=number, iterations=30, skip=("packets", "counters", "sockets"))
+        found = json.loads((run / MANIFEST).read_text())
+        found["windows"][0].update(valid=True, reasons=[])
+        (run / MANIFEST).write_text(json.dumps({**found, "valid": True, "reasons": [], **about}))
+        runs.append(run)
+    assert verdict.of_runs(load(runs)).lines == ("3 of 3 measurements valid",)
+    found = json.loads((runs[0] / MANIFEST).read_text())
+    (runs[0] / MANIFEST).write_text(json.dumps({**found, "windows": [], "valid": False, "reasons": ["it ended early"]}))
+    early = verdict.of_runs(load(runs))
+    assert early.lines == ("2 of 2 measurements valid",)
+    assert early.more[0][0] == "1 measurement repeated, since the first try was not valid"
+
+
 def test_the_report_of_a_run_that_was_repeated_names_the_run_that_counts(night, tmp_path, capsys):
     output = tmp_path / "r.html"
     assert main(["report", night[1].name, "-o", str(output), "--results", str(tmp_path)]) == 0

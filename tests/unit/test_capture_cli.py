@@ -53,6 +53,16 @@ def test_json_tables_and_a_page_hold_the_same(tmp_path, capsys):
     assert (tmp_path / "page-figures" / "throughput.pdf").exists()
 
 
+@pytest.mark.parametrize(("step_ns", "unit"), [(10**9, "kbit/s"), (10**6, "Mbit/s"), (100, "Gbit/s")])
+def test_throughput_is_drawn_in_a_unit_that_can_be_read(tmp_path, step_ns, unit):
+    frames = [ethernet(bytes(1400)) for _ in range(50)]
+    (tmp_path / "x.pcap").write_bytes(pcap(frames, step_ns=step_ns))
+    assert main(["capture", str(tmp_path / "x.pcap"), "--report", str(tmp_path / "page.html"), "--bin", "1us"]) == 0
+    said = (tmp_path / "page-figures" / "throughput.csv").read_text()
+    assert unit in said
+    assert {"kbit/s", "Mbit/s", "Gbit/s"} - {unit} == {one for one in ("kbit/s", "Mbit/s", "Gbit/s") if one not in said}
+
+
 def test_bins_of_small_flows_are_summed_as_the_options_say(tmp_path, capsys):
     argv = ["capture", LOSS, "--workers", "2", "--bins", "1", "--memory", "4kib", "--parquet", str(tmp_path), "--json"]
     assert main(argv) == 0

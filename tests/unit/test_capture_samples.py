@@ -57,6 +57,10 @@ EXPECTED = {
     "backwards.pcap": (6, tcp_flows(), []),
     "epoch.pcap": (6, tcp_flows(), []),
     "before-1970.pcapng": (2, tcp_flows("", "", 2, 0), []),
+    "beyond-2116.pcapng": (
+        3, [*tcp_flows("", "interface 1", 1, 0), *tcp_flows("", "interface 2", 2, 0)],
+        ["2 packets have a timestamp more than 146 years from 1970"],
+    ),
     "year-1-and-2106.pcap": (2, tcp_flows("", "", 2, 0), []),
     "undeclared.pcapng": (1, tcp_flows("", "", 1, 0), ["1 packet blocks name an interface that is not described"]),
     "resolutions.pcapng": (8, [row for n in range(1, 9) for row in tcp_flows("", f"interface {n}", 1, 0)], ["another"]),
@@ -200,6 +204,39 @@ def test_all_samples_are_read_as_one_folder_however_odd_some_are(tmp_path, capsy
     assert any("empty.pcap is empty" in line for line in told)
     assert len(data["points"]) == len(NASTY) + len(ODD) + 2
     assert [len(point["unread"]) for point in data["points"]].count(1) == 2
+
+
+def test_a_folder_without_files_is_told_and_the_others_are_read(tmp_path, capsys):
+    (tmp_path / "empty" / "deeper").mkdir(parents=True)
+    (tmp_path / "one.pcap").write_bytes(ODD["one.pcap"])
+    assert main(["capture", str(tmp_path / "empty"), "--json"]) == 1
+    assert "empty: it is a folder without files" in capsys.readouterr().err
+    assert main(["capture", str(tmp_path / "empty"), str(tmp_path / "one.pcap")]) == 1
+    said = capsys.readouterr()
+    assert "one: 1 packets" in said.out
+    assert "empty: it is a folder without files" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--offset", "one=-1e11s"], "--offset: -1e11s is too long"),
+        (["--bin", "1e30s"], "--bin: 1e30s is too long"),
+        (["x" * 5000], "File name too long"),
+    ],
+)
+def test_words_that_no_table_can_hold_are_told(tmp_path, capsys, words, told):
+    (tmp_path / "one.pcap").write_bytes(ODD["one.pcap"])
+    assert main(["capture", str(tmp_path / "one.pcap"), *words]) in (1, 2)
+    assert told in capsys.readouterr().err
+
+
+def test_stamps_and_an_offset_beyond_what_is_told_apart_are_cut_and_told(tmp_path, capsys):
+    (tmp_path / "x.pcap").write_bytes(pcap([ethernet(one) for one in connection()], start_s=2**32 - 10))
+    assert main(["capture", str(tmp_path / "x.pcap"), "--offset", "x=600000h", "--json"]) == 0
+    said = capsys.readouterr()
+    assert "6 packets have a timestamp more than 146 years from 1970" in said.err
+    assert json.loads(said.out)["points"][0]["last_ns"] == 2**62 - 1
 
 
 def test_networks_of_tunnels_are_apart_and_an_interface_without_the_tunnel_is_the_same(tmp_path, capsys):

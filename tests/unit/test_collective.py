@@ -58,12 +58,15 @@ def test_bus_bandwidth_is_that_of_nccl_tests(operation: str, factor: float) -> N
 def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
     good = {"iteration": 0, "operation": "all-reduce", "bytes": 1000, "repeats": 3, "seconds": 0.001, "world": 4,
             "link_bps": 16e6}  # fmt: skip
-    lines = [good, {**good, "seconds": 0.0}, {**good, "bytes": "1"}, [], {**good, "iteration": 1}]
+    nothing = [{**good, name: 0} for name in ("bytes", "repeats", "world", "link_bps")]  # by which a report divides
+    odd = [{**good, "seconds": 0.0}, {**good, "bytes": "1"}, [], {**good, "link_bps": -1.0}, {**good, "seconds": 5e-324}]
+    lines = [good, *odd, *nothing, {**good, "iteration": 1}]
     (tmp_path / "collectives.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"iter')
     output = LaunchOutput(
         folder=tmp_path, node="h1", launch="x", job="j", rank=1, window=None, source=None, offset_ns=0
     )
     table = collective.read(output)["collectives"]
+    assert output.unread.rows()["count"] == [10]
     assert list(table["iteration"]) == [0, 1]
     assert list(table["algorithm_bps"]) == [pytest.approx(8e6)] * 2
     assert list(table["bus_bps"]) == [pytest.approx(12e6)] * 2

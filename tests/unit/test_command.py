@@ -21,6 +21,8 @@ from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import command
 from workloads.common.placement import ranks
+from workloads.rank.base.iteration_log import IterationLog
+from workloads.rank.external.printed import ODD_LINES, Iterations, Rule
 
 NODES = tuple(
     Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device=f"eth{i}"),), python=sys.executable) for i in (1, 2)
@@ -351,3 +353,26 @@ def test_being_asked_to_end_ends_the_command_and_is_no_failure(tmp_path: Path) -
     assert (ran.process.returncode, err) == (0, "")
     pid = int(out.split("pid ")[1].split()[0])
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_json_of_iterations_without_a_number_is_told_and_numbers_in_texts_count(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rule = Rule({"pattern": None, "json": {"milliseconds": "t", "loss": "m.loss"}})
+    assert rule.fields('{"t": 50, "m": {"loss": "0.5"}}') == {"milliseconds": 50, "loss": 0.5}
+    other = ['{"t": 50}', '{"m": {"loss": 1}}', "[1]", "text", '{"t": 1, "m": []}']  # such as lines of an evaluation
+    assert [rule.fields(line) for line in other] == [None] * 5
+    assert not (tmp_path / ODD_LINES).exists()
+    odd = ['{"t": null, "m": {"loss": 1}}', f'{{"t": {"9" * 400}, "m": {{"loss": 1}}}}', '{"t": "x", "m": {"loss": 1}}',
+           '{"t": true, "m": {"loss": 1}}', '{"t": [1], "m": {"loss": 1}}']  # fmt: skip
+    assert [rule.fields(line) for line in odd] == [None] * 5
+    assert (tmp_path / ODD_LINES).read_text() == "".join(f"{line[:200]}\n" for line in odd)
+
+
+@pytest.mark.parametrize("samples", ["nan", "inf"])
+def test_samples_that_are_no_number_cost_their_line(tmp_path, monkeypatch, samples) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = IterationLog(Path("log.jsonl"))
+    iterations = Iterations(Rule({"pattern": r"(?P<seconds>\S+) s (?P<samples>\S+)", "json": None}), log, None)
+    iterations.take(["0.5 s 32", f"0.5 s {samples}", "0.5 s 33"], "stdout")
+    assert iterations.count == 2
+    assert (tmp_path / ODD_LINES).read_text() == f"0.5 s {samples}\n"

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from experiments import GOOD, IPERF, LOCAL, WORKLOAD, changed, orch
@@ -15,7 +16,6 @@ from orchestrator.analysis.compare.window_settings import of_windows
 from orchestrator.api import running
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.experiment import loading
-from orchestrator.store.rundir import Entry
 
 ROOT = Path(__file__).parents[2]
 
@@ -626,7 +626,7 @@ def test_a_sealed_experiment_is_read_by_the_names_of_today(tmp_path):
     path = tmp_path / "experiment.yaml"
     path.write_text(SEALED.read_text().replace("/opt/orch", str(ROOT)))
     assert "  stall: 60s\n" in path.read_text()
-    assert loading.sealed(path).measure.stall_timeout == 60.0
+    assert loading.sealed(tmp_path).measure.stall_timeout == 60.0
     status, _, err = orch("plan", str(path))
     assert (status, "measure.stall: is called stall_timeout now" in err) == (2, True), err
 
@@ -644,5 +644,5 @@ def test_what_was_set_by_an_older_name_is_the_same_setting(tmp_path, names):
     settings = []
     for name in names:
         (tmp_path / "experiment.yaml").write_text(f"{name}\ntraffic: []\n")
-        settings.append(of_windows(Entry(tmp_path, {})))
+        settings.append(of_windows(SimpleNamespace(path=tmp_path, manifest=SimpleNamespace(windows=()))))
     assert settings[0] == settings[1] != {}

@@ -403,3 +403,48 @@ def test_a_manifest_without_a_digest_of_its_own_is_held_against_the_catalogue(re
         path
     )
     assert f"{path}: is damaged" in ask(results, "store", "verify", status=1)[1]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe\0", b"[1]\n", b"windows: [1]\n", b"windows: [{name: other}]\n", b"a: &a [x, x]\nb: &b [*a, *a]\n" * 2],
+)
+def test_an_experiment_that_is_none_ends_a_comparison_in_a_line(results, content):
+    for path in results.glob("nightly/*/experiment.yaml"):
+        path.write_bytes(content)
+    _, err = ask(results, "compare", "nightly@2026-11-19", "nightly@2026-11-20", status=1)
+    assert "experiment.yaml" in err
+
+
+@pytest.mark.parametrize("content", [b"null", b"[1]", b'{"format": 1}', b'{"format": 1, "points": 5}', b"[" * 100_000])
+@pytest.mark.parametrize("argv", [("site",), ("store", "verify")])
+def test_a_plan_of_a_sweep_that_is_none_is_passed_over(results, argv, content):
+    path = results / "sweeps" / "nightly" / "other" / "sweep.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    out, err = ask(results, *argv, status=int("verify" in argv))
+    assert "verify" not in argv or "sweep.json: is damaged" in out + err
+
+
+@pytest.mark.parametrize(
+    ("name", "argv", "status"),
+    [
+        ("experiment.yaml", ("compare", "nightly@2026-11-19", "nightly@2026-11-20"), 1),
+        (".index.json", ("ls",), 0),
+        ("compacted/catalogue.json", ("query", SQL), 0),
+        ("baselines/other.json", ("compare", "other", "nightly@2026-11-20"), 1),
+        ("baselines/other.json", ("baseline", "ls"), 1),
+        ("sweeps/nightly/other/sweep.json", ("site",), 0),
+        ("sweeps/nightly/other/verdict.json", ("site",), 0),
+        ("site.json", ("site",), 0),
+        ("nightly/report-other.html", ("site",), 0),
+    ],
+)
+def test_a_pipe_in_the_place_of_a_file_of_a_store_holds_nobody_up(results, name, argv, status):
+    folders = [*results.glob("nightly/*/")] if name == "experiment.yaml" else [results]
+    for folder in folders:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    ask(results, *argv, status=status)

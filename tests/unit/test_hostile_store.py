@@ -319,4 +319,4 @@ def test_a_sealed_experiment_opens_no_file_that_it_names(tmp_path):
     (tmp_path / "secret.yaml").write_text(RACK.format(config="x", address="198.18.0.1", more=""))
     (tmp_path / "experiment.yaml").write_text(OF_A_RACK % (tmp_path / "secret.yaml"))
     with pytest.raises(OrchError, match=r"testbed\.inventory"):
-        loading.sealed(tmp_path / "experiment.yaml")
+        loading.sealed(tmp_path)

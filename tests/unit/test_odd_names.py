@@ -15,10 +15,12 @@ from night_runs import write_night
 
 from orchestrator.api.results import MeasuredRun, Store
 from orchestrator.cli.commandline import build_parser
+from orchestrator.cli.main import main
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.screen import console
 from orchestrator.store import rundir
 from orchestrator.store.compact import compacting
+from tests.craft import pcap
 
 ODD = os.fsdecode(b"odd-\xff\xe9")
 
@@ -147,3 +149,11 @@ def test_a_terminal_that_knows_few_letters_gets_the_others_spelled_out(results, 
     if form == "--json":
         assert json.loads(done.stdout) == {"a": "ü→日"}
     assert b"Traceback" not in run_orch("--help", **locale).stderr
+
+
+def test_a_page_that_cannot_be_written_names_the_name_and_not_the_page(tmp_path, capsys):
+    (tmp_path / f"{ODD}.pcap").write_bytes(pcap([]))
+    assert main(["capture", str(tmp_path / f"{ODD}.pcap"), "--report", str(tmp_path / "page.html")]) == 2
+    told = capsys.readouterr().err
+    assert repr(ODD) in told
+    assert "<" not in told

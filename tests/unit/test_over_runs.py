@@ -27,7 +27,7 @@ def repeated(folder: Path, *factors: float, grace: str = "") -> list[Path]:
     for number, factor in enumerate(factors):
         path = shutil.copytree(WINDOWS, folder / f"run{number}{grace}")
         found = json.loads((path / MANIFEST).read_text())
-        found["run"] = path.name
+        found |= {"run": path.name, "valid": True, "reasons": []}
         for window in found["windows"]:
             window["valid"] = True
             for row in window["training"]:

@@ -353,3 +353,27 @@ def test_a_variable_that_is_not_there_is_told_before_anything_starts(written, tm
     assert status == 1
     assert told in err
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "X-Api-Key: abcdef123", "X-Auth-Token: abcdef123", '{"size": 5, "api_key": "abcdef123"}',
+        "curl -H 'X-Api-Key: abcdef123' http://h", "redis://:abcdef123@h:6379/0", "apikey: abcdef123",
+        "https://h/o?X-Amz-Expires=60&X-Amz-Signature=abcdef123&x=1", "npm_" + "abcdef123" * 4,
+    ],
+)  # fmt: skip
+def test_headers_entries_of_json_and_signed_addresses_are_hidden(word):
+    assert secret_looks.secret_words([word]) == [0]
+    assert "abcdef123" not in secret_looks.masked(word)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--dataset-key", "train"], ["--rng-key", "12345"], ["--video-token", "<video>"], ["optimizer: adam"],
+        ['{"eos_token": "<s>", "max_tokens": 500, "key": "image"}'], ["http://h:8080/key"], ["s3://b/key:5"],
+    ],
+)  # fmt: skip
+def test_what_is_no_header_and_no_secret_is_left_alone(words):
+    assert secret_looks.masked_all(words) == words

@@ -167,11 +167,11 @@ def test_a_plan_is_the_same_in_any_allocation_and_its_record_says_which_it_was(e
 
 def test_a_sealed_run_is_read_outside_of_its_allocation(experiment, tmp_path, monkeypatch):
     one, _ = loading.checked(experiment(), [], local=False)
-    kept = tmp_path / "kept.yaml"
+    kept = tmp_path / "experiment.yaml"
     kept.write_text(loading.resolved_text(one))
     monkeypatch.delenv("SLURM_JOB_ID")
     monkeypatch.setattr(survey, "learn", lambda _: pytest.fail("nobody is to be asked"))
-    again = loading.sealed(kept)
+    again = loading.sealed(tmp_path)
     assert fitting.topology_of(again) == fitting.topology_of(one)
     assert loading.checked(kept, [], local=False)[0] == again  # `orch plan` of it, anywhere
 

@@ -36,5 +36,7 @@ def _whole(record: JsonObject) -> JsonObject | None:
 def _is_operation(operation: object) -> bool:
     if not isinstance(operation, list) or [type(value) for value in operation] != list(_TYPES):
         return False
-    name, size, count, *rates = operation
-    return lines.is_text(name) and lines.is_whole(size) and lines.is_whole(count) and all(map(lines.is_real, rates))
+    name, size, count, seconds, *rates = operation
+    if not lines.is_time(seconds) or not all(map(lines.is_real, rates)):
+        return False
+    return lines.is_text(name) and lines.is_whole(size) and lines.is_whole(count)

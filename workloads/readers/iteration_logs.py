@@ -13,7 +13,7 @@ from workloads.readers.spans import read_spans
 LOG = "iterations.jsonl"
 
 _WHOLE = ("iteration", "start_ns", "end_ns", "mono_start_ns", "mono_end_ns", "samples")
-_REAL = ("forward_s", "backward_s", "wait_s")
+_TIMES = ("forward_s", "backward_s", "wait_s")
 
 
 def read_iterations(output: LaunchOutput, *, unknown: frozenset[str] = frozenset()) -> Mapping[str, Columns]:
@@ -49,14 +49,14 @@ def _whole(record: JsonObject, unknown: frozenset[str]) -> Row | None:
     left_out = unknown - record.keys()
     if not all(lines.is_whole(record.get(name)) for name in _WHOLE if name not in left_out):
         return None
-    if not all(lines.is_real(record.get(name)) for name in _REAL if name not in left_out):
+    if not all(lines.is_time(record.get(name)) for name in _TIMES if name not in left_out):
         return None
     loss, accuracy = record.get("loss"), record.get("accuracy")
     if "loss" not in left_out and not (lines.is_real(loss) or type(loss) is float):  # one that overflowed is data
         return None
     return {
         **record,
-        **{name: float(record[name]) for name in (*_REAL, "loss") if name not in left_out},
+        **{name: float(record[name]) for name in (*_TIMES, "loss") if name not in left_out},
         "accuracy": float(accuracy) if isinstance(accuracy, int | float) and lines.is_real(accuracy) else None,
         **dict.fromkeys(left_out),
     }

@@ -165,6 +165,11 @@ def is_real(value: object) -> bool:
     return (type(value) is int and abs(value) < 2**62) or (type(value) is float and math.isfinite(value))
 
 
+def is_time(value: object) -> bool:
+    """Whether it is a number of seconds, of which a column holds the nanoseconds; one below zero is of rounding."""
+    return is_real(value) and abs(value) < 2**32  # type: ignore[arg-type, operator]
+
+
 def is_text(value: object) -> bool:
     """Whether it is text that can be written down: JSON can spell halves of characters."""
     return isinstance(value, str) and (value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value))

@@ -73,10 +73,9 @@ def grouped(arguments: Sequence[str | Path], *, offsets_ns: Mapping[str, int] | 
     sets: dict[tuple[str, str], list[Path]] = {}
     for argument in arguments:
         name, given, rest = str(argument).partition("=")
-        named = bool(given) and "/" not in name and not Path(argument).exists()
+        named = bool(given) and "/" not in name and not os.path.lexists(argument)
         path = Path(rest if named else argument)
-        files = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
-        for file in files:
+        for file in _files(path) or [path]:
             key = ("", name) if named else (str(file.parent), _common(file.name))
             sets.setdefault(key, []).append(file)
     names = _names(list(sets))
@@ -88,6 +87,14 @@ def grouped(arguments: Sequence[str | Path], *, offsets_ns: Mapping[str, int] | 
     if wanted:
         raise ConfigError(f"there is no capture named {next(iter(wanted))}", hint=f"there are {', '.join(names)}")
     return found
+
+
+def _files(path: Path) -> list[Path]:
+    """The files of a folder; none of anything else, nor of a folder that cannot be listed."""
+    try:
+        return sorted(one for one in path.iterdir() if one.is_file())
+    except OSError:
+        return []
 
 
 def _common(name: str) -> str:

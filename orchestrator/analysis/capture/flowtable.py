@@ -7,6 +7,7 @@ of them from its first packet to its last, and the result is the same whatever t
 
 from __future__ import annotations
 
+import stat
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -190,8 +191,17 @@ def _each(works: Sequence[Callable[[Piece], None]], group: Sequence[Piece]) -> N
 
 def threads(files: Sequence[Path], most: int) -> int:
     """How many threads are worth their start for these files."""
-    size = sum(file.stat().st_size for file in files if file.is_file())
+    size = sum(map(_size, files))
     return max(1, min(most, size // _BYTES_A_THREAD, _MOST_THREADS))
+
+
+def _size(file: Path) -> int:
+    """Bytes of a regular file; 0 of anything else, or where nobody can tell."""
+    try:
+        found = file.stat()
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 def warm() -> None:

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from orchestrator.core.errors import StoreError
 from orchestrator.core.opendata import YamlMapping
 from orchestrator.core.units import quantity
@@ -65,16 +63,26 @@ class WindowSetting:
 def set_to(entry: Listed) -> dict[str, YamlMapping]:
     """The experiment as it was set for each window, its own traffic in it, without what says how long one measures.
 
-    StoreError when the run's experiment file cannot be read.
+    StoreError when the run's experiment file cannot be read, or has not all windows that were measured.
     """
-    path = entry.path / "experiment.yaml"
-    try:
-        experiment = renamed.current(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError) as error:
-        raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
+    document = renamed.recorded(entry.path)
+    experiment: YamlMapping = document.data
     shared = {key: value for key, value in experiment.items() if key not in _NOT_MEASURED}
     windows = experiment.get("windows") or [{"name": "w1", "traffic": experiment.get("traffic") or []}]
-    return {window["name"]: {**shared, "traffic": window.get("traffic") or []} for window in windows}
+    if not isinstance(windows, list) or not all(map(_is_window, windows)):
+        raise StoreError(f"{document.name}: its windows are not as orch writes them")
+    found = {window["name"]: {**shared, "traffic": window.get("traffic") or []} for window in windows}
+    if lacking := [window.name for window in entry.manifest.windows if window.name not in found]:
+        raise StoreError(f"{document.name}: it has no window {lacking[0]}, which was measured")
+    return found
+
+
+def _is_window(value: object) -> bool:
+    """Whether it has a name, and sources of traffic, a part each."""
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        return False
+    sources = value.get("traffic") or []
+    return isinstance(sources, list) and all(isinstance(one, dict) and len(one) == 1 for one in sources)
 
 
 def of_windows(entry: Listed) -> dict[str, WindowSetting]:

@@ -32,6 +32,9 @@ another point of the network. NAME=FILE names a capture, and files of the same
 NAME are one capture."""
 
 
+_MOST_NS = 1 << 61  # of an option's time: a stamp holds its sum with one
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch capture`."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="captures, see above")
@@ -136,9 +139,12 @@ def _nanoseconds(text: str, option: str) -> int:
 
     sign, plain = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     try:
-        return sign * round(TypeAdapter(Duration).validate_python(plain) * 1e9)
+        found = round(TypeAdapter(Duration).validate_python(plain) * 1e9)
     except ValidationError as error:
         raise ConfigError(f"{option}: {text!r} is {error.errors()[0]['ctx']['error']}") from None
+    if found > _MOST_NS:
+        raise ConfigError(f"{option}: {text} is too long", hint=f"at most {_MOST_NS // 3_600_000_000_000}h")
+    return sign * found
 
 
 def _bytes(text: str, option: str) -> int:

@@ -133,9 +133,9 @@ def load(path: Path, *, needs: str) -> Document:
     return parse(raw, name=str(path), needs=needs)
 
 
-def parse(raw: bytes, *, name: str, needs: str) -> Document:
-    """Parse the bytes of a YAML file that is called `name` in messages."""
-    root, data = yamltext.parsed(yamltext.decoded(raw, name), name)
+def parse(raw: bytes, *, name: str, needs: str, most: int = yamltext.MOST_NODES) -> Document:
+    """Parse the bytes of a YAML file that is called `name` in messages and has at most so many values."""
+    root, data = yamltext.parsed(yamltext.decoded(raw, name), name, most=most)
     if root is None:
         raise ConfigError(f"{name}:1:1: the file is empty; accepted: a mapping with at least {needs}")
     if not isinstance(data, dict):

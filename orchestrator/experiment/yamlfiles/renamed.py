@@ -6,9 +6,19 @@ names of today, whichever it was written with.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from orchestrator.experiment.yamlfiles.documents import Keys
+from orchestrator.core.errors import ConfigError, StoreError, UnsafePath
+from orchestrator.core.paths import safepath
+from orchestrator.experiment.yamlfiles import documents
+from orchestrator.experiment.yamlfiles.documents import Document, Keys
+
+_FILE = "experiment.yaml"
+_MOST_BYTES = 8 << 20  # hosts that a file gives as a set are spelled out in it
+_MOST_VALUES = 200_000
+_HINT = "was the results folder copied whole?"
 
 _KEYS = {  # the key above it ("" at the top of a file), the old key: the new one
     ("tcpdump", "snap"): "snaplen",
@@ -40,6 +50,23 @@ def current(data: Any, at: Keys = ()) -> Any:
     if isinstance(data, list):
         return [current(value, (*at, place)) for place, value in enumerate(data)]
     return word_now(at, data) or data
+
+
+def recorded(run: Path) -> Document:
+    """What stands in the experiment of a run's folder, by the names of today.
+
+    The folder may be somebody else's. StoreError where the file cannot be read.
+    """
+    path = run / _FILE
+    try:
+        with safepath.opened(path) as file:
+            raw = file.read(_MOST_BYTES + 1)
+        if len(raw) > _MOST_BYTES:
+            raise StoreError(f"{path}: is larger than {_MOST_BYTES >> 20} MiB", hint=_HINT)
+        document = documents.parse(raw, name=str(path), needs="testbed", most=_MOST_VALUES)
+    except (OSError, UnsafePath, ConfigError) as error:
+        raise StoreError(f"cannot read {path}: {error}", hint=_HINT) from None
+    return replace(document, data=current(document.data))
 
 
 def _above(at: Keys) -> str:

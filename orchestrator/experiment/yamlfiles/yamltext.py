@@ -14,7 +14,7 @@ MOST_DEPTH = 32
 MOST_DIGITS = 30
 MOST_KEY = 200  # characters
 _TOO_DEEP = f"nested more than {MOST_DEPTH} deep"
-_TOO_MANY = f"with this there are more than {MOST_NODES} values, all aliases spelled out"
+_TOO_MANY = "with this there are more than {} values, all aliases spelled out"
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
@@ -38,16 +38,17 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own way
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, most: int) -> None:
         super().__init__(text)
+        self.most = most
         self._depth = 0
         self._count = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self._depth += 1
         self._count += 1
-        if self._depth > MOST_DEPTH or self._count > MOST_NODES:
-            message = _TOO_DEEP if self._depth > MOST_DEPTH else _TOO_MANY
+        if self._depth > MOST_DEPTH or self._count > self.most:
+            message = _TOO_DEEP if self._depth > MOST_DEPTH else _TOO_MANY.format(self.most)
             raise yaml.composer.ComposerError(None, None, message, self.peek_event().start_mark)  # type: ignore[no-untyped-call]
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -78,10 +79,13 @@ def _line_column(before: str) -> str:
     return f"{len(lines)}:{len(lines[-1]) + 1}"
 
 
-def parsed(text: str, name: str) -> tuple[yaml.Node | None, Any]:
-    """The nodes and the data of a text that is called `name` in messages; ConfigError with the place of a mistake."""
+def parsed(text: str, name: str, *, most: int = MOST_NODES) -> tuple[yaml.Node | None, Any]:
+    """The nodes and the data of a text that is called `name` in messages; ConfigError with the place of a mistake.
+
+    More than `most` values, all aliases spelled out, are one.
+    """
     try:
-        loader = _Loader(text)
+        loader = _Loader(text, most)
         try:
             root = loader.get_single_node()
             if root is None:
@@ -109,7 +113,7 @@ def count(value: Any) -> int:
 def _error_text(error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     where = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
-    if error.problem in (_TOO_DEEP, _TOO_MANY):
+    if error.problem == _TOO_DEEP or (error.problem or "").startswith(_TOO_MANY.partition("{")[0]):
         return f"{where}: {error.problem}"
     if error.problem == "but found another document":
         return f"{where}: a second document begins here; accepted: one a file"
@@ -133,8 +137,8 @@ def _refuse_oddities(root: yaml.Node, name: str, loader: _Loader) -> None:
             raise _odd(name, node.start_mark, "the anchor contains itself")
         if len(above) >= MOST_DEPTH:
             raise _odd(name, node.start_mark, _TOO_DEEP)
-        if count > MOST_NODES:
-            raise _odd(name, entry, _TOO_MANY)
+        if count > loader.most:
+            raise _odd(name, entry, _TOO_MANY.format(loader.most))
         inside = (*above, id(node))
         _refuse_scalar(node, name, loader)
         if isinstance(node, yaml.MappingNode):

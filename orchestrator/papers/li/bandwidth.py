@@ -51,7 +51,7 @@ def measured(runs: Sequence[Run]) -> Curves:
 
 def placed(run: Run) -> str:
     """The groups of a benchmark and where they are: "4 groups of 2 within hosts, 25 Gbit/s"."""
-    experiment = loading.sealed(run.path / "experiment.yaml")
+    experiment = loading.sealed(run.path)
     topology = fitting.topology_of(experiment)
     config = experiment.all_jobs()[0].workload.config
     nodes = [rank.node for rank in placement.ranks(config.hosts, topology)]

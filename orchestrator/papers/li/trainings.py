@@ -58,7 +58,7 @@ class Training:
     @cached_property
     def terms(self) -> dict[int, Terms]:
         """Measured terms by rank; empty where ranks recorded none."""
-        return beside.recorded(self.run.path, loading.sealed(self.run.path / "experiment.yaml"))
+        return beside.recorded(self.run.path, loading.sealed(self.run.path))
 
     @property
     def split(self) -> Pipelined:
@@ -112,7 +112,7 @@ def _trainings(entries: Sequence[Entry], tests: Sequence[Entry]) -> Iterator[Tra
     for point in points.pooled(entries):
         entry = point.windows[0].entry
         try:
-            experiment = loading.sealed(entry.path / "experiment.yaml")
+            experiment = loading.sealed(entry.path)
             subject = predicting.subject(experiment, file=str(entry.path))
         except ConfigError:
             continue

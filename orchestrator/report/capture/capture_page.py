@@ -22,6 +22,7 @@ from orchestrator.report.traffic import trafficfigures, trafficview
 _STEPS = 600
 _AVERAGED = 10
 _DRAWN = len(SERIES) - 1
+_RATES = ((1.0, "Gbit/s"), (1e3, "Mbit/s"), (1e6, "kbit/s"), (1e9, "bit/s"))
 
 
 def render(trace: Trace, output: Path, *, top: int = 10) -> Path:
@@ -132,6 +133,8 @@ def _throughput(trace: Trace) -> tuple[Any, str]:
     starts, total = series(trace, width_ns=step)
     at = (starts - trace.first_ns) / 1e9
     rate = total * 8 / step
+    times, unit = next(((times, unit) for times, unit in _RATES if np.max(rate) * times >= 1), _RATES[-1])
+    rate *= times
     panel.plot(at, rate, color=INK, linewidth=0.5, alpha=0.5, label="all")
     panel.plot(at, moving_average(rate, _AVERAGED), color=INK, label=f"all, mean of {_AVERAGED} steps")
     pairs = capturetables.pairs(trace)
@@ -139,9 +142,7 @@ def _throughput(trace: Trace) -> tuple[Any, str]:
     for color, src, dst in zip(SERIES, pairs["src"][:_DRAWN], pairs["dst"][:_DRAWN], strict=False):
         mine = flows.counted & (flows.src == numbers[src]) & (flows.dst == numbers[dst])
         _, sums = series(trace, flows=mine, width_ns=step)
-        panel.plot(at, moving_average(sums * 8 / step, _AVERAGED), color=color, label=f"{src} to {dst}")
-    panel.set(
-        xlabel="time since the first packet (s)", ylabel="Gbit/s", xlim=(0, float(np.max(at)) or 1), ylim=(0, None)
-    )
+        panel.plot(at, moving_average(sums * 8 * times / step, _AVERAGED), color=color, label=f"{src} to {dst}")
+    panel.set(xlabel="time since the first packet (s)", ylabel=unit, xlim=(0, float(np.max(at)) or 1), ylim=(0, None))
     legend(panel)
     return drawing, f"Layer 2, in steps of {span_text(step / 1e9)}; pairs of hosts as the mean of {_AVERAGED} steps."

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.core.errors import ConfigError
+from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.experiment import loading
 from orchestrator.parts.terms import NAMES, Terms
 from orchestrator.predict import beside
@@ -25,8 +25,8 @@ def by_rank(run: Run) -> tuple[Any, str] | None:
     if not any(job.workload == WORKLOAD for job in run.manifest.jobs):
         return None
     try:
-        experiment = loading.sealed(run.path / "experiment.yaml")
-    except (ConfigError, OSError):
+        experiment = loading.sealed(run.path)
+    except (ConfigError, StoreError):
         return None
     found = beside.recorded(run.path, experiment)
     if not any(terms.exposed_s for terms in found.values()):

@@ -70,8 +70,9 @@ def phases(run: Run) -> Part:
             event = json.loads(line)
         except (ValueError, RecursionError):
             continue  # cut off where a crash ended it
-        if isinstance(event, dict) and event.get("event") in ("phase", "sealed"):
-            stamps.append((int(event["wall_ns"]), str(event.get("name", ""))))
+        told = event if isinstance(event, dict) and event.get("event") in ("phase", "sealed") else {}
+        if isinstance(when_ns := told.get("wall_ns"), int):
+            stamps.append((when_ns, str(told.get("name", ""))))
     found: list[Entry] = [
         Slice(process="run", track="phases", name=name, start_ns=begin, end_ns=end)
         for (begin, name), (end, _) in pairwise(stamps)

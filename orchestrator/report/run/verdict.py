@@ -87,14 +87,20 @@ def of_runs(runs: Sequence[Run], others: Sequence[Summary] = ()) -> Verdict:
 
 
 def _valid_ones(mine: Sequence[Attempt], points: Collection[Key]) -> Iterator[str]:
-    """How many valid measurements there are, together and of each point."""
-    planned = {one.measurement for one in mine if one.window}
-    valid = {(one.point, one.measurement) for one in mine if one.valid or one.again}
-    counts = sorted(sum(of == point for of, _ in valid) for point in points)
+    """How many valid measurements there are, together and of each point.
+
+    What was valid in several runs, as of an experiment that was run several times, is as many measurements.
+    """
+    shown = [one for one in mine if one.window]
+    valid = {
+        (one.point, one.measurement, one.run if one.valid else one.again) for one in shown if one.valid or one.again
+    }
+    lost = {one.measurement for one in shown if not one.valid and not one.again}
+    counts = sorted(sum(of == point for of, *_ in valid) for point in points)
     if counts:
         least, most = counts[0], counts[-1]
         each = f": {len(points)} points with {least if least == most else f'{least} to {most}'} each"
-        yield f"{len(valid)} of {_count(len(planned), 'measurement')} valid{each if len(points) > 1 else ''}"
+        yield f"{len(valid)} of {_count(len(valid) + len(lost), 'measurement')} valid{each if len(points) > 1 else ''}"
 
 
 def _told(one: Attempt, names: Mapping[str, str]) -> str:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TypedDict
 from urllib.parse import quote
 
+from orchestrator.core.errors import UnsafePath
+from orchestrator.core.paths import safepath
 from orchestrator.report.page import REPORT, report_name
 from orchestrator.store.manifests import coding
 from orchestrator.store.rundir import Listed
@@ -63,9 +65,9 @@ def _runs_of(page: Path) -> frozenset[str]:
 def _about(page: Path) -> dict[str, str]:
     """What a page of ours says of itself in its head."""
     try:
-        with page.open("rb") as file:
+        with safepath.opened(page) as file:
             head = file.read(_HEAD_BYTES)
-    except OSError:
+    except (OSError, UnsafePath):
         return {}
     return {name.decode(): html.unescape(text.decode(errors="replace")) for name, text in _ABOUT.findall(head)}
 
@@ -87,8 +89,8 @@ def verdicts_of(sweep: Path) -> list[tuple[str, str]]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             return []
-        found = coding.decoded(path.read_bytes(), _Verdict)
-    except (OSError, ValueError, RecursionError):
+        found = coding.decoded(safepath.content(path) or b"", _Verdict)
+    except (OSError, UnsafePath, ValueError, RecursionError):
         return []
     return [(one.point, one.verdict) for one in found.points if one.verdict in VERDICTS]
 

@@ -140,10 +140,9 @@ def read(results: Path) -> Catalogue:
     """The catalogue of a store; an empty one where there is none that can be read, and a note where it is damaged."""
     path = results / FOLDER / FILE
     try:
-        return decoded(path.read_bytes())
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError, RecursionError) as error:
+        if (content := safepath.content(path)) is not None:
+            return decoded(content)
+    except (OSError, UnsafePath, ValueError, RecursionError) as error:
         console.note(f"{path}: is left out, and the run folders answer: {error}", hint=MEND)
     return Catalogue(store=os.urandom(8).hex())
 

@@ -106,6 +106,8 @@ def decoded_as_now(data: bytes, kind: type[T], newest: int, changed: Sequence[Re
     coding.check(data)
     coding.learned(kind)
     found = msgspec.json.decode(data)
+    if not isinstance(found, dict):
+        raise ValueError("it holds no object")
     for change in changed:
         if version <= change.until:
             change.bring_up(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections import deque
@@ -67,18 +68,33 @@ class Rule:
         except (ValueError, RecursionError):
             return None
         found = {name: _at(record, path.split(".")) for name, path in self._paths.items()}
-        whole = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in found.values())
-        return {name: float(value) for name, value in found.items()} if whole else None
+        if _ABSENT in found.values():
+            return None
+        try:
+            return {name: _number(value) for name, value in found.items()}
+        except (TypeError, ValueError, OverflowError):
+            self.odd(line)
+            return None
+
+
+_ABSENT = object()
+
+
+def _number(value: Any) -> float:
+    """A number of JSON, or one that is spelled as a text; TypeError, ValueError or OverflowError of anything else."""
+    if isinstance(value, bool):
+        raise TypeError(value)
+    return float(value)
 
 
 def _at(record: Any, path: list[str]) -> Any:
     for step in path:
         if isinstance(record, dict):
-            record = record.get(step)
+            record = record.get(step, _ABSENT)
         elif isinstance(record, list) and step.isdigit() and int(step) < len(record):
             record = record[int(step)]
         else:
-            return None
+            return _ABSENT
     return record
 
 
@@ -174,6 +190,10 @@ class Iterations:
                 self._rule.odd(line)
                 return
             before = mono_ns - round(seconds * 1e9), wall_ns - round(seconds * 1e9)
+        samples = fields.get("samples", self._samples)
+        if samples is not None and not math.isfinite(samples):
+            self._rule.odd(line)
+            return
         if before is None:
             return
         # Lines that were held back come together: their iterations still began one after the other.
@@ -186,7 +206,6 @@ class Iterations:
             "mono_end_ns": mono_ns,
             **fields,
         }
-        samples = fields.get("samples", self._samples)
         if samples is not None:
             record["samples"] = round(samples)
         self._log.write(record)

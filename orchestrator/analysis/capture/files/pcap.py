@@ -61,6 +61,7 @@ _ODD = (  # what framing counts, as said of so many
     "{} packets were kept longer than they are said to be on the wire, and count with what was kept",
     "{} packets have a fraction of a second of a second or more, which was carried over; are those nanoseconds?",
     "{} records are nothing but zeros, and were left out",
+    "{} packets have a timestamp more than 146 years from 1970, and count as of then",
 )
 
 
@@ -316,6 +317,8 @@ def opened(path: Path, **settings: Any) -> Iterator[CaptureFile]:
     try:
         with path.open("rb", buffering=0) as raw, contextlib.ExitStack() as stack:
             yield CaptureFile(path, stack.enter_context(unpacking.source(raw)), **settings)
+    except IsADirectoryError:
+        raise CaptureError(f"cannot read {path}: it is a folder without files that can be read") from None
     except OSError as error:
         raise CaptureError(f"cannot read {path}: {error.strerror or error}") from error
 

@@ -38,9 +38,9 @@ INDEXED = 1 << 18
 # What a walk counts beside its packets: blocks of unknown kinds; packet blocks whose lengths contradict each other, and
 # those of interfaces that are not described, which are both left out; packets without a stamp of their own, of which
 # more was kept than there was on the wire, and whose fraction of a second is a second or more; records of nothing but
-# zeros, which are left out.
-UNKNOWN, DAMAGED, UNDESCRIBED, STAMPLESS, LONGER, CARRIED, ZEROS = range(7)
-ODDITIES = 7
+# zeros, which are left out; packets whose stamps are beyond those that are told apart.
+UNKNOWN, DAMAGED, UNDESCRIBED, STAMPLESS, LONGER, CARRIED, ZEROS, BEYOND = range(8)
+ODDITIES = 8
 
 # How classic pcap's two lengths stand in a record: captured before original, the other way round (before version 2.3),
 # or the smaller one is what was captured (version 2.3).
@@ -52,7 +52,8 @@ SECTION, INTERFACE = 0x0A0D0D0A, 1
 _OLD_PACKET, _SIMPLE_PACKET, _PACKET = 2, 3, 6
 _NAMES, _STATISTICS, _JOURNAL, _SECRETS, _CUSTOM = 4, 5, 9, 10, 0xBAD  # blocks that hold no packets
 _UNCOPIED = ~0x40000000  # without the bit that forbids programs to copy a custom block
-_LATEST_NS = 1 << 62
+_LATEST_NS = (1 << 62) - 1  # in 2116; two stamps between here and _EARLIEST_NS differ by no more than 63 bits
+_EARLIEST_NS = -_LATEST_NS
 _PLAUSIBLE = 8  # records in a row that look like records; where the one before ends decides
 _PLAUSIBLE_S = 366 * 86_400  # that a capture lasts
 _SECOND = 1_000_000_000
@@ -68,6 +69,15 @@ def _record(data: Bytes, at: int, big: bool, order: int) -> tuple[int, int, int,
     if order == ORIGINAL_FIRST or (order == EITHER and kept > wire):
         kept, wire = wire, kept
     return seconds, fraction, kept, wire
+
+
+@inline
+def _within(stamp: int, counts: Ints) -> int:
+    """A stamp, or the nearest one that is told apart."""
+    if stamp > _LATEST_NS or stamp < _EARLIEST_NS:
+        counts[BEYOND] += 1
+        return min(max(stamp, _EARLIEST_NS), _LATEST_NS)
+    return stamp
 
 
 @stage
@@ -102,7 +112,7 @@ def pcap_packets(
             continue
         fraction *= nanos
         counts[CARRIED] += fraction >= _SECOND
-        frames[found, STAMP] = seconds * _SECOND + fraction + offset_ns
+        frames[found, STAMP] = _within(seconds * _SECOND + fraction + offset_ns, counts)
         frames[found, BEGIN] = at + head
         frames[found, END] = end
         frames[found, WIRE] = wire
@@ -127,7 +137,7 @@ def _u32(data: Bytes, at: int, big: bool) -> int:
 
 @inline
 def _nanoseconds(high: int, low: int, interface: Ints) -> int:
-    """A stamp of two words in the units of its interface; one that is beyond the year 2100 is cut to there."""
+    """A stamp of two words in the units of its interface; of one that is beyond the latest, one beyond it, too."""
     stamp = (high & 0x7FFFFFFF) << 32 | low
     shift = interface[IF_SHIFT]
     if shift >= 0:
@@ -136,11 +146,13 @@ def _nanoseconds(high: int, low: int, interface: Ints) -> int:
         if shift > 30:
             fraction >>= shift - 30
             shift = 30
-        nanoseconds = min(seconds, _LATEST_NS // _SECOND) * _SECOND + ((fraction * _SECOND) >> shift)
+        whole, unit = seconds, _SECOND
+        part = (fraction * _SECOND) >> shift
     else:
-        multiply = interface[IF_MULTIPLY]
-        nanoseconds = min(stamp // interface[IF_DIVIDE], _LATEST_NS // multiply) * multiply
-    return nanoseconds + interface[IF_OFFSET]
+        whole, unit, part = stamp // interface[IF_DIVIDE], interface[IF_MULTIPLY], np.int64(0)
+    if whole > _LATEST_NS // unit:
+        return _LATEST_NS + 1
+    return whole * unit + part + interface[IF_OFFSET]
 
 
 @stage
@@ -198,7 +210,7 @@ def pcapng_packets(
         else:
             kept, wire = _u32(data, body + 12, big), _u32(data, body + 16, big)
             stamp = _nanoseconds(_u32(data, body + 4, big), _u32(data, body + 8, big), interfaces[interface])
-            stamp += offset_ns
+            stamp = _within(stamp + offset_ns if stamp <= _LATEST_NS else stamp, counts)
         if kept > rest - head or kept > LONGEST_KEPT:
             counts[DAMAGED] += 1
             continue
