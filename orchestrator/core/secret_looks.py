@@ -32,6 +32,7 @@ _ABOUT = frozenset(
         *("IDS", "LEN", "LENGTH", "LIMIT", "LOSS", "MASK", "NAME", "PADDING", "PATH", "RATE", "SIZE", "TYPE", "URL"),
     }
 )
+_LONGEST_PLAIN = 4096
 # Values that hide nothing: switches, small numbers, paths, and what a shell or we put in the place of a name.
 _PLAIN = re.compile(
     r"(?i:true|false|yes|no|on|off|none|null|)|\d{1,2}|\.{0,2}/.*/.*|[~.]{1,2}/.*|\S+\.(?:key|pem|json|txt)"
@@ -55,11 +56,12 @@ _VALUES = re.compile(
     r"|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)",  # user and password of an address
     re.DOTALL,
 )
-_NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)[\"']?\s*[:=]\s*\S")
+# Names have at most 100 characters, so that a long text costs no more than its length.
+_NAMED = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_-]{0,99})[\"']?\s*[:=]\s*\S")
 # An option, and the word behind it, also within a list or a command for a shell.
-_OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w.-]*)[\"']?(?:\s*[,=]\s*|\s+)[\"']?(?!-)([^\s\"',\]}]+)")
+_OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w.-]{0,99})[\"']?(?:\s*[,=]\s*|\s+)[\"']?(?!-)([^\s\"',\]}]+)")
 # A header, or an entry of JSON; what "key: ..." alone means is anybody's guess.
-_FIELD = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)[\"']?\s*:\s*[\"']?([^\s\"',}]+)")
+_FIELD = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_-]{0,99})[\"']?\s*:\s*[\"']?([^\s\"',}]+)")
 
 
 def name_looks_secret(name: str) -> bool:
@@ -79,7 +81,7 @@ def name_looks_secret(name: str) -> bool:
 
 def looks_secret(name: str, value: str) -> bool:
     """Whether a name usually holds a secret, and this value may be one."""
-    return name_looks_secret(name) and not _PLAIN.fullmatch(value)
+    return name_looks_secret(name) and not (len(value) <= _LONGEST_PLAIN and _PLAIN.fullmatch(value))
 
 
 def secret_words(words: Sequence[str]) -> list[int]:

@@ -377,3 +377,11 @@ def test_headers_entries_of_json_and_signed_addresses_are_hidden(word):
 )  # fmt: skip
 def test_what_is_no_header_and_no_secret_is_left_alone(words):
     assert secret_looks.masked_all(words) == words
+
+
+@pytest.mark.parametrize("text", ["ts", "a-", "-a.", "--a ", "a: ", "x=", "/", "-----BEGIN ", "eyJ", "://", "bearer "])
+def test_a_long_text_costs_no_more_than_its_length(text):
+    long = "API_KEY=" + text * (1 << 18) + "\n"
+    assert secret_looks.masked(long)
+    assert secret_looks.masked(long[8:])
+    assert secret_looks.secret_words(["--api-key", long]) == [1]
