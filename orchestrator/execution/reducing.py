@@ -128,7 +128,8 @@ class _Again:
     def _emptied(self) -> Iterator[None]:
         try:
             shutil.rmtree(self.base, ignore_errors=True)
-            self.new.mkdir(parents=True)
+            self.base.mkdir()  # a link that somebody put there would lead elsewhere
+            self.new.mkdir()
             yield
         except OSError as error:
             raise StoreError(

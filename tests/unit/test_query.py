@@ -273,6 +273,16 @@ def test_sql_reads_the_tables_and_does_nothing_else(results, places, what):
         Store(results).query(sql)
 
 
+def test_sql_reads_nothing_of_the_folder_where_duckdb_would_put_what_is_too_large(results, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".tmp").mkdir()
+    (tmp_path / ".tmp" / "secret.csv").write_text("hunter2\n")
+    for name in (".tmp/secret.csv", f"{tmp_path}/.tmp/secret.csv"):
+        sql = f"select * from read_text('{name}')"  # noqa: S608 - a name of the test's
+        status, out, err = orch("query", sql, "--results", str(results))
+        assert (status, out) == (2, ""), err
+
+
 @pytest.mark.parametrize(
     "sql",
     [

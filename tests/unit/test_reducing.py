@@ -150,6 +150,17 @@ def test_what_is_not_what_was_sealed_makes_no_tables(tmp_path):
     assert not list(before.path.parent.glob(".*"))
 
 
+def test_a_link_in_the_place_of_what_is_made_is_not_followed(tmp_path):
+    before = made(tmp_path / "results")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    before.path.with_name(f".{before.path.name}.reduce").symlink_to(elsewhere)
+    with pytest.raises(StoreError, match="cannot be written"):
+        reducing.again(before)
+    assert not list(elsewhere.iterdir())
+    assert rundir.opened(before.path).manifest == before.manifest
+
+
 def test_a_baseline_that_holds_the_run_is_told(tmp_path, capsys):
     entry = made(tmp_path)
     baselines.save(tmp_path, "main", of=["e"], runs=[str(entry.path.relative_to(tmp_path))])

@@ -107,7 +107,7 @@ def decoded_as_now(data: bytes, kind: type[T], newest: int, changed: Sequence[Re
     coding.learned(kind)
     found = msgspec.json.decode(data)
     if not isinstance(found, dict):
-        raise ValueError("it holds no object")  # noqa: TRY004 - damaged, as readers take it
+        raise ValueError("it holds no object")  # noqa: TRY004 - as whatever decodes it raises
     for change in changed:
         if version <= change.until:
             change.bring_up(found)

@@ -60,10 +60,15 @@ def _acting(sql: str) -> Iterable[str]:
             yield word
 
 
-def confine(connection: duckdb.DuckDBPyConnection, files: Iterable[str]) -> None:
-    """Leave a connection these files, and no other file, extension, variable of Python's or setting, for good."""
+def confine(connection: duckdb.DuckDBPyConnection, files: Iterable[str], *, spill: str) -> None:
+    """Leave a connection these files, and no other file, extension, variable of Python's or setting, for good.
+
+    What does not fit into memory goes to the folder `spill`, which is its own: DuckDB's usual one is `.tmp` where the
+    command was called, and what lies there could be read.
+    """
     names = {name for file in files for name in (file, selects.as_pattern(file))}
+    allowed = ", ".join(map(selects.quoted, sorted(names)))
     connection.execute(
-        f"set allowed_paths = [{', '.join(map(selects.quoted, sorted(names)))}]; set enable_external_access = false; "
-        "set python_enable_replacements = false; set lock_configuration = true"
+        f"set temp_directory = {selects.quoted(spill)}; set allowed_paths = [{allowed}]; "
+        "set enable_external_access = false; set python_enable_replacements = false; set lock_configuration = true"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,10 +148,10 @@ def _answered(
 
     def ask(store: Store) -> T:
         connection, files = _opened(store, picked, mentioned)
-        with connection:
+        with tempfile.TemporaryDirectory(prefix="orch-query-", ignore_cleanup_errors=True) as spill, connection:
             if not unrestricted:
                 confined.check(connection, sql)
-                confined.confine(connection, files)
+                confined.confine(connection, files, spill=spill)
             return _taken(connection, sql, take, mentioned)
 
     return stores.answered(store, ask)
