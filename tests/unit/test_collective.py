@@ -59,7 +59,13 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
     good = {"iteration": 0, "operation": "all-reduce", "bytes": 1000, "repeats": 3, "seconds": 0.001, "world": 4,
             "link_bps": 16e6}  # fmt: skip
     nothing = [{**good, name: 0} for name in ("bytes", "repeats", "world", "link_bps")]  # by which a report divides
-    odd = [{**good, "seconds": 0.0}, {**good, "bytes": "1"}, [], {**good, "link_bps": -1.0}, {**good, "seconds": 5e-324}]
+    odd = [
+        {**good, "seconds": 0.0},
+        {**good, "bytes": "1"},
+        [],
+        {**good, "link_bps": -1.0},
+        {**good, "seconds": 5e-324},
+    ]
     lines = [good, *odd, *nothing, {**good, "iteration": 1}]
     (tmp_path / "collectives.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"iter')
     output = LaunchOutput(
