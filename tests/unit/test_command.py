@@ -328,7 +328,7 @@ def test_a_pattern_that_never_matches_is_told_with_what_was_printed(tmp_path: Pa
     silent = Ran(tmp_path, "", {"pattern": "never"})
     assert "it printed nothing, neither on standard output nor on standard error" in silent.failed()
     comma = Ran(tmp_path, "print('step 1 took 0,25 s')", {"pattern": r"took (?P<seconds>\S+)"})
-    assert "finds no number in the lines that it matches, such as 'step 1 took 0,25 s'" in comma.failed()
+    assert "finds no number above 0 in the lines that it matches, such as 'step 1 took 0,25 s'" in comma.failed()
     lasting = "import time; print('epoch 2'); time.sleep(60)"
     slow = Ran(tmp_path, lasting, {"pattern": "never", "first_within": "300ms"})
     assert "0.3 s went by, and no line matched 'never'" in slow.failed()
@@ -376,3 +376,13 @@ def test_samples_that_are_no_number_cost_their_line(tmp_path, monkeypatch, sampl
     iterations.take(["0.5 s 32", f"0.5 s {samples}", "0.5 s 33"], "stdout")
     assert iterations.count == 2
     assert (tmp_path / ODD_LINES).read_text() == f"0.5 s {samples}\n"
+
+
+def test_times_that_are_rounded_to_nothing_tell_no_iteration(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    iterations = Iterations(Rule({"pattern": r"(?P<seconds>\S+) s", "json": None}), IterationLog(Path("log")), None)
+    iterations.take(["0.00 s"], "stdout")
+    assert (iterations.matched, iterations.count) == (0, 0)
+    assert "finds no number above 0 in the lines that it matches, such as '0.00 s'" in iterations.unmatched
+    iterations.take(["0.01 s"], "stdout")
+    assert (iterations.matched, iterations.count) == (1, 1)

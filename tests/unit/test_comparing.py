@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 import yaml
 from night_runs import sweep_id, write_night, write_run
@@ -431,3 +432,20 @@ def test_a_plan_of_an_experiment_counts_its_days_as_nights(tmp_path, capsys):
     assert f"about {sweeptext.time_text(90.0 * runs)} a night" in out
     status, out = orch(capsys, *plan, tmp_path, "--json")
     assert json.loads(out[: out.index("\nto find")])["runs"], "the plan alone is on standard output"
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+@pytest.mark.parametrize("command", [
+    ["compare", "nightly@2026-11-18", "nightly@2026-11-19"], ["history", "nightly"],
+    ["compare", "nightly", "--by", "traffic.0.iperf.load=0gbit,8gbit"], ["report", "nightly"],
+])  # fmt: skip
+def test_times_that_a_training_rounded_to_nothing_are_in_no_verdict(tmp_path, capsys, share, command):
+    """A store of before such iterations were passed over, or of others."""
+    random = np.random.default_rng(1)
+    for night in range(2):
+        for repetition in (1, 2):
+            took = np.where(random.random(60) < share, 0.0, 0.1)
+            write_run(tmp_path / "r", night=night, repetition=repetition, recorded={"load0": took, "load8": took})
+    words = ["-o", str(tmp_path / "page.html")] if command[0] == "report" else []
+    assert main([*command, *words, "--results", str(tmp_path / "r")]) in (0, 1, 3)
+    assert "Traceback" not in capsys.readouterr().err

@@ -114,6 +114,22 @@ def test_lines_without_end_and_numbers_beyond_a_column_are_left_out(tmp_path: Pa
     assert of_log(tmp_path, start + b"00/0 : 0[0] -> 1[0] via NET/\n" + start + b"00/0 : 0[0] -> 1[0] via \n") == []
 
 
+def test_a_connection_that_the_end_cuts_off_is_told_and_a_thread_without_a_device_counts(tmp_path: Path) -> None:
+    """A device that a line ends in may have more digits, as NET/IB/1 of NET/IB/10."""
+    begin = "h:1:2 [-1] NCCL INFO "
+    (tmp_path / "nccl.h.1.log").write_text(f"{begin}Channel 00/0 : 0[0] -> 1[0] via SHM/direct\n" * 2
+                                           + f"{begin}Channel 01/0 : 0[0] -> 1[0] [send] via NET/IB/1")  # fmt: skip
+    output = LaunchOutput(
+        folder=tmp_path, node="h1", launch="a", job="a", rank=0, window=None, source=None, offset_ns=0
+    )
+    assert len(read_nccl(output)["nccl_connections"]["channel"]) == 2
+    assert (output.unread.rows()["what"], output.unread.rows()["line"]) == (["connections"], [3])
+    (tmp_path / "nccl.h.1.log").write_text(f"{begin}Setting affinity for GPU 0")
+    whole = LaunchOutput(folder=tmp_path, node="h1", launch="a", job="a", rank=0, window=None, source=None, offset_ns=0)
+    read_nccl(whole)
+    assert whole.unread.rows()["what"] == []
+
+
 def test_a_line_of_two_communicators_is_the_one_s_of_its_thread(tmp_path: Path) -> None:
     text = "".join(
         f"h:1:{thread} [0] NCCL INFO {line}\n"

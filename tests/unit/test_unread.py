@@ -156,8 +156,11 @@ def test_a_run_tells_of_it_in_a_table_in_its_notes_and_at_its_gate(tmp_path: Pat
     assert not reduced.windows[0].valid
 
 
-@pytest.mark.parametrize(("name", "value"), [("wait_s", 1e308), ("forward_s", -1e300), ("backward_s", 2**40)])
-def test_times_that_no_column_of_nanoseconds_holds_are_passed_over(tmp_path: Path, name: str, value: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("wait_s", 1e308), ("forward_s", -1e300), ("backward_s", 2**40), ("mono_end_ns", 1), ("mono_end_ns", 0)],
+)
+def test_times_that_are_none_are_passed_over(tmp_path: Path, name: str, value: float) -> None:
     whole = {"iteration": 0, "start_ns": 1, "end_ns": 2, "mono_start_ns": 1, "mono_end_ns": 2, "samples": 1,
              "forward_s": 0.1, "backward_s": -1e-9, "wait_s": 0.1, "loss": 1.0}  # fmt: skip
     (tmp_path / LOG).write_text("".join(json.dumps(one) + "\n" for one in (whole, {**whole, name: value}, whole)))

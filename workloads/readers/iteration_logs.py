@@ -51,6 +51,8 @@ def _whole(record: JsonObject, unknown: frozenset[str]) -> Row | None:
         return None
     if not all(lines.is_time(record.get(name)) for name in _TIMES if name not in left_out):
         return None
+    if record["mono_end_ns"] <= record["mono_start_ns"]:  # medians of times are compared by their logarithms
+        return None
     loss, accuracy = record.get("loss"), record.get("accuracy")
     if "loss" not in left_out and not (lines.is_real(loss) or type(loss) is float):  # one that overflowed is data
         return None

@@ -167,7 +167,7 @@ def is_real(value: object) -> bool:
 
 def is_time(value: object) -> bool:
     """Whether it is a number of seconds, of which a column holds the nanoseconds; one below zero is of rounding."""
-    return is_real(value) and abs(value) < 2**32  # type: ignore[arg-type, operator]
+    return is_real(value) and abs(value) < 2**32  # type: ignore[arg-type]
 
 
 def is_text(value: object) -> bool:

@@ -21,7 +21,7 @@ FILES = "nccl.*.log"
 
 _LONGEST = 1 << 14  # bytes of a line; NCCL cuts its own far below
 _NUMBER = r"\d{1,9}"
-_LINE = re.compile(rf":{_NUMBER}:({_NUMBER}) \[{_NUMBER}\] NCCL INFO (.*)\n")
+_LINE = re.compile(rf":{_NUMBER}:({_NUMBER}) \[-?{_NUMBER}\] NCCL INFO (.*)")  # device -1: none is set in the thread
 _BEGUN = re.compile(rf"comm (0x[0-9a-f]+) rank {_NUMBER} n[rR]anks {_NUMBER} .*commId (0x[0-9a-f]+)\b.* - Init START")
 _OF_RCCL = re.compile(r" comm (0x[0-9a-f]+) nRanks \d+(?: busId [0-9a-f]+)?$")
 _MEMBER = rf"({_NUMBER})(?:\[[0-9a-f]+\])?"  # a rank, and its device: by number, or by PCI address up to 2.18
@@ -30,6 +30,7 @@ _CONNECTED = re.compile(
 )
 _COLLNET = re.compile(rf"Coll(?:Net)? ({_NUMBER})(?:/({_NUMBER}))? : ({_NUMBER}) \[(send|receive)\] via (COLLNET/.+)")
 _CONNECTS = re.compile(r"(?:Channel|Ring|Coll|CollNet) \S+ : .*\bvia\b.*")
+_CUT = re.compile(r"(?:Channel|Coll|CollNet) \d.*")
 _RING = re.compile(rf"Ring ({_NUMBER}) : ({_NUMBER}) -> ({_NUMBER}) -> ({_NUMBER})")
 _USING = re.compile(r"NET/(IB|Socket) ?: Using (.+)")
 _OF_SOCKET = re.compile(rf"\[({_NUMBER})\]([^\s:]+):\S+<\d+>")
@@ -121,8 +122,11 @@ def _read_logs(output: LaunchOutput) -> Mapping[str, Columns]:
     found: dict[str, list[dict[str, Any]]] = {"nccl_connections": [], "nccl_rings": []}
     for path in sorted(output.folder.glob(FILES)):
         log = _Log(path.name, output.unread)
-        for line, thread, text in _lines(path):
-            log.take(thread, text, line)
+        for line, thread, text, whole in _lines(path):
+            if whole:
+                log.take(thread, text, line)
+            elif _CUT.fullmatch(text):
+                output.unread.add(path.name, CONNECTIONS, line=line, text=text)
         for table, rows in (("nccl_connections", log.connections), ("nccl_rings", log.rings)):
             # Which rail a device is of is for the caller to fill, as the testbed's file says it.
             found[table] += [
@@ -135,9 +139,9 @@ def _read_logs(output: LaunchOutput) -> Mapping[str, Columns]:
     }
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Number, thread and text of each whole line that is NCCL's."""
+def _lines(path: Path) -> Iterator[tuple[int, str, str, bool]]:
+    """Number, thread and text of each line that is NCCL's, and whether its end is there."""
     with safepath.opened(path) as file:
         for number, raw in enumerate(iter(lambda: file.readline(_LONGEST), b""), start=1):
             if found := _LINE.search(raw.decode("utf-8", "replace")):
-                yield number, found[1], found[2].rstrip()
+                yield number, found[1], found[2].rstrip(), raw.endswith(b"\n")

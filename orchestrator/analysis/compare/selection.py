@@ -207,7 +207,7 @@ def _series(window: Measurement[E], times: JobTimes) -> RunSeries:
     """The iterations of a window's job that every rank logged."""
     seconds = times.within(window.entry, window.job, window.record.iterations[window.job])
     night, block = stores.instance(window.entry), " ".join(window.repetition)
-    return RunSeries(run=window.entry.run, seconds=seconds, night=night, block=block)
+    return RunSeries(run=window.entry.run, seconds=seconds[seconds > 0], night=night, block=block)
 
 
 def _some(chosen: Chosen) -> str:

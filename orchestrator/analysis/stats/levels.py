@@ -28,7 +28,11 @@ class Level:
 
 
 def level(runs: Sequence[Estimate]) -> Level:
-    """The level of runs, each given by one statistic of it with its interval within the run."""
+    """The level of runs, each given by one statistic of it with its interval within the run.
+
+    A run whose statistic or its interval is not above 0, as of times that were rounded to nothing, has no logarithm.
+    """
+    runs = [run for run in runs if run.value > 0 and not run.low <= 0]
     logs = np.log([run.value for run in runs])
     middle = float(np.mean(logs)) if len(logs) else math.nan
     if len(logs) < 2:
@@ -54,4 +58,5 @@ def one_a_run(found: Iterable[tuple[str, Estimate]]) -> list[Estimate]:
 
 
 def _mean(estimates: Sequence[Estimate]) -> Estimate:
-    return Estimate(geometric_mean(one.value for one in estimates), math.nan, math.nan)
+    above = all(one.value > 0 for one in estimates)
+    return Estimate(geometric_mean(one.value for one in estimates) if above else math.nan, math.nan, math.nan)

@@ -59,7 +59,7 @@ class Rule:
     def unmatched(self) -> str:
         """That no line told of an iteration, and why that may be."""
         if self._odd_lines:
-            return f"{self.text} finds no number in the lines that it matches, such as {self._odd_lines[0]!r}"
+            return f"{self.text} finds no number above 0 in the lines that it matches, such as {self._odd_lines[0]!r}"
         return f"no line matched {self.text}"
 
     def _of_json(self, line: str) -> dict[str, float] | None:
@@ -167,7 +167,6 @@ class Iterations:
         for line in lines:
             fields = self._rule.fields(line)
             if fields is not None and not self._twice(line, stream):
-                self.matched += 1
                 self._ended(fields, line)
 
     def _twice(self, line: str, stream: str) -> bool:
@@ -186,7 +185,7 @@ class Iterations:
         if "milliseconds" in fields:
             seconds = fields.pop("milliseconds") * 1e-3
         if seconds is not None:
-            if not 0 <= seconds < 1e6:
+            if not 0 < seconds < 1e6:  # as of a time that is rounded to nothing
                 self._rule.odd(line)
                 return
             before = mono_ns - round(seconds * 1e9), wall_ns - round(seconds * 1e9)
@@ -194,6 +193,7 @@ class Iterations:
         if samples is not None and not math.isfinite(samples):
             self._rule.odd(line)
             return
+        self.matched += 1
         if before is None:
             return
         # Lines that were held back come together: their iterations still began one after the other.
