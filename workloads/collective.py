@@ -276,10 +276,10 @@ def _row(record: JsonObject) -> Row | None:
     if not all(lines.is_whole(record.get(name)) for name in ("iteration", "bytes", "repeats", "world")):
         return None
     seconds, link, operation = record.get("seconds"), record.get("link_bps"), str(record.get("operation"))
-    if not isinstance(seconds, float) or not lines.is_time(seconds) or not lines.is_real(link):
+    if not isinstance(seconds, float) or not lines.is_time(seconds) or not isinstance(link, int | float):
         return None
     # Rates are shares of the link and means over repeats, and nothing of them may be divided by nothing.
-    if seconds <= 0 or link <= 0 or not all(record[name] for name in ("bytes", "repeats", "world")):
+    if seconds <= 0 or not lines.is_real(link) or link <= 0 or not all(record[name] for name in ("bytes", "repeats", "world")):
         return None
     algorithm = record["bytes"] * 8 / seconds
     if not lines.is_text(operation) or not lines.is_real(algorithm):
