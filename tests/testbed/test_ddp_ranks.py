@@ -43,7 +43,7 @@ def test_ranks_iterate_agree_and_end(count: int, tmp_path: Path) -> None:
     assert all(each == sums[0] for each in sums), "averaged gradients give equal weights on all ranks"
     assert len(set(sums[0])) == common, "the weights move in each iteration"
     for rank, table in enumerate(rows):
-        assert table["iteration"] == list(range(len(table["iteration"])))
+        assert list(table["iteration"]) == list(range(len(table["iteration"])))
         assert set(table["rank"]) == {rank}
         assert set(table["samples"]) == {64}
         assert 0.148 <= median(table["seconds"]) < 2 * 0.148

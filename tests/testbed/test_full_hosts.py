@@ -71,7 +71,7 @@ def test_a_disk_that_gets_full_is_told_by_its_path(disk):
 
 
 def test_a_read_only_disk_is_told_by_its_path(disk):
-    with pytest.raises(AgentError, match=f"Read-only file system: '{WORK}/r1.h1'"):
+    with pytest.raises(AgentError, match=rf"{WORK}/r1.h1: Read-only file system\n +remedy: .*`work`"):
         disk("ro").hello(soon())
 
 

@@ -61,5 +61,5 @@ def test_a_worker_is_launched_as_kungfu_takes_it_and_its_iterations_are_logged(t
         "-np", "2", "-H", "127.0.0.1:1,127.0.0.2:1", "-nic", "lo", "-strategy", "RING", launches[0].argv[0], "-u",
     ]  # fmt: skip
     assert "a recording stub" in (started.folders[0] / "stdout").read_text()
-    assert rows["samples"][:3] == [4] * 3
+    assert list(rows["samples"][:3]) == [4] * 3
     assert json.loads(started.lines(0)[0])["forward_s"] > 0

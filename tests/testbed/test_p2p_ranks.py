@@ -123,7 +123,7 @@ def test_pair_averaging_draws_weights_together_and_spans_tell_of_it(tmp_path: Pa
     received = [peer for peer, span in zip(spans["peer"], spans["span"], strict=True) if span == "receive"]
     assert received[:6] == [2, 0, 2, 0, 2, 0]
     assert set(spans["bytes"]) == {0, 25_557 * 4}
-    assert overlaps["iteration"] == list(range(len(overlaps["iteration"])))
+    assert list(overlaps["iteration"]) == list(range(len(overlaps["iteration"])))
     assert all(
         0 <= both <= wire + 1e-9 for both, wire in zip(overlaps["overlap_s"], overlaps["communication_s"], strict=True)
     )
