@@ -52,8 +52,8 @@ def wait_listening(servers: list[Launch]) -> None:
 
 def shares(tables: list[dict[str, list[Any]]]) -> list[float]:
     """The share of all held-out images that was right after each epoch."""
-    assert [table["epoch"][:EPOCHS] for table in tables] == [[1, 2, 3]] * 2
-    assert [table["iteration"][:EPOCHS] for table in tables] == [[19, 39, 59]] * 2
+    assert [list(table["epoch"][:EPOCHS]) for table in tables] == [[1, 2, 3]] * 2
+    assert [list(table["iteration"][:EPOCHS]) for table in tables] == [[19, 39, 59]] * 2
     assert [set(table["samples"]) for table in tables] == [{251}, {250}], "each image is one rank's"
     return [sum(table["correct"][epoch] for table in tables) / 501 for epoch in range(EPOCHS)]
 
