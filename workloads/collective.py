@@ -279,7 +279,12 @@ def _row(record: JsonObject) -> Row | None:
     if not isinstance(seconds, float) or not lines.is_time(seconds) or not isinstance(link, int | float):
         return None
     # Rates are shares of the link and means over repeats, and nothing of them may be divided by nothing.
-    if seconds <= 0 or not lines.is_real(link) or link <= 0 or not all(record[name] for name in ("bytes", "repeats", "world")):
+    if (
+        seconds <= 0
+        or not lines.is_real(link)
+        or link <= 0
+        or not all(record[name] for name in ("bytes", "repeats", "world"))
+    ):
         return None
     algorithm = record["bytes"] * 8 / seconds
     if not lines.is_text(operation) or not lines.is_real(algorithm):
