@@ -213,3 +213,11 @@ def test_an_experiment_in_a_sweep_has_those_of_the_sweep(tmp_path, key):
 def test_no_variable_can_have_the_name_of_a_key():
     keys = {name for model in (experiment.Experiment, SweepFile, StudyFile, Inventory) for name in model.model_fields}
     assert {"include", "vars"} | keys <= filevars.RESERVED
+
+
+def test_a_long_value_in_a_mistake_is_shortened(tmp_path):
+    path = tmp_path / "e.yaml"
+    for wrong in ("{type: " + "x" * 3000 + "}", "{type: size, default: " + "x" * 3000 + "}"):
+        path.write_text(FILE.replace("count: 10", f"count: {wrong}"))
+        status, _, err = orch("plan", str(path))
+        assert (status, max(map(len, err.splitlines())) < 1000) == (2, True)

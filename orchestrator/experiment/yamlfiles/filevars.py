@@ -135,9 +135,11 @@ def _of(document: Document, name: str, about: Any) -> _Declared:
     default = about.get("default")
     kind = about.get("type", _type_of(default))
     if not isinstance(kind, str) or kind not in _TYPES:
-        raise _wrong(document, (name,), f"type {kind!r} is not known", f"one of {', '.join(TYPES)}")
+        raise _wrong(document, (name,), f"type {shortened(repr(kind))} is not known", f"one of {', '.join(TYPES)}")
     if default is not None and not _TYPES[kind](default):
-        raise _wrong(document, (name,), f"its default {default!r} is no {kind}", f"a value of type {kind}")
+        raise _wrong(
+            document, (name,), f"its default {shortened(repr(default))} is no {kind}", f"a value of type {kind}"
+        )
     return _Declared(type=kind, default=default, help=str(about.get("help", "")))
 
 

@@ -19,6 +19,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from orchestrator.agents.agent import frames
 from orchestrator.core.errors import OrchError
 from orchestrator.remote.connection import MAGIC
 from orchestrator.remote.frames import Frames, frame
@@ -90,7 +91,7 @@ class _Agent:
     def carry_out(self, requests: list[Any]) -> None:
         """Have requests answered, or called off, and what they began ended; it goes on if it was not to end."""
         self.inputs += 1
-        asked = [self._send(request) for request in requests if isinstance(request, dict) and _finite(request)]
+        asked = [self._send(request) for request in requests if isinstance(request, dict) and _sent(request)]
         ends = any(isinstance(one, dict) and one.get("op") in ("bye", "hello", "remove") for one in requests)
         left = self._answered(set(asked), SOON_S)
         for number in left:
@@ -165,6 +166,11 @@ class _Agent:
         told = self._said.read().decode(errors="replace").strip().splitlines()
         self._said.close()
         return f"it ended with status {status}: {told[-1] if told else 'it said nothing'}" if status or told else ""
+
+
+def _sent(request: dict[str, Any]) -> bool:
+    """Whether a controller could send it: a larger frame ends the agent, as it should."""
+    return _finite(request) and len(json.dumps(request)) < frames.HEADER_LIMIT // 2
 
 
 def _finite(request: dict[str, Any]) -> bool:

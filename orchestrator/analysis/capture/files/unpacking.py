@@ -40,10 +40,10 @@ def source(raw: Any) -> Iterator[Source]:
     kind = next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), None)
     found = os.fstat(raw.fileno())
     if kind == "gzip":
-        yield _Stream(_Members(_Plain(raw, head)).readinto)
+        yield _Stream(_Slices(_Members(_Plain(raw, head)).unpack).readinto)
     elif kind is not None:
         with _Unpacked(_Plain(raw, head), kind) as unpacked:
-            yield _Stream(unpacked.readinto)
+            yield _Stream(_Slices(unpacked.unpack).readinto)
     elif stat.S_ISREG(found.st_mode):
         yield _File(raw, found.st_size)
     else:
@@ -125,6 +125,21 @@ class _Plain:
         self.closed = True
 
 
+class _Slices:
+    """What is unpacked slice by slice, however much is wanted: how much comes of a damaged file depends on that."""
+
+    def __init__(self, unpack: Callable[[], bytes]) -> None:
+        self._unpack = unpack
+        self._ready = b""
+
+    def readinto(self, into: memoryview) -> int:
+        self._ready = self._ready or self._unpack()
+        count = min(len(into), len(self._ready))
+        into[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+
 class _Members:
     """What the members of a gzip file hold; EOFError where one is cut off or damaged, or other bytes than zeros follow.
 
@@ -136,7 +151,8 @@ class _Members:
         self._member = zlib.decompressobj(_GZIP_BITS)
         self._left = b""  # packed bytes that were read and not unpacked
 
-    def readinto(self, into: memoryview) -> int:
+    def unpack(self) -> bytes:
+        """The next slice; nothing at the end."""
         while True:
             if self._member.eof:
                 self._left = self._left.lstrip(b"\0")
@@ -144,33 +160,28 @@ class _Members:
                     self._member = zlib.decompressobj(_GZIP_BITS)
             self._left = self._left or self._packed.read(_PACKED_BYTES)
             if not self._left and self._member.eof:
-                return 0
+                return b""
             if not self._left:
                 raise EOFError("it is cut off")
             if self._member.eof:
                 continue
             try:
-                found = self._member.decompress(self._left, min(len(into), _SLICE_BYTES))
+                found = self._member.decompress(self._left, _SLICE_BYTES)
             except zlib.error as error:
                 raise EOFError(str(error)) from error
             self._left = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
             if found:
-                into[: len(found)] = found
-                return len(found)
+                return found
 
 
 class _Unpacked:
-    """What a compressed file holds, unpacked as it is read; EOFError where it is cut off or damaged.
-
-    How much comes of a damaged file depends on how much is unpacked at once: that is a slice, however much is wanted.
-    """
+    """What a compressed file holds, unpacked as it is read; EOFError where it is cut off or damaged."""
 
     def __init__(self, packed: _Plain, kind: str) -> None:
         import pyarrow as pa
 
         self._stream = pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), kind)
         self._slice = memoryview(bytearray(_SLICE_BYTES))
-        self._ready = self._slice[:0]
 
     def __enter__(self) -> _Unpacked:
         return self
@@ -178,13 +189,9 @@ class _Unpacked:
     def __exit__(self, *_: object) -> None:
         self._stream.close()
 
-    def readinto(self, into: memoryview) -> int:
-        if not self._ready:
-            try:
-                self._ready = self._slice[: self._stream.readinto(self._slice)]
-            except OSError as error:
-                raise EOFError(str(error)) from error
-        count = min(len(into), len(self._ready))
-        into[:count] = self._ready[:count]
-        self._ready = self._ready[count:]
-        return count
+    def unpack(self) -> bytes:
+        """The next slice; nothing at the end."""
+        try:
+            return bytes(self._slice[: self._stream.readinto(self._slice)])
+        except OSError as error:
+            raise EOFError(str(error)) from error
