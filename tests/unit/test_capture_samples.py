@@ -332,4 +332,5 @@ def test_a_damaged_gzip_gives_the_same_however_it_is_read(tmp_path, damage_at):
         capturesets.read_set(one, bin_ns=1000, **how).points for how in ({}, {"workers": 3, "piece_bytes": 1 << 10})
     )
     assert whole.packets == pieces.packets
-    assert whole.damage[-1] == pieces.damage[-1]  # one may have met the damage behind it, too
+    assert whole.unread == pieces.unread
+    assert whole.damage[-1:] == pieces.damage[-1:]  # one may have met the damage behind it, too
