@@ -555,5 +555,5 @@ def test_a_work_folder_that_cannot_be_written_is_told_with_its_key(connect_agent
 
 def test_a_work_folder_that_leads_through_a_file_is_told_with_its_key(connect_agent):
     with pytest.raises(AgentError, match="/dev/null is a link or no folder") as caught:
-        connect_agent(hello=False).hello(soon(), folder="/dev/null/work/r1.n1")
+        connect_agent(hello=False).hello(soon(), folder="/dev/null/w/r1.n1")
     assert "`work` of the inventory" in caught.value.hint
