@@ -39,3 +39,16 @@ def free_port() -> int:
             return port
     with socket.create_server(("", 0)) as probe:
         return int(probe.getsockname()[1])
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended with all that it held.
+
+    A process of several threads is shown as a zombie as soon as its first thread has ended; the others may hold its
+    files and locks for a moment longer.
+    """
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state in "ZX" and len(list(Path(f"/proc/{pid}/task").iterdir())) <= 1
+    except OSError:
+        return True

@@ -218,15 +218,11 @@ def test_a_cut_connection_ends_the_agent_and_is_noticed(server, tmp_path):
         pid = client.processes(soon())[0].pid
         parent = int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(session(parent), signal.SIGKILL)  # the server's side of this connection
-        Deadline.after(60).poll(lambda: gone(pid) and gone(agent), every_s=0.02, waiting_for="the agent to end")
+        Deadline.after(60).poll(
+            lambda: machine.gone(pid) and machine.gone(agent), every_s=0.02, waiting_for="the agent to end"
+        )
         Deadline.after(60).poll(lambda: bool(events), every_s=0.01, waiting_for="the news")
     assert isinstance(events[0], AgentLost)
-
-
-def gone(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    return True
 
 
 def session(pid: int) -> int:

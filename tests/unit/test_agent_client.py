@@ -20,7 +20,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, LaunchError, NeverStartedError, UnsafePath
 from orchestrator.parts.launch import Exited, Launch, Line, Listening, Requirement, Sign, Stop
 from orchestrator.remote.answers import LineRead, ProcessExited, RemoteFile
-from tests.machine import free_port
+from tests.machine import free_port, gone
 
 SOON = 60.0
 
@@ -40,14 +40,6 @@ def shell(script: str, **options) -> Launch:
 
 def folder(client) -> Path:
     return Path(client.node.folder(client._run))
-
-
-def gone(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return True
-    return state in "ZX"
 
 
 def test_hello_tells_who_answers(connect_agent):

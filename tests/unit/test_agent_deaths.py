@@ -20,7 +20,7 @@ from orchestrator.hosts import cleaning
 from orchestrator.parts.launch import Launch, Line
 from orchestrator.remote.answers import AgentLost
 from orchestrator.remote.reconnecting import come_back
-from tests.machine import PATIENCE_S
+from tests.machine import PATIENCE_S, gone
 
 pytestmark = pytest.mark.usefixtures("strays")
 
@@ -72,13 +72,6 @@ time.sleep(600)
 
 def soon() -> Deadline:
     return Deadline.after(PATIENCE_S)
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
 
 
 def pids_of(folder: Path) -> dict[str, int]:

@@ -17,6 +17,7 @@ from orchestrator.core.errors import LaunchError
 from orchestrator.core.machines.remedies import remedy
 from orchestrator.parts.launch import Exited, Launch, Requirement
 from orchestrator.remote.answers import AgentLost
+from tests.machine import gone
 
 __all__ = ["tmp_path"]
 
@@ -32,13 +33,6 @@ def soon() -> Deadline:
 def of_status(pid: object, field: str) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1], 16) for line in lines if line.startswith(field))
-
-
-def ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
 
 
 @pytest.fixture
@@ -75,7 +69,7 @@ def test_a_program_with_rights_of_its_own_ends_with_its_agent(sudoer, capable):
     assert of_status(pid, "CapEff") == 1 << 13
     os.kill(sudoer.channel.pid, signal.SIGKILL)
     sudoer.await_event(lambda event: isinstance(event, AgentLost))
-    soon().poll(lambda: ended(pid), every_s=0.05, waiting_for="its end")
+    soon().poll(lambda: gone(pid), every_s=0.05, waiting_for="its end")
 
 
 @needs_root
@@ -83,7 +77,7 @@ def test_a_program_with_rights_of_its_own_is_stopped_as_any_other(sudoer, capabl
     pid = started(sudoer, capable)
     stopped = sudoer.stop(Launch(name="p", node="n1", role="collector", argv=(str(capable), "1000")), soon())
     assert (stopped.status, stopped.killed, stopped.complaint) == (-signal.SIGTERM, False, "")
-    assert ended(pid)
+    assert gone(pid)
     assert sudoer.processes(soon()) == []
 
 
