@@ -175,10 +175,8 @@ def _sender(
         stop=Stop(signals=((signal.SIGTERM, 5.0),), ok=(0,)),
         privileged=config.realtime,
         flows=tuple(
-            Flow(
-                kind="cross", name=source.name, src=address[sender.host], dst=address[host], port=port
-            )
+            Flow(kind="cross", name=source.name, src=address[sender.host], dst=address[host], port=port)
             for host in dict.fromkeys((*sender.sinks, first))
             for port in ports[host]
         ),
-    )  # fmt: skip
+    )

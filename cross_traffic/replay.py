@@ -102,11 +102,14 @@ def demands(config: Config) -> list[Demand]:
     measured = _file(config)
     return [
         Demand(
-            src=config.src, dst=to, rate=wire * 8 / measured.length_s, over_s=max(1.0, min(measured.length_s, 10.0)),
+            src=config.src,
+            dst=to,
+            rate=wire * 8 / measured.length_s,
+            over_s=max(1.0, min(measured.length_s, 10.0)),
             rail=config.rail,
         )
         for to, wire in measured.wire.items()
-    ]  # fmt: skip
+    ]
 
 
 def remarks(config: Config, topology: Topology) -> list[str]:  # noqa: ARG001 - it does what its configuration says

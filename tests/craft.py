@@ -32,12 +32,20 @@ def ip4(body, *, src="10.9.0.1", dst="10.9.0.2", protocol=TCP, total=None, flags
     return (
         struct.pack(
             ">BBHHHBBH4s4s",
-            0x40 | (5 + len(options) // 4), 0, size, number, flags << 13 | offset // 8, 64, protocol, 0,
-            ipaddress.ip_address(src).packed, ipaddress.ip_address(dst).packed,
+            0x40 | (5 + len(options) // 4),
+            0,
+            size,
+            number,
+            flags << 13 | offset // 8,
+            64,
+            protocol,
+            0,
+            ipaddress.ip_address(src).packed,
+            ipaddress.ip_address(dst).packed,
         )
         + options
         + body
-    )  # fmt: skip
+    )
 
 
 def ip6(body, src="fd09::1", dst="fd09::2", following=TCP, length=None):

@@ -70,14 +70,7 @@ class Fleet:
     def on(self, host: str, argv: Sequence[str]) -> list[str]:
         """What runs a command on any of the hosts, likewise."""
         words = shlex.join(["env", f"PATH={search_path()}", f"PYTHONPATH={ROOT}", *map(str, argv)])
-        return [
-            "ssh",
-            "-T",
-            "-F",
-            str(self.proxy / "ssh_config"),
-            host,
-            f"cd {shlex.quote(str(ROOT))} && {words}",
-        ]
+        return ["ssh", "-T", "-F", str(self.proxy / "ssh_config"), host, f"cd {shlex.quote(str(ROOT))} && {words}"]
 
     def silence(self, host: str) -> None:
         """Take away the only network that leads to a host; what runs there goes on."""
@@ -89,11 +82,21 @@ class Fleet:
         path = self.folder / ("jump.config" if jump else "direct.config")
         way = [f"Host {' '.join(self.hosts)}", "    ProxyJump jump"] if jump else []
         common = (
-            "Host jump", f"    HostName {self._address(GATE)}", f"    Port {GATE_PORT}", "    ProxyJump none", *way,
-            "Host *", "    User root", f"    IdentityFile {self.folder / 'key'}", "    IdentitiesOnly yes",
-            "    IdentityAgent none", f"    UserKnownHostsFile {self.folder / 'known_hosts'}",
-            "    GlobalKnownHostsFile none", "    StrictHostKeyChecking yes", "    BatchMode yes",
-        )  # fmt: skip
+            "Host jump",
+            f"    HostName {self._address(GATE)}",
+            f"    Port {GATE_PORT}",
+            "    ProxyJump none",
+            *way,
+            "Host *",
+            "    User root",
+            f"    IdentityFile {self.folder / 'key'}",
+            "    IdentitiesOnly yes",
+            "    IdentityAgent none",
+            f"    UserKnownHostsFile {self.folder / 'known_hosts'}",
+            "    GlobalKnownHostsFile none",
+            "    StrictHostKeyChecking yes",
+            "    BatchMode yes",
+        )
         path.write_text("\n".join(common) + "\n")
         path.chmod(0o600)
         return path
@@ -157,10 +160,17 @@ class Fleet:
         """A second sshd on `gate`, which says nothing of sessions and this of logins under way."""
         usual = "/run/orch-sshd"
         lines = (
-            f"ListenAddress {self._address(GATE)}:{GATE_PORT}", f"HostKey {usual}/host_key",
-            f"AuthorizedKeysFile {usual}/authorized_keys", "PidFile none", "AuthenticationMethods publickey",
-            "PermitRootLogin prohibit-password", "UsePAM no", "UseDNS no", "StrictModes no", f"MaxStartups {startups}",
-        )  # fmt: skip
+            f"ListenAddress {self._address(GATE)}:{GATE_PORT}",
+            f"HostKey {usual}/host_key",
+            f"AuthorizedKeysFile {usual}/authorized_keys",
+            "PidFile none",
+            "AuthenticationMethods publickey",
+            "PermitRootLogin prohibit-password",
+            "UsePAM no",
+            "UseDNS no",
+            "StrictModes no",
+            f"MaxStartups {startups}",
+        )
         config = self.folder / "gate.config"
         config.write_text("\n".join(lines) + "\n")
         argv = ["ssh", "-tt", "-F", str(self.proxy / "ssh_config"), GATE]

@@ -39,7 +39,7 @@ from tests.craft import (
     tcp,
     udp,
     vxlan,
-)  # fmt: skip
+)
 
 RAW_IP = 101
 
@@ -187,8 +187,10 @@ def _six(packets):
 
 def _over(protocol):
     """Packets as what IP of both versions carries as a protocol."""
-    return [lambda one: ethernet(ip4(one, protocol=protocol, **OUTSIDE)),
-            lambda one: ethernet(ip6(one, "2001:db8::1", "2001:db8::2", following=protocol), 0x86DD)]  # fmt: skip
+    return [
+        lambda one: ethernet(ip4(one, protocol=protocol, **OUTSIDE)),
+        lambda one: ethernet(ip6(one, "2001:db8::1", "2001:db8::2", following=protocol), 0x86DD),
+    ]
 
 
 def _deep(packet, count):

@@ -72,6 +72,8 @@ def environment(folder: Path, *wheels: Path) -> Environment:
 def _pip(*arguments: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -157,9 +157,13 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "groups": members(len(job.ranks), config.groups),
     }
     return torch_ranks.launches(
-        config, job, topology, program="torch.collective", settings=settings,
+        config,
+        job,
+        topology,
+        program="torch.collective",
+        settings=settings,
         footprint=footprints.unknown(len(job.ranks)),
-    )  # fmt: skip
+    )
 
 
 def _mpi_launches(config: Config, job: Job, topology: Topology, passes: benchmark.Settings) -> list[Launch]:

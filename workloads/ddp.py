@@ -74,9 +74,13 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "accumulate": config.accumulate,
     }
     return torch_ranks.launches(
-        config, job, topology, program="torch.ddp", settings=settings,
+        config,
+        job,
+        topology,
+        program="torch.ddp",
+        settings=settings,
         footprint=model_training.footprint(config, job, topology),
-    )  # fmt: skip
+    )
 
 
 def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
@@ -118,10 +122,12 @@ def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
         backward_s=sum(backward_s for _, backward_s, _ in layers),
         passes=config.accumulate,
         buckets=buckets(
-            layers, cap=config.bucket / topology.scale, element_bytes=_ELEMENT_BYTES[config.compression],
+            layers,
+            cap=config.bucket / topology.scale,
+            element_bytes=_ELEMENT_BYTES[config.compression],
             first=None if config.first_bucket is None else config.first_bucket / topology.scale,
         ),
-    )  # fmt: skip
+    )
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

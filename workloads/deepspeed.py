@@ -119,11 +119,21 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         _pipeline(config, job, topology, seed) if config.pipeline_stages > 1 else _zero(config, job, topology, seed)
     )
     started = torch_ranks.launches(
-        config, job, topology, program=program, settings=settings,
+        config,
+        job,
+        topology,
+        program=program,
+        settings=settings,
         footprint=modelled.footprint(config, topology, ranks=len(job.ranks), share=1 / config.pipeline_stages),
-    )  # fmt: skip
-    return [replace(launch, argv=(_python(config, launch.node, topology), *launch.argv[1:]),
-                    env={**_env(config, job, launch.node), **launch.env}) for launch in started]  # fmt: skip
+    )
+    return [
+        replace(
+            launch,
+            argv=(_python(config, launch.node, topology), *launch.argv[1:]),
+            env={**_env(config, job, launch.node), **launch.env},
+        )
+        for launch in started
+    ]
 
 
 def _settings(config: Config, job: Job, seed: int) -> engine.Settings:

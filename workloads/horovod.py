@@ -197,9 +197,7 @@ def _rendezvous(config: Config, job: Job, topology: Topology) -> Launch:
         node=first.name,
         role="rank",
         argv=shipping.argv(
-            _python(config, first.name, topology),
-            _RENDEZVOUS,
-            *(first.address, str(port), hosts, str(len(job.ranks))),
+            _python(config, first.name, topology), _RENDEZVOUS, *(first.address, str(port), hosts, str(len(job.ranks)))
         ),
         env={"PYTHONDONTWRITEBYTECODE": "1"},
         files=shipping.files(_RENDEZVOUS),
@@ -253,9 +251,13 @@ def _mpi(config: Config) -> Mpi:
 
 def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
     needed = environments.requirements(
-        (config.framework, "horovod"), job.nodes, topology, given=config.python, environment=config.framework,
+        (config.framework, "horovod"),
+        job.nodes,
+        topology,
+        given=config.python,
+        environment=config.framework,
         needed_by=NAME,
-    )  # fmt: skip
+    )
     if config.controller == "mpi":
         remedy = environments.remedy(config.framework, topology)
         needed += mpi_ranks.requirements(_mpi(config), job, remedy=remedy, needed_by=NAME)

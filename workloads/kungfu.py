@@ -33,9 +33,16 @@ class Config(EmulatedConfig):
     """A training with KungFu's synchronous SGD, one worker a host. It is started at the gate."""
 
     strategy: Literal[
-        "STAR", "MULTI_STAR", "RING", "CLIQUE", "TREE", "BINARY_TREE", "BINARY_TREE_STAR", "MULTI_BINARY_TREE_STAR",
+        "STAR",
+        "MULTI_STAR",
+        "RING",
+        "CLIQUE",
+        "TREE",
+        "BINARY_TREE",
+        "BINARY_TREE_STAR",
+        "MULTI_BINARY_TREE_STAR",
         "AUTO",
-    ] = "BINARY_TREE_STAR"  # fmt: skip
+    ] = "BINARY_TREE_STAR"
     """How gradients travel between the workers, by KungFu's own names."""
 
     launcher: str = Field(default="kungfu-run", min_length=1)
@@ -119,11 +126,15 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
             Requirement(node=name, kind="program", what=config.launcher, remedy=_REMEDY, needed_by=NAME),
             Requirement(node=name, kind="module", what="kungfu", python=python, remedy=_REMEDY, needed_by=NAME),
             Requirement(
-                node=name, kind="module", what="torch", python=python, remedy="pip install torch==2.13.0",
+                node=name,
+                kind="module",
+                what="torch",
+                python=python,
+                remedy="pip install torch==2.13.0",
                 needed_by=NAME,
             ),
             *environments.device_requirements(node, needed_by=NAME),
-        ]  # fmt: skip
+        ]
     return needed
 
 

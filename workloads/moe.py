@@ -142,9 +142,13 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     }
     held = settings["dense"] * BYTES_PER_PARAMETER
     return torch_ranks.launches(
-        settled, job, topology, program="torch.moe", settings=settings,
+        settled,
+        job,
+        topology,
+        program="torch.moe",
+        settings=settings,
         footprint=footprints.emulated(held, compute_s=config.compute_time, ranks=len(job.ranks)),
-    )  # fmt: skip
+    )
 
 
 def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:  # noqa: ARG001

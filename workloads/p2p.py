@@ -102,9 +102,13 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "hosts": _hosts(job),
     }
     return torch_ranks.launches(
-        settled, job, topology, program="torch.p2p", settings=settings,
+        settled,
+        job,
+        topology,
+        program="torch.p2p",
+        settings=settings,
         footprint=model_training.footprint(settled, job, topology),
-    )  # fmt: skip
+    )
 
 
 def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:

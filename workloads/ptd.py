@@ -37,10 +37,7 @@ Dimension = Literal["pipeline", "tensor", "data"]
 Order = tuple[Dimension, Dimension, Dimension]
 
 # Li, figures 3 and 12: which ranks come next to each other, and so share a host first.
-_ORDERS: Mapping[str, Order] = {
-    "default": ("tensor", "data", "pipeline"),
-    "customized": ("tensor", "pipeline", "data"),
-}
+_ORDERS: Mapping[str, Order] = {"default": ("tensor", "data", "pipeline"), "customized": ("tensor", "pipeline", "data")}
 _ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 _RECOMPUTED_SHARE = 1 / 4  # of an iteration's FLOPs, each of forward pass and recomputation; the backward pass has half
 
@@ -206,9 +203,13 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     }
     held = max(sizes.gradients) * BYTES_PER_PARAMETER
     return torch_ranks.launches(
-        settled, job, topology, program="torch.ptd", settings=settings,
+        settled,
+        job,
+        topology,
+        program="torch.ptd",
+        settings=settings,
         footprint=footprints.emulated(held, compute_s=config.compute_time, ranks=len(job.ranks)),
-    )  # fmt: skip
+    )
 
 
 def _plan(config: Config, stage: Stage) -> StagePlan:
@@ -243,11 +244,12 @@ def traffic(config: Config, scale: int) -> dict[str, Pairs]:
     stages = _stages(config)
     activation = config.microbatches * sizes.activation * bytes_each
     tensor = [
-        between.ring_of(members, _ring(members) * activation * stages[where[members[0]][STAGE]].all_reduces(
-            recompute=config.recompute
-        ))
+        between.ring_of(
+            members,
+            _ring(members) * activation * stages[where[members[0]][STAGE]].all_reduces(recompute=config.recompute),
+        )
         for members in parallel.groups(where, TENSOR)
-    ]  # fmt: skip
+    ]
     pipeline = [
         {(before, after): activation, (after, before): activation}
         for line in parallel.groups(where, STAGE)
@@ -290,9 +292,12 @@ def work(config: Config, job: Job, topology: Topology) -> Pipelined:  # noqa: AR
         for stage, elements in zip(_stages(config), sizes.gradients, strict=True)
     ]
     return split_work.pipelined(
-        placed(config), stages, microbatches=config.microbatches, activation=sizes.activation * bytes_each,
+        placed(config),
+        stages,
+        microbatches=config.microbatches,
+        activation=sizes.activation * bytes_each,
         embedding=sizes.embedding * bytes_each,
-    )  # fmt: skip
+    )
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -143,10 +143,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     flows = between.training_flows(job, topology, others=servers)
     nccl = _by_nccl(config, job)
     return [
-        *(
-            _server(config, job, topology, index=index, cluster=cluster, files=files)
-            for index in range(len(servers))
-        ),
+        *(_server(config, job, topology, index=index, cluster=cluster, files=files) for index in range(len(servers))),
         *(
             Launch(
                 name=f"{job.name}-rank{rank.rank}",
@@ -176,7 +173,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
             )
             for rank in job.ranks
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _settings(config: Config, topology: Topology, seed: int) -> mirrored.Settings | parameter_server.Settings:
@@ -193,9 +190,14 @@ def _settings(config: Config, topology: Topology, seed: int) -> mirrored.Setting
 
 
 def _server(
-    config: Config, job: Job, topology: Topology, *, index: int, cluster: Mapping[str, list[str]],
+    config: Config,
+    job: Job,
+    topology: Topology,
+    *,
+    index: int,
+    cluster: Mapping[str, list[str]],
     files: Mapping[str, bytes | Path],
-) -> Launch:  # fmt: skip
+) -> Launch:
     name = _servers(config, topology)[index]
     port = int(cluster["ps"][index].rpartition(":")[2])
     return Launch(
@@ -236,9 +238,13 @@ def _env(config: Config, cluster: Mapping[str, list[str]], *, kind: str, index: 
 
 def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
     return environments.requirements(
-        ("tensorflow",), (*job.nodes, *_servers(config, topology)), topology, given=config.python,
-        environment=_ENVIRONMENT, needed_by=NAME,
-    )  # fmt: skip
+        ("tensorflow",),
+        (*job.nodes, *_servers(config, topology)),
+        topology,
+        given=config.python,
+        environment=_ENVIRONMENT,
+        needed_by=NAME,
+    )
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:

@@ -8,7 +8,7 @@ process would; "compound-poisson" draws such a one, and takes its load as it com
 same seed gives the same schedule.
 """
 
-# ruff: noqa: B905, FURB136, S311
+# ruff: noqa: FURB136, S311
 # Traffic is drawn here, not keys; zip(strict) and pairwise are newer than Python 3.8; max() takes three times as long.
 
 from __future__ import annotations
@@ -294,9 +294,8 @@ class Burst:
         if self.between:
             count = self.between * periods
             sizes, more = closest(
-                lambda: [self._sizes.at(random_.random()) for _ in range(count)],
-                wanted - wire, self._framing,
-            )  # fmt: skip
+                lambda: [self._sizes.at(random_.random()) for _ in range(count)], wanted - wire, self._framing
+            )
             wire += more
             for period in range(periods):
                 part = sizes[period * self.between : (period + 1) * self.between]

@@ -371,9 +371,20 @@ class Worker:
 
     def log(self, flow: Flow, at: int, code: int, again: int, port: int = 0) -> None:
         self.record(
-            flow.number, flow.planned, flow.start, flow.connected, flow.last, at, flow.size, flow.sent, flow.sink,
-            port, flow.port, code, again,
-        )  # fmt: skip
+            flow.number,
+            flow.planned,
+            flow.start,
+            flow.connected,
+            flow.last,
+            at,
+            flow.size,
+            flow.sent,
+            flow.sink,
+            port,
+            flow.port,
+            code,
+            again,
+        )
 
     def shed(self, event: tuple[int, int, int, int], now: int, code: int) -> None:
         """Log a flow that is not started."""
@@ -484,7 +495,7 @@ def deal(events: Any, pipes: list[int]) -> None:
         mine.append(pack(number, at, size, sink))
         if len(mine) >= 64 or number < 64:
             hand_over(pipes[number % share], mine)
-    for pipe, mine in zip(pipes, waiting):  # noqa: B905 - zip(strict) is newer than Python 3.8
+    for pipe, mine in zip(pipes, waiting):
         hand_over(pipe, mine)
 
 

@@ -60,8 +60,12 @@ def start(listener: socket.socket, started: Started) -> None:
         command = json.loads(message.decode())["command"]
         child = subprocess.Popen(
             shell() if command is None else ["/bin/sh", "-c", command],
-            stdin=given[0], stdout=given[1], stderr=given[2], start_new_session=True, cwd="/",
-        )  # fmt: skip
+            stdin=given[0],
+            stdout=given[1],
+            stderr=given[2],
+            start_new_session=True,
+            cwd="/",
+        )
         started[child.pid] = (child, waiting)
     except OSError as error:
         os.write(given[2], ("%s\n" % error).encode())

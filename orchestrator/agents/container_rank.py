@@ -66,9 +66,14 @@ def start(wanted: "Wanted", given: List[int]) -> "subprocess.Popen[bytes]":
     """Start the rank; a user whom the image does not know has the rank's folder as a home."""
     own = {} if os.access(os.environ.get("HOME", "/"), os.W_OK) else {"HOME": sys.argv[1]}
     return subprocess.Popen(
-        wanted["argv"], env={**os.environ, **own, **wanted["env"]}, stdin=given[0], stdout=given[1], stderr=given[2],
-        start_new_session=True, preexec_fn=as_it_was,  # noqa: PLW1509 - there is one thread
-    )  # fmt: skip
+        wanted["argv"],
+        env={**os.environ, **own, **wanted["env"]},
+        stdin=given[0],
+        stdout=given[1],
+        stderr=given[2],
+        start_new_session=True,
+        preexec_fn=as_it_was,  # noqa: PLW1509 - there is one thread
+    )
 
 
 def wait(rank: int, agent: socket.socket, woken: int) -> "RankEnded":
@@ -83,8 +88,10 @@ def wait(rank: int, agent: socket.socket, woken: int) -> "RankEnded":
                 if pid == rank:
                     return {
                         "status": -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status),
-                        "user_s": usage.ru_utime, "system_s": usage.ru_stime, "max_rss_kib": usage.ru_maxrss,
-                    }  # fmt: skip
+                        "user_s": usage.ru_utime,
+                        "system_s": usage.ru_stime,
+                        "max_rss_kib": usage.ru_maxrss,
+                    }
                 if pid == 0:
                     break
         ready = [descriptor for descriptor, _ in poll.poll()]

@@ -20,8 +20,12 @@ class Load:
     """Ticks of all processors together, free memory and pages swapped."""
 
     name = "cpu"
-    columns = ("|cpu.busy_ticks", "|cpu.steal_ticks", "|cpu.total_ticks",
-               *("|" + name for name in (*MEMORY.values(), *PAGES.values())))  # fmt: skip
+    columns = (
+        "|cpu.busy_ticks",
+        "|cpu.steal_ticks",
+        "|cpu.total_ticks",
+        *("|" + name for name in (*MEMORY.values(), *PAGES.values())),
+    )
 
     def __init__(self, proc: str, every_s: float) -> None:
         self.every_s = every_s

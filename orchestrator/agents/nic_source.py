@@ -260,7 +260,7 @@ class RdmaCounters:
     def rows(self) -> list[list[str]]:
         texts = [self.text(place) for place in range(len(self.files))]
         self.patience.told(any(text is not None for text in texts), "none of its files can be read")
-        return [[self.number(text, path) for text, path in zip(texts, self.paths)]]  # noqa: B905 - Python 3.8
+        return [[self.number(text, path) for text, path in zip(texts, self.paths)]]
 
     def text(self, place: int) -> str | None:
         try:

@@ -84,8 +84,10 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - whatever a kernel or a driver says that its reader does not expect
             if not self.odd:
                 self.odd = True
-                say("%s: a sample is left out, and others like it: %s %s"
-                    % (self.stream.name, type(error).__name__, error))  # fmt: skip
+                say(
+                    "%s: a sample is left out, and others like it: %s %s"
+                    % (self.stream.name, type(error).__name__, error)
+                )
             return
         for row in rows:
             line = stamp + ",".join(map(str, row))

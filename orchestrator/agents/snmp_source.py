@@ -100,8 +100,11 @@ class Ports:
                     raise
                 if not self.told:
                     self.told = True
-                    print("%s: no answer about some ports: %s" % (self.name, str(error) or type(error).__name__),
-                          file=sys.stderr, flush=True)  # fmt: skip
+                    print(
+                        "%s: no answer about some ports: %s" % (self.name, str(error) or type(error).__name__),
+                        file=sys.stderr,
+                        flush=True,
+                    )
                 if isinstance(error, TimeoutError):
                     break  # each further one would take as long
         return {oid: value for oid, value in found.items() if isinstance(value, int)}

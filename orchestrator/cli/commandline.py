@@ -47,9 +47,7 @@ _COLLECTED_AFTER = 50_000  # objects; Python's 700 has it look through the recor
 def build_parser() -> argparse.ArgumentParser:
     """The command line, with every command's help."""
     parser = argparse.ArgumentParser(
-        prog="orch",
-        usage="orch [--help] [--version] COMMAND ...",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="orch", usage="orch [--help] [--version] COMMAND ...", formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = Commands(parser)

@@ -13,10 +13,7 @@ def register(commands: Commands) -> None:
     """Add the commands of this group."""
     group = commands.group("prepare")
     init = group.add(
-        "init",
-        "write a commented folder to start from",
-        action=init_cli.init,
-        example="orch init cluster my-rack",
+        "init", "write a commented folder to start from", action=init_cli.init, example="orch init cluster my-rack"
     )
     init_cli.add_options(init)
 
@@ -27,9 +24,11 @@ def register(commands: Commands) -> None:
         example="orch doctor rack.yaml",
     )
     doctor.add_argument(
-        "testbed", nargs="?", metavar="FILE",
+        "testbed",
+        nargs="?",
+        metavar="FILE",
         help="an inventory, or a file that `orch plan` takes: experiment, sweep or study; default: this machine",
-    )  # fmt: skip
+    )
     options.local(doctor, "check what the experiment needs on hosts made on this machine, not on an inventory or Slurm")
     options.overrides(doctor)
 

@@ -21,9 +21,14 @@ _WAKE_S = 0.5  # how often a waiting main thread lets a signal handler run
 
 
 def each(
-    items: Iterable[T], action: Callable[[T], R], *, deadline: Deadline, what: str, together: bool = False,
+    items: Iterable[T],
+    action: Callable[[T], R],
+    *,
+    deadline: Deadline,
+    what: str,
+    together: bool = False,
     apart: bool = True,
-) -> dict[T, R]:  # fmt: skip
+) -> dict[T, R]:
     """Call `action` for every item in threads of their own and give the results in the items' order.
 
     At most MOST_AT_ONCE go on at a time, or all of them (`together`). When some fail, the first error in the items'

@@ -92,9 +92,16 @@ def carry_out(
         if attempt > 1:
             label += f" again, since it was disturbed (try {attempt} of {experiment.attempts})"
         outcome = run_planned(
-            experiment, run, results=results, wait_s=wait_s, progress=progress, label=label, forced=forced,
-            force=force, observer=observer,
-        )  # fmt: skip
+            experiment,
+            run,
+            results=results,
+            wait_s=wait_s,
+            progress=progress,
+            label=label,
+            forced=forced,
+            force=force,
+            observer=observer,
+        )
         progress.done()
         outcomes.append(outcome)
         if outcome.error is not None:
@@ -191,9 +198,12 @@ def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path | No
 def _orch(*arguments: str, within_s: float) -> subprocess.CompletedProcess[str]:
     """A command of ours in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "orchestrator.cli.main", *arguments], capture_output=True, text=True, timeout=within_s,
+        [sys.executable, "-m", "orchestrator.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=within_s,
         check=False,
-    )  # fmt: skip
+    )
 
 
 def _code(outcome: runner.Outcome) -> Exit:

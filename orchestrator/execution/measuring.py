@@ -109,9 +109,15 @@ class Measurement:
     """
 
     def __init__(
-        self, plan: RunPlan, window: PlannedWindow, session: Session, progress: Progress, *, since_ns: int,
+        self,
+        plan: RunPlan,
+        window: PlannedWindow,
+        session: Session,
+        progress: Progress,
+        *,
+        since_ns: int,
         steady_ns: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._plan = plan
         self._window = window
         self._watch: Watch = session.watch

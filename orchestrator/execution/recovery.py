@@ -69,8 +69,10 @@ def recover(
         chosen = [entry for entry in found if not entry.sealed and not entry.alive]
         for entry in found:
             if entry.sealed and entry.manifest.given_up:
-                print(f"{entry.run}: was sealed without all that {', '.join(entry.manifest.given_up)} has of it: "
-                      f"`orch recover {entry.run} --testbed FILE` fetches it")  # fmt: skip
+                print(
+                    f"{entry.run}: was sealed without all that {', '.join(entry.manifest.given_up)} has of it: "
+                    f"`orch recover {entry.run} --testbed FILE` fetches it"
+                )
     _refuse_strangers(chosen, without)
     if not chosen and not failed:
         print("nothing to recover")

@@ -155,10 +155,14 @@ class _Again:
             if source is None and one.path in captures:  # somebody removed it, as `orch prune` would have
                 gone.append(
                     Pruned(
-                        path=one.path, bytes=one.bytes, sha256=one.sha256, what="drop", why="it was gone",
+                        path=one.path,
+                        bytes=one.bytes,
+                        sha256=one.sha256,
+                        what="drop",
+                        why="it was gone",
                         when_ns=time.time_ns(),
                     )
-                )  # fmt: skip
+                )
                 continue
             if source is None or rundir.sha256(source) != one.sha256:
                 what = "is gone" if source is None else "is not what was sealed"
@@ -173,9 +177,8 @@ class _Again:
         reducer = Reducer()
         try:
             reducer.reduce(
-                folder, self.interrupts, _say, why="orch reduce", within_s=WITHIN_S,
-                before=before if there else None,
-            )  # fmt: skip
+                folder, self.interrupts, _say, why="orch reduce", within_s=WITHIN_S, before=before if there else None
+            )
         finally:
             reducer.close()
 

@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.core import lock
-from orchestrator.core.errors import (
-    Interrupted,
-    LockedError,
-    OrchError,
-    last_lines,
-)
+from orchestrator.core.errors import Interrupted, LockedError, OrchError, last_lines
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.unwind import add_note, combined
 from orchestrator.execution import provenance, sealing
@@ -87,9 +82,16 @@ def run(
         watch.observer.run_began(folder.manifest)
         session = Session(testbed, run=run_id, events=events, watch=watch, interrupts=interrupts, secrets=secrets)
         phases = Run(
-            plan=plan, testbed=testbed, folder=folder, events=events, progress=progress, interrupts=interrupts,
-            session=session, watch=watch, force=force,
-        )  # fmt: skip
+            plan=plan,
+            testbed=testbed,
+            folder=folder,
+            events=events,
+            progress=progress,
+            interrupts=interrupts,
+            session=session,
+            watch=watch,
+            force=force,
+        )
         outcome = _Execution(phases, began=began).outcome()
     if outcome.error is not None and not isinstance(outcome.error, OrchError):
         raise outcome.error  # a bug: everything is put back and sealed, now it may show
@@ -231,8 +233,10 @@ class _Execution:
         lost = sorted(run.session.away)
         if not run.plan.stay or not lost or not set(lost) <= set(run.watch.lost):
             return False
-        run.watch.notes.append(f"sealed without what {', '.join(lost)} has of it: `orch recover {run.manifest.run}"
-                               " --testbed FILE` fetches that from a host that is back")  # fmt: skip
+        run.watch.notes.append(
+            f"sealed without what {', '.join(lost)} has of it: `orch recover {run.manifest.run}"
+            " --testbed FILE` fetches that from a host that is back"
+        )
         run.folder.manifest = replace(run.manifest, given_up=tuple(sorted({*run.manifest.given_up, *lost})))
         return True
 

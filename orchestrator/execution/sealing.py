@@ -89,9 +89,15 @@ class Reducer:
             self._process = _reducing()
 
     def reduce(
-        self, folder: RunFolder, interrupts: Interrupts, say: Say, *, why: str, within_s: float = REDUCE_S,
+        self,
+        folder: RunFolder,
+        interrupts: Interrupts,
+        say: Say,
+        *,
+        why: str,
+        within_s: float = REDUCE_S,
         before: Path | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Make the run's tables and take windows, verdicts and notes into its manifest (not saved again yet).
 
         Two signals end it: Interrupted. `why` is the command that wants tables. Rows of captures that are gone are
@@ -109,13 +115,20 @@ class Reducer:
         earlier = manifest.reductions[-1].notes if manifest.reductions else ()
         notes = [*(note for note in manifest.notes if note not in earlier), *found.notes]
         made = Reduction(
-            when_ns=time.time_ns(), why=why, git=provenance.git_state(Path(__file__).parent),
-            versions=provenance.versions(), notes=found.notes,
-        )  # fmt: skip
+            when_ns=time.time_ns(),
+            why=why,
+            git=provenance.git_state(Path(__file__).parent),
+            versions=provenance.versions(),
+            notes=found.notes,
+        )
         folder.manifest = replace(
-            manifest, windows=found.windows, capture=found.capture, notes=tuple(dict.fromkeys(notes)), unreduced=None,
+            manifest,
+            windows=found.windows,
+            capture=found.capture,
+            notes=tuple(dict.fromkeys(notes)),
+            unreduced=None,
             reductions=(*manifest.reductions, made),
-        )  # fmt: skip
+        )
 
     def _found(
         self, folder: RunFolder, interrupts: Interrupts, say: Say, *, within_s: float, before: Path | None

@@ -13,10 +13,7 @@ from typing import TypeVar
 
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import (
-    MissingRequirement,
-    OrchError,
-)
+from orchestrator.core.errors import MissingRequirement, OrchError
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.lock import Holder
 from orchestrator.core.machines import machine
@@ -63,9 +60,15 @@ class Session:
     """One client a node; what is asked of many nodes is asked at once."""
 
     def __init__(
-        self, testbed: Testbed, *, run: str, events: EventLog, watch: Watch, interrupts: Interrupts,
+        self,
+        testbed: Testbed,
+        *,
+        run: str,
+        events: EventLog,
+        watch: Watch,
+        interrupts: Interrupts,
         secrets: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.testbed = testbed
         self.run = run
         self.clients: dict[str, AgentClient] = {}

@@ -152,9 +152,10 @@ class Watch:
             entry = Iteration(int(row["iteration"]), int(row["start_ns"]) + offset, int(row["end_ns"]) + offset)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return LaunchError(
-                f"{event.name} logged a line that is no iteration: {event.text[:100]}", node=event.node,
+                f"{event.name} logged a line that is no iteration: {event.text[:100]}",
+                node=event.node,
                 hint="a line is a JSON object with iteration, start_ns and end_ns",
-            )  # fmt: skip
+            )
         progress = self.jobs[process.launch.job]
         rank = process.launch.rank or 0
         if (moved := self._clock_moved(event, int(row["start_ns"]), progress.began.get(rank))) is not None:

@@ -113,11 +113,7 @@ _VARS = {
             {"type": ["string", "number", "boolean", "array"]},
             {
                 "type": "object",
-                "properties": {
-                    "type": {"enum": list(filevars.TYPES)},
-                    "default": {},
-                    "help": {"type": "string"},
-                },
+                "properties": {"type": {"enum": list(filevars.TYPES)}, "default": {}, "help": {"type": "string"}},
                 "additionalProperties": False,
             },
         ]

@@ -7,15 +7,7 @@ import re
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    Field,
-    ValidationError,
-    create_model,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, create_model, model_validator
 
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration, Model, Share

@@ -20,8 +20,10 @@ from workloads.common import container_config
 Located = tuple[tuple[str | int, ...], Problem]
 
 _NEEDY: Mapping[registry.Kind, Callable[[str], Collector | Condition | Traffic]] = {
-    "collector": registry.collector, "condition": registry.condition, "traffic": registry.traffic,
-}  # fmt: skip
+    "collector": registry.collector,
+    "condition": registry.condition,
+    "traffic": registry.traffic,
+}
 
 
 def topology_of(experiment: Experiment) -> Topology:

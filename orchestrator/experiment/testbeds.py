@@ -62,9 +62,10 @@ def _allocated(spec: slurm.SlurmSpec) -> Place:
     if allocation is None:
         raise TestbedError("this is not inside an allocation of Slurm", hint=job.OUTSIDE)
     return Place(
-        topology=slurm.topology(spec, allocation), made=lambda _run: SlurmTestbed(spec, allocation),
+        topology=slurm.topology(spec, allocation),
+        made=lambda _run: SlurmTestbed(spec, allocation),
         retry_s=REMOTE_RETRY_S,
-    )  # fmt: skip
+    )
 
 
 def learned(spec: SlurmSpec) -> SlurmSpec:

@@ -137,11 +137,14 @@ def usual(topology: Topology) -> tuple[Requirement, ...]:
         ]
         wanted += [
             Requirement(
-                node=host.name, kind="device", what=device, needed_by="the data plane",
+                node=host.name,
+                kind="device",
+                what=device,
+                needed_by="the data plane",
                 remedy="correct `data.device` in the inventory",
             )
             for device in host.devices
-        ]  # fmt: skip
+        ]
     return (*wanted, *inventory_requirements(topology, [host.name for host in topology.hosts]))
 
 
@@ -172,8 +175,10 @@ def _hosts(
             print(f"{host}: ok, {len(answer.findings)} requirements met; {_figures(answer.machine)}")
         for finding in lacking:
             need = finding.requirement
-            print(f"{host}: missing {need.kind} {need.what}, needed by {need.needed_by}"
-                  + (f" ({finding.detail})" if finding.detail else ""))  # fmt: skip
+            print(
+                f"{host}: missing {need.kind} {need.what}, needed by {need.needed_by}"
+                + (f" ({finding.detail})" if finding.detail else "")
+            )
             print(f"    remedy: {images.remedy(finding)}")
         for error in answer.astray:
             print(f"{host}: {error.message}\n    remedy: {error.hint}")
@@ -231,9 +236,12 @@ def _asker(
 
 
 def _answer(
-    client: AgentClient, topology: Topology, requirements: Sequence[Requirement], talks: Mapping[str, Sequence[str]],
+    client: AgentClient,
+    topology: Topology,
+    requirements: Sequence[Requirement],
+    talks: Mapping[str, Sequence[str]],
     deadline: Deadline,
-) -> Answer:  # fmt: skip
+) -> Answer:
     warning = _warning(client, deadline) if topology.kind != "local" else ""
     storage = images.storage(topology, requirements)
     findings = tuple(client.check(requirements, deadline, storage=storage))

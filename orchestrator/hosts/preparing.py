@@ -86,9 +86,12 @@ def prepare(inventory: Inventory, step: Step, *, check: bool) -> int:
         deadline = Deadline.after(step.within_s)
         try:
             client = AgentClient(
-                node, testbed.connect(node.name, Deadline.after(_CALL_S)), run=run, holder=holder(run),
+                node,
+                testbed.connect(node.name, Deadline.after(_CALL_S)),
+                run=run,
+                holder=holder(run),
                 on_event=lambda _: None,
-            )  # fmt: skip
+            )
             try:
                 return _on(client, files, step, check=check, deadline=deadline)
             finally:

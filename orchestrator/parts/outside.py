@@ -127,8 +127,9 @@ def _loaded(entry: metadata.EntryPoint, kind: str) -> tuple[Any, str]:
 def members(kind: str) -> list[str]:
     """The functions that a part of this kind has."""
     bases = [base for base in _PROTOCOLS[kind].__mro__ if base.__module__ == protocols.__name__]
-    return sorted({name for base in bases for name, value in vars(base).items() if not name.startswith("_")
-                   and callable(value)})  # fmt: skip
+    return sorted(
+        {name for base in bases for name, value in vars(base).items() if not name.startswith("_") and callable(value)}
+    )
 
 
 @functools.cache

@@ -71,9 +71,14 @@ def interval_problems(option: str, every_s: float) -> list[Problem]:
 
 
 def sampler_launch(
-    name: str, node: Node, arguments: Sequence[str], *, required: bool, source: Path | None = None,
+    name: str,
+    node: Node,
+    arguments: Sequence[str],
+    *,
+    required: bool,
+    source: Path | None = None,
     packages: bool = False,
-) -> Launch:  # fmt: skip
+) -> Launch:
     """A sampler on a node for the collector `name`; `arguments` are those of its source.
 
     `source` is the module that says what is sampled (orchestrator/agents/sampler.py says how), by default that of ours;

@@ -77,11 +77,13 @@ def fitted(timed: Sequence[Timed], base: Costs, *, source: str) -> Costs:
     low, high = np.percentile([_solved(rows[some], seconds[some], known) for some in drawn], [2.5, 97.5], axis=0)
     found = {
         FITTED[place]: Quantity(
-            value=float(likely[place]), low=float(min(low[place], likely[place])),
-            high=float(max(high[place], likely[place])), source=f"measured: {source}",
+            value=float(likely[place]),
+            low=float(min(low[place], likely[place])),
+            high=float(max(high[place], likely[place])),
+            source=f"measured: {source}",
         )
         for place in known
-    }  # fmt: skip
+    }
     return replace(base, **found)
 
 

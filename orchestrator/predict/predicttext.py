@@ -142,17 +142,26 @@ def equations(prediction: Prediction) -> str:
         layers=shape.layers, h=shape.hidden, s=shape.sequence, vocabulary=shape.vocabulary
     )
     times = formulation.iteration(
-        split, layers=shape.layers, message=work.activation, parameters=parameters / subject.topology.scale,
-        compute_s=config.compute_time, c_tensor=speed["tensor"], c_pipeline=speed["pipeline"], c_data=speed["data"],
+        split,
+        layers=shape.layers,
+        message=work.activation,
+        parameters=parameters / subject.topology.scale,
+        compute_s=config.compute_time,
+        c_tensor=speed["tensor"],
+        c_pipeline=speed["pipeline"],
+        c_data=speed["data"],
         all_reduces=formulation.ALL_REDUCES if config.recompute else 4,
-    )  # fmt: skip
+    )
     terms_listed = ", ".join(
         f"{name} {_ms(seconds)}"
         for name, seconds in (
-            ("compute", times.compute_s), ("tensor", times.tensor_s), ("pipeline", times.pipeline_s),
-            ("data", times.data_s), ("bubble", times.bubble_s),
+            ("compute", times.compute_s),
+            ("tensor", times.tensor_s),
+            ("pipeline", times.pipeline_s),
+            ("data", times.data_s),
+            ("bubble", times.bubble_s),
         )
-    )  # fmt: skip
+    )
     return (
         f"Li's equations 1 to 6 with the bandwidths of these terms: {_ms(times.iteration_s)} ms ({terms_listed}); "
         f"equation 7: a bubble of {formulation.bubble_share(split) * 100:.1f} % of what is not `data`"

@@ -213,9 +213,14 @@ class AgentClient:
         return self._connection.ask("wait", deadline, values, late_s=ANSWER_S).fields.integer("status")
 
     def change(
-        self, key: str, deadline: Deadline, *, undo: Sequence[Sequence[str]], apply: Sequence[Sequence[str]],
+        self,
+        key: str,
+        deadline: Deadline,
+        *,
+        undo: Sequence[Sequence[str]],
+        apply: Sequence[Sequence[str]],
         sign: Sign | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Change something on the node; the undo is on its disk first, and is run when this client ends or breaks.
 
         Where the `sign` is not found any more then, there is nothing to undo.
@@ -260,17 +265,25 @@ class AgentClient:
         return [RemoteProcess(one.integer("pid", least=1), one.texts("argv"), name=one.text("name")) for one in found]
 
     def sweep(
-        self, deadline: Deadline, *, keep_data: bool, work: str | None = None, forget: str = "",
+        self,
+        deadline: Deadline,
+        *,
+        keep_data: bool,
+        work: str | None = None,
+        forget: str = "",
         stayed_s: float | None = None,
-    ) -> Swept:  # fmt: skip
+    ) -> Swept:
         """Put down what runs whose agents died left on the node: processes, changes and, unless kept, folders.
 
         What cannot be taken back of the run `forget` is not tried again. Captures that have stayed for `stayed_s`
         seconds are removed; without a number none are.
         """
         values: requests.Sweep = {
-            "work": work or self.node.work, "keep_data": keep_data, "forget": forget, "stayed_s": stayed_s
-        }  # fmt: skip
+            "work": work or self.node.work,
+            "keep_data": keep_data,
+            "forget": forget,
+            "stayed_s": stayed_s,
+        }
         return Swept.read(self._connection.ask("sweep", deadline, values).fields)
 
     def remove(self, deadline: Deadline, *, keep: Sequence[str] = ()) -> None:

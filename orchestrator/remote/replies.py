@@ -63,8 +63,9 @@ class Fields:
 
     def each_or_none(self, name: str) -> list[Fields | None]:
         """The objects of a list in which some may be null."""
-        return [None if one is None else Fields(one, of=f"{self._of}.{name}", node=self._node)
-                for one in self._list(name)]  # fmt: skip
+        return [
+            None if one is None else Fields(one, of=f"{self._of}.{name}", node=self._node) for one in self._list(name)
+        ]
 
     def texts_by_name(self) -> dict[str, str | None]:
         """All of an object whose values are texts, or nothing."""

@@ -88,10 +88,18 @@ def errorbars(panel: Any, x: Sequence[float], estimates: Sequence[Estimate], *, 
     middle = np.array([one.value for one in estimates])
     ends = ([one.low for one in estimates], [one.high for one in estimates])
     panel.errorbar(
-        x, middle, yerr=[np.nan_to_num(np.abs(np.array(end) - middle)) for end in ends],
-        color=SERIES[number % len(SERIES)], linestyle=LINES[number // len(SERIES) % len(LINES)], marker="o",
-        markersize=4, linewidth=1.1, elinewidth=0.9, capsize=3, label=label,
-    )  # fmt: skip
+        x,
+        middle,
+        yerr=[np.nan_to_num(np.abs(np.array(end) - middle)) for end in ends],
+        color=SERIES[number % len(SERIES)],
+        linestyle=LINES[number // len(SERIES) % len(LINES)],
+        marker="o",
+        markersize=4,
+        linewidth=1.1,
+        elinewidth=0.9,
+        capsize=3,
+        label=label,
+    )
 
 
 def legend(*panels: Any, columns: int = 4) -> None:
@@ -107,10 +115,16 @@ def legend(*panels: Any, columns: int = 4) -> None:
     if len(known) > 1:
         fit = _LEGEND_LETTERS // (max(map(len, known)) + 6)
         panels[0].legend(
-            list(known.values()), list(known), loc="lower left", bbox_to_anchor=(0.0, 1.0),
+            list(known.values()),
+            list(known),
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.0),
             ncols=max(1, min(columns, fit)),
-            borderaxespad=0.2, handlelength=1.8, columnspacing=1.4, markerscale=0.5,
-        )  # fmt: skip
+            borderaxespad=0.2,
+            handlelength=1.8,
+            columnspacing=1.4,
+            markerscale=0.5,
+        )
 
 
 def _unknown(handle: Any) -> bool:

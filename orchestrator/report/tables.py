@@ -52,10 +52,12 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, 
     cells = [[one if isinstance(one, Cell) else Cell(one) for one in row] for row in rows]
     kept = [at for at in range(len(columns)) if any(_says(row[at]) for row in cells)]
     return Table(
-        title=title, caption=caption, columns=tuple(columns[at] for at in kept),
+        title=title,
+        caption=caption,
+        columns=tuple(columns[at] for at in kept),
         numbers=tuple(isinstance(columns[at], Number) for at in kept),
         rows=tuple(tuple(row[at] for at in kept) for row in cells),
-    )  # fmt: skip
+    )
 
 
 def _says(cell: Cell) -> bool:

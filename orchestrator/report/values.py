@@ -108,14 +108,20 @@ def csv_text(found: Sequence[Series], maps: Sequence[Grid] = ()) -> str:
 
 def _grid(panel: Any, image: Any) -> Grid:
     cells = np.ma.filled(np.ma.asarray(image.get_array(), np.float64), np.nan)
-    names = [[_text(float(at), words) for at in range(count)]
-             for words, count in zip((_words(panel.yaxis), _words(panel.xaxis)), cells.shape, strict=True)]  # fmt: skip
+    names = [
+        [_text(float(at), words) for at in range(count)]
+        for words, count in zip((_words(panel.yaxis), _words(panel.xaxis)), cells.shape, strict=True)
+    ]
     return Grid(
-        panel=" ".join(panel.get_title(loc="left").split()), x=panel.get_xlabel(), y=panel.get_ylabel(),
+        panel=" ".join(panel.get_title(loc="left").split()),
+        x=panel.get_xlabel(),
+        y=panel.get_ylabel(),
         columns=tuple(names[1]),
-        rows=tuple((name, tuple("" if np.isnan(cell) else _number(cell) for cell in row))
-                   for name, row in zip(names[0], cells.tolist(), strict=True)),
-    )  # fmt: skip
+        rows=tuple(
+            (name, tuple("" if np.isnan(cell) else _number(cell) for cell in row))
+            for name, row in zip(names[0], cells.tolist(), strict=True)
+        ),
+    )
 
 
 def _of_panel(panel: Any) -> Iterator[Series]:

@@ -155,9 +155,14 @@ def _recorded(manifest: Manifest, artifact: Artifact, action: Action, into: Arti
     """The manifest that says what became of one of its files."""
     left = [one for one in manifest.artifacts if one is not artifact] + ([into] if into else [])
     gone = Pruned(
-        path=artifact.path, bytes=artifact.bytes, sha256=artifact.sha256, what=action.what, why=action.why,
-        when_ns=time.time_ns(), into=into,
-    )  # fmt: skip
+        path=artifact.path,
+        bytes=artifact.bytes,
+        sha256=artifact.sha256,
+        what=action.what,
+        why=action.why,
+        when_ns=time.time_ns(),
+        into=into,
+    )
     return replace(manifest, artifacts=tuple(sorted(left, key=lambda one: one.path)), pruned=(*manifest.pruned, gone))
 
 

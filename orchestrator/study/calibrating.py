@@ -61,8 +61,9 @@ def _fit(calibration: Calibration, model: str, printed_s: float, run: Run) -> Fi
         raise OrchError(
             f"this machine is too slow for {model} at a scale of {scale}: {error.message}",
             hint="no larger scale helps: the links are too slow for this iteration, or the machine is busy"
-            if carries is None else f"--set testbed.local.scale={carries}, which it carries",
-        ) from None  # fmt: skip
+            if carries is None
+            else f"--set testbed.local.scale={carries}, which it carries",
+        ) from None
 
 
 def _scale(experiment: Experiment) -> int:

@@ -65,17 +65,25 @@ def carry_out(
     outcomes: list[SweepOutcome] = []
     for place, definition in enumerate(study.sweeps):
         outcome = run_sweep.carry_out(
-            definition, results=results, new=False, wait_s=wait_s, conditions=(), progress=progress,
-            force=force, whole=_whole(study, place, results),
-        )  # fmt: skip
+            definition,
+            results=results,
+            new=False,
+            wait_s=wait_s,
+            conditions=(),
+            progress=progress,
+            force=force,
+            whole=_whole(study, place, results),
+        )
         outcomes.append(outcome)
         if outcome.status == Exit.INTERRUPTED:
             break
     states = [_state(definition, results) for definition in study.sweeps]
     return StudyOutcome(
-        sweeps=tuple(outcomes), done=sum(one.done for one in states), total=sum(one.total for one in states),
+        sweeps=tuple(outcomes),
+        done=sum(one.done for one in states),
+        total=sum(one.total for one in states),
         status=gravest(one.status for one in outcomes),
-    )  # fmt: skip
+    )
 
 
 def first_runs(study: Study) -> Iterator[RunPlan]:
@@ -89,9 +97,11 @@ def _whole(study: Study, place: int, results: Path) -> Whole:
     states = [_state(definition, results) for definition in study.sweeps]
     others = states[:place] + states[place + 1 :]
     return Whole(
-        name=study.name, done=sum(one.done for one in others), total=sum(one.total for one in others),
+        name=study.name,
+        done=sum(one.done for one in others),
+        total=sum(one.total for one in others),
         after=sweepplan.together([one.left for one in states[place + 1 :]]),
-    )  # fmt: skip
+    )
 
 
 def _state(definition: Definition, results: Path) -> _State:
@@ -111,7 +121,11 @@ def _head_text(study: Study, results: Path) -> str:
     states = [_state(definition, results) for definition in study.sweeps]
     left = sweepplan.together([one.left for one in states])
     outlook = Outlook(
-        name=study.name, done=sum(one.done for one in states), total=sum(one.total for one in states),
-        left=left, after=left, since=datetime.now().astimezone(),
-    )  # fmt: skip
+        name=study.name,
+        done=sum(one.done for one in states),
+        total=sum(one.total for one in states),
+        left=left,
+        after=left,
+        since=datetime.now().astimezone(),
+    )
     return f"study {study.name}: {len(states)} sweeps, {outlook.text()}"

@@ -35,8 +35,11 @@ def listing(found: Iterable[tuple[str, str, str, StudyFile | None]]) -> str:
 def needs_text(needs: Needs) -> str:
     """Hosts, modules and programs."""
     parts = [f"{needs.hosts} hosts"]
-    parts += [f"{what} {', '.join(names)}" for what, names in (("Python with", needs.modules),
-                                                              ("programs", needs.programs)) if names]  # fmt: skip
+    parts += [
+        f"{what} {', '.join(names)}"
+        for what, names in (("Python with", needs.modules), ("programs", needs.programs))
+        if names
+    ]
     return ", ".join(parts)
 
 

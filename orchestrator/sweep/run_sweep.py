@@ -123,9 +123,17 @@ class _Sweeping:
         self.outlook = self.look_ahead()
         label = f"[{self.outlook.name}: {self.outlook.text()}] {sweeptext.batch_text(batch)}"
         outcome = execute.run_planned(
-            batch.experiment, run, results=self.results, wait_s=self.wait_s, progress=self.progress,
-            label=label, sweep=sweep, forced=self.forced, force=self.force, observer=self.observer,
-        )  # fmt: skip
+            batch.experiment,
+            run,
+            results=self.results,
+            wait_s=self.wait_s,
+            progress=self.progress,
+            label=label,
+            sweep=sweep,
+            forced=self.forced,
+            force=self.force,
+            observer=self.observer,
+        )
         self.progress.done()
         self.ledger.take(outcome.path, outcome.manifest)
         self.runs_s += outcome.manifest.phases["total"]

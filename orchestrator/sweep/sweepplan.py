@@ -177,9 +177,10 @@ def together(found: Sequence[Estimate]) -> Estimate:
     return Estimate(
         seconds=sum(seconds) if len(seconds) == len(found) else None,
         bound=any(one.bound and one.windows for one in found),
-        known=sum(one.known for one in found), windows=sum(one.windows for one in found),
+        known=sum(one.known for one in found),
+        windows=sum(one.windows for one in found),
         runs=sum(one.runs for one in found),
-    )  # fmt: skip
+    )
 
 
 def _beside(earlier: Sequence[Measured]) -> tuple[float, float]:

@@ -90,10 +90,13 @@ def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate
         f"  {measurements} measurements in {len(found)} runs ({file.mode} mode, {file.order} order, seed {file.seed}); "
         f"each tried {_times(file.attempts)} at most",
         f"  {estimate_text(estimate)}"
-        + (f", {_reckoned(estimate)}" if estimate.seconds
-           else ": no earlier run of it is known, and `measure.at_most` sets no bound"),
+        + (
+            f", {_reckoned(estimate)}"
+            if estimate.seconds
+            else ": no earlier run of it is known, and `measure.at_most` sets no bound"
+        ),
         "",
-    ]  # fmt: skip
+    ]
     for number, batch in enumerate(found, start=1):
         checks = " (check in a fresh run)" if any(key[2] for key in batch.windows.values()) else ""
         lines.append(f"run {number}: repetition {batch.repetition}{checks}")
@@ -196,8 +199,14 @@ def summary_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
             continue
         good = [one for one in sweeps.chosen(ledger.found) if one.point == point.point]
         planned = sum(key[0] == point.point and not key[2] for key in keys)
-        rows.append([point.point, *(where.text_of(point.values[axis]) for axis in sweep.plan.axes),
-                     *_figures(good), f"{len(good)}/{planned}"])  # fmt: skip
+        rows.append(
+            [
+                point.point,
+                *(where.text_of(point.values[axis]) for axis in sweep.plan.axes),
+                *_figures(good),
+                f"{len(good)}/{planned}",
+            ]
+        )
     head = ["point", *(names[axis] for axis in sweep.plan.axes), "achieved", "mean", "p50", "p99", "valid"]
     lines = ["", layout.table(head, rows)]
     values = {point.point: point.values for point in sweep.plan.points}

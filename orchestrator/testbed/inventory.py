@@ -227,9 +227,7 @@ def topology(inventory: Inventory) -> Topology:
 def rail(data: Data) -> Rail:
     interface = ipaddress.ip_interface(data.address)
     rdma = data.rdma if data.rdma is None or ":" in data.rdma else f"{data.rdma}:1"
-    return Rail(
-        device=data.device, address=str(interface.ip), prefix=interface.network.prefixlen, rdma=rdma or ""
-    )  # fmt: skip
+    return Rail(device=data.device, address=str(interface.ip), prefix=interface.network.prefixlen, rdma=rdma or "")
 
 
 class InventoryTestbed:

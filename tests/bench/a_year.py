@@ -76,9 +76,12 @@ def _here(nights: _Nights) -> Iterator[Figure]:
     compacted = _peak(nights)
     for against, reference in (("goal", (GOAL_BYTES,)), ("run folders", peak)):
         yield Figure(
-            what=nights.named("query iterations, peak"), unit="bytes", values=compacted, against=against,
+            what=nights.named("query iterations, peak"),
+            unit="bytes",
+            values=compacted,
+            against=against,
             reference=reference,
-        )  # fmt: skip
+        )
     listed = _timed(nights, "ls")
     yield Figure(what=nights.named("orch ls"), unit="s", values=listed, against="goal", reference=(LISTED_GOAL_S,))
 
@@ -119,9 +122,13 @@ def _elsewhere(nights: _Nights, server: subprocess.Popen[str], environment: Mapp
         requests = _told(server, WAIT_S)
         note = f"{requests - before} requests of {WAIT_S * 1e3:.0f} ms and more, {-(-nights.runs // NIGHTLY)} nights"
         yield Figure(
-            what=nights.named(f"query over S3, {what}"), unit="s", values=(done.seconds,), against="goal",
-            reference=(goal_s,), note=note,
-        )  # fmt: skip
+            what=nights.named(f"query over S3, {what}"),
+            unit="s",
+            values=(done.seconds,),
+            against="goal",
+            reference=(goal_s,),
+            note=note,
+        )
         before = requests
 
 

@@ -32,9 +32,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
             with local.machine_to_ourselves(), fleet(HOSTS, folder) as up:
                 peak = _peak(up, gigabytes * 1e9, stay=stay)
             what = f"{gigabytes:g} GB of captures that {'stay' if stay else 'come home'}: peak memory of the controller"
-            yield Figure(
-                what=what, unit="MB", values=(peak / 1e6,), against="goal", reference=(size.MEMORY_GOAL_MB,)
-            )  # fmt: skip
+            yield Figure(what=what, unit="MB", values=(peak / 1e6,), against="goal", reference=(size.MEMORY_GOAL_MB,))
 
 
 def _peak(up: Fleet, total: float, *, stay: bool) -> int:

@@ -34,9 +34,12 @@ def measure(settings: Settings) -> Iterator[Figure]:
     yield from _slopes(settings, count, turns)
     small = packets.write(settings.scratch / "small.pcap", _SMALL, flows=FEW)
     yield Figure(
-        what=f"{OURS} of {_SMALL:,} packets", unit="s", values=tuple(_taken(_ours(small))[0] for _ in range(2 * turns)),
-        against="goal", reference=(0.4,),
-    )  # fmt: skip
+        what=f"{OURS} of {_SMALL:,} packets",
+        unit="s",
+        values=tuple(_taken(_ours(small))[0] for _ in range(2 * turns)),
+        against="goal",
+        reference=(0.4,),
+    )
 
 
 def _beside_peers(path: Path, what: str, turns: int) -> Iterator[Figure]:
@@ -50,9 +53,12 @@ def _beside_peers(path: Path, what: str, turns: int) -> Iterator[Figure]:
     for name in (OURS, f"{OURS} --parquet"):
         for peer in _peers(path):
             yield Figure(
-                what=f"{name}, {what}", unit="s", values=tuple(seconds[name]), against=peer,
+                what=f"{name}, {what}",
+                unit="s",
+                values=tuple(seconds[name]),
+                against=peer,
                 reference=tuple(seconds[peer]),
-            )  # fmt: skip
+            )
         yield Figure(
             what=f"{name}, {what}: memory", unit="MB", values=tuple(peaks[name]), against="goal", reference=(400.0,)
         )
@@ -84,14 +90,20 @@ def _slopes(settings: Settings, count: int, turns: int) -> Iterator[Figure]:
     for kind in ("one file", "a rotated set"):
         both, one = f"{kind}, two threads", f"{kind}, one thread"
         yield Figure(
-            what=f"slope over packets: {both}", unit="Mpackets/s", values=tuple(rates[both]), against=one,
+            what=f"slope over packets: {both}",
+            unit="Mpackets/s",
+            values=tuple(rates[both]),
+            against=one,
             reference=tuple(rates[one]),
-        )  # fmt: skip
+        )
     for peer in _peers(whole):
         yield Figure(
-            what="slope over packets: one file, one thread", unit="Mpackets/s",
-            values=tuple(rates["one file, one thread"]), against=peer, reference=tuple(rates[peer]),
-        )  # fmt: skip
+            what="slope over packets: one file, one thread",
+            unit="Mpackets/s",
+            values=tuple(rates["one file, one thread"]),
+            against=peer,
+            reference=tuple(rates[peer]),
+        )
 
 
 def _ours(*paths: Path | str, workers: str | None = None) -> list[str]:
@@ -115,10 +127,7 @@ def _peers(path: Path) -> dict[str, list[str]]:
     """What of these programs is installed."""
     flows = path.with_suffix(".nfcapd")
     flows.mkdir(exist_ok=True)
-    known = {
-        NFPCAPD: ["nfpcapd", "-r", str(path), "-l", str(flows)],
-        CAPINFOS: ["capinfos", "-c", str(path)],
-    }
+    known = {NFPCAPD: ["nfpcapd", "-r", str(path), "-l", str(flows)], CAPINFOS: ["capinfos", "-c", str(path)]}
     return {name: argv for name, argv in known.items() if shutil.which(argv[0])}
 
 

@@ -44,9 +44,12 @@ def measure(settings: Settings) -> Iterator[Figure]:
             with _read_as_they_close(run):
                 closed.append(_reduced(run))
         yield Figure(
-            what=f"{FILES} files of {count / 1e6:g} million packets, {flows:,} flows", unit="s", values=tuple(closed),
-            against="at-end", reference=tuple(at_end),
-        )  # fmt: skip
+            what=f"{FILES} files of {count / 1e6:g} million packets, {flows:,} flows",
+            unit="s",
+            values=tuple(closed),
+            against="at-end",
+            reference=tuple(at_end),
+        )
         shutil.rmtree(run)
 
 

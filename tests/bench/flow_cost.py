@@ -36,5 +36,10 @@ def _connecting(settings: Settings, between: flow_generator.Pair) -> Figure:
         for costs, way in ((ours, flow_times.generated), (alone, flow_times.sent_alone)):
             done = way(between, streams, pool=False)
             costs.append(done.cpu_s / len(done.sizes) * 1e6)
-    return Figure(what=f"processor time of a flow of 100 B with a new connection, {CONNECTIONS_A_S:,.0f}/s", unit="us",
-                  values=tuple(ours), against="blocking, one at a time", reference=tuple(alone))  # fmt: skip
+    return Figure(
+        what=f"processor time of a flow of 100 B with a new connection, {CONNECTIONS_A_S:,.0f}/s",
+        unit="us",
+        values=tuple(ours),
+        against="blocking, one at a time",
+        reference=tuple(alone),
+    )

@@ -85,10 +85,21 @@ def send(
     ports = [PORT + i for i in range(sinks)]
     sink = {"address": DST, "ports": ports, "senders": [SRC], "starters": 1}
     sender = {
-        "source": SRC, "start": {"address": DST, "port": PORT}, "sinks": [{"address": DST, "ports": ports}],
-        "streams": list(streams), "recorded": None, "mtu": 1500, "workers": workers, "most_open": 8000, "drain_s": 10,
-        "dscp": 0, "congestion": "", "pool": False, "realtime": False, **options,
-    }  # fmt: skip
+        "source": SRC,
+        "start": {"address": DST, "port": PORT},
+        "sinks": [{"address": DST, "ports": ports}],
+        "streams": list(streams),
+        "recorded": None,
+        "mtu": 1500,
+        "workers": workers,
+        "most_open": 8000,
+        "drain_s": 10,
+        "dscp": 0,
+        "congestion": "",
+        "pool": False,
+        "realtime": False,
+        **options,
+    }
     receiving = _agent(between.sink, "flow_sink.py", sink, folders[0])
     try:
         if receiving.stdout is None or receiving.stdout.readline() != b"listening\n":
@@ -153,10 +164,15 @@ def websearch(load_bps: float, seconds: float, *, scale: int = 1, **options: Any
     """A stream of web-search flows."""
     return [
         schedule.spec(
-            distributions.find("websearch"), load_bps=load_bps / scale, mtu=1500, seed=11, factor=1 / scale,
-            duration_s=seconds, **options,
+            distributions.find("websearch"),
+            load_bps=load_bps / scale,
+            mtu=1500,
+            seed=11,
+            factor=1 / scale,
+            duration_s=seconds,
+            **options,
         )
-    ]  # fmt: skip
+    ]
 
 
 def small(flows_per_s: float, seconds: float) -> list[dict[str, Any]]:
@@ -217,10 +233,17 @@ def _unlimited(settings: Settings, between: Pair, seconds: float) -> Iterator[Fi
     done = send(between, small(25_000, settings.times(40, 4)), workers=2, sinks=2)
     lost = sum(done.log.errors.values())
     rate = done.log.flows / done.log.seconds
-    yield Figure(what="new connections of 100 B", unit="/s", values=(rate,), against="requested", reference=(25_000.0,),
-                 note=f"{done.log.flows:,} flows, {lost} not acknowledged")  # fmt: skip
-    yield Figure(what="  the largest process", unit="MB", values=(done.peak_bytes / 1e6,), against="goal",
-                 reference=(50.0,))  # fmt: skip
+    yield Figure(
+        what="new connections of 100 B",
+        unit="/s",
+        values=(rate,),
+        against="requested",
+        reference=(25_000.0,),
+        note=f"{done.log.flows:,} flows, {lost} not acknowledged",
+    )
+    yield Figure(
+        what="  the largest process", unit="MB", values=(done.peak_bytes / 1e6,), against="goal", reference=(50.0,)
+    )
     yield from _late("25,000 flows/s", done)
 
 
@@ -231,16 +254,26 @@ def _limited(settings: Settings, between: Pair, seconds: float) -> Iterator[Figu
         yield from _late(f"{load / 25e9:.0%} of that link", done)
     done = send(between, websearch(40e9, settings.times(20, 6), scale=100), most_open=200, realtime=True)
     told = ", ".join(f"{count} {what}" for what, count in done.log.errors.items())
-    yield Figure(what="160 % of that link, at most 200 open: flows that were not done", unit="of 1",
-                 values=(sum(done.log.errors.values()) / done.log.flows,), note=told)  # fmt: skip
+    yield Figure(
+        what="160 % of that link, at most 200 open: flows that were not done",
+        unit="of 1",
+        values=(sum(done.log.errors.values()) / done.log.flows,),
+        note=told,
+    )
 
 
 def _on_time(what: str, done: Sent) -> Iterator[Figure]:
     asked = done.log.planned_bps / done.log.asked_bps
-    yield Figure(what=f"schedule's bytes, {what}", unit="of asked", values=(asked,), against="requested",
-                 reference=(1.0,))  # fmt: skip
-    yield Figure(what="  acknowledged by its end", unit="of planned", values=(done.log.acknowledged_share,),
-                 against="requested", reference=(1.0,))  # fmt: skip
+    yield Figure(
+        what=f"schedule's bytes, {what}", unit="of asked", values=(asked,), against="requested", reference=(1.0,)
+    )
+    yield Figure(
+        what="  acknowledged by its end",
+        unit="of planned",
+        values=(done.log.acknowledged_share,),
+        against="requested",
+        reference=(1.0,),
+    )
 
 
 def _late(what: str, done: Sent) -> Iterator[Figure]:

@@ -21,8 +21,12 @@ from tests.bench.figure import Figure, Settings
 from tests.bench.flow_generator import Pair
 
 LOADS = ((1e9, 12), (5e9, 6), (10e9, 6))  # bit/s, seconds
-CLASSES = (("below 10 kB", 0, 10e3), ("10 to 100 kB", 10e3, 100e3), ("100 kB to 1 MB", 100e3, 1e6),
-           ("above", 1e6, np.inf))  # fmt: skip
+CLASSES = (
+    ("below 10 kB", 0, 10e3),
+    ("10 to 100 kB", 10e3, 100e3),
+    ("100 kB to 1 MB", 100e3, 1e6),
+    ("above", 1e6, np.inf),
+)
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -90,6 +94,11 @@ def _compared(what: str, ours: Taken, alone: Taken) -> Iterator[Figure]:
     for name, low, high in CLASSES:
         mine, floor = (one.took_s[(one.sizes >= low) & (one.sizes < high)] * 1e6 for one in (ours, alone))
         for told, share in ((f"{what}, {name}, p50", 50), ("  p99", 99)):
-            yield Figure(what=told, unit="us", values=(float(np.percentile(mine, share)),),
-                         against="one at a time", reference=(float(np.percentile(floor, share)),),
-                         note=f"{len(mine):,} flows")  # fmt: skip
+            yield Figure(
+                what=told,
+                unit="us",
+                values=(float(np.percentile(mine, share)),),
+                against="one at a time",
+                reference=(float(np.percentile(floor, share)),),
+                note=f"{len(mine):,} flows",
+            )

@@ -40,16 +40,27 @@ def measure(settings: Settings) -> Iterator[Figure]:
     taken = []
     for _ in range(settings.times(5, 2)):
         done = subprocess.run(
-            [sys.executable, "-c", WRITE], cwd=settings.scratch, env={"PYTHONPATH": str(SOURCES)}, text=True,
-            capture_output=True, check=True,
-        )  # fmt: skip
+            [sys.executable, "-c", WRITE],
+            cwd=settings.scratch,
+            env={"PYTHONPATH": str(SOURCES)},
+            text=True,
+            capture_output=True,
+            check=True,
+        )
         taken.append(float(done.stdout) * 1e6)
     yield Figure(
-        what=f"lines and {SPANS} spans of an iteration", unit="us", values=tuple(taken), against="goal",
-        reference=((GOAL - 1) * ITERATION_S * 1e6,), note=f"of an iteration of {ITERATION_S:g} s",
-    )  # fmt: skip
+        what=f"lines and {SPANS} spans of an iteration",
+        unit="us",
+        values=tuple(taken),
+        against="goal",
+        reference=((GOAL - 1) * ITERATION_S * 1e6,),
+        note=f"of an iteration of {ITERATION_S:g} s",
+    )
     ddp = {"model": "resnet50", "batch": 64, "compute": "emulated"}
     yield from compared(
-        settings, name="logs", one=("spans", {"workload": {"ddp": {**ddp, "trace": True}}}),
-        other=("no spans", {"workload": {"ddp": {**ddp, "trace": False}}}), goal=GOAL,
-    )  # fmt: skip
+        settings,
+        name="logs",
+        one=("spans", {"workload": {"ddp": {**ddp, "trace": True}}}),
+        other=("no spans", {"workload": {"ddp": {**ddp, "trace": False}}}),
+        goal=GOAL,
+    )

@@ -38,9 +38,15 @@ def recorded(compute_ms: str) -> Recorded:
 
 
 def night(
-    base: Recorded, other: Recorded, draw: np.random.Generator, *, runs: int, iterations: int = 100,
-    factor: float = 1.0, spread: float = 0.0,
-) -> tuple[PointChange, ...]:  # fmt: skip
+    base: Recorded,
+    other: Recorded,
+    draw: np.random.Generator,
+    *,
+    runs: int,
+    iterations: int = 100,
+    factor: float = 1.0,
+    spread: float = 0.0,
+) -> tuple[PointChange, ...]:
     """The verdict on a night of `runs` runs of `other`, all times multiplied by `factor`, against runs of `base`.
 
     `spread` is the standard deviation of a further factor that every window of every run gets.
@@ -127,9 +133,13 @@ def measure(settings: Settings) -> Iterator[Figure]:
 
 def _alarms(told: str, found: Mapping[str, float]) -> Figure:
     return Figure(
-        what=f"{told}: alarms", unit="of 100 nights", values=(100 * found["changed"],), against="goal",
-        reference=(5.0,), note=_points(found),
-    )  # fmt: skip
+        what=f"{told}: alarms",
+        unit="of 100 nights",
+        values=(100 * found["changed"],),
+        against="goal",
+        reference=(5.0,),
+        note=_points(found),
+    )
 
 
 def _found(told: str, found: Mapping[str, float]) -> Figure:

@@ -27,12 +27,26 @@ def measure(settings: Settings) -> Iterator[Figure]:
     for load, each in sent.items():
         shed = [sum(one.log.errors.values()) / one.log.flows for one in each]
         told = ", ".join(dict.fromkeys(what for one in each for what in one.log.errors))
-        yield Figure(what=f"received while {load / 1e9:g} Gbit/s are requested", unit="Gbit/s",
-                     values=tuple(one.received_bps / 1e9 for one in each),
-                     against=f"{REQUESTED_BPS[0] / 1e9:g} requested", reference=least,
-                     note=f"{min(shed):.0%} to {max(shed):.0%} of flows {told or 'shed'}")  # fmt: skip
-    yield Figure(what="saturation, web search, a new connection a flow", unit="Gbit/s", values=least,
-                 against="iperf3 -P 4", reference=tuple(rate / 1e9 for rate, _ in peers))  # fmt: skip
+        yield Figure(
+            what=f"received while {load / 1e9:g} Gbit/s are requested",
+            unit="Gbit/s",
+            values=tuple(one.received_bps / 1e9 for one in each),
+            against=f"{REQUESTED_BPS[0] / 1e9:g} requested",
+            reference=least,
+            note=f"{min(shed):.0%} to {max(shed):.0%} of flows {told or 'shed'}",
+        )
+    yield Figure(
+        what="saturation, web search, a new connection a flow",
+        unit="Gbit/s",
+        values=least,
+        against="iperf3 -P 4",
+        reference=tuple(rate / 1e9 for rate, _ in peers),
+    )
     costs = tuple(one.cpu_s / (one.received_bytes / 1e9) for one in sent[REQUESTED_BPS[0]])
-    yield Figure(what="processor time of it, both ends", unit="s/GB", values=costs, against="iperf3 -P 4",
-                 reference=tuple(cost for _, cost in peers))  # fmt: skip
+    yield Figure(
+        what="processor time of it, both ends",
+        unit="s/GB",
+        values=costs,
+        against="iperf3 -P 4",
+        reference=tuple(cost for _, cost in peers),
+    )

@@ -12,9 +12,15 @@ from tests.bench.figure import Figure, Settings, bootstrapped
 
 
 def compared(
-    settings: Settings, *, name: str, one: tuple[str, Mapping[str, Any]], other: tuple[str, Mapping[str, Any]],
-    goal: float, pairs: int = 6, phases: Mapping[str, float] | None = None,
-) -> Iterator[Figure]:  # fmt: skip
+    settings: Settings,
+    *,
+    name: str,
+    one: tuple[str, Mapping[str, Any]],
+    other: tuple[str, Mapping[str, Any]],
+    goal: float,
+    pairs: int = 6,
+    phases: Mapping[str, float] | None = None,
+) -> Iterator[Figure]:
     """Pairs of runs of four ranks without cross traffic: what either is called, and what differs; the first alternates.
 
     `goal` is the highest ratio of `one` to `other`, `phases` how many seconds longer some of a run's phases may be.
@@ -34,16 +40,27 @@ def compared(
         with_it, without = ([run[statistic] * 1e3 for run in taken[way]] for way in ways)
         ratios = tuple(above / below for above, below in zip(with_it, without, strict=True))
         yield Figure(
-            what=f"{statistic} of {iterations} iterations, {one[0]}", unit="ms", values=tuple(with_it),
-            against=other[0], reference=tuple(without),
-        )  # fmt: skip
+            what=f"{statistic} of {iterations} iterations, {one[0]}",
+            unit="ms",
+            values=tuple(with_it),
+            against=other[0],
+            reference=tuple(without),
+        )
         yield Figure(
-            what=f"ratio of the {statistic}s, pair by pair", unit="", values=ratios, against="goal",
-            reference=(goal,), interval=bootstrapped(ratios), note=f"mean of the ratios {statistics.fmean(ratios):.4f}",
-        )  # fmt: skip
+            what=f"ratio of the {statistic}s, pair by pair",
+            unit="",
+            values=ratios,
+            against="goal",
+            reference=(goal,),
+            interval=bootstrapped(ratios),
+            note=f"mean of the ratios {statistics.fmean(ratios):.4f}",
+        )
     for phase, longer_s in (phases or {}).items():
         later = tuple(above[phase] - below[phase] for above, below in zip(taken["one"], taken["other"], strict=True))
         yield Figure(
-            what=f"phase {phase!r}, {one[0]} more than {other[0]}", unit="s", values=later, against="goal",
+            what=f"phase {phase!r}, {one[0]} more than {other[0]}",
+            unit="s",
+            values=later,
+            against="goal",
             reference=(longer_s,),
-        )  # fmt: skip
+        )

@@ -26,9 +26,11 @@ RUN_WITHIN_S = 240.0
 LINKS = ("10gbit", "25gbit", "40gbit")
 MODELS = ("resnet50", "resnet101", "vgg16", "bert-base", "bert-large")
 QUICK = (  # accelerators so quick that communication is most of an iteration
-    ("resnet50", "50ms", "10gbit"), ("resnet50", "50ms", "25gbit"), ("resnet101", "90ms", "10gbit"),
+    ("resnet50", "50ms", "10gbit"),
+    ("resnet50", "50ms", "25gbit"),
+    ("resnet101", "90ms", "10gbit"),
     ("densenet161", "90ms", "10gbit"),
-)  # fmt: skip
+)
 GPTS = {"gpt2": "600ms", "gpt2-medium": "900ms"}
 PAIRED = [f"h{1 + rank // 2}" for rank in range(8)]  # eight ranks on four hosts
 PACKED = [f"h{1 + rank // 4}" for rank in range(8)]  # on two hosts: mappings decide which kind of traffic crosses
@@ -75,9 +77,15 @@ def held_out() -> Iterator[dict[str, Any]]:
                 ptd = {**split, "model": model, "compute_time": compute_time, "mapping": mapping, "hosts": hosts}
                 yield experiment(f"ptd-{model}-{mapping}-{link}-{placement}", {"ptd": ptd}, link, iterations=6)
     deep = {
-        "model": "gpt2", "pipeline": 4, "tensor": 1, "data": 2, "batch": 4, "microbatches": 8, "compute_time": "800ms",
+        "model": "gpt2",
+        "pipeline": 4,
+        "tensor": 1,
+        "data": 2,
+        "batch": 4,
+        "microbatches": 8,
+        "compute_time": "800ms",
         "hosts": PAIRED,
-    }  # fmt: skip
+    }
     yield experiment("ptd-gpt2-4x1x2", {"ptd": deep}, "25gbit", iterations=6)
 
 
@@ -126,17 +134,22 @@ def figures(found: list[Found]) -> Iterator[Figure]:
     errors = [abs(one.error) for one in found if one.error is not None]
     worst = max(found, key=lambda one: abs(one.error or 0.0))
     yield Figure(
-        what=f"predicted against measured iteration, {len(errors)} settings: mean error", unit="%",
-        values=(statistics.fmean(errors) * 100,), against="goal", reference=(GOAL * 100,),
+        what=f"predicted against measured iteration, {len(errors)} settings: mean error",
+        unit="%",
+        values=(statistics.fmean(errors) * 100,),
+        against="goal",
+        reference=(GOAL * 100,),
         note=f"largest {max(errors):.1%}: {worst.label}",
-    )  # fmt: skip
+    )
     exposed = sum(is_exposed(one) for one in found)
     yield Figure(what="of these with 30 % or more not hidden", unit="settings", values=(float(exposed),))
     terms = [off for one in found for off in terms_off(one).values()]
     yield Figure(
-        what="terms within 20 % or 3 % of the iteration", unit="%",
-        values=(100 * statistics.fmean(off <= 1 for off in terms),), note=f"{len(terms)} terms",
-    )  # fmt: skip
+        what="terms within 20 % or 3 % of the iteration",
+        unit="%",
+        values=(100 * statistics.fmean(off <= 1 for off in terms),),
+        note=f"{len(terms)} terms",
+    )
 
 
 def is_exposed(one: Found) -> bool:

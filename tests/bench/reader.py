@@ -98,11 +98,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
         yield Figure(what=name, unit="Mpackets/s", values=tuple(rates[name]))
         for peer in _peers(path):
             yield Figure(
-                what=name,
-                unit="Mpackets/s",
-                values=tuple(rates[name]),
-                against=peer,
-                reference=tuple(rates[peer]),
+                what=name, unit="Mpackets/s", values=tuple(rates[name]), against=peer, reference=tuple(rates[peer])
             )
 
 

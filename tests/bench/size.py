@@ -150,10 +150,20 @@ def _silence(up: Fleet, *, jump: bool) -> Iterator[Figure]:
     restored = {event["node"]: event["monotonic_ns"] / 1e9 for event in told if event["event"] == "restored"}
     if restored.keys() != set(up.hosts) - {silent}:
         raise AssertionError(f"{sorted(set(up.hosts) - {silent} - restored.keys())} were not put back")
-    yield Figure(what=f"{label}: until that is told", unit="s", values=(lost_s - cut_s,),
-                 against="goal", reference=(TOLD_GOAL_S,))  # fmt: skip
-    yield Figure(what=f"{label}: from then until the last other one is put back", unit="s",
-                 values=(max(restored.values()) - lost_s,), against="goal", reference=(PUT_BACK_GOAL_S,))  # fmt: skip
+    yield Figure(
+        what=f"{label}: until that is told",
+        unit="s",
+        values=(lost_s - cut_s,),
+        against="goal",
+        reference=(TOLD_GOAL_S,),
+    )
+    yield Figure(
+        what=f"{label}: from then until the last other one is put back",
+        unit="s",
+        values=(max(restored.values()) - lost_s,),
+        against="goal",
+        reference=(PUT_BACK_GOAL_S,),
+    )
 
 
 def _met(settings: Settings) -> Iterator[Figure]:
@@ -167,8 +177,13 @@ def _met(settings: Settings) -> Iterator[Figure]:
             ran = carried_out(up, training(up.hosts, ranks), up.inventory(jump=False, python=python))
         label = f"{ranks} ranks of gloo on {hosts} hosts"
         yield Figure(what=f"{label}: started and met", unit="s", values=(ran.seconds["start"],))
-        yield Figure(what=f"{label}: peak memory of the controller", unit="MB", values=(ran.peak_bytes / 1e6,),
-                     against="goal", reference=(MEMORY_GOAL_MB,))  # fmt: skip
+        yield Figure(
+            what=f"{label}: peak memory of the controller",
+            unit="MB",
+            values=(ran.peak_bytes / 1e6,),
+            against="goal",
+            reference=(MEMORY_GOAL_MB,),
+        )
 
 
 def _planned(settings: Settings) -> Figure:
@@ -182,21 +197,31 @@ def _planned(settings: Settings) -> Figure:
         for file, seconds in taken.items():
             seconds.append(call(orch_argv("plan", str(file)), cwd=ROOT).seconds)
     ours, theirs = (tuple(seconds) for seconds in taken.values())
-    return Figure(what="orch plan of 256 ranks on 64 hosts", unit="s", values=ours, against="of the quickstart",
-                  reference=theirs)  # fmt: skip
+    return Figure(
+        what="orch plan of 256 ranks on 64 hosts", unit="s", values=ours, against="of the quickstart", reference=theirs
+    )
 
 
 def _figures(shape: Shape, ran: _Ran, theirs: float) -> Iterator[Figure]:
     yield Figure(
-        what=f"{shape.label}: an agent on each", unit="s", values=(ran.seconds["open"],),
-        against=f"ssh true, {AT_ONCE} at once", reference=(theirs,),
-    )  # fmt: skip
+        what=f"{shape.label}: an agent on each",
+        unit="s",
+        values=(ran.seconds["open"],),
+        against=f"ssh true, {AT_ONCE} at once",
+        reference=(theirs,),
+    )
     yield Figure(what=f"{shape.label}: collectors and ranks started", unit="s", values=(ran.seconds["start"],))
     yield Figure(
-        what=f"{shape.label}: ended and put back", unit="s", values=(ran.seconds["put back"],),
-        against="goal", reference=(PUT_BACK_GOAL_S,),
-    )  # fmt: skip
+        what=f"{shape.label}: ended and put back",
+        unit="s",
+        values=(ran.seconds["put back"],),
+        against="goal",
+        reference=(PUT_BACK_GOAL_S,),
+    )
     yield Figure(
-        what=f"{shape.label}: peak memory of the controller", unit="MB", values=(ran.peak_bytes / 1e6,),
-        against="goal", reference=(MEMORY_GOAL_MB,),
-    )  # fmt: skip
+        what=f"{shape.label}: peak memory of the controller",
+        unit="MB",
+        values=(ran.peak_bytes / 1e6,),
+        against="goal",
+        reference=(MEMORY_GOAL_MB,),
+    )

@@ -32,17 +32,37 @@ def measure(settings: Settings) -> Iterator[Figure]:
     """Goals are for two cores; each is measured in an allocation of all nodes by a process on the host to log in to."""
     with local.machine_to_ourselves():
         with _up(settings.scratch / "few", FEW) as cluster:
-            yield Figure(what=f"{FEW} nodes of Slurm idle", unit="s", values=(cluster.idle_s,), against="goal",
-                         reference=(IDLE_GOAL_S,))  # fmt: skip
+            yield Figure(
+                what=f"{FEW} nodes of Slurm idle",
+                unit="s",
+                values=(cluster.idle_s,),
+                against="goal",
+                reference=(IDLE_GOAL_S,),
+            )
             found = _inside(cluster, settings, megabytes=settings.times(256, 64))
-            yield Figure(what="round trip to an agent (ping)", unit="ms", values=tuple(found["pings_ms"]),
-                         against="goal", reference=(ROUND_TRIP_GOAL_MS,))  # fmt: skip
-            yield Figure(what="fetch by an agent, a file hashed and written", unit="MB/s",
-                         values=tuple(found["fetch_mbps"]), against="least", reference=(FETCH_GOAL_MBPS,))  # fmt: skip
+            yield Figure(
+                what="round trip to an agent (ping)",
+                unit="ms",
+                values=tuple(found["pings_ms"]),
+                against="goal",
+                reference=(ROUND_TRIP_GOAL_MS,),
+            )
+            yield Figure(
+                what="fetch by an agent, a file hashed and written",
+                unit="MB/s",
+                values=tuple(found["fetch_mbps"]),
+                against="least",
+                reference=(FETCH_GOAL_MBPS,),
+            )
         with _up(settings.scratch / "many", settings.times(MANY, 16)) as cluster:
             found = _inside(cluster, settings, megabytes=0)
-            yield Figure(what=f"{len(cluster.nodes)} agents over one srun", unit="s", values=tuple(found["agents_s"]),
-                         against="goal", reference=(AGENTS_GOAL_S,))  # fmt: skip
+            yield Figure(
+                what=f"{len(cluster.nodes)} agents over one srun",
+                unit="s",
+                values=tuple(found["agents_s"]),
+                against="goal",
+                reference=(AGENTS_GOAL_S,),
+            )
 
 
 @contextmanager

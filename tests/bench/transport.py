@@ -95,8 +95,13 @@ def _round_trips(client: AgentClient, proxy: Path, settings: Settings) -> Iterat
         master.terminate()
         master.wait()
     ours, theirs = tuple(s * 1e3 for s in asked), tuple(s * 1e3 for s in commands)
-    yield Figure(what="round trip to an agent (free disk space)", unit="ms", values=ours,
-                 against="ssh df, connection kept open", reference=theirs)  # fmt: skip
+    yield Figure(
+        what="round trip to an agent (free disk space)",
+        unit="ms",
+        values=ours,
+        against="ssh df, connection kept open",
+        reference=theirs,
+    )
 
 
 def _timed(action: Callable[[], object]) -> float:

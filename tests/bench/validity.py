@@ -60,8 +60,12 @@ def measure(settings: Settings) -> Iterator[Figure]:
     with ProcessPoolExecutor() as pool:
         for row in itertools.chain.from_iterable(pool.map(_rows, CELLS, itertools.repeat(settings))):
             found.append(row)
-            yield Figure(what=f"{row.method}, {row.cell}", unit=row.unit, values=(row.value,),
-                         note=f"goal {row.goal}: {row.verdict}. {row.note}".strip())  # fmt: skip
+            yield Figure(
+                what=f"{row.method}, {row.cell}",
+                unit=row.unit,
+                values=(row.value,),
+                note=f"goal {row.goal}: {row.verdict}. {row.note}".strip(),
+            )
     if not settings.quick:
         PAGE.write_text(page(found, minutes=(sum(os.times()[:4]) - began) / 60), encoding="utf-8")
 
@@ -69,16 +73,20 @@ def measure(settings: Settings) -> Iterator[Figure]:
 def page(rows: Sequence[Row], *, minutes: float) -> str:
     """The table in Markdown."""
     lines = [
-        "# How far the numbers hold", "",
+        "# How far the numbers hold",
+        "",
         "Written by `python -m tests.bench validity`, which simulates runs and nights and gives them to the code that "
         f"judges measurements ({minutes:.0f} minutes of processor time). Standard deviations of runs and nights are "
         "shares of the iteration time; AR is the correlation from one iteration, or night, to the next. Nights have "
         "six points with three runs each, which differ by 0.4 %, and a baseline of five nights, where a row says "
-        "nothing else. Each row says of how many simulated cases it is; unit tests hold some of the cells.", "",
+        "nothing else. Each row says of how many simulated cases it is; unit tests hold some of the cells.",
+        "",
         "A wrong alarm is a night that is called worse at any point though nothing changed. A rate of a year has an "
-        "error of its own, which is printed beside it (95 %, Poisson).", "",
-        "| method | cell | result | of | goal | |", "|---|---|---|---|---|---|",
-    ]  # fmt: skip
+        "error of its own, which is printed beside it (95 %, Poisson).",
+        "",
+        "| method | cell | result | of | goal | |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in rows:
         result = f"{row.value:.3g} {row.unit}" + (f" ({row.note})" if row.note else "")
         lines.append(f"| {row.method} | {row.cell} | {result} | {row.tries} | {row.goal} | {row.verdict} |")
@@ -91,12 +99,29 @@ def _coverage(method: str, cell: str, held: Sequence[bool], tried: int, why: str
     share = 100 * float(np.mean(held)) if held else math.nan
     note = f"printed in {100 * printed:.0f} of 100"
     if printed < PRINTED:
-        return Row(method=method, cell=cell, value=100 * printed, unit="of 100 printed", goal="unknown",
-                   reached=not required, why=why, tries=tried)  # fmt: skip
+        return Row(
+            method=method,
+            cell=cell,
+            value=100 * printed,
+            unit="of 100 printed",
+            goal="unknown",
+            reached=not required,
+            why=why,
+            tries=tried,
+        )
     # The range, and two standard errors of the simulation.
     slack = 200 * math.sqrt(0.95 * 0.05 / len(held))
-    return Row(method=method, cell=cell, value=share, unit="of 100 hold", goal=COVERAGE, note=note,
-               reached=92 - slack <= share <= 98 + slack, why=why, tries=tried)  # fmt: skip
+    return Row(
+        method=method,
+        cell=cell,
+        value=share,
+        unit="of 100 hold",
+        goal=COVERAGE,
+        note=note,
+        reached=92 - slack <= share <= 98 + slack,
+        why=why,
+        tries=tried,
+    )
 
 
 def _within_runs(settings: Settings) -> Iterator[Row]:
@@ -123,8 +148,9 @@ def _of_run(settings: Settings, n: int, ar: float, shape: str, of: Sequence[str]
     for name in of:
         why = _SKEW if shape in ("skewed", "outlier") and name == "mean" else _FEW
         required = n >= 100 and ar <= 0.5
-        yield _coverage("interval within one run", f"{name}, n {n}, AR {ar:g}{told}", held[name], tries, why,
-                        required=required)  # fmt: skip
+        yield _coverage(
+            "interval within one run", f"{name}, n {n}, AR {ar:g}{told}", held[name], tries, why, required=required
+        )
 
 
 def _over_runs(settings: Settings) -> Iterator[Row]:
@@ -148,16 +174,36 @@ def _sessions(settings: Settings) -> Iterator[Row]:
                 told, held = _told(session.drawn, tries)
                 cell = f"{runs} runs a side, {spread:.1%} apart, {'together' if together else 'each point by itself'}"
                 rate = 100 * float(np.mean([bool({"worse", "better"} & set(of)) for of in told]))
-                yield Row(method="same night, equal sides called different", cell=cell, value=rate, unit="of 100",
-                          goal="5 at most", reached=rate <= 5 + 200 * math.sqrt(0.0475 / tries),
-                          why="two runs a side do not say whether points move together", tries=tries)  # fmt: skip
-                yield _coverage("same night, interval of the ratio", cell, held, len(held),
-                                "two runs a side do not say whether points move together", required=True)  # fmt: skip
+                yield Row(
+                    method="same night, equal sides called different",
+                    cell=cell,
+                    value=rate,
+                    unit="of 100",
+                    goal="5 at most",
+                    reached=rate <= 5 + 200 * math.sqrt(0.0475 / tries),
+                    why="two runs a side do not say whether points move together",
+                    tries=tries,
+                )
+                yield _coverage(
+                    "same night, interval of the ratio",
+                    cell,
+                    held,
+                    len(held),
+                    "two runs a side do not say whether points move together",
+                    required=True,
+                )
     for runs, goal in ((1, "never"), (2, "90 at least")):
         told, _ = _told(Session(points=1, runs=runs, run=0.02, slower=2.0).drawn, tries)
         rate = 100 * float(np.mean([of == ["worse"] for of in told]))
-        yield Row(method="same night, twice as long is found", cell=f"{runs} runs a side, 2 % apart", value=rate,
-                  unit="of 100", goal=goal, reached=rate == 0 if runs == 1 else rate >= 90, tries=tries)  # fmt: skip
+        yield Row(
+            method="same night, twice as long is found",
+            cell=f"{runs} runs a side, 2 % apart",
+            value=rate,
+            unit="of 100",
+            goal=goal,
+            reached=rate == 0 if runs == 1 else rate >= 90,
+            tries=tries,
+        )
 
 
 def _told(
@@ -183,8 +229,17 @@ def _alarm_row(settings: Settings, nights: Nights, cell: str, why: str) -> Row:
     rate = NIGHTS_A_YEAR * alarms / tries
     why = why or "by chance, as far as so many simulated nights say" if low <= 1 else why
     note = f"{low:.1f} to {high:.1f}{coverage}"
-    return Row(method="wrong alarms", cell=cell, value=rate, unit="a year", goal="1 at most", reached=rate <= 1,
-               why=why, note=note, tries=tries)  # fmt: skip
+    return Row(
+        method="wrong alarms",
+        cell=cell,
+        value=rate,
+        unit="a year",
+        goal="1 at most",
+        reached=rate <= 1,
+        why=why,
+        note=note,
+        tries=tries,
+    )
 
 
 def _poisson(count: int) -> tuple[float, float]:
@@ -205,8 +260,14 @@ def _alarms(baseline: int, settings: Settings) -> Iterator[Row]:
 
 def _power(settings: Settings) -> Iterator[Row]:
     tries = settings.times(500, 40)
-    for baseline, together, noisy in ((5, 0.0, 0.0), (5, 0.5, 0.0), (5, 0.0, 0.08), (5, 0.0, 0.15), (5, 1.0, 0.0),
-                                      (7, 1.0, 0.0)):  # fmt: skip
+    for baseline, together, noisy in (
+        (5, 0.0, 0.0),
+        (5, 0.5, 0.0),
+        (5, 0.0, 0.08),
+        (5, 0.0, 0.15),
+        (5, 1.0, 0.0),
+        (7, 1.0, 0.0),
+    ):
         nights = Nights(baseline=baseline, night=0.005, together=together, noisy=noisy, slower=1.05)
         told, _ = _told(nights.drawn, tries)
         quiet = 5 if noisy else 6
@@ -214,15 +275,29 @@ def _power(settings: Settings) -> Iterator[Row]:
         how = {0.0: "each point by itself", 0.5: "half together", 1.0: "together"}[together]
         cell = f"{baseline} nights, 0.5 % apart, {how}" + (f", one point with runs {noisy:.0%} apart" if noisy else "")
         reached = rate >= 95 - 200 * math.sqrt(0.0475 / tries)
-        yield Row(method="+5 % is found, at each quiet point", cell=cell, value=rate, unit="of 100",
-                  goal="95 at least", reached=reached, why=_COMMON, tries=tries)  # fmt: skip
+        yield Row(
+            method="+5 % is found, at each quiet point",
+            cell=cell,
+            value=rate,
+            unit="of 100",
+            goal="95 at least",
+            reached=reached,
+            why=_COMMON,
+            tries=tries,
+        )
     random = np.random.default_rng(5)
     for night in (0.005, 0.01, 0.02):
         found = [compare(Nights(night=night).drawn(random))[0].change("p50").detectable for _ in range(tries // 4)]
         cell = f"5 nights, {night:.1%} apart, each point by itself"
-        yield Row(method="smallest change that is said to be found", cell=cell,
-                  value=100 * (float(np.median(found)) - 1), unit="%", goal="printed", reached=True,
-                  tries=tries // 4)  # fmt: skip
+        yield Row(
+            method="smallest change that is said to be found",
+            cell=cell,
+            value=100 * (float(np.median(found)) - 1),
+            unit="%",
+            goal="printed",
+            reached=True,
+            tries=tries // 4,
+        )
 
 
 def _beyond_the_model(settings: Settings) -> Iterator[Row]:
@@ -244,9 +319,16 @@ def _steps(settings: Settings) -> Iterator[Row]:
         for ar in (0.0, 0.3, 0.6, 0.8):
             found = sum(bool(steps(_history(random, nights, ar), margin=0.002)) for _ in range(tries))
             rate = 100 * found / tries
-            yield Row(method="false steps in a history", cell=f"{nights} nights, AR {ar:g}", value=rate, unit="of 100",
-                      goal="5 at most", reached=rate <= 5 + 200 * math.sqrt(0.0475 / tries),
-                      why="so few nights do not show how strongly they follow one another", tries=tries)  # fmt: skip
+            yield Row(
+                method="false steps in a history",
+                cell=f"{nights} nights, AR {ar:g}",
+                value=rate,
+                unit="of 100",
+                goal="5 at most",
+                reached=rate <= 5 + 200 * math.sqrt(0.0475 / tries),
+                why="so few nights do not show how strongly they follow one another",
+                tries=tries,
+            )
     for nights, step, points in ((8, 0.5, 6), (20, 0.05, 6), (20, 0.05, 100)):
         found = 0
         for _ in range(tries):
@@ -255,8 +337,16 @@ def _steps(settings: Settings) -> Iterator[Row]:
             found += bool(steps(values, margin=0.02, alpha=0.05 / points))
         rate = 100 * found / tries
         cell = f"+{step:.0%} in {nights} nights 0.5 % apart, one of {points} points"
-        yield Row(method="a step is found", cell=cell, value=rate, unit="of 100", goal="80 at least",
-                  reached=rate >= 80, why="eight nights are few", tries=tries)  # fmt: skip
+        yield Row(
+            method="a step is found",
+            cell=cell,
+            value=rate,
+            unit="of 100",
+            goal="80 at least",
+            reached=rate >= 80,
+            why="eight nights are few",
+            tries=tries,
+        )
 
 
 def _history(random: np.random.Generator, nights: int, ar: float, *, spread: float = 0.01) -> np.ndarray:
@@ -270,8 +360,10 @@ def _exponents(settings: Settings) -> Iterator[Row]:
     truth = 0.2 * np.exp(6 / (25 - loads / 1e9))
     for noise in (1e-5, 0.001, 0.01):
         random = np.random.default_rng(7)
-        found = [fits.fit(loads, truth * np.exp(random.normal(0, noise, len(loads))), capacity_bps=25e9)
-                 for _ in range(tries)]  # fmt: skip
+        found = [
+            fits.fit(loads, truth * np.exp(random.normal(0, noise, len(loads))), capacity_bps=25e9)
+            for _ in range(tries)
+        ]
         held = [one.n_interval[0] <= 1 <= one.n_interval[1] for one in found if one is not None and one.n_interval]
         yield _coverage(
             "interval of a fit's free exponent", f"noise {100 * noise:g} %", held, tries, "", required=False

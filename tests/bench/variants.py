@@ -75,9 +75,13 @@ def measure(settings: Settings) -> Iterator[Figure]:
         sent = only_job(run)["bytes_per_iteration"]
         theory = _routed(run, workload["moe"]) if "moe" in workload else sent["theory_raw"]
         yield Figure(
-            what=what, unit="kB", values=(sent["measured_raw"] / 1e3,), against="theory", reference=(theory / 1e3,),
+            what=what,
+            unit="kB",
+            values=(sent["measured_raw"] / 1e3,),
+            against="theory",
+            reference=(theory / 1e3,),
             note=f"{sent['measured_raw'] / theory - 1:+.2%}",
-        )  # fmt: skip
+        )
         shutil.rmtree(run.path)
 
 

@@ -62,13 +62,24 @@ def _manifest(number: int, turn: int, run: str, began_ns: int, level: float) -> 
     window |= {"start_ns": began_ns, "end_ns": began_ns + int(ITERATIONS * level * 1e9)}
     for row in window["training"]:
         row |= {"mean_s": level, "p50_s": level, "p99_s": 1.1 * level}
-    point = {"point": f"{turn:08x}", "values": {"traffic.0.iperf.load": f"{turn}gbit"}, "repetition": 1,
-             "recheck": False}  # fmt: skip
+    point = {
+        "point": f"{turn:08x}",
+        "values": {"traffic.0.iperf.load": f"{turn}gbit"},
+        "repetition": 1,
+        "recheck": False,
+    }
     night = rundir.new_run_id("nightly", (BEGAN_S + number // NIGHTLY * DAY_S) * 10**9)
     about = {"id": night, "name": "nightly", "points": {"w1": point}}
     captures = [{"path": f"hosts/h1/{place:04d}.pcap", "bytes": 1, "sha256": "0" * 64} for place in range(110)]
-    return {**found, "run": run, "experiment": "nightly", "began_ns": began_ns, "ended_ns": began_ns + 6 * 10**10,
-            "sweep": about, "artifacts": captures}  # fmt: skip
+    return {
+        **found,
+        "run": run,
+        "experiment": "nightly",
+        "began_ns": began_ns,
+        "ended_ns": began_ns + 6 * 10**10,
+        "sweep": about,
+        "artifacts": captures,
+    }
 
 
 def _iterations(draw: np.random.Generator, rank: int, level: float, began_ns: int) -> dict[str, Any]:
@@ -77,11 +88,18 @@ def _iterations(draw: np.random.Generator, rank: int, level: float, began_ns: in
     ends = began_ns + (np.cumsum(took) * 1e9).astype(np.int64)
     found = dict(_rows(draw, "iterations", count, began_ns))
     return {
-        **found, "job": ["training"] * count, "rank": [rank] * count, "iteration": np.arange(count), "seconds": took,
-        "window_name": [""] * WARMUP + ["w1"] * ITERATIONS, "end_ns": ends,
-        "start_ns": ends - (took * 1e9).astype(np.int64), "forward_s": took / 4, "backward_s": took / 2,
+        **found,
+        "job": ["training"] * count,
+        "rank": [rank] * count,
+        "iteration": np.arange(count),
+        "seconds": took,
+        "window_name": [""] * WARMUP + ["w1"] * ITERATIONS,
+        "end_ns": ends,
+        "start_ns": ends - (took * 1e9).astype(np.int64),
+        "forward_s": took / 4,
+        "backward_s": took / 2,
         "wait_s": took / 4,
-    }  # fmt: skip
+    }
 
 
 def _rows(draw: np.random.Generator, table: str, length: int, began_ns: int) -> dict[str, Any]:

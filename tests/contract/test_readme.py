@@ -31,16 +31,20 @@ def test_links_of_a_page_lead_to_files(page):
 def test_a_commit_is_checked_as_make_check_checks():
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("$(BIN)", ".venv/bin")
-    made = re.findall(r"^\t(?:NO_\w+=1 )?(\.venv/bin/(?:ruff|mypy|lint-imports|python -m mkdocs)[^\n]*?)(?: \.)?$",
-                      makefile, re.MULTILINE)  # fmt: skip
+    made = re.findall(
+        r"^\t(?:NO_\w+=1 )?(\.venv/bin/(?:ruff|mypy|lint-imports|python -m mkdocs)[^\n]*?)(?: \.)?$",
+        makefile,
+        re.MULTILINE,
+    )
     assert sorted(hook["entry"].replace(" --force-exclude", "") for hook in hooks if "stages" not in hook) == sorted(
         made
     )
     for hook in hooks:
         if "ruff" in hook["entry"]:  # on the files that ruff finds by itself, not on scripts without an ending
             assert [name for name in ("a.py", "b/a.pyi", "b/script", "a.pyc") if re.search(hook["files"], name)] == [
-                "a.py", "b/a.pyi",
-            ]  # fmt: skip
+                "a.py",
+                "b/a.pyi",
+            ]
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)

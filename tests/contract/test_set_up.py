@@ -21,8 +21,30 @@ RUNTIMES = ("podman", "docker")
 SETS = ("run", "tests", "frameworks", *RUNTIMES, "slurm")
 
 # What every system has that is no more than a shell, coreutils and what installs packages.
-ALWAYS = {"bash", "cat", "chown", "cp", "dd", "echo", "env", "false", "grep", "head", "id", "ls", "mkdir", "printenv",
-          "printf", "python3", "rm", "sh", "wc", "sleep", "touch", "true"}  # fmt: skip
+ALWAYS = {
+    "bash",
+    "cat",
+    "chown",
+    "cp",
+    "dd",
+    "echo",
+    "env",
+    "false",
+    "grep",
+    "head",
+    "id",
+    "ls",
+    "mkdir",
+    "printenv",
+    "printf",
+    "python3",
+    "rm",
+    "sh",
+    "wc",
+    "sleep",
+    "touch",
+    "true",
+}
 # Programs of hosts that have what no package set of ours brings, and why.
 OF_HOSTS = {
     "nvidia-smi": "comes with NVIDIA's driver",

@@ -29,9 +29,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="say what each row breaks, and carry out nothing")
     parser.add_argument("--docs", action="store_true", help=f"write what is on record to {DOCS.relative_to(ROOT)}")
     parser.add_argument(
-        "--results", type=Path, default=ROOT / "results/.faults", metavar="DIR",
+        "--results",
+        type=Path,
+        default=ROOT / "results/.faults",
+        metavar="DIR",
         help="where results and the logs of rows that did not hold are kept (results/.faults)",
-    )  # fmt: skip
+    )
     return parser
 
 

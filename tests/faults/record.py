@@ -124,5 +124,6 @@ def _held_of(results: Sequence[Result]) -> str:
 def text(lines: Sequence[Sequence[str]]) -> str:
     table = [HEADER, *lines]
     widths = [max(len(line[column]) for line in table) for column in range(len(HEADER))]
-    return "".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
-                   for line in table)  # fmt: skip
+    return "".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n" for line in table
+    )

@@ -18,8 +18,11 @@ def _commit() -> str:
     """What is tried: the commit, and whether the sources differ from it."""
     said = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return said.stdout.strip()
 
 

@@ -9,8 +9,33 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-ODD = (0, 1, 2, 3, 4, 7, 8, 11, 12, 13, 16, 20, 28, 127, 128, 255, 256, 0x7FFF, 0xFFFF, 262_144, 262_145, 0x7FFFFFFF,
-       0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)  # fmt: skip
+ODD = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    11,
+    12,
+    13,
+    16,
+    20,
+    28,
+    127,
+    128,
+    255,
+    256,
+    0x7FFF,
+    0xFFFF,
+    262_144,
+    262_145,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFC,
+    0xFFFFFFFF,
+)
 TEXT = (
     b"\t", b"\n", b" ", b": ", b"- ", b"{", b"}", b"[", b"]", b",", b"#", b'"', b"'", b"\\", b'"\\ud800"', b"\x00",
     b"\xff", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\r", b"\xc2\x85", "é".encode(), b"~", b"null", b"true", b"-1", b"0",

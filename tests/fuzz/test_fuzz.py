@@ -13,8 +13,7 @@ from tests.fuzz.target import Target, drawn
 from tests.fuzz.targets import TARGETS
 from tests.fuzz.trial import tried_apart
 
-INPUTS = {"captures": 600, "sweep": 40, "ssh": 60, "query": 60, "experiment": 150, "option": 100,
-          "operations": 40}  # fmt: skip
+INPUTS = {"captures": 600, "sweep": 40, "ssh": 60, "query": 60, "experiment": 150, "option": 100, "operations": 40}
 USUAL = 300
 SEED = 1
 
@@ -59,10 +58,16 @@ def target_of(*inputs: bytes) -> Target:
 
 @pytest.mark.parametrize(
     ("data", "wrong"),
-    [(b"hang", "time: more than 2 s"), (b"memory", "memory in tests/fuzz/test_fuzz.py:spent"),
-     (b"much", "memory: more than 50 MiB"), (b"crash", "crash: SIGABRT"),
-     (b"bug", "KeyError in tests/fuzz/test_fuzz.py:spent"), (b"ours", ""), (b"fine", "")],
-)  # fmt: skip
+    [
+        (b"hang", "time: more than 2 s"),
+        (b"memory", "memory in tests/fuzz/test_fuzz.py:spent"),
+        (b"much", "memory: more than 50 MiB"),
+        (b"crash", "crash: SIGABRT"),
+        (b"bug", "KeyError in tests/fuzz/test_fuzz.py:spent"),
+        (b"ours", ""),
+        (b"fine", ""),
+    ],
+)
 def test_what_goes_wrong_with_an_input_is_told(data, wrong):
     assert tried_apart(target_of(data), data).wrong == wrong
 

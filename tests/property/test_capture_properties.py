@@ -37,11 +37,16 @@ FRAMED = {
 }
 PACKETS = st.lists(
     st.tuples(
-        st.integers(0, 10**12), st.booleans(), st.booleans(), st.integers(0, 2), st.integers(0, 2), st.integers(1, 3),
+        st.integers(0, 10**12),
+        st.booleans(),
+        st.booleans(),
+        st.integers(0, 2),
+        st.integers(0, 2),
+        st.integers(1, 3),
         st.integers(0, 60),
     ),
     max_size=40,
-)  # fmt: skip
+)
 
 
 def packet(ends):
@@ -64,13 +69,21 @@ def flows(found):
     return Counter(
         {
             (
-                trace.protocol_name(int(table.protocol[row])), found.hosts[table.src[row]], int(table.src_port[row]),
-                found.hosts[table.dst[row]], int(table.dst_port[row]),
-            ): (int(table.packets[row]), int(table.wire_bytes[row]), int(table.payload_bytes[row]),
-                int(table.first_ns[row]), int(table.last_ns[row]))
+                trace.protocol_name(int(table.protocol[row])),
+                found.hosts[table.src[row]],
+                int(table.src_port[row]),
+                found.hosts[table.dst[row]],
+                int(table.dst_port[row]),
+            ): (
+                int(table.packets[row]),
+                int(table.wire_bytes[row]),
+                int(table.payload_bytes[row]),
+                int(table.first_ns[row]),
+                int(table.last_ns[row]),
+            )
             for row in range(len(table))
         }
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=150, deadline=None)

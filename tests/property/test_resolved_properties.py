@@ -67,8 +67,10 @@ MEASURE = st.fixed_dictionaries(
 TRAFFIC = st.lists(st.fixed_dictionaries({"iperf": IPERF}), max_size=3)
 WINDOWS = st.lists(
     st.fixed_dictionaries({"name": NAMES}, optional={"traffic": TRAFFIC, "measure": MEASURE}),
-    min_size=1, max_size=3, unique_by=lambda window: window["name"],
-)  # fmt: skip
+    min_size=1,
+    max_size=3,
+    unique_by=lambda window: window["name"],
+)
 EXPERIMENTS = st.fixed_dictionaries(
     {
         "name": NAMES,

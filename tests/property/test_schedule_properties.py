@@ -57,9 +57,14 @@ def test_sizes_never_fall_with_the_share_and_stay_within_the_table(distribution,
 def test_a_schedule_carries_what_is_asked_for(name, scale, load, seed, regular):
     """Within half a per cent over 30 s, tails and headers included."""
     made = schedule.spec(
-        distributions.find(name), load_bps=load / scale / 10, mtu=MTU, seed=seed, factor=1 / scale / 10,
-        arrivals="poisson-gaps" if regular else "poisson", duration_s=30.0,
-    )  # fmt: skip
+        distributions.find(name),
+        load_bps=load / scale / 10,
+        mtu=MTU,
+        seed=seed,
+        factor=1 / scale / 10,
+        arrivals="poisson-gaps" if regular else "poisson",
+        duration_s=30.0,
+    )
     flows = list(itertools.islice(flow_schedule.drawn(made), 60_000))
     if len(flows) == 60_000:  # of a part of it, as much as that part is long
         seconds = flows[-1][0] / 1e9
@@ -72,14 +77,19 @@ def test_a_schedule_carries_what_is_asked_for(name, scale, load, seed, regular):
 @settings(max_examples=20, deadline=None)
 @given(
     st.floats(8e9, 24e9), st.floats(4e-4, 3e-3), st.tuples(st.floats(2.5, 20), st.floats(1, 10)), st.integers(0, 2**31)
-)  # fmt: skip
+)
 def test_bursts_carry_their_share_and_nothing_is_lost(load, width, shares, seed):
     periods, height = shares[0], min(shares[1], 0.9 * shares[0])
     period, scale, count = width * periods, 10, 100
     made = schedule.spec(
-        distributions.find("websearch"), load_bps=load / scale, mtu=MTU, seed=seed, factor=1 / scale,
-        burst=BurstShape(width_s=width, period_s=period, height=height), duration_s=count * period,
-    )  # fmt: skip
+        distributions.find("websearch"),
+        load_bps=load / scale,
+        mtu=MTU,
+        seed=seed,
+        factor=1 / scale,
+        burst=BurstShape(width_s=width, period_s=period, height=height),
+        duration_s=count * period,
+    )
     flows = list(flow_schedule.drawn(made))
     inside = [flow for flow in flows if flow[0] / 1e9 % period < width * (1 - 1e-6)]
     assert len(inside) == pytest.approx(2 * count, abs=2)

@@ -76,11 +76,26 @@ def own_daemon(folder: Path) -> Iterator[None]:
     """A docker daemon of our own, without a network, whose images and containers go with it."""
     address = f"unix://{folder}/socket"
     argv = [
-        "setpriv", "--pdeathsig", "TERM", "--",  # it goes with us, also when we are killed
-        "dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "pid",
-        "--host", address, "--bridge", "none", "--iptables=false", "--ip6tables=false",
-        "--storage-driver", "overlay2" if layered(folder) else "vfs",
-    ]  # fmt: skip
+        "setpriv",
+        "--pdeathsig",
+        "TERM",
+        "--",  # it goes with us, also when we are killed
+        "dockerd",
+        "--data-root",
+        folder / "data",
+        "--exec-root",
+        folder / "exec",
+        "--pidfile",
+        folder / "pid",
+        "--host",
+        address,
+        "--bridge",
+        "none",
+        "--iptables=false",
+        "--ip6tables=false",
+        "--storage-driver",
+        "overlay2" if layered(folder) else "vfs",
+    ]
     with (folder / "log").open("wb") as log, pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_HOST", address)
         daemon = subprocess.Popen(list(map(str, argv)), stdout=log, stderr=log, start_new_session=True)

@@ -128,12 +128,31 @@ class ForeignHosts:
         start = "mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -D -e"
         rights = runtimes.rights((*runtimes.CAPABILITIES, "AUDIT_WRITE"))
         self._podman(
-            "run", "--detach", "--rm", "--name", self._container(name), "--hostname", name, "--network", "none",
-            "--label", f"{runtimes.LABEL}={self.run}", "--pids-limit", "-1", *runtimes.limits(),
-            *rights, "--security-opt", "unmask=/proc/sys",
+            "run",
+            "--detach",
+            "--rm",
+            "--name",
+            self._container(name),
+            "--hostname",
+            name,
+            "--network",
+            "none",
+            "--label",
+            f"{runtimes.LABEL}={self.run}",
+            "--pids-limit",
+            "-1",
+            *runtimes.limits(),
+            *rights,
+            "--security-opt",
+            "unmask=/proc/sys",
             *(word for path in mounts for word in runtimes.mount(path, path)),
-            "--add-host", f"{name}:127.0.1.1", tag, "/bin/sh", "-c", start,
-        )  # fmt: skip
+            "--add-host",
+            f"{name}:127.0.1.1",
+            tag,
+            "/bin/sh",
+            "-c",
+            start,
+        )
         return int(self._podman("inspect", "--format", "{{.State.Pid}}", self._container(name)))
 
     def _plug(self, name: str, number: int) -> None:

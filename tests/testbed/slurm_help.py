@@ -25,8 +25,12 @@ PATIENCE_S = 120.0
 NODES = 4
 USER = 65534  # of jobs where the cluster is root's: nobody, without any of root's rights
 PROJECT = (
-    "orchestrator", "workloads", "cross_traffic", "playbooks/experiments/slurm.yaml", "tests/testbed/light_rank.py",
-)  # fmt: skip
+    "orchestrator",
+    "workloads",
+    "cross_traffic",
+    "playbooks/experiments/slurm.yaml",
+    "tests/testbed/light_rank.py",
+)
 
 EXPERIMENT = {
     "name": "slurm",
@@ -67,16 +71,21 @@ class Cluster:
     def start(self, *argv: object, root: bool = False) -> subprocess.Popen[str]:
         """A command on the host to log in to, as the jobs' user or as root, in the folder that they may write to."""
         settings = {
-            "HOME": self.folder, "PYTHONPATH": os.pathsep.join([str(self.folder), *site.getsitepackages()]),
-            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "TMPDIR": "/tmp",
-        }  # fmt: skip
+            "HOME": self.folder,
+            "PYTHONPATH": os.pathsep.join([str(self.folder), *site.getsitepackages()]),
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "TMPDIR": "/tmp",
+        }
         user = [f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.geteuid() == 0 and not root else []
         words = ["setpriv", *user, "env", "-i", *(f"{key}={value}" for key, value in settings.items()), *argv]
         line = f"cd {shlex.quote(str(self.folder))} && exec {shlex.join(map(str, words))}"
         return subprocess.Popen(
-            ["ssh", "-F", str(self.config), "login", line], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            ["ssh", "-F", str(self.config), "login", line],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def done(self, *argv: object, root: bool = False) -> tuple[int, str]:
         """The exit status of such a command, and what it printed."""

@@ -49,9 +49,15 @@ class Site:
         """What the user's files say: blocks of the configuration, options of every host, the whole of known_hosts."""
         self.known_hosts.write_text(known)
         common = (
-            "Host *", *options, f"UserKnownHostsFile {self.known_hosts}", "GlobalKnownHostsFile none",
-            f"IdentityFile {self.folder / 'user'}", "IdentitiesOnly yes", "IdentityAgent none", f"User {USER}",
-        )  # fmt: skip
+            "Host *",
+            *options,
+            f"UserKnownHostsFile {self.known_hosts}",
+            "GlobalKnownHostsFile none",
+            f"IdentityFile {self.folder / 'user'}",
+            "IdentitiesOnly yes",
+            "IdentityAgent none",
+            f"User {USER}",
+        )
         self.config.write_text("\n".join([*hosts, *common]) + "\n")
 
     def target(self, host: str, **more) -> SshTarget:
@@ -72,10 +78,17 @@ class Site:
             port = probe.getsockname()[1]
         config = self.folder / f"{name}.conf"
         usual = (
-            f"ListenAddress 127.0.0.1:{port}", f"HostKey {key}", f"AuthorizedKeysFile {self.folder / 'authorized'}",
-            "PidFile none", "PasswordAuthentication no", "KbdInteractiveAuthentication no", "UsePAM no", "UseDNS no",
-            "StrictModes no", "PermitRootLogin yes",
-        )  # fmt: skip
+            f"ListenAddress 127.0.0.1:{port}",
+            f"HostKey {key}",
+            f"AuthorizedKeysFile {self.folder / 'authorized'}",
+            "PidFile none",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            "UsePAM no",
+            "UseDNS no",
+            "StrictModes no",
+            "PermitRootLogin yes",
+        )
         config.write_text("\n".join([*lines, *usual]) + "\n")
         make_run_sshd()
         with (self.folder / f"{name}.log").open("wb") as log:

@@ -97,10 +97,16 @@ class SudoHosts:
         key = (self.folder / "host.pub").read_text()
         (self.folder / "known_hosts").write_text("".join(f"{name} {key}" for name in NAMES))
         lines = [
-            f"HostKey {self.folder}/host", f"AuthorizedKeysFile {self.folder}/user.pub", "StrictModes no",
-            "UsePAM no", "UseDNS no", "PasswordAuthentication no", "KbdInteractiveAuthentication no", "PidFile none",
+            f"HostKey {self.folder}/host",
+            f"AuthorizedKeysFile {self.folder}/user.pub",
+            "StrictModes no",
+            "UsePAM no",
+            "UseDNS no",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            "PidFile none",
             f"SetEnv PATH={self.programs}:/usr/bin:/bin",
-        ]  # fmt: skip
+        ]
         (self.folder / "sshd_config").write_text("\n".join(lines) + "\n")
         make_run_sshd()
         serve = f"{shutil.which('sshd', path='/usr/sbin:/usr/local/sbin')} -i -f {self.folder}/sshd_config"

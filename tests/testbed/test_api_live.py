@@ -27,8 +27,9 @@ def test_a_program_measures_an_experiment_and_reads_its_runs(tmp_path, capfd):
 
 
 def test_a_run_that_fails_is_among_the_runs_with_its_error(tmp_path):
-    broken = light(workload={"command": {"argv": ["false"], "iterations": {"pattern": r"(?P<seconds>\d+)"},
-                                         "hosts": ["h1", "h2"]}})  # fmt: skip
+    broken = light(
+        workload={"command": {"argv": ["false"], "iterations": {"pattern": r"(?P<seconds>\d+)"}, "hosts": ["h1", "h2"]}}
+    )
     (measured,) = run(write(tmp_path, broken), results=tmp_path / "results", wait="5min", quiet=True)
     assert (measured.outcome, measured.valid) == ("failed", False)
     assert "the command ended with status 1" in (measured.error or "")

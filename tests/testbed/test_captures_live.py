@@ -121,12 +121,21 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 def test_conversations_of_real_captures_are_those_of_tshark(tmp_path, capture, offloads, loss, link):
     out = tmp_path / "x.pcap"
     done = subprocess.run(
-        ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-         "sh", "-c", SETUP],
-        env={"PATH": os.environ["PATH"] + ":/usr/sbin:/sbin", "OUT": str(out), "CAPTURE": capture, "OFFLOADS": offloads,
-             "LOSS": loss, "SERVER": SERVER, "CLIENT": CLIENT},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", SETUP],
+        env={
+            "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin",
+            "OUT": str(out),
+            "CAPTURE": capture,
+            "OFFLOADS": offloads,
+            "LOSS": loss,
+            "SERVER": SERVER,
+            "CLIENT": CLIENT,
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     found = capturesets.read([capturesets.CaptureSet(name="x", files=(Path(out),))])
     assert found.points[0].link_types == (link,)

@@ -229,20 +229,22 @@ def test_children_are_counted_when_asked(pair):
 def test_sockets_equal_those_of_ss(pair):
     server = pair.popen(
         "h2",
-        "python3", "-c",
+        "python3",
+        "-c",
         "import socket; s=socket.create_server(('10.77.0.2',5000)); print('up',flush=True); c=s.accept()[0]\n"
         "while c.recv(65536): pass",
         stdout=subprocess.PIPE,
-    )  # fmt: skip
+    )
     assert server.stdout.readline() == "up\n"
     client = pair.popen(
         "h1",
-        "python3", "-c",
+        "python3",
+        "-c",
         "import socket,sys; s=socket.create_connection(('10.77.0.2',5000)); s.sendall(bytes(3_000_000))\n"
         "print('sent',flush=True); sys.stdin.read()",
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-    )  # fmt: skip
+    )
     assert client.stdout.readline() == "sent\n"
     said = lambda: pair.do("h1", "ss", "-Htin", "dst", "10.77.0.2")  # noqa: E731
     Deadline.after(60).poll(lambda: "bytes_acked:3000001" in said(), every_s=0.02, waiting_for="all acknowledged")

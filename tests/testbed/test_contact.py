@@ -85,7 +85,7 @@ def shell(place, name: str, start: str) -> str:
         ("echo out; echo err >&2; exit 9", "out\nerr", "see what this prints"),
         ("exit 1", "", "see what this prints"),
     ],
-)  # fmt: skip
+)
 def test_what_a_start_up_file_said_is_told_with_what_would_mend_it(place, monkeypatch, start, said, remedy):
     monkeypatch.setattr(connection, "GREETING_S", 3.0)
     error = refusal(place, shell(place, "s", start))
@@ -123,7 +123,7 @@ def test_a_shell_that_takes_the_source_for_its_script_runs_none_of_it(place):
         "export PYTHONHOME=/nonexistent PYTHONPATH=/nonexistent PYTHONSTARTUP=/nonexistent",
         "unset HOME PATH USER LANG",
     ],
-)  # fmt: skip
+)
 def test_what_is_printed_before_the_greeting_and_ends_harms_nothing(place, start):
     with reached(place, shell(place, "s", start)) as client:
         assert client.hello(soon()).uid == os.geteuid()

@@ -72,9 +72,14 @@ def test_what_is_started_on_a_host_is_told_how_it_ends_and_reads_what_it_is_sent
 
     def ssh(command, text=""):
         return subprocess.run(
-            ["ssh", "-F", config, "h1", *command], input=text, capture_output=True, text=True, timeout=PATIENCE_S,
-            check=False, cwd=ROOT,
-        )  # fmt: skip
+            ["ssh", "-F", config, "h1", *command],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+            cwd=ROOT,
+        )
 
     assert ssh(["cat; echo wrong >&2; exit 3"], "sent").stdout == "sent"
     assert (ssh(["exit 3"]).returncode, ssh(["kill -9 $$"]).returncode) == (3, 128 + 9)
@@ -117,9 +122,12 @@ def held(runtime, tmp_path):
     """A controller that holds a testbed up, and the id of its run."""
     run = f"held-{os.getpid()}-{tmp_path.name}"
     process = subprocess.Popen(
-        [sys.executable, "-c", HELD, runtime, run, str(tmp_path / "run")], cwd=ROOT, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", HELD, runtime, run, str(tmp_path / "run")],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert process.stdout.readline() == "open\n"
         yield process, run

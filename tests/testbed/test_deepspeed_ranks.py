@@ -47,9 +47,14 @@ def test_shards_together_are_what_replicas_hold(tmp_path: Path) -> None:
             spans = started.read(deepspeed, 0, "spans")
             told = started.read(deepspeed, 0, "communication")
             assert {path.name for path in started.folders[0].iterdir()} <= {
-                *started.launches[0].files, "stdout", "stderr", "iterations.jsonl", "trace.jsonl",
-                "communication.jsonl", "cache",
-            }  # fmt: skip
+                *started.launches[0].files,
+                "stdout",
+                "stderr",
+                "iterations.jsonl",
+                "trace.jsonl",
+                "communication.jsonl",
+                "cache",
+            }
             assert started.stderr(0) == ""
         assert all(rank == losses[0] for rank in losses)
         assert len(set(losses[0])) == COUNT, "nothing was learned"

@@ -89,9 +89,12 @@ def test_a_host_whose_disk_gets_full_in_a_window_is_named(hosts, tmp_path):
     others = inventory["hosts"]
     inventory = {**inventory, "hosts": {**others, "h2": {**others["h2"], "work": WORK}}}
     experiment = light(
-        testbed={"inventory": inventory}, conditions=None, traffic=None, collect=["nic"],
+        testbed={"inventory": inventory},
+        conditions=None,
+        traffic=None,
+        collect=["nic"],
         measure={"warmup": 1, "at_most": "120s"},
-    )  # fmt: skip
+    )
     results = tmp_path / "results"
     process = start("run", write(tmp_path, experiment), "--results", results, "--no-report")
     wait_for(in_stage(results, "window"), 360, "the window")

@@ -44,10 +44,14 @@ def test_a_worker_is_launched_as_kungfu_takes_it_and_its_iterations_are_logged(t
     where = Topology(kind="local", nodes=nodes, links=tuple(Link(host=n.name, device="lo", rate=1e9) for n in nodes))
     config = kungfu.Config.model_validate(
         {
-            "model": "mobilenet_v2", "compute_time": "20ms", "strategy": "RING", "batch": 4, "launcher": str(stub),
+            "model": "mobilenet_v2",
+            "compute_time": "20ms",
+            "strategy": "RING",
+            "batch": 4,
+            "launcher": str(stub),
             "env": {"PYTHONPATH": str(tmp_path / "modules")},
         }
-    )  # fmt: skip
+    )
     assert kungfu.problems(config, where) == []
     job = Job(name="job0", index=0, ranks=ranks(None, where))
     launches = kungfu.launches(config, job, where, 7)
@@ -58,8 +62,17 @@ def test_a_worker_is_launched_as_kungfu_takes_it_and_its_iterations_are_logged(t
         assert started.end() == [0, 0]
         rows = started.read(kungfu, 0)
     assert (started.folders[0] / "argv").read_text().splitlines()[:10] == [
-        "-np", "2", "-H", "127.0.0.1:1,127.0.0.2:1", "-nic", "lo", "-strategy", "RING", launches[0].argv[0], "-u",
-    ]  # fmt: skip
+        "-np",
+        "2",
+        "-H",
+        "127.0.0.1:1,127.0.0.2:1",
+        "-nic",
+        "lo",
+        "-strategy",
+        "RING",
+        launches[0].argv[0],
+        "-u",
+    ]
     assert "a recording stub" in (started.folders[0] / "stdout").read_text()
     assert list(rows["samples"][:3]) == [4] * 3
     assert json.loads(started.lines(0)[0])["forward_s"] > 0

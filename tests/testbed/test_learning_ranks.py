@@ -19,8 +19,16 @@ from workloads.rank.compute import pictures
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user, pytest.mark.variants]
 
 EPOCHS, STEPS = 3, 20
-LEARNING = {"model": "small_cnn", "compute": "real", "data": "gratings", "batch": 32, "samples": 2 * 32 * STEPS,
-            "held_out": 501, "optimizer": "adam", "learning_rate": 0.003}  # fmt: skip
+LEARNING = {
+    "model": "small_cnn",
+    "compute": "real",
+    "data": "gratings",
+    "batch": 32,
+    "samples": 2 * 32 * STEPS,
+    "held_out": 501,
+    "optimizer": "adam",
+    "learning_rate": 0.003,
+}
 
 
 def learned(workload: Any, folder: Path, **options: object) -> list[dict[str, list[Any]]]:
@@ -70,14 +78,18 @@ def test_pair_averaging_learns_too(tmp_path: Path) -> None:
 
 
 MODES = [
-    pytest.param(workload, options, id=f"{workload.NAME}-{environment}",
-                 marks=pytest.mark.skipif(not environments.is_built(environment), reason="run `make frameworks`"))
+    pytest.param(
+        workload,
+        options,
+        id=f"{workload.NAME}-{environment}",
+        marks=pytest.mark.skipif(not environments.is_built(environment), reason="run `make frameworks`"),
+    )
     for workload, environment, options in (
         (horovod, "torch", {}),
         (horovod, "tensorflow", {"framework": "tensorflow"}),
         (tensorflow, "tensorflow", {"strategy": "multi-worker-mirrored"}),
     )
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("workload", "options"), MODES)

@@ -89,8 +89,13 @@ def prometheus(folder, ports):
         f"scrape_configs: [{{job_name: orch, honor_labels: true, static_configs: [{{targets: [{targets}]}}]}}]\n"
     )
     port = machine.free_port()
-    argv = [program, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]  # fmt: skip
+    argv = [
+        program,
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=error",
+    ]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: "Ready" in page(port, "/-/ready"), 60, "Prometheus")

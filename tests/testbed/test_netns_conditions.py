@@ -122,10 +122,7 @@ def algorithms(on, testbed):
 def test_an_unknown_algorithm_is_the_kernels_own_refusal(up, on):
     testbed = up(2)
     change, *_ = congestion_control.changes(congestion_control.Config(algorithm="nosuch"), testbed.topology)
-    with (
-        pytest.raises(AssertionError, match="Unknown tcp congestion algorithm"),
-        Applied(on, testbed, change),
-    ):
+    with pytest.raises(AssertionError, match="Unknown tcp congestion algorithm"), Applied(on, testbed, change):
         pass
 
 
@@ -161,11 +158,7 @@ for i in range(2000):
 def arrived(on, testbed, src, dst):
     """How many of 2000 datagrams arrive; nothing else passes between the hosts meanwhile."""
     receiver = f"cd /run/orch; rm -f got out sent; python3 -c {shlex.quote(RECEIVE)} >out 2>&1 &"
-    on(
-        testbed,
-        dst,
-        f"{receiver} for i in $(seq 999); do grep -q bound out && exit; sleep 0.05; done; cat out; exit 1",
-    )
+    on(testbed, dst, f"{receiver} for i in $(seq 999); do grep -q bound out && exit; sleep 0.05; done; cat out; exit 1")
     on(testbed, src, f"python3 -c {shlex.quote(SEND)} {testbed.topology.node(dst).address}")
     told = "for i in $(seq 999); do [ -s got ] && exec cat got; sleep 0.05; done; exit 1"
     return int(on(testbed, dst, f"cd /run/orch; touch sent; {told}"))

@@ -71,9 +71,15 @@ class Place:
             here |= {name: os.environ[name]} if name in os.environ else {}
         argv = ["sh", "-c", line.replace("/srv/orch", str(self.folder))]
         return subprocess.run(
-            argv, cwd=self.folder, env=here, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            argv,
+            cwd=self.folder,
+            env=here,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
             timeout=900,
-        )  # fmt: skip
+        )
 
     def mailed(self, journal: str, status: int) -> str:
         """What the alert's unit mails: subject and text; `mail` prints it, and the journal is this."""

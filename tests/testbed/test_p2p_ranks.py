@@ -61,9 +61,15 @@ def test_workers_of_a_parameter_server_agree_and_servers_take_part(served: list[
 @pytest.mark.parametrize("order", ["ready", "layer"])
 def test_in_whatever_order_workers_pull_they_learn_the_same(order: str, served: list[list[float]], tmp_path: Path):
     launches = loopback(
-        p2p, 3, scale=1000, model="resnet50", compute_time="10ms", bucket="10mb", strategy="parameter-server",
+        p2p,
+        3,
+        scale=1000,
+        model="resnet50",
+        compute_time="10ms",
+        bucket="10mb",
+        strategy="parameter-server",
         order=order,
-    )  # fmt: skip
+    )
     with running(launches, tmp_path, extra=("--checksum",)) as started:
         started.wait_ready()
         started.go()
@@ -87,9 +93,16 @@ def test_in_whatever_order_workers_pull_they_learn_the_same(order: str, served: 
 def test_an_order_computed_of_the_first_passes_is_that_of_the_layers_on_every_worker(order: str, tmp_path: Path):
     """PyTorch computes one layer after the other, and of such a chain TicTac's orders are the layers'."""
     launches = loopback(
-        p2p, 4, scale=1000, model="resnet50", compute_time="40ms", bucket="10mb", strategy="parameter-server",
-        servers=2, order=order,
-    )  # fmt: skip
+        p2p,
+        4,
+        scale=1000,
+        model="resnet50",
+        compute_time="40ms",
+        bucket="10mb",
+        strategy="parameter-server",
+        servers=2,
+        order=order,
+    )
     with running(launches, tmp_path, extra=("--checksum",)) as started:
         started.wait_ready()
         started.go()

@@ -54,9 +54,11 @@ def test_it_says_what_it_would_do_and_a_failure_is_told_host_by_host(inventory, 
     assert not list(folder.glob("*/.complete"))
     assert not (folder / "torch").exists()
     missing = {
-        "name": "x", "testbed": {"inventory": rack.name}, "measure": {"iterations": 1},
+        "name": "x",
+        "testbed": {"inventory": rack.name},
+        "measure": {"iterations": 1},
         "workload": {"horovod": {"model": "resnet50", "python": str(folder / "torch/bin/python")}},
-    }  # fmt: skip
+    }
     status, out, _ = orch("doctor", write(tmp_path, missing))
     assert status == 1
     assert "remedy: orch prepare TESTBED --only torch" in out

@@ -28,8 +28,11 @@ def test_gloo_takes_both_rails_in_turn_and_cross_traffic_the_second_one(tmp_path
     sealed = tables(run, results)
     rails = sealed.table("rails").to_pylist()
     assert [(row["host"], row["rail"], row["device"]) for row in rails] == [
-        ("h1", 0, "eth0"), ("h1", 1, "eth1"), ("h2", 0, "eth0"), ("h2", 1, "eth1"),
-    ]  # fmt: skip
+        ("h1", 0, "eth0"),
+        ("h1", 1, "eth1"),
+        ("h2", 0, "eth0"),
+        ("h2", 1, "eth1"),
+    ]
     for row in rails:
         assert row["counted_bytes"] == pytest.approx(row["captured_bytes"], rel=0.02)
         assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.1)  # 20 iterations: the ends weigh

@@ -144,14 +144,8 @@ def test_windows_jobs_and_a_tighter_place_in_one_run(tmp_path):
         workload=None,
         conditions=[{"congestion-control": "cubic"}, {"rate": {"where": "nic", "host": "h1", "rate": "12gbit"}}],
         jobs=[
-            {
-                "name": "one",
-                "workload": ring(0.06, hosts=["h1", "h2"]),
-            },
-            {
-                "name": "two",
-                "workload": ring(0.03, hosts=["h2", "h3"]),
-            },
+            {"name": "one", "workload": ring(0.06, hosts=["h1", "h2"])},
+            {"name": "two", "workload": ring(0.03, hosts=["h2", "h3"])},
         ],
         traffic=None,
         windows=[

@@ -23,14 +23,12 @@ EXPERIMENT = {
     "name": "horovod",
     "testbed": {"local": {"hosts": 3, "link": "100gbit", "scale": 100}},
     "workload": {
-        "horovod": {
-            "model": "vgg16", "compute_time": "60ms", "cycle_time": "10ms", "timeline": True, "checksum": True,
-        },
+        "horovod": {"model": "vgg16", "compute_time": "60ms", "cycle_time": "10ms", "timeline": True, "checksum": True}
     },
     "collect": ["tcpdump", "nic"],
     "measure": {"warmup": 2, "iterations": 12, "at_most": "60s"},
     "validity": {"clock": "100ms"},
-}  # fmt: skip
+}
 
 VGG = 1_383_575  # parameters, scaled
 

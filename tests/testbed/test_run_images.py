@@ -91,8 +91,11 @@ def test_ranks_in_containers_are_measured_as_they_are_without(store, image, tmp_
     assert {row["rank"] for row in rows} == {0, 1}
     used = pq.read_table(folder / "tables/tasks.parquet").to_pylist()
     assert max(row["run_s"] for row in used if row["process"] == "training-rank1") > 0
-    stopped = [event for event in map(json.loads, (folder / "events.jsonl").read_text().splitlines())
-               if event["event"] == "stopped" and event["name"] == "training-rank0"]  # fmt: skip
+    stopped = [
+        event
+        for event in map(json.loads, (folder / "events.jsonl").read_text().splitlines())
+        if event["event"] == "stopped" and event["name"] == "training-rank0"
+    ]
     assert stopped[0]["status"] == 0
     assert stopped[0]["max_rss_bytes"] > 5e6
     nothing_is_left(run["run"])
@@ -122,8 +125,11 @@ def test_nothing_of_a_container_is_left_whoever_is_killed(store, image, victim, 
         monitor = parent_of(first)
         agent = parent_of(monitor)
         ids = {container_of(monitor) for monitor in monitors(store)}
-        clients = [pid for pid in processes(ORCH_RUN=run, ORCH_LAUNCH="") if parent_of(pid) == agent
-                   and "podman" in Path(f"/proc/{pid}/comm").read_text()]  # fmt: skip
+        clients = [
+            pid
+            for pid in processes(ORCH_RUN=run, ORCH_LAUNCH="")
+            if parent_of(pid) == agent and "podman" in Path(f"/proc/{pid}/comm").read_text()
+        ]
         rank = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank0")[-1]
         os.kill({"agent": agent, "monitor": monitor, "client": clients[0], "rank": rank}[victim], signal.SIGKILL)
         if victim != "rank":

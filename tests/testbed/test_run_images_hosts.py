@@ -70,9 +70,20 @@ def same_everywhere(hosts: Rack, runtime: str, archive: Path) -> None:
 def daemon(hosts: Rack, host: str):
     """A docker daemon on one host, in the host's own namespaces, with all of its files in memory there."""
     command = [
-        "dockerd", "--data-root", "/run/docker-data", "--exec-root", "/run/docker-exec", "--pidfile", "/run/docker.pid",
-        "--host", "unix:///run/docker.sock", "--bridge", "none", "--iptables=false", "--ip6tables=false",
-    ]  # fmt: skip
+        "dockerd",
+        "--data-root",
+        "/run/docker-data",
+        "--exec-root",
+        "/run/docker-exec",
+        "--pidfile",
+        "/run/docker.pid",
+        "--host",
+        "unix:///run/docker.sock",
+        "--bridge",
+        "none",
+        "--iptables=false",
+        "--ip6tables=false",
+    ]
     enter = ["nsenter", "-t", str(hosts.pids[host]), "-m", "-n", "-u", "-i", "-p"]
     with (hosts.folder / f"dockerd-{host}.log").open("wb") as log:
         process = subprocess.Popen([*enter, *command], stdout=log, stderr=log, start_new_session=True)

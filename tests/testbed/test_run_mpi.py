@@ -18,10 +18,7 @@ pytestmark = [
     pytest.mark.skipif(not environments.is_built("torch"), reason="no Open MPI here: run `make frameworks`"),
 ]
 
-COMMON = {
-    "collect": ["tcpdump", "nic"],
-    "validity": {"clock": "100ms"},
-}
+COMMON = {"collect": ["tcpdump", "nic"], "validity": {"clock": "100ms"}}
 # Few tensors and a long cycle, so that what Horovod's ranks agree on weighs little beside them.
 HOROVOD = {
     "name": "horovod-mpi",
@@ -30,11 +27,15 @@ HOROVOD = {
     "measure": {"warmup": 2, "iterations": 12, "at_most": "60s"},
     "workload": {
         "horovod": {
-            "controller": "mpi", "model": "vgg16", "compute_time": "60ms", "cycle_time": "10ms",
-            "checksum": True, "hosts": ["h1", "h2", "h3"],
-        },
+            "controller": "mpi",
+            "model": "vgg16",
+            "compute_time": "60ms",
+            "cycle_time": "10ms",
+            "checksum": True,
+            "hosts": ["h1", "h2", "h3"],
+        }
     },
-}  # fmt: skip
+}
 COLLECTIVE = {
     "name": "collective-mpi",
     **COMMON,
@@ -43,12 +44,14 @@ COLLECTIVE = {
     "measure": {"warmup": 2, "iterations": 40, "at_most": "60s"},
     "workload": {
         "collective": {
-            "backend": "mpi", "sizes": ["1mb", "2mb"], "repeats": 1,
+            "backend": "mpi",
+            "sizes": ["1mb", "2mb"],
+            "repeats": 1,
             "operations": ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"],
             "hosts": ["h1", "h3", "h3", "h2"],
-        },
+        }
     },
-}  # fmt: skip
+}
 
 
 def changed(experiment, **options):

@@ -35,14 +35,17 @@ def experiment(hosts, tmp_path):
         "testbed": {"inventory": {**inventory, "hosts": gpus}},
         "workload": {
             "collective": {
-                "backend": "nccl-tests", "nccl_tests": str(folder), "sizes": ["100kb", "400kb"], "repeats": 2,
+                "backend": "nccl-tests",
+                "nccl_tests": str(folder),
+                "sizes": ["100kb", "400kb"],
+                "repeats": 2,
                 "hosts": ["h1", "h3", "h2"],
-            },
+            }
         },
         "collect": ["tcpdump", "nic"],
         "measure": {"warmup": 1, "iterations": 15, "at_most": "60s"},
         "validity": {"clock": "100ms"},
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.variants
@@ -53,8 +56,9 @@ def test_its_times_are_kept_and_its_messages_told_from_what_ranks_meet_by(experi
     run = Run(results / "small" / told["run"])
     rows = [row for row in run.rows("collectives") if row["window_name"]]
     assert {(row["operation"], row["bytes"], row["rank"]) for row in rows} == {
-        ("all-reduce", 100032, 0), ("all-reduce", 400128, 0),
-    }  # fmt: skip
+        ("all-reduce", 100032, 0),
+        ("all-reduce", 400128, 0),
+    }
     # On a ring of 250 Mbit/s the larger takes 17 ms at least; half of that is spent somewhere else on a busy machine.
     assert all(0 < row["bus_bps"] < 1.02 * row["link_bps"] == 1.02 * 250e6 for row in rows if row["bytes"] == 400128)
     sent = told["windows"][0]["jobs"][0]["bytes_per_iteration"]

@@ -43,9 +43,12 @@ def identity(pid):
 def test_the_playbook_is_valid_in_an_allocation_without_root_captures_and_ssh(slurm, nothing_left):
     results, work = slurm.folder / "valid", slurm.folder / "work-valid"
     settings = {
-        "testbed.slurm.work": work, "measure.warmup": 2, "measure.iterations": 20,
-        "validity.processor": "ignore", "validity.drift": "ignore",
-    }  # fmt: skip
+        "testbed.slurm.work": work,
+        "measure.warmup": 2,
+        "measure.iterations": 20,
+        "validity.processor": "ignore",
+        "validity.drift": "ignore",
+    }
     options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     running = slurm.start(*slurm.allocated("run", PLAYBOOK, *options, "--results", results, "--no-report"))
     wait_for(ended_or(running, told_of(results, event="phase", name="window")), PATIENCE_S, "the window")
@@ -95,8 +98,10 @@ def test_captures_and_conditions_are_refused_by_name_before_anything_starts(slur
     assert status == 2, said
     wrong = [line.partition(": ")[2] for line in said.splitlines() if line.startswith(str(path))]
     assert [line.partition(":")[0] for line in wrong] == [
-        "conditions.0.rate", "conditions.1.congestion-control", "collect.0.tcpdump",
-    ]  # fmt: skip
+        "conditions.0.rate",
+        "conditions.1.congestion-control",
+        "collect.0.tcpdump",
+    ]
     assert "needs CAP_NET_ADMIN on h1, which a job of Slurm without root has not" in wrong[0]
     assert "needs CAP_NET_RAW on h1" in wrong[2]
     assert not results.exists()
@@ -203,9 +208,13 @@ def test_ranks_have_the_processors_and_gpus_of_the_job(slurm, nothing_left):
     argv = ["{python}", "-c", BOUND]
     command = {"argv": argv, "iterations": {"pattern": r"took (?P<seconds>[\d.]+) s"}, "hosts": ["h1", "h2"]}
     path = slurm.write(
-        "bound", workload={"command": command}, traffic=None, collect=None, measure={"warmup": 0, "iterations": 2},
+        "bound",
+        workload={"command": command},
+        traffic=None,
+        collect=None,
+        measure={"warmup": 0, "iterations": 2},
         validity={"min_iterations": 2, "drift": "ignore"},
-    )  # fmt: skip
+    )
     results = slurm.folder / "bound"
     options = ("--cpus-per-task=2", "--ntasks-per-node=1", "--gpus-per-node=2")
     words = ("run", path, "--results", results, "--no-report")
@@ -238,8 +247,10 @@ def test_workers_of_an_allocation_read_what_this_machine_reads(slurm, nothing_le
     for name in ("a.pcap", "b.pcap", "c.pcap", "d.pcap"):
         shutil.copy(ROOT / "tests/data/pcap/loss.pcap", captures / name)
     said = []
-    for words in (slurm.orch("capture", captures, "--json"),
-                  slurm.allocated("capture", captures, "--json", "--engine", "slurm")):  # fmt: skip
+    for words in (
+        slurm.orch("capture", captures, "--json"),
+        slurm.allocated("capture", captures, "--json", "--engine", "slurm"),
+    ):
         running = slurm.start(*words)
         out, err = running.communicate(timeout=PATIENCE_S)
         assert running.returncode == 0, out + err
@@ -290,9 +301,11 @@ while True:
 def under_srun(slurm, name, **measure):
     """An experiment of three ranks, on two hosts that are not named in Slurm's order, whom srun tells who they are."""
     command = {
-        "argv": ["{python}", "-c", UNDER_SRUN], "iterations": {"pattern": r"took (?P<seconds>[\d.]+) s"},
-        "hosts": ["h3", "h2", "h2"], "launcher": "srun",
-    }  # fmt: skip
+        "argv": ["{python}", "-c", UNDER_SRUN],
+        "iterations": {"pattern": r"took (?P<seconds>[\d.]+) s"},
+        "hosts": ["h3", "h2", "h2"],
+        "launcher": "srun",
+    }
     validity = {"min_iterations": 2, "drift": "ignore", "processor": "ignore"}
     return slurm.write(
         name, workload={"command": command}, traffic=None, collect=None, measure=measure, validity=validity

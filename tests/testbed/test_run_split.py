@@ -13,8 +13,16 @@ pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
 
 TINY = {"layers": 3, "hidden": 768, "sequence": 512, "vocabulary": 50257}
 TWO_A_HOST = ["h1", "h1", "h2", "h2", "h3", "h3", "h4", "h4"]
-PTD = {"model": TINY, "pipeline": 2, "tensor": 2, "data": 2, "batch": 4, "microbatches": 4, "compute_time": "60ms",
-       "hosts": TWO_A_HOST}  # fmt: skip
+PTD = {
+    "model": TINY,
+    "pipeline": 2,
+    "tensor": 2,
+    "data": 2,
+    "batch": 4,
+    "microbatches": 4,
+    "compute_time": "60ms",
+    "hosts": TWO_A_HOST,
+}
 MOE = {"model": {**TINY, "layers": 4}, "experts": 6, "compute_time": "60ms", "hosts": ["h1", "h2", "h3"]}
 
 

@@ -217,12 +217,7 @@ def test_a_right_that_is_missing_is_named_with_what_would_give_it(hosts, tmp_pat
         (["USER ALL=(root) ALL"], None, "a password is required", "without a password"),
         (["USER ALL=(root) NOPASSWD: /bin/true"], None, "a password is required|not allowed", "sudoers-orch"),
         ([], None, "a password is required|not allowed|not in the sudoers", "sudoers-orch"),
-        (
-            [ONLY_THE_WRAPPER],
-            "missing",
-            "command not found",
-            r"install \S+/orch-agent .*orch-agent says how",
-        ),
+        ([ONLY_THE_WRAPPER], "missing", "command not found", r"install \S+/orch-agent .*orch-agent says how"),
         ([], "installed", "a password is required|not allowed", "sudoers-orch"),
         ([ALL, "Defaults:USER requiretty"], None, "must have a tty", "!requiretty"),
     ],

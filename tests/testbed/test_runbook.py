@@ -22,9 +22,13 @@ WRITABLE = "/srv/orch-agent"  # of the containers, which have this machine's own
 PAGE = (ROOT / "docs/first-cluster.md").read_text()
 # Two cores carry four hosts of 10 Gbit/s: a smaller model, less traffic, once; times are those of other work, too.
 SMALLER = (
-    "workload.ddp.model=mobilenet_v2", "workload.ddp.compute_time=40ms", "measure.iterations=20", "repetitions=1",
-    "validity.processor=ignore", "validity.drift=ignore",
-)  # fmt: skip
+    "workload.ddp.model=mobilenet_v2",
+    "workload.ddp.compute_time=40ms",
+    "measure.iterations=20",
+    "repetitions=1",
+    "validity.processor=ignore",
+    "validity.drift=ignore",
+)
 LESS_TRAFFIC = ("traffic.0.iperf.load=100mbit", "traffic.0.iperf.streams=2")
 
 

@@ -44,9 +44,10 @@ def test_replicas_agree_and_the_table_is_the_same_at_both_ends(tmp_path: Path) -
         assert table == pytest.approx(tables[0], rel=1e-6)
     for way in ("send", "receive"):  # activations go to the second stage, their gradients come back
         moved = [
-            what for span, what, number in zip(spans["span"], spans["what"], spans["iteration"], strict=True)
+            what
+            for span, what, number in zip(spans["span"], spans["what"], spans["iteration"], strict=True)
             if span == way and number == 0
-        ]  # fmt: skip
+        ]
         assert moved == ["microbatch 0", "microbatch 1", "microbatch 2"]
 
 
@@ -92,10 +93,12 @@ def test_shards_together_are_what_ddp_trains(tmp_path: Path) -> None:
     assert together == pytest.approx(found["ddp"][0], abs=0.01)
     assert len(set(together)) == 3
     moved = [
-        (span, what, size) for lane, span, what, size, number
-        in zip(*(spans[column] for column in ("lane", "span", "what", "bytes", "iteration")), strict=True)
+        (span, what, size)
+        for lane, span, what, size, number in zip(
+            *(spans[column] for column in ("lane", "span", "what", "bytes", "iteration")), strict=True
+        )
         if lane == "communication" and number == 1
-    ]  # fmt: skip
+    ]
     count = len({what for _, what, _ in moved})
     assert count > 2
     order = [f"unit {number}" for number in range(count)]
@@ -109,10 +112,6 @@ def test_shards_together_are_what_ddp_trains(tmp_path: Path) -> None:
     assert all(value > 0 for value in overlaps["communication_s"])
 
 
-@pytest.mark.parametrize(
-    ("workload", "options"),
-    [(moe, MOE), (fsdp, FSDP)],
-    ids=["moe", "fsdp"],
-)
+@pytest.mark.parametrize(("workload", "options"), [(moe, MOE), (fsdp, FSDP)], ids=["moe", "fsdp"])
 def test_a_killed_rank_ends_the_others_with_one_line(workload, options: dict[str, object], tmp_path: Path) -> None:
     others_end_with_one_line(loopback(workload, 3, **options), tmp_path)

@@ -43,12 +43,7 @@ class Server:
     @property
     def target(self) -> ssh.SshTarget:
         return ssh.SshTarget(
-            name="n1",
-            host="127.0.0.1",
-            user=USER,
-            port=self.port,
-            key=self.folder / "user",
-            config=self.config(),
+            name="n1", host="127.0.0.1", user=USER, port=self.port, key=self.folder / "user", config=self.config()
         )
 
     def config(self, text: str = "", *, known: str | None = "") -> Path:

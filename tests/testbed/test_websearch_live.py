@@ -22,9 +22,7 @@ def finished(tmp_path_factory):
         {"name": "burst", "traffic": [{"websearch": {**common, "burst": BURST}}]},
         {"name": "replay", "traffic": [{"replay": {"from": "h1", "schedule": str(recorded), "connections": "pool"}}]},
     ]
-    experiment = small(
-        traffic=None, windows=windows, measure={"warmup": 2, "at_most": "6s"}, validity={"load": "10%"}
-    )  # fmt: skip
+    experiment = small(traffic=None, windows=windows, measure={"warmup": 2, "at_most": "6s"}, validity={"load": "10%"})
     path = write(folder, experiment)
     summary, results = measured(path, folder / "results", borne={"flow-gaps", "launch"})
     (run,) = summary["runs"]

@@ -46,13 +46,7 @@ class RecordingClient(AgentClient):
         node = Node(name=name, work=str(work), python=sys.executable)
         holder = {"user": "ada", "host": "desk", "pid": 7, "run": run, "since": "noon"}
         super().__init__(
-            node,
-            self.channel,
-            run=run,
-            holder=holder,
-            on_event=self.events.append,
-            silence_s=silence_s,
-            **known,
+            node, self.channel, run=run, holder=holder, on_event=self.events.append, silence_s=silence_s, **known
         )
 
     def await_event(self, wanted: Callable[[AgentEvent], bool]) -> AgentEvent:

@@ -52,9 +52,23 @@ def made(*, iterations: int = 40, order=("h1", "h4", "h3", "h2"), cross: int = 1
     unknown = ["other"] * len(rows), [""] * len(rows)
     kind, name = (columns[4], columns[5]) if told else unknown
     return Traffic(
-        hosts=hosts, src=ints[0], dst=ints[1], src_port=ints[2], dst_port=ints[3], kind=np.array(kind, object),
-        name=np.array(name, object), packets=ints[4] // 1000 + 1, wire_bytes=ints[4], payload_bytes=ints[5],
-        first_ns=ints[6], last_ns=ints[7], width_ns=MS, bin_flow=flows[order_of_bins], bin_ns=starts[order_of_bins],
-        bin_wire=wire[order_of_bins], bin_payload=payload[order_of_bins], begin_ns=BEGAN_NS,
+        hosts=hosts,
+        src=ints[0],
+        dst=ints[1],
+        src_port=ints[2],
+        dst_port=ints[3],
+        kind=np.array(kind, object),
+        name=np.array(name, object),
+        packets=ints[4] // 1000 + 1,
+        wire_bytes=ints[4],
+        payload_bytes=ints[5],
+        first_ns=ints[6],
+        last_ns=ints[7],
+        width_ns=MS,
+        bin_flow=flows[order_of_bins],
+        bin_ns=starts[order_of_bins],
+        bin_wire=wire[order_of_bins],
+        bin_payload=payload[order_of_bins],
+        begin_ns=BEGAN_NS,
         end_ns=BEGAN_NS + len(at) * MS,
-    )  # fmt: skip
+    )

@@ -14,9 +14,12 @@ from orchestrator.store.rundir import RunFolder, controller
 from orchestrator.store.stamps import MANIFEST
 
 BARE: dict[str, Any] = {
-    "run": "r1", "experiment": "e", "outcome": "completed", "began_ns": 1_795_000_000_000_000_000,
+    "run": "r1",
+    "experiment": "e",
+    "outcome": "completed",
+    "began_ns": 1_795_000_000_000_000_000,
     "topology": {"kind": "local", "nodes": [], "links": []},
-}  # fmt: skip
+}
 NOT_JUDGED = {"start_ns": 1, "end_ns": 2, "valid": False, "reasons": []}
 
 

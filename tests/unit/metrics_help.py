@@ -21,9 +21,15 @@ MANIFEST = manifests.made(scale=10, sweep={"id": "s1", "name": "nightly", "point
 
 def sample(node="h1", *, second=0, grown=0):
     return HostSample(
-        node=node, wall_ns=10**18 + second * 10**9, received_bytes=grown, sent_bytes=2 * grown, received_dropped=grown,
-        sent_dropped=0, queue_dropped=grown, retransmits=grown,
-    )  # fmt: skip
+        node=node,
+        wall_ns=10**18 + second * 10**9,
+        received_bytes=grown,
+        sent_bytes=2 * grown,
+        received_dropped=grown,
+        sent_dropped=0,
+        queue_dropped=grown,
+        retransmits=grown,
+    )
 
 
 def a_run(live: metrics.Metrics, *, ended=True) -> None:
@@ -48,11 +54,13 @@ def results(path: Path) -> Path:
     sweep = Sweep(path.parent, Plan(id="s1", name="nightly", began_ns=0, definition="d", points=points))
     found = [
         Measured(
-            path=path, manifest=MANIFEST, window=manifests.window(**window("w1", mean_s=seconds)),
+            path=path,
+            manifest=MANIFEST,
+            window=manifests.window(**window("w1", mean_s=seconds)),
             measurement=Point(point="p0", values=values[0], repetition=n, recheck=False),
         )
         for n, seconds in ((1, 0.1), (2, 0.2))
-    ]  # fmt: skip
+    ]
     metrics.write_results(path, sweep, found, status=3)
     return path
 

@@ -21,11 +21,23 @@ RANKS = 2
 
 
 def write_run(
-    results: Path, *, name: str = "nightly", night: int = 0, repetition: int = 1, seed: int | None = None,
-    seconds: dict[str, float] | None = None, iterations: int = 100, spread: float = 0.004,
-    invalid: tuple[str, ...] = (), sweep: bool = True, rechecked: tuple[str, ...] = (), commit: str = "8e56fa4",
-    also: dict | None = None, recorded: dict[str, np.ndarray] | None = None, began_s: int = 0,
-) -> Path:  # fmt: skip
+    results: Path,
+    *,
+    name: str = "nightly",
+    night: int = 0,
+    repetition: int = 1,
+    seed: int | None = None,
+    seconds: dict[str, float] | None = None,
+    iterations: int = 100,
+    spread: float = 0.004,
+    invalid: tuple[str, ...] = (),
+    sweep: bool = True,
+    rechecked: tuple[str, ...] = (),
+    commit: str = "8e56fa4",
+    also: dict | None = None,
+    recorded: dict[str, np.ndarray] | None = None,
+    began_s: int = 0,
+) -> Path:
     """A run with one window a point; `seconds` is the level of each, before run-to-run variation.
 
     It began `began_s` seconds later than the others of its night. With `recorded` its iterations are these, in seconds,
@@ -46,30 +58,52 @@ def write_run(
             _add(writer, window, np.arange(at, at + len(took)), took, first)
             windows.append(
                 {
-                    "name": window, "valid": window not in invalid,
+                    "name": window,
+                    "valid": window not in invalid,
                     "iterations": {"training": {"first": first, "last": last}},
                     "reasons": ["cross traffic missed the request"] if window in invalid else [],
-                    "start_ns": began, "end_ns": began + 1, "loads": [], "gates": [],
+                    "start_ns": began,
+                    "end_ns": began + 1,
+                    "loads": [],
+                    "gates": [],
                     "training": [_training(took[WARMUP:])],
                 }
-            )  # fmt: skip
+            )
             at += len(took)
     manifest = {
-        "format": FORMAT, "run": run, "experiment": name, "outcome": "completed", "stage": "sealed", "scale": 100,
-        "valid": not invalid, "reasons": [], "began_ns": began, "windows": windows, "repetition": repetition,
-        "git": {"commit": commit}, "versions": {"orch": "0.1.0"},
+        "format": FORMAT,
+        "run": run,
+        "experiment": name,
+        "outcome": "completed",
+        "stage": "sealed",
+        "scale": 100,
+        "valid": not invalid,
+        "reasons": [],
+        "began_ns": began,
+        "windows": windows,
+        "repetition": repetition,
+        "git": {"commit": commit},
+        "versions": {"orch": "0.1.0"},
         "topology": {"kind": "local", "mtu": 1500, "nodes": [], "links": []},
-        "launches": [], "artifacts": [],
-    }  # fmt: skip
+        "launches": [],
+        "artifacts": [],
+    }
     if sweep:
         manifest["sweep"] = {
-            "id": sweep_id(night), "name": name, "definition": "d", "mode": "windows",
+            "id": sweep_id(night),
+            "name": name,
+            "definition": "d",
+            "mode": "windows",
             "points": {
-                window: {"point": f"id-{window}", "repetition": repetition, "recheck": window in rechecked,
-                         "values": {"traffic.0.iperf.load": f"{window.removeprefix('load')}gbit"}}
+                window: {
+                    "point": f"id-{window}",
+                    "repetition": repetition,
+                    "recheck": window in rechecked,
+                    "values": {"traffic.0.iperf.load": f"{window.removeprefix('load')}gbit"},
+                }
                 for window in levels
             },
-        }  # fmt: skip
+        }
         (results / "sweeps" / name / sweep_id(night)).mkdir(parents=True, exist_ok=True)
     (path / "manifest.json").write_text(json.dumps(manifest))
     experiment = {"workload": {"ddp": {"model": "resnet50"}}, "windows": [{"name": name} for name in levels]}
@@ -80,8 +114,11 @@ def write_run(
 def _training(seconds):
     """A job's row as sealing writes it."""
     found = summarise(seconds)
-    times = {f"{name}{end}_s": getattr(getattr(found, name), which) for name in ("mean", "p50", "p99")
-             for end, which in (("", "value"), ("_low", "low"), ("_high", "high"))}  # fmt: skip
+    times = {
+        f"{name}{end}_s": getattr(getattr(found, name), which)
+        for name in ("mean", "p50", "p99")
+        for end, which in (("", "value"), ("_low", "low"), ("_high", "high"))
+    }
     finite = {key: value if math.isfinite(value) else None for key, value in times.items()}
     return {"job": "training", "ranks": RANKS, "iterations": len(seconds), **finite}
 
@@ -108,11 +145,20 @@ def _add(writer, window, numbers, took, first):
         writer.add(
             "iterations",
             {
-                "job": ["training"] * n, "rank": [rank] * n, "window_name": names, "iteration": numbers,
-                "start_ns": ends - (took * 1e9).astype(np.int64), "end_ns": ends, "seconds": took,
-                "forward_s": took / 3, "backward_s": took / 3, "wait_s": took / 3, "loss": [None] * n,
+                "job": ["training"] * n,
+                "rank": [rank] * n,
+                "window_name": names,
+                "iteration": numbers,
+                "start_ns": ends - (took * 1e9).astype(np.int64),
+                "end_ns": ends,
+                "seconds": took,
+                "forward_s": took / 3,
+                "backward_s": took / 3,
+                "wait_s": took / 3,
+                "loss": [None] * n,
                 "samples": [64] * n,
                 "accuracy": [None] * n,
             },
-            node=f"h{rank + 1}", launch=f"rank{rank}",
-        )  # fmt: skip
+            node=f"h{rank + 1}",
+            launch=f"rank{rank}",
+        )

@@ -28,12 +28,25 @@ STRICT = Tolerances()
 
 
 def make_run(  # noqa: C901
-    folder: Path, *, repetition: int = 1, iterations: int = 120, load_bps: float = 150e6, achieved: float = 1.0,
-    seconds: float = 0.2, scale: int = 100, dropped: int = 0, tolerances: Tolerances = STRICT,
-    windows_count: int = 1, skip: tuple[str, ...] = (), silent: tuple[str, ...] = (), unseen: tuple[str, ...] = (),
-    ended_ns: int | None = None, logging: int = 4, course: Callable[[Any], Any] = np.ones_like,
+    folder: Path,
+    *,
+    repetition: int = 1,
+    iterations: int = 120,
+    load_bps: float = 150e6,
+    achieved: float = 1.0,
+    seconds: float = 0.2,
+    scale: int = 100,
+    dropped: int = 0,
+    tolerances: Tolerances = STRICT,
+    windows_count: int = 1,
+    skip: tuple[str, ...] = (),
+    silent: tuple[str, ...] = (),
+    unseen: tuple[str, ...] = (),
+    ended_ns: int | None = None,
+    logging: int = 4,
+    course: Callable[[Any], Any] = np.ones_like,
     change: Callable[[dict[str, Any]], object] = lambda _: None,
-) -> Path:  # fmt: skip
+) -> Path:
     """One job on four hosts, cross traffic h2 -> h1 of `load_bps` that arrives at `achieved` times the rate.
 
     `skip`: tables that are not collected; `silent`: hosts whose capture left no counts, `unseen`: nothing at all.
@@ -91,12 +104,16 @@ def make_run(  # noqa: C901
     file.write_text(json.dumps(manifest))
     for host in HOSTS:
         (path / "hosts" / host).mkdir(parents=True)
-        (path / "hosts" / host / "before.json").write_text(json.dumps({
-            "/proc/version": "Linux version 6.1.0-18-amd64 (builder@example) #1 SMP",
-            "/proc/sys/net/ipv4/tcp_congestion_control": "cubic",
-            "offloads": "Features for eth0:\ntcp-segmentation-offload: off\ngeneric-segmentation-offload: off\n"
-            "generic-receive-offload: on",
-        }))  # fmt: skip
+        (path / "hosts" / host / "before.json").write_text(
+            json.dumps(
+                {
+                    "/proc/version": "Linux version 6.1.0-18-amd64 (builder@example) #1 SMP",
+                    "/proc/sys/net/ipv4/tcp_congestion_control": "cubic",
+                    "offloads": "Features for eth0:\ntcp-segmentation-offload: off\ngeneric-segmentation-offload: off\n"
+                    "generic-receive-offload: on",
+                }
+            )
+        )
     return path
 
 
@@ -108,35 +125,83 @@ def loose() -> Tolerances:
 def _manifest(run, repetition, scale, spans, load_bps):
     end = spans[-1][4]
     return {
-        "format": 3, "run": run, "experiment": "resnet-load", "outcome": "completed", "stage": "sealed", "error": None,
-        "scale": scale, "repetition": repetition, "seed": 7 + repetition,
-        "argv": ["orch", "run", "playbooks/resnet load.yaml"], "git": {"commit": "8e56fa4", "dirty": False},
-        "versions": {"orch": "0.1.0", "python": "3.11.7", "torch": "2.13.0"}, "began_ns": BEGAN_NS,
-        "ended_ns": end + 2_000_000_000, "phases": {"open": 0.8, "warm-up": 3.1, "measure": (end - BEGAN_NS) / 1e9},
+        "format": 3,
+        "run": run,
+        "experiment": "resnet-load",
+        "outcome": "completed",
+        "stage": "sealed",
+        "error": None,
+        "scale": scale,
+        "repetition": repetition,
+        "seed": 7 + repetition,
+        "argv": ["orch", "run", "playbooks/resnet load.yaml"],
+        "git": {"commit": "8e56fa4", "dirty": False},
+        "versions": {"orch": "0.1.0", "python": "3.11.7", "torch": "2.13.0"},
+        "began_ns": BEGAN_NS,
+        "ended_ns": end + 2_000_000_000,
+        "phases": {"open": 0.8, "warm-up": 3.1, "measure": (end - BEGAN_NS) / 1e9},
         "topology": {
-            "kind": "local", "mtu": 1500,
-            "nodes": [{"name": host, "kind": "host", "address": f"10.77.0.{i + 1}", "device": "eth0"}
-                      for i, host in enumerate(HOSTS)]
-                     + [{"name": "switch", "kind": "switch", "address": "", "device": ""}],
-            "links": [{"host": host, "device": "eth0", "switch": "switch", "switch_port": f"p{i + 1}", "rate": 25e9}
-                      for i, host in enumerate(HOSTS)],
+            "kind": "local",
+            "mtu": 1500,
+            "nodes": [
+                {"name": host, "kind": "host", "address": f"10.77.0.{i + 1}", "device": "eth0"}
+                for i, host in enumerate(HOSTS)
+            ]
+            + [{"name": "switch", "kind": "switch", "address": "", "device": ""}],
+            "links": [
+                {"host": host, "device": "eth0", "switch": "switch", "switch_port": f"p{i + 1}", "rate": 25e9}
+                for i, host in enumerate(HOSTS)
+            ],
         },
-        "jobs": [{"name": "training", "workload": "ddp", "model": "resnet50", "compute": "emulated",
-                  "ranks": [{"rank": i, "node": host} for i, host in enumerate(HOSTS)],
-                  "theory": {"bytes_per_iteration": THEORY_BYTES, "parameters": 255570,
-                             "source": "ring all-reduce, 2(n-1)/n"}}],
-        "windows": [{"name": name, "start_ns": start, "end_ns": stop,
-                     "iterations": {"training": {"first": first, "last": last}},
-                     "loads": [{"source": "iperf0", "src": "h2", "dst": "h1", "requested_bps": load_bps}]
-                              if load_bps else [], "valid": False, "reasons": []}
-                    for name, first, last, start, stop in spans],
-        "launches": [{"name": "tcpdump", "node": host, "part": "collector.tcpdump", "role": "collector",
-                      "argv": ["tcpdump", "-i", "eth0"],
-                      "failed": None} for host in HOSTS],
-        "clocks": {host: {"before": {"offset_ns": 1200, "uncertainty_ns": 80_000},
-                          "after": {"offset_ns": 2400, "uncertainty_ns": 90_000}} for host in HOSTS},
-        "artifacts": [], "notes": [],
-    }  # fmt: skip
+        "jobs": [
+            {
+                "name": "training",
+                "workload": "ddp",
+                "model": "resnet50",
+                "compute": "emulated",
+                "ranks": [{"rank": i, "node": host} for i, host in enumerate(HOSTS)],
+                "theory": {
+                    "bytes_per_iteration": THEORY_BYTES,
+                    "parameters": 255570,
+                    "source": "ring all-reduce, 2(n-1)/n",
+                },
+            }
+        ],
+        "windows": [
+            {
+                "name": name,
+                "start_ns": start,
+                "end_ns": stop,
+                "iterations": {"training": {"first": first, "last": last}},
+                "loads": [{"source": "iperf0", "src": "h2", "dst": "h1", "requested_bps": load_bps}]
+                if load_bps
+                else [],
+                "valid": False,
+                "reasons": [],
+            }
+            for name, first, last, start, stop in spans
+        ],
+        "launches": [
+            {
+                "name": "tcpdump",
+                "node": host,
+                "part": "collector.tcpdump",
+                "role": "collector",
+                "argv": ["tcpdump", "-i", "eth0"],
+                "failed": None,
+            }
+            for host in HOSTS
+        ],
+        "clocks": {
+            host: {
+                "before": {"offset_ns": 1200, "uncertainty_ns": 80_000},
+                "after": {"offset_ns": 2400, "uncertainty_ns": 90_000},
+            }
+            for host in HOSTS
+        },
+        "artifacts": [],
+        "notes": [],
+    }
 
 
 def _iterations(rank, spans, starts, ends, took):
@@ -145,10 +210,20 @@ def _iterations(rank, spans, starts, ends, took):
     for name, first, last, *_ in spans:
         window[first : last + 1] = name
     return {
-        "job": ["training"] * n, "rank": [rank] * n, "window_name": list(window), "iteration": np.arange(n),
-        "start_ns": starts, "end_ns": ends, "seconds": took, "forward_s": took * 0.2, "backward_s": took * 0.5,
-        "wait_s": took * 0.3, "loss": [None] * n, "samples": [32] * n, "accuracy": [None] * n,
-    }  # fmt: skip
+        "job": ["training"] * n,
+        "rank": [rank] * n,
+        "window_name": list(window),
+        "iteration": np.arange(n),
+        "start_ns": starts,
+        "end_ns": ends,
+        "seconds": took,
+        "forward_s": took * 0.2,
+        "backward_s": took * 0.5,
+        "wait_s": took * 0.3,
+        "loss": [None] * n,
+        "samples": [32] * n,
+        "accuracy": [None] * n,
+    }
 
 
 def _steer(bins, course):
@@ -175,22 +250,38 @@ def _bins(rank, begin, end, iteration_s, load_bps):
         columns["payload_bytes"] += amount.tolist()
     payload = np.array(columns["payload_bytes"])
     return columns | {
-        "port": ["eth0"] * len(payload), "packets": payload // 1448, "wire_bytes": (payload * 1514 / 1448).astype(int),
-        "repeated_bytes": np.zeros(len(payload), int), "frames": payload // 1448,
+        "port": ["eth0"] * len(payload),
+        "packets": payload // 1448,
+        "wire_bytes": (payload * 1514 / 1448).astype(int),
+        "repeated_bytes": np.zeros(len(payload), int),
+        "frames": payload // 1448,
         "captured_bytes": (payload * 1514 / 1448).astype(int),
-    }  # fmt: skip
+    }
 
 
 def _flows(rank, begin, end):
     if HOSTS[rank] != "h1":
         return {name: [] for name in TABLES["capture_flows"]}
     return {
-        "port": ["eth0"], "direction": ["in"], "protocol": ["tcp"], "src": ["10.77.0.2"], "src_port": [40000],
-        "dst": ["10.77.0.1"], "dst_port": [15201], "tunnel": [""], "outer_src": [""], "outer_dst": [""],
-        "kind": ["cross"], "name": ["iperf0"], "packets": [1000],
-        "wire_bytes": [1_514_000], "payload_bytes": [1_448_000], "repeated_bytes": [0], "first_ns": [begin],
+        "port": ["eth0"],
+        "direction": ["in"],
+        "protocol": ["tcp"],
+        "src": ["10.77.0.2"],
+        "src_port": [40000],
+        "dst": ["10.77.0.1"],
+        "dst_port": [15201],
+        "tunnel": [""],
+        "outer_src": [""],
+        "outer_dst": [""],
+        "kind": ["cross"],
+        "name": ["iperf0"],
+        "packets": [1000],
+        "wire_bytes": [1_514_000],
+        "payload_bytes": [1_448_000],
+        "repeated_bytes": [0],
+        "first_ns": [begin],
         "last_ns": [end],
-    }  # fmt: skip
+    }
 
 
 def _counters(bins, begin, end):
@@ -220,18 +311,26 @@ def _queue(random, begin, end):
     backlog = np.clip(random.normal(60_000, 40_000, len(at)), 0, 160_000)
     drops = np.cumsum(backlog > 140_000)
     return {
-        "port": ["p1"] * (2 * len(at)), "time_ns": np.concatenate((at, at)),
+        "port": ["p1"] * (2 * len(at)),
+        "time_ns": np.concatenate((at, at)),
         "counter": ["qdisc.tbf.backlog_bytes"] * len(at) + ["qdisc.tbf.drops"] * len(at),
         "value": np.concatenate((backlog, drops)),
-    }  # fmt: skip
+    }
 
 
 def _sockets(random, begin, end):
     at = np.repeat(np.arange(begin, end, 100_000_000), 6)
     n = len(at)
     return {
-        "time_ns": at, "src": ["10.77.0.2"] * n, "src_port": np.tile(np.arange(6) + 40000, n // 6),
-        "dst": ["10.77.0.1"] * n, "dst_port": [15201] * n, "congestion": ["cubic"] * n,
-        "rtt_s": random.gamma(4, 0.001, n), "cwnd_segments": random.integers(2, 60, n), "retransmits": [0] * n,
-        "bytes_acked": [0] * n, "unacked_segments": [1] * n,
-    }  # fmt: skip
+        "time_ns": at,
+        "src": ["10.77.0.2"] * n,
+        "src_port": np.tile(np.arange(6) + 40000, n // 6),
+        "dst": ["10.77.0.1"] * n,
+        "dst_port": [15201] * n,
+        "congestion": ["cubic"] * n,
+        "rtt_s": random.gamma(4, 0.001, n),
+        "cwnd_segments": random.integers(2, 60, n),
+        "retransmits": [0] * n,
+        "bytes_acked": [0] * n,
+        "unacked_segments": [1] * n,
+    }

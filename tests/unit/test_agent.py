@@ -154,12 +154,14 @@ def test_the_command_line_survives_a_login_shell():
         (b'{"id": 1, "op": "put", "path": "x", "mode": 420}', "put before hello"),
         (b'{"id": 1, "op": "hello", "run": "a/b", "node": "n", "folder": "/tmp/x", "holder": {}}', "ValueError"),
         (b'{"id": 1, "op": "hello", "run": "r", "node": "n", "folder": "x", "holder": {}}', "ValueError"),
-        (b'{"id": 1, "op": "hello", "run": "r", "node": "n", "folder": "/tmp/x", "holder": {}, "silence_s": "x"}',
-         "could not convert"),
+        (
+            b'{"id": 1, "op": "hello", "run": "r", "node": "n", "folder": "/tmp/x", "holder": {}, "silence_s": "x"}',
+            "could not convert",
+        ),
         (b'{"id": 1, "op": "stop", "name": "x", "signals": []}', "no process named 'x'"),
         (b'{"id": 1, "op": "check", "requirements": [{"kind": "luck", "what": "x"}]}', "no requirement of kind"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_request_is_an_error_and_not_the_end(patient, text, said):
     reply = patient.say(text)
     assert said in reply["error"]
@@ -250,7 +252,7 @@ def test_under_sudo_it_drops_to_the_user_unless_privileged(connect_agent):
         argv = ("sh", "-c", script)
         client.start(
             Launch(name=name, node="n1", role="rank", argv=argv, privileged=privileged, ready=Exited()), soon()
-        )  # fmt: skip
+        )
     folder = Path(client.node.folder(client._run))
     uid, groups, home = (folder / "user/stdout").read_text().split("\n")[:3]
     assert (uid, groups, home) == (str(nobody.pw_uid), str(nobody.pw_gid), nobody.pw_dir)
@@ -273,10 +275,13 @@ def test_a_parent_is_asked_to_end_before_its_child(monkeypatch):
 @pytest.mark.parametrize(
     ("place", "speed", "found"),
     [
-        ("pci/mlx5_core", "25000", True), ("pci/mlx5_core", "10000", False), ("pci/mlx5_core", "-1", True),
-        ("pci/vmxnet3", "10000", True), ("virtual/", "10000", True),
+        ("pci/mlx5_core", "25000", True),
+        ("pci/mlx5_core", "10000", False),
+        ("pci/mlx5_core", "-1", True),
+        ("pci/vmxnet3", "10000", True),
+        ("virtual/", "10000", True),
     ],
-)  # fmt: skip
+)
 def test_a_speed_counts_where_it_is_more_than_a_name(tmp_path, monkeypatch, place, speed, found):
     folder, driver = place.split("/")
     device = tmp_path / "devices" / folder / "net/eth0"

@@ -65,8 +65,11 @@ def test_commands_of_one_request_are_all_tried(connect_agent):
         [["echo", "one"], ["no-such-program"], ["sh", "-c", "echo x; exit 3"], ["echo", "last"]], soon(), each_s=60
     )
     assert [None if one is None else (one.status, one.stdout) for one in done] == [
-        (0, "one\n"), None, (3, "x\n"), (0, "last\n"),
-    ]  # fmt: skip
+        (0, "one\n"),
+        None,
+        (3, "x\n"),
+        (0, "last\n"),
+    ]
     assert client.run_all([["sleep", "600"], ["sleep", "600"]], soon(), each_s=0.1) == [None, None]
     late = client.run_all([["sleep", "600"], ["touch", str(folder(client) / "late")]], Deadline.after(1), each_s=60)
     assert late == [None, None]

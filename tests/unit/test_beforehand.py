@@ -148,9 +148,13 @@ def on_small_hosts(tmp_path):
         recorded: list[Manifest] = []
         machines = {"n1": ROOMY, "n2": Machine(processors=8, memory=GIB)}
         this = SimpleNamespace(
-            plan=run, force=force, record=recorded.append, manifest=manifests.made(), watch=SimpleNamespace(notes=[]),
+            plan=run,
+            force=force,
+            record=recorded.append,
+            manifest=manifests.made(),
+            watch=SimpleNamespace(notes=[]),
             session=SimpleNamespace(machines=lambda: machines),
-        )  # fmt: skip
+        )
         phases.Run._check_room(this)
         return recorded[-1].forced
 
@@ -220,8 +224,10 @@ def test_what_is_there_is_not_missing():
 
 def test_a_thing_is_told_once_however_many_hosts_need_it():
     wanted = [needs("program", "no-such-program"), needs("module", "no_such_module", sys.executable)]
-    others = [Requirement(node="h2", kind=n.kind, what=n.what, python=n.python, remedy=n.remedy, needed_by="ddp")
-              for n in wanted]  # fmt: skip
+    others = [
+        Requirement(node="h2", kind=n.kind, what=n.what, python=n.python, remedy=n.remedy, needed_by="ddp")
+        for n in wanted
+    ]
     program, module = missing.on_this_machine(wanted + others)
     assert program.what == "ddp needs program no-such-program: no program no-such-program on this machine"
     assert program.remedy == "get no-such-program"

@@ -60,9 +60,17 @@ def test_a_log_of_short_lines_costs_no_memory(tmp_path):
 
 def test_a_log_of_iterations_costs_its_columns(tmp_path):
     record = {
-        "start_ns": 2**60, "end_ns": 2**60, "mono_start_ns": 0, "mono_end_ns": 10**9, "samples": 1, "forward_s": 1.5,
-        "backward_s": 0.5, "wait_s": 0.5, "loss": 0.25, "of no interest": "x" * 1000,
-    }  # fmt: skip
+        "start_ns": 2**60,
+        "end_ns": 2**60,
+        "mono_start_ns": 0,
+        "mono_end_ns": 10**9,
+        "samples": 1,
+        "forward_s": 1.5,
+        "backward_s": 0.5,
+        "wait_s": 0.5,
+        "loss": 0.25,
+        "of no interest": "x" * 1000,
+    }
     with (tmp_path / "iterations.jsonl").open("w") as file:
         for number in range(10_000):
             file.write(json.dumps({"iteration": number, **record}) + "\n")

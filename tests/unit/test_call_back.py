@@ -44,9 +44,11 @@ def start(callers):
     def begin(node):
         step = {"SLURM_LAUNCH_NODE_IPADDR": HERE, "SLURM_PROCID": "1", "SLURM_JOB_ID": "7", "PMI_RANK": "1"}
         process = subprocess.Popen(
-            agent_argv(sys.executable), stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+            agent_argv(sys.executable),
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, **step, "SLURMD_NODENAME": node},
-        )  # fmt: skip
+        )
         started.append(process)
         process.stdin.write(callers.program())
         process.stdin.close()

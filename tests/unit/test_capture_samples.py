@@ -125,11 +125,15 @@ def flow_rows(data):
     """Rows as the expected ones are."""
     return sorted(
         [
-            row["tunnel"], row["interface"], row["protocol"], _end(row["src"], row["src_port"]),
-            _end(row["dst"], row["dst_port"]), row["packets"],
+            row["tunnel"],
+            row["interface"],
+            row["protocol"],
+            _end(row["src"], row["src_port"]),
+            _end(row["dst"], row["dst_port"]),
+            row["packets"],
         ]
         for row in data["flows"]
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -76,9 +76,7 @@ def reduced(run, *found):
         argv, cwd=run / capture_files.REDUCED, capture_output=True, text=True, check=False, timeout=WITHIN_S
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(path.name for path in (run / capture_files.REDUCED).iterdir()) == [
-        f"{LAUNCH}.json", f"{LAUNCH}.npz",
-    ]  # fmt: skip
+    assert sorted(path.name for path in (run / capture_files.REDUCED).iterdir()) == [f"{LAUNCH}.json", f"{LAUNCH}.npz"]
     files = capture_files.in_order(run / LAUNCH)
     assert capture_files.kept(run / LAUNCH) == [capture_files.keep(file) for file in files]
     made = packed_tables.load(run / capture_files.REDUCED / f"{LAUNCH}.npz")

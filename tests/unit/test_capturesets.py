@@ -91,13 +91,15 @@ def test_every_section_and_interface_has_its_own_clock_and_link_type(tmp_path):
     # a stamp, 5 s in binary fractions, 6 s in another section.
     sent = [row for row in capturetables.rows(capturetables.flows(found)) if row["protocol"] == "tcp"]
     assert [(row["interface"], row["first_ns"], row["last_ns"], row["packets"]) for row in sent] == [
-        ("interface 1", -3 * 10**9, 6 * 10**9, 4), ("interface 3", 5 * 10**9, 5 * 10**9, 1),
-    ]  # fmt: skip
+        ("interface 1", -3 * 10**9, 6 * 10**9, 4),
+        ("interface 3", 5 * 10**9, 5 * 10**9, 1),
+    ]
     assert flow(found, protocol="udp")["first_ns"] == 3 * 10**9
 
 
-@pytest.mark.parametrize(("resolution", "stamp"), [(0, 3), (3, 3000), (9, 3 * 10**9), (12, 3 * 10**12), (0x8A, 3 << 10),
-                                                   (0xA8, 3 << 40)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("resolution", "stamp"), [(0, 3), (3, 3000), (9, 3 * 10**9), (12, 3 * 10**12), (0x8A, 3 << 10), (0xA8, 3 << 40)]
+)
 def test_resolutions_of_stamps(tmp_path, resolution, stamp):
     data = section() + interface(resolution=resolution) + enhanced(stamp, ethernet(ip4(tcp())))
     assert read_bytes(tmp_path, data).first_ns == 3 * 10**9
@@ -253,8 +255,17 @@ def test_captures_of_several_points_count_a_conversation_once(tmp_path):
 
 
 def test_files_of_a_rotation_are_one_capture(tmp_path):
-    names = ["x.pcap", "x.pcap1", "x.pcap02.gz", "y_00001_20260131120000.pcapng", "y_00002_20260131120100.pcapng.zst",
-             "z-2026-01-31_12:00:00.pcap", "z-2026-01-31_12:01:00.pcap", "h1.pcap", "h2.pcap"]  # fmt: skip
+    names = [
+        "x.pcap",
+        "x.pcap1",
+        "x.pcap02.gz",
+        "y_00001_20260131120000.pcapng",
+        "y_00002_20260131120100.pcapng.zst",
+        "z-2026-01-31_12:00:00.pcap",
+        "z-2026-01-31_12:01:00.pcap",
+        "h1.pcap",
+        "h2.pcap",
+    ]
     for name in names:
         (tmp_path / name).touch()
     sets = capturesets.grouped([tmp_path])

@@ -158,8 +158,11 @@ def test_ctrl_c_at_any_moment_of_the_start_leaves_no_traceback(tmp_path, how):
     for tried in range(12):
         process = subprocess.Popen(
             [sys.executable, "-X", "importtime", *how, "plan", str(tmp_path / "e.yaml")],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         lines = 0
         for line in process.stderr:  # of each import one
             lines += "orchestrator" in line
@@ -198,16 +201,7 @@ def test_other_options_are_unknown_and_no_more(capsys):
 
 def test_folders_of_files_to_write_are_made(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = [
-        "traffic",
-        "schedule",
-        "--load",
-        "1gbit",
-        "--burst",
-        "1ms,10ms,3",
-        "-o",
-        "new/er/flows.csv",
-    ]
+    words = ["traffic", "schedule", "--load", "1gbit", "--burst", "1ms,10ms,3", "-o", "new/er/flows.csv"]
     assert commandline.carried_out(words) == 0, capsys.readouterr().err
     assert (tmp_path / "new/er/flows.csv").is_file()
     (tmp_path / "file").write_text("")

@@ -21,8 +21,11 @@ def test_hosts_of_one_kernel_share_a_clock_and_the_controllers_own_is_not_asked(
     assert asked(kernels, "here") == {"there": "h2", "elsewhere": "h3", "gone": "h5"}
     there = SAMPLES["there"]
     assert agreed(SAMPLES, kernels, "here") == {
-        "h1": ClockSample(0, 0), "h4": there, "h2": there, "h3": SAMPLES["elsewhere"]
-    }  # fmt: skip
+        "h1": ClockSample(0, 0),
+        "h4": there,
+        "h2": there,
+        "h3": SAMPLES["elsewhere"],
+    }
 
 
 def test_the_shortest_round_trip_counts():

@@ -56,8 +56,15 @@ def test_bus_bandwidth_is_that_of_nccl_tests(operation: str, factor: float) -> N
 
 
 def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
-    good = {"iteration": 0, "operation": "all-reduce", "bytes": 1000, "repeats": 3, "seconds": 0.001, "world": 4,
-            "link_bps": 16e6}  # fmt: skip
+    good = {
+        "iteration": 0,
+        "operation": "all-reduce",
+        "bytes": 1000,
+        "repeats": 3,
+        "seconds": 0.001,
+        "world": 4,
+        "link_bps": 16e6,
+    }
     nothing = [{**good, name: 0} for name in ("bytes", "repeats", "world", "link_bps")]  # by which a report divides
     odd = [
         {**good, "seconds": 0.0},
@@ -80,9 +87,10 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
 
 def test_overlap_counts_every_instant_once() -> None:
     spans = [
-        ["compute", "forward", "", -1, 0, 0, 10], ["compute", "backward", "", -1, 0, 10, 40],
+        ["compute", "forward", "", -1, 0, 0, 10],
+        ["compute", "backward", "", -1, 0, 10, 40],
         ["communication", "all-reduce", "bucket 0", -1, 8, 20, 30],
         ["communication", "all-reduce", "bucket 1", -1, 8, 25, 60],
-    ]  # fmt: skip
+    ]
     found = overlap(spans)
     assert found == {"compute_s": 40e-9, "communication_s": 40e-9, "overlap_s": 20e-9}

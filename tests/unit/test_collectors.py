@@ -289,8 +289,9 @@ def test_a_capture_that_the_kernel_would_spare_ends_with_the_agent(tmp_path):
         process.wait(10)
         Deadline.after(10).poll(
             lambda: not any(_cwd(pid) == mine for pid in Path("/proc").glob("[0-9]*")),
-            every_s=0.02, waiting_for="the capture's end",
-        )  # fmt: skip
+            every_s=0.02,
+            waiting_for="the capture's end",
+        )
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -314,8 +315,17 @@ def _cwd(process):
 
 
 def test_a_capture_within_its_budget_ends_when_it_is_asked_to(tmp_path):
-    argv = [sys.executable, "-I", "-S", "-B", str(tcpdump.BUDGET), "1000000", "sh", "-c", "trap 'exit 3' INT; echo up; "
-            "while :; do sleep 0.01; done"]  # fmt: skip
+    argv = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-B",
+        str(tcpdump.BUDGET),
+        "1000000",
+        "sh",
+        "-c",
+        "trap 'exit 3' INT; echo up; while :; do sleep 0.01; done",
+    ]
     ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as of what a shell starts in the background
     process = subprocess.Popen(
         argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -51,8 +51,13 @@ def test_placeholders_are_filled_and_nothing_else_is_touched() -> None:
     assert command.problems(config, WHERE) == []
     last = launches(config)[2]
     assert json.loads(last.files["command.json"])["argv"] == [
-        sys.executable, "2/3", "10.0.0.1:1,10.0.0.2:2", '{"a": {"b": 1}}', "{rank}", "$HOME; rm *",
-    ]  # fmt: skip
+        sys.executable,
+        "2/3",
+        "10.0.0.1:1,10.0.0.2:2",
+        '{"a": {"b": 1}}',
+        "{rank}",
+        "$HOME; rm *",
+    ]
     assert (last.env["WHO"], last.env["RANK"], last.env["LOCAL_RANK"]) == ("h2-1", "02", "1")
     assert (last.env["MASTER_ADDR"], last.env["MASTER_PORT"]) == ("10.0.0.1", "29501")
 
@@ -90,15 +95,26 @@ def sent(config: command.Config) -> dict[str, str]:
 def test_files_keep_the_paths_by_which_they_are_named(tmp_path: Path, monkeypatch, folder: str) -> None:
     """As packages have several __init__.py. What a plan writes down is read again from another folder."""
     monkeypatch.chdir(tmp_path)
-    project(tmp_path / folder, "train.py", "net/__init__.py", "net/parts/__init__.py", "net/parts/a.py", "net/.git/x",
-            "net/__pycache__/a.pyc", "../util.py")  # fmt: skip
+    project(
+        tmp_path / folder,
+        "train.py",
+        "net/__init__.py",
+        "net/parts/__init__.py",
+        "net/parts/a.py",
+        "net/.git/x",
+        "net/__pycache__/a.pyc",
+        "../util.py",
+    )
     outside = tmp_path / folder / "net/parts/a.py"
     config = of_file(Path(folder), "train.py", "./net", "../util.py", str(outside))
     expected = {
-        "train.py": "# train.py", "net/__init__.py": "# net/__init__.py", "util.py": "# ../util.py",
-        "net/parts/__init__.py": "# net/parts/__init__.py", "net/parts/a.py": "# net/parts/a.py",
+        "train.py": "# train.py",
+        "net/__init__.py": "# net/__init__.py",
+        "util.py": "# ../util.py",
+        "net/parts/__init__.py": "# net/parts/__init__.py",
+        "net/parts/a.py": "# net/parts/a.py",
         "a.py": "# net/parts/a.py",
-    }  # fmt: skip
+    }
     assert sent(config) == expected
     again = json.loads(config.model_dump_json(by_alias=True, exclude_none=True))
     assert sent(command.Config.model_validate(again, context=lookup.context(Path("elsewhere")))) == expected
@@ -125,12 +141,19 @@ def test_files_that_would_lie_upon_each_other_or_are_too_many_are_problems(tmp_p
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (["{python}", "train.py"], True), (["{python}", "-u", "./train.py", "--x"], True), (["./go.sh"], True),
-        (["/usr/bin/python3", "train.py"], True), (["bash", "go.sh"], True), (["{python}", "a/x.py"], False),
-        (["{python}", "-m", "train"], False), (["{python}", "-c", "pass"], False), (["train", "a.py"], False),
-        (["{python}", "/opt/train.py"], False), (["{python}", "{node}.py"], False),
+        (["{python}", "train.py"], True),
+        (["{python}", "-u", "./train.py", "--x"], True),
+        (["./go.sh"], True),
+        (["/usr/bin/python3", "train.py"], True),
+        (["bash", "go.sh"], True),
+        (["{python}", "a/x.py"], False),
+        (["{python}", "-m", "train"], False),
+        (["{python}", "-c", "pass"], False),
+        (["train", "a.py"], False),
+        (["{python}", "/opt/train.py"], False),
+        (["{python}", "{node}.py"], False),
     ],
-)  # fmt: skip
+)
 def test_a_script_that_nothing_brings_is_found_before_the_run(tmp_path: Path, argv: list[str], told: bool) -> None:
     project(tmp_path, "a/x.py")
     config = of_file(tmp_path, "a", argv=argv)
@@ -158,11 +181,13 @@ def test_a_reading_that_cannot_work_is_refused(iterations: dict[str, Any], messa
 @pytest.mark.parametrize(
     ("iterations", "told"),
     [
-        ({"pattern": "x"}, "(?P<seconds>...) in its pattern"), ({"pattern": "(?P<loss>x)"}, "(?P<seconds>...)"),
-        ({"json": {"loss": "a"}}, "seconds in its JSON"), ({"json": {"milliseconds": "a"}}, ""),
+        ({"pattern": "x"}, "(?P<seconds>...) in its pattern"),
+        ({"pattern": "(?P<loss>x)"}, "(?P<seconds>...)"),
+        ({"json": {"loss": "a"}}, "seconds in its JSON"),
+        ({"json": {"milliseconds": "a"}}, ""),
         ({"pattern": "(?P<seconds>x)"}, ""),
     ],
-)  # fmt: skip
+)
 def test_a_plan_says_where_iterations_have_no_time_of_their_own(iterations: dict[str, Any], told: str) -> None:
     remarks = command.remarks(made(iterations))
     assert [told in remark for remark in remarks] == ([True] if told else [])
@@ -196,9 +221,14 @@ class Ran:
             (folder / name).write_bytes(content if isinstance(content, bytes) else content.read_bytes())
         _make_impatient(folder / "rank.pyz")
         self.process = subprocess.Popen(
-            launch.argv, cwd=folder, env={**os.environ, **launch.env}, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            launch.argv,
+            cwd=folder,
+            env={**os.environ, **launch.env},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         assert self.process.stdin is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
@@ -211,7 +241,7 @@ class Ran:
     def rows(self) -> dict[str, Any]:
         output = LaunchOutput(
             folder=self.folder, node="h1", launch="x", job="j", rank=0, window=None, source=None, offset_ns=0
-        )  # fmt: skip
+        )
         return dict(command.read(output)["iterations"])
 
 
@@ -312,7 +342,7 @@ def test_lines_of_iterations_that_tell_no_number_are_told(tmp_path: Path) -> Non
     assert "after 2 iterations" in ran.failed()
     output = LaunchOutput(
         folder=tmp_path, node="h1", launch="x", job="j", rank=0, window=None, source=None, offset_ns=0
-    )  # fmt: skip
+    )
     assert command.read(output)["iterations"]["seconds"] == pytest.approx([0.5, 0.25])
     unread = output.unread.rows()
     assert (unread["count"], unread["line"], unread["text"]) == ([3], [1], ["took 0,5 s"])
@@ -362,8 +392,13 @@ def test_json_of_iterations_without_a_number_is_told_and_numbers_in_texts_count(
     other = ['{"t": 50}', '{"m": {"loss": 1}}', "[1]", "text", '{"t": 1, "m": []}']  # such as lines of an evaluation
     assert [rule.fields(line) for line in other] == [None] * 5
     assert not (tmp_path / ODD_LINES).exists()
-    odd = ['{"t": null, "m": {"loss": 1}}', f'{{"t": {"9" * 400}, "m": {{"loss": 1}}}}', '{"t": "x", "m": {"loss": 1}}',
-           '{"t": true, "m": {"loss": 1}}', '{"t": [1], "m": {"loss": 1}}']  # fmt: skip
+    odd = [
+        '{"t": null, "m": {"loss": 1}}',
+        f'{{"t": {"9" * 400}, "m": {{"loss": 1}}}}',
+        '{"t": "x", "m": {"loss": 1}}',
+        '{"t": true, "m": {"loss": 1}}',
+        '{"t": [1], "m": {"loss": 1}}',
+    ]
     assert [rule.fields(line) for line in odd] == [None] * 5
     assert (tmp_path / ODD_LINES).read_text() == "".join(f"{line[:200]}\n" for line in odd)
 

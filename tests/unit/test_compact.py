@@ -366,9 +366,7 @@ def test_a_month_is_one_file_once_it_is_over_and_where_it_is_small():
     assert partitions(found) == [("2026-10", 2), ("2026-11-01", 1), ("2026-11-20", 1)]
     assert partitions(found, "2026-12-01") == [("2026-10", 2), ("2026-11", 2)]
     large = member(5, "2026-10-01", targets.MONTH_BYTES)
-    assert partitions([*found, large]) == [
-        ("2026-10-01", 2), ("2026-10-31", 1), ("2026-11-01", 1), ("2026-11-20", 1),
-    ]  # fmt: skip
+    assert partitions([*found, large]) == [("2026-10-01", 2), ("2026-10-31", 1), ("2026-11-01", 1), ("2026-11-20", 1)]
 
 
 def test_a_file_is_made_anew_where_one_of_its_runs_changed_and_nowhere_else():

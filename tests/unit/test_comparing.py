@@ -106,8 +106,16 @@ def test_the_history_tells_the_night_of_the_step(store, capsys, tmp_path):
 
 def test_files_hold_the_same_verdicts(store, capsys, tmp_path):
     files = {kind: tmp_path / "deep" / f"verdict.{kind}" for kind in ("html", "markdown", "junit")}
-    status, out = orch(capsys, "compare", "main", "nightly", "--results", store, "--json",
-                       *(word for kind, path in files.items() for word in (f"--{kind}", path)))  # fmt: skip
+    status, out = orch(
+        capsys,
+        "compare",
+        "main",
+        "nightly",
+        "--results",
+        store,
+        "--json",
+        *(word for kind, path in files.items() for word in (f"--{kind}", path)),
+    )
     assert status == 4
     data = json.loads(out)
     assert [point["verdict"] for point in data["points"]] == ["worse", "same"]
@@ -268,9 +276,14 @@ def judged(results, *, night, status=0):
     compare_cli.add_rule(parser)
     folder = results / "sweeps" / "nightly" / sweep_id(night)
     found = compare_cli.judge_sweep(
-        results, "main", sweep_id(night),
-        rule=compare_cli.rule_of(parser.parse_args([])), folder=folder, status=status, out=sys.stdout,
-    )  # fmt: skip
+        results,
+        "main",
+        sweep_id(night),
+        rule=compare_cli.rule_of(parser.parse_args([])),
+        folder=folder,
+        status=status,
+        out=sys.stdout,
+    )
     return found, folder
 
 
@@ -279,8 +292,12 @@ def test_a_sweep_is_judged_against_its_baseline(store, capsys, night, status, en
     found, folder = judged(store, night=night, status=status)
     assert found == ends
     assert {path.name for path in folder.iterdir()} == {
-        "verdict.html", "verdict-figures", "summary.md", "junit.xml", "verdict.json"
-    }  # fmt: skip
+        "verdict.html",
+        "verdict-figures",
+        "summary.md",
+        "junit.xml",
+        "verdict.json",
+    }
     assert json.loads((folder / "verdict.json").read_text())["status"] == (4 if night == 9 else 0)
     assert capsys.readouterr().out.splitlines()[0] == (folder / "summary.md").read_text().splitlines()[2]
 
@@ -337,8 +354,14 @@ def test_one_thing_is_compared_with_a(tmp_path, capsys, more):
 def test_runs_that_were_set_differently_are_no_regression(tmp_path, capsys):
     for repetition in (1, 2, 3):
         write_run(tmp_path, name="resnet", sweep=False, repetition=repetition, seconds={"w1": 0.1})
-        write_run(tmp_path, name="gpt", sweep=False, repetition=repetition, seconds={"w1": 0.5},
-                  also={"workload": {"ptd": {"model": "gpt-3b"}}})  # fmt: skip
+        write_run(
+            tmp_path,
+            name="gpt",
+            sweep=False,
+            repetition=repetition,
+            seconds={"w1": 0.5},
+            also={"workload": {"ptd": {"model": "gpt-3b"}}},
+        )
     status, out = orch(capsys, "compare", "resnet", "gpt", "--results", tmp_path)
     assert status == 2
     assert "set differently: w1: workload.ddp.model resnet50 against not set" in out
@@ -353,12 +376,21 @@ def with_schedule(path, *, largest_bytes, height):
         writer.add(
             "schedules",
             {
-                "source": ["websearch0"], "window_name": ["w1"], "dst": ["10.0.0.1"], "zero_ns": [0], "load_bps": [1e6],
-                "flow_bytes": [0], "arrivals": ["poisson"], "largest_bytes": [largest_bytes], "burst_width_s": [height],
-                "burst_period_s": [height], "burst_height": [height],
+                "source": ["websearch0"],
+                "window_name": ["w1"],
+                "dst": ["10.0.0.1"],
+                "zero_ns": [0],
+                "load_bps": [1e6],
+                "flow_bytes": [0],
+                "arrivals": ["poisson"],
+                "largest_bytes": [largest_bytes],
+                "burst_width_s": [height],
+                "burst_period_s": [height],
+                "burst_height": [height],
             },
-            node="h1", launch="sender",
-        )  # fmt: skip
+            node="h1",
+            launch="sender",
+        )
     return path
 
 
@@ -435,10 +467,15 @@ def test_a_plan_of_an_experiment_counts_its_days_as_nights(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
-@pytest.mark.parametrize("command", [
-    ["compare", "nightly@2026-11-18", "nightly@2026-11-19"], ["history", "nightly"],
-    ["compare", "nightly", "--by", "traffic.0.iperf.load=0gbit,8gbit"], ["report", "nightly"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["compare", "nightly@2026-11-18", "nightly@2026-11-19"],
+        ["history", "nightly"],
+        ["compare", "nightly", "--by", "traffic.0.iperf.load=0gbit,8gbit"],
+        ["report", "nightly"],
+    ],
+)
 def test_times_that_a_training_rounded_to_nothing_are_in_no_verdict(tmp_path, capsys, share, command):
     """A store of before such iterations were passed over, or of others."""
     random = np.random.default_rng(1)

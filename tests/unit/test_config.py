@@ -309,8 +309,11 @@ def test_several_mistakes_are_all_told_in_the_order_of_the_file():
     status, err = plan(text + "repetitons: 1\n")
     assert status == 2
     assert [line.split(" ")[0] for line in err.splitlines()] == [
-        "e.yaml:3:11:", "e.yaml:7:31:", "e.yaml:10:3:", "e.yaml:11:1:",
-    ]  # fmt: skip
+        "e.yaml:3:11:",
+        "e.yaml:7:31:",
+        "e.yaml:10:3:",
+        "e.yaml:11:1:",
+    ]
 
 
 def test_what_the_testbed_lacks_is_told_for_every_part_at_once():

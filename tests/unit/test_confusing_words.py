@@ -30,8 +30,14 @@ def swaps(tmp_path, kernels):
     """What the gate `swap` says of which nodes, the switch having no counters of its own."""
 
     def change(manifest):
-        queues = {"name": "qdisc.switch", "node": "switch", "part": "collector.qdisc", "role": "collector",
-                  "argv": ["tc"], "failed": None}  # fmt: skip
+        queues = {
+            "name": "qdisc.switch",
+            "node": "switch",
+            "part": "collector.qdisc",
+            "role": "collector",
+            "argv": ["tc"],
+            "failed": None,
+        }
         manifest["launches"].append(queues)
         manifest["clocks"]["switch"] = manifest["clocks"]["h1"]
         manifest["kernels"] = kernels
@@ -63,9 +69,21 @@ def test_nights_of_one_day_are_no_span(tmp_path):
 
 def test_timestamps_that_are_out_of_order_come_with_their_share():
     point = SimpleNamespace(
-        name="a.pcap", packets=10_000, wire_bytes=10**6, captured_bytes=10**6, link_types=("Ethernet",), undecoded=0,
-        first_ns=0, last_ns=10**9, backwards=149, undecoded_inner=0, interfaces=(), tunnels=(), unread=(), damage=(),
-    )  # fmt: skip
+        name="a.pcap",
+        packets=10_000,
+        wire_bytes=10**6,
+        captured_bytes=10**6,
+        link_types=("Ethernet",),
+        undecoded=0,
+        first_ns=0,
+        last_ns=10**9,
+        backwards=149,
+        undecoded_inner=0,
+        interfaces=(),
+        tunnels=(),
+        unread=(),
+        damage=(),
+    )
     assert "  149 packets (1.49%) are out of timestamp order" in capture_cli._point_lines(point)
 
 
@@ -214,8 +232,20 @@ def test_columns_and_legends_that_have_nothing_are_absent(tmp_path, theory):
 
 
 def test_orch_show_has_no_column_of_dashes(tmp_path):
-    found = Variation(job="training", rank=-1, iterations=40, cv=0.1, p50_s=0.2, p95_s=0.2, p99_s=0.2, max_s=0.2,
-                      straggler_share=None, efficiency=None, overlapped=None, orders=0)  # fmt: skip
+    found = Variation(
+        job="training",
+        rank=-1,
+        iterations=40,
+        cv=0.1,
+        p50_s=0.2,
+        p95_s=0.2,
+        p99_s=0.2,
+        max_s=0.2,
+        straggler_share=None,
+        efficiency=None,
+        overlapped=None,
+        orders=0,
+    )
     window = SimpleNamespace(name="w1", variation=[found])
     lines = "\n".join(runtext._variation([window], verbose=False, width=None))
     assert "cv" in lines

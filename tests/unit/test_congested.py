@@ -76,9 +76,16 @@ def test_drivers_are_read_under_one_name(source, tmp_path, path):
     (row,) = congested.found(counters(source, tmp_path, path), host(), SPAN)
     assert (row.host, row.rail, row.device) == ("h1", 0, DEVICE)
     expected = {
-        "cnp_sent": 30, "cnp_handled": 20, "ecn_marked": 300, "out_of_sequence": 10, "retransmits": 5, "timeouts": 3,
-        "discards": 2, "pfc_rx": 7, "pfc_tx": 0,
-    }  # fmt: skip
+        "cnp_sent": 30,
+        "cnp_handled": 20,
+        "ecn_marked": 300,
+        "out_of_sequence": 10,
+        "retransmits": 5,
+        "timeouts": 3,
+        "discards": 2,
+        "pfc_rx": 7,
+        "pfc_tx": 0,
+    }
     assert {name: row.figures[name] for name in expected} == expected
     apart = {"mlx5": 7, "bnxt_re": 7, "ionic": math.nan}[path.stem]  # ionic counts them together
     assert row.figures["pfc_rx_3"] == pytest.approx(apart, nan_ok=True)
@@ -108,6 +115,7 @@ def test_a_quiet_window_passes_and_a_host_without_such_counters_has_no_row(sourc
     kept = counters(source, tmp_path, DRIVERS[0])
     (row,) = congested.found(kept, host(), (SPAN[0], SPAN[0]))
     assert all(one.passed for one in congested.judge_congestion([row], required=True))
-    nothing = throughput.Kept(pa.table({"node": ["h1"], "port": [DEVICE], "counter": ["rx_bytes"],
-                                        "time_ns": [SPAN[0]], "value": [1.0]}))  # fmt: skip
+    nothing = throughput.Kept(
+        pa.table({"node": ["h1"], "port": [DEVICE], "counter": ["rx_bytes"], "time_ns": [SPAN[0]], "value": [1.0]})
+    )
     assert congested.found(nothing, host(), SPAN) == ()

@@ -48,8 +48,10 @@ def test_volumes_at_congestion_points_are_those_of_tables_3_2_to_3_6(printed):
 
 @pytest.mark.parametrize("printed", salamy().most_congested, ids=lambda p: f"{p.model}-{p.traffic}")
 def test_needed_and_used_bandwidths_are_those_of_tables_3_3_to_3_7(printed):
-    last = max((p for p in salamy().points if (p.model, p.traffic) == (printed.model, printed.traffic)),
-               key=lambda p: p.load_gbps)  # fmt: skip
+    last = max(
+        (p for p in salamy().points if (p.model, p.traffic) == (printed.model, printed.traffic)),
+        key=lambda p: p.load_gbps,
+    )
     (model,) = (one for one in salamy().models if one.model == printed.model)
     volume = congestion.theory_bytes(model.parameters, salamy().ring_hosts[salamy().configuration(printed.traffic)])
     of = congestion.curve([last.load_gbps * 1e9], [last.iteration_s], capacity_bps=C, theory_bytes=volume)

@@ -91,10 +91,17 @@ def soon():
 
 def rank(client, **changes):
     launch = Launch(
-        name="rank0", node=client.node.name, role="rank", argv=(sys.executable, "-c", RANK), ready=Line("^ready"),
-        gate=True, env={"MINE": "a b\nc"}, stop=Stop(signals=((signal.SIGTERM, 30.0),), ok=(7,)),
-        ready_within_s=60.0, **changes,
-    )  # fmt: skip
+        name="rank0",
+        node=client.node.name,
+        role="rank",
+        argv=(sys.executable, "-c", RANK),
+        ready=Line("^ready"),
+        gate=True,
+        env={"MINE": "a b\nc"},
+        stop=Stop(signals=((signal.SIGTERM, 30.0),), ok=(7,)),
+        ready_within_s=60.0,
+        **changes,
+    )
     return contained.wrapped(launch, {client.node.name: CONTAINER})
 
 

@@ -25,9 +25,14 @@ MOUNTS = (Mount(source="/data", target="/data"), Mount(source="/scratch/me", tar
 def words(runtime, host, *, gpus=False, image="lab/training:3"):
     spec = spec_of(as_sent(Container(runtime=runtime, image=image, mounts=MOUNTS, gpus=gpus)))
     return line(
-        spec, host, folder="/var/tmp/orch-0/r.n7/rank0", cidfile="/x/rank0.cid", label="r/n7/rank0",
-        env=["ORCH_RUN=r"], command=["-I", "program.py"],
-    )  # fmt: skip
+        spec,
+        host,
+        folder="/var/tmp/orch-0/r.n7/rank0",
+        cidfile="/x/rank0.cid",
+        label="r/n7/rank0",
+        env=["ORCH_RUN=r"],
+        command=["-I", "program.py"],
+    )
 
 
 def after(argv, option):

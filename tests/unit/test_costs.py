@@ -18,13 +18,16 @@ def logged(accuracies, *, ranks=2, job="training", loss=True):
     """Each rank's accuracy lies 0.1 off the mean; the last rank ends each iteration a millisecond after the first."""
     rows = [
         {
-            "job": job, "rank": rank, "iteration": i, "end_ns": BEGIN + (i + 1) * STEP - 10**6 * (ranks - 1 - rank),
+            "job": job,
+            "rank": rank,
+            "iteration": i,
+            "end_ns": BEGIN + (i + 1) * STEP - 10**6 * (ranks - 1 - rank),
             "accuracy": None if accuracy is None else accuracy + (0.1 if rank else -0.1),
             "loss": 1.0 / (i + 1) if loss else None,
         }
         for i, accuracy in enumerate(accuracies)
         for rank in range(ranks)
-    ]  # fmt: skip
+    ]
     kinds = {"job": pa.string(), "accuracy": pa.float64(), "loss": pa.float64()}
     schema = pa.schema([(name, kinds.get(name, pa.int64())) for name in rows[0]])
     return pa.Table.from_pylist(rows[::-1], schema=schema)

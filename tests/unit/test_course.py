@@ -43,9 +43,14 @@ def test_a_load_that_is_right_in_its_mean_alone_is_found(tmp_path, load, shape, 
 def scheduled(seconds=60.0, load_bps=40e6, seed=3, **options):
     """Flows of web search as they are scheduled at a scale of 100."""
     made = schedule.spec(
-        distributions.find("websearch"), load_bps=load_bps, mtu=1500, seed=seed, factor=0.01, duration_s=seconds,
+        distributions.find("websearch"),
+        load_bps=load_bps,
+        mtu=1500,
+        seed=seed,
+        factor=0.01,
+        duration_s=seconds,
         **options,
-    )  # fmt: skip
+    )
     at, sizes, _ = (np.array(one) for one in zip(*flow_schedule.drawn(made), strict=True))
     return Schedule(start_ns=BEGIN + at, wire_bytes=sizes.astype(float))
 

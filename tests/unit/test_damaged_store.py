@@ -22,9 +22,12 @@ from orchestrator.store.tabular import tables
 
 SQL = "select run, window_name, max(seconds) m, count(*) n from iterations group by all order by all"
 QUESTIONS = (
-    ("query", SQL, "--csv"), ("query", "select * from windows order by all", "--csv"),
-    ("query", "select * from runs order by all", "--csv"), ("history", "nightly", "--json"), ("ls", "--json"),
-)  # fmt: skip
+    ("query", SQL, "--csv"),
+    ("query", "select * from windows order by all", "--csv"),
+    ("query", "select * from runs order by all", "--csv"),
+    ("history", "nightly", "--json"),
+    ("ls", "--json"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -260,8 +263,10 @@ ELSEWHERE = (*QUESTIONS[:2], ("query", "select * exclude path from runs order by
 
 
 @pytest.mark.parametrize("table", ["iterations", "windows", "briefs"])
-@pytest.mark.parametrize("damage", ["a bit at the beginning", "a bit at the end", "zeros", "half of it",
-                                    "two files exchanged", "another day's rows"])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage",
+    ["a bit at the beginning", "a bit at the end", "zeros", "half of it", "two files exchanged", "another day's rows"],
+)
 def test_files_of_runs_answer_for_a_damaged_file_of_a_bucket_and_pushing_mends_it(results, place, damage, table):
     before = [ask(results, *question)[0] for question in ELSEWHERE]
     keeping_times(DAMAGES[damage])(min((bucket_of(place) / FOLDER / table).iterdir()))
@@ -352,10 +357,13 @@ def test_what_is_damaged_there_is_sent_again_where_all_is_verified(results, plac
 
 
 SPOILT = {
-    "nightly/{run}/experiment.yaml": "is damaged", "nightly/{run}/tables/iterations.parquet": "is damaged",
-    "nightly/{run}/manifest.json": "its digest is another", "compacted/iterations/{file}": "is damaged",
-    "compacted/catalogue.json": "its digest is another", "baselines/main.json": "its digest is another",
-}  # fmt: skip
+    "nightly/{run}/experiment.yaml": "is damaged",
+    "nightly/{run}/tables/iterations.parquet": "is damaged",
+    "nightly/{run}/manifest.json": "its digest is another",
+    "compacted/iterations/{file}": "is damaged",
+    "compacted/catalogue.json": "its digest is another",
+    "baselines/main.json": "its digest is another",
+}
 
 
 @pytest.mark.parametrize("spoilt", SPOILT)

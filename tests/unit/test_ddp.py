@@ -56,9 +56,18 @@ def test_an_unknown_model_names_the_known_ones() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"batch": 0}, {"compute_time": 5}, {"compute": "fake"}, {"backend": "mpi"}, {"threads": 0}, {"image": 8},
-     {"bucket": "0mb"}, {"bucket": 25}, {"gpus": 2}],
-)  # fmt: skip
+    [
+        {"batch": 0},
+        {"compute_time": 5},
+        {"compute": "fake"},
+        {"backend": "mpi"},
+        {"threads": 0},
+        {"image": 8},
+        {"bucket": "0mb"},
+        {"bucket": 25},
+        {"gpus": 2},
+    ],
+)
 def test_bad_values_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         config(**options)
@@ -152,8 +161,10 @@ def test_launches_one_rank_a_host_in_the_given_order() -> None:
     where, settings = topology(), config(hosts=["h3", "h1", "h3"], env={"OMP_NUM_THREADS": "2", "X": "y"})
     launches = ddp.launches(settings, job(settings, where, index=2), where, seed=3)
     assert [(launch.name, launch.node, launch.rank) for launch in launches] == [
-        ("job0-rank0", "h3", 0), ("job0-rank1", "h1", 1), ("job0-rank2", "h3", 2),
-    ]  # fmt: skip
+        ("job0-rank0", "h3", 0),
+        ("job0-rank1", "h1", 1),
+        ("job0-rank2", "h3", 2),
+    ]
     assert [launch.follow for launch in launches] == ["iterations.jsonl"] * 3
     for launch in launches:
         assert launch.argv == ("/opt/py", "-u", "rank.pyz", "torch.ddp")
@@ -163,10 +174,17 @@ def test_launches_one_rank_a_host_in_the_given_order() -> None:
         assert launch.job == "job0"
         assert all(Path(str(path)).is_file() for path in launch.files.values() if isinstance(path, Path))
     assert dict(launches[2].env) == {
-        "RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "MASTER_ADDR": "10.0.0.3", "MASTER_PORT": "29502",
-        "OMP_NUM_THREADS": "2", "PYTHONDONTWRITEBYTECODE": "1", "GLOO_SOCKET_IFNAME": "eth3", "X": "y",
+        "RANK": "2",
+        "WORLD_SIZE": "3",
+        "LOCAL_RANK": "1",
+        "MASTER_ADDR": "10.0.0.3",
+        "MASTER_PORT": "29502",
+        "OMP_NUM_THREADS": "2",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "GLOO_SOCKET_IFNAME": "eth3",
+        "X": "y",
         "TORCHINDUCTOR_CACHE_DIR": "cache",
-    }  # fmt: skip
+    }
 
 
 def test_flows_name_the_store_first_and_each_pair_once() -> None:
@@ -229,9 +247,11 @@ def test_requirements() -> None:
     settings, where = config(hosts=["h1", "h2", "h1"]), topology()
     needed = ddp.requirements(settings, job(settings, where), where)
     assert [(need.node, need.kind, need.what, need.python) for need in needed] == [
-        ("h1", "module", "torch", "/opt/py"), ("h1", "device", "eth1", ""),
-        ("h2", "module", "torch", "/opt/py"), ("h2", "device", "eth2", ""),
-    ]  # fmt: skip
+        ("h1", "module", "torch", "/opt/py"),
+        ("h1", "device", "eth1", ""),
+        ("h2", "module", "torch", "/opt/py"),
+        ("h2", "device", "eth2", ""),
+    ]
     assert needed[0].remedy == "pip install torch==2.13.0"
     real = config(compute="real")
     assert "torchvision" in {need.what for need in ddp.requirements(real, job(real, where), where)}

@@ -81,8 +81,15 @@ def test_a_pipeline_passes_on_between_stages_and_reduces_within_them() -> None:
     options = {"pipeline_stages": 2, "microbatches": 4, "activation": "1mb"}
     pairs = {(a, b): size for a, b, size in theory(where, **options, zero_stage=0).pairs}
     assert set(pairs) == {
-        ("h1", "h2"), ("h2", "h1"), ("h3", "h4"), ("h4", "h3"), ("h1", "h3"), ("h3", "h1"), ("h2", "h4"), ("h4", "h2"),
-    }  # fmt: skip
+        ("h1", "h2"),
+        ("h2", "h1"),
+        ("h3", "h4"),
+        ("h4", "h3"),
+        ("h1", "h3"),
+        ("h3", "h1"),
+        ("h2", "h4"),
+        ("h4", "h2"),
+    }
     assert pairs["h1", "h3"] == pairs["h3", "h1"] == 4e6
     assert pairs["h1", "h2"] + pairs["h3", "h4"] == 4 * RESNET
     gathered = {(a, b): size for a, b, size in theory(where, **options, zero_stage=1).pairs}
@@ -173,15 +180,27 @@ def test_what_is_missing_names_the_step_that_gets_it() -> None:
 
 def test_damaged_lines_of_the_log_are_left_out(tmp_path: Path) -> None:
     good = {"iteration": 1, "operations": [["all_reduce", 400, 2, 0.5, 1.0, 2.0]]}
-    bad = [{"iteration": 2, "operations": [["all_reduce", -1, 2, 0.5, 1.0, 2.0]]},
-           {"iteration": 2, "operations": [["all_reduce", 1, 2, float("nan"), 1.0, 2.0]]},
-           {"iteration": "2", "operations": []}, {"iteration": 2, "operations": [[1]]}, []]  # fmt: skip
+    bad = [
+        {"iteration": 2, "operations": [["all_reduce", -1, 2, 0.5, 1.0, 2.0]]},
+        {"iteration": 2, "operations": [["all_reduce", 1, 2, float("nan"), 1.0, 2.0]]},
+        {"iteration": "2", "operations": []},
+        {"iteration": 2, "operations": [[1]]},
+        [],
+    ]
     (tmp_path / communication.LOG).write_text("\n".join(map(json.dumps, [good, *bad])) + '\n{"iteration": 3, "oper')
     output = LaunchOutput(
         folder=tmp_path, node="h1", launch="j-rank0", job="j", rank=0, window=None, source=None, offset_ns=0
     )
     table = communication.read_communication(output)["communication"]
     assert {name: list(values) for name, values in table.items()} == {
-        "job": ["j"], "rank": [0], "window_name": [""], "iteration": [1], "operation": ["all_reduce"], "bytes": [400],
-        "count": [2], "seconds": [0.5], "algorithm_bps": [1.0], "bus_bps": [2.0],
-    }  # fmt: skip
+        "job": ["j"],
+        "rank": [0],
+        "window_name": [""],
+        "iteration": [1],
+        "operation": ["all_reduce"],
+        "bytes": [400],
+        "count": [2],
+        "seconds": [0.5],
+        "algorithm_bps": [1.0],
+        "bus_bps": [2.0],
+    }

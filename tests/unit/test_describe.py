@@ -22,24 +22,24 @@ HOSTS = {"kind": "local", "links": [], "nodes": [{"name": "h1"}, {"name": "switc
 
 def training(job="training", **more):
     return {
-        "job": job, "iterations": 100, "sent_bytes": 98.0, "theory_bytes": 100.0,
-        **{f"{key}{part}_s": 0.15 for key in ("mean", "p50", "p99") for part in ("", "_low", "_high")}, **more,
-    }  # fmt: skip
+        "job": job,
+        "iterations": 100,
+        "sent_bytes": 98.0,
+        "theory_bytes": 100.0,
+        **{f"{key}{part}_s": 0.15 for key in ("mean", "p50", "p99") for part in ("", "_low", "_high")},
+        **more,
+    }
 
 
 def window(**more):
     load = {"source": "iperf0", "src": "h1", "dst": "h2", "requested_bps": 80e6, "achieved_bps": 79e6}
-    return {
-        **manifests.NOT_JUDGED, "name": "w1", "valid": True, "training": [training()], "loads": [load], **more
-    }  # fmt: skip
+    return {**manifests.NOT_JUDGED, "name": "w1", "valid": True, "training": [training()], "loads": [load], **more}
 
 
 def test_a_run_is_a_row_with_asked_and_achieved_scaled_back():
     text = describe.outcomes_text([(Path("/r/e/r1"), manifest(windows=[window()]))], Path("/r/report.html"))
     row = next(line for line in text.splitlines() if line.startswith("#2 "))
-    assert row.split() == [
-        "#2", "w1", "100", "150.0", "150.0", "150.0", "800mbit", "790mbit", "0.980", "valid",
-    ]  # fmt: skip
+    assert row.split() == ["#2", "w1", "100", "150.0", "150.0", "150.0", "800mbit", "790mbit", "0.980", "valid"]
     assert "/r/e/r1" in text
     assert text.endswith("report: /r/report.html")
 
@@ -77,9 +77,13 @@ def test_a_failed_run_has_no_rows_but_its_reasons():
 
 def test_a_failed_run_in_words_and_as_json():
     failed = manifest(
-        outcome="failed", stage="connecting", valid=False, error="h1: gone\n  remedy: look", notes=["odd"],
+        outcome="failed",
+        stage="connecting",
+        valid=False,
+        error="h1: gone\n  remedy: look",
+        notes=["odd"],
         jobs=[{"name": "j", "workload": "ddp", "ranks": [{"rank": rank, "node": "h1"} for rank in (0, 1)]}],
-    )  # fmt: skip
+    )
     text = runtext.run_text(Entry(Path("/r/e/r1"), failed))
     assert "failed (connecting)" in text
     assert "  error     h1: gone\n  error       remedy: look" in text
@@ -109,8 +113,11 @@ def test_the_summary_scales_back_and_keeps_what_was_measured():
     summary = describe.run_summary(manifest(windows=[window()]), Path("/r"), outcome="completed")
     (told,) = summary["windows"]
     assert told["jobs"][0]["bytes_per_iteration"] == {
-        "measured": 980.0, "theory": 1000.0, "measured_raw": 98.0, "theory_raw": 100.0,
-    }  # fmt: skip
+        "measured": 980.0,
+        "theory": 1000.0,
+        "measured_raw": 98.0,
+        "theory_raw": 100.0,
+    }
     assert told["cross_traffic"][0]["requested_bps"] == 800e6
     assert told["cross_traffic"][0]["achieved_raw_bps"] == 79e6
 
@@ -124,18 +131,27 @@ def test_unfinished_runs_come_with_what_to_do():
 
 def test_a_plan_tells_every_process_flag_and_file(tmp_path):
     path = tmp_path / "e.yaml"
-    path.write_text(changed("iterations: 10", "{iterations: 10, at_most: 30s}") + "repetitions: 2\n"
-                    "conditions:\n  - rate: {host: h2, rate: 500mbit}\n")  # fmt: skip
+    path.write_text(
+        changed("iterations: 10", "{iterations: 10, at_most: 30s}") + "repetitions: 2\n"
+        "conditions:\n  - rate: {host: h2, rate: 500mbit}\n"
+    )
     status, out, _ = orch("plan", str(path))
     assert status == 0
     for said in (
-        "experiment t: 2 runs on local hosts", "links 1gbit (set up as 100mbit), scale 10, MTU 1500",
-        "change: rate of h2:eth0 on h2", "job training (ddp), ranks 0..2=h1..h3", "theory: ",
+        "experiment t: 2 runs on local hosts",
+        "links 1gbit (set up as 100mbit), scale 10, MTU 1500",
+        "change: rate of h2:eth0 on h2",
+        "job training (ddp), ranks 0..2=h1..h3",
+        "theory: ",
         "window w1: 20 iterations of warm-up, of which those that are steady count, too, then 10 iterations or 30s",
-        "traffic iperf0: h1 -> h2 at 200mbit (scaled: 20mbit)", "iperf3 -s -B ", "tcpdump on h1..h3: tcpdump ",
+        "traffic iperf0: h1 -> h2 at 200mbit (scaled: 20mbit)",
+        "iperf3 -s -B ",
+        "tcpdump on h1..h3: tcpdump ",
         "RANK=<rank>",
-        "files ", "run 1: point ", "run 2: point ",
-    ):  # fmt: skip
+        "files ",
+        "run 1: point ",
+        "run 2: point ",
+    ):
         assert said in out, said
     status, out, _ = orch("plan", str(path), "--json")
     runs = json.loads(out)["runs"]

@@ -20,13 +20,23 @@ GATES = ("iterations", "load", "processor", "drift")
 def manifest(failed, *, repetition, run, outcome="completed"):
     gates = [{"name": name, "passed": name not in failed, "message": f"{name} is bad"} for name in GATES]
     window = {
-        "name": "w1", "start_ns": 1, "end_ns": 2, "valid": not failed, "reasons": list(failed), "gates": gates,
+        "name": "w1",
+        "start_ns": 1,
+        "end_ns": 2,
+        "valid": not failed,
+        "reasons": list(failed),
+        "gates": gates,
         "training": [{"job": "training", "iterations": 100, **dict.fromkeys(TIMES, 0.1), "sent_bytes": 1.0}],
-    }  # fmt: skip
+    }
     return manifests.made(
-        run=run, repetition=repetition, valid=not failed and outcome == "completed", outcome=outcome, stage="sealed",
-        reasons=[f"{name} is bad" for name in failed], windows=[window],
-    )  # fmt: skip
+        run=run,
+        repetition=repetition,
+        valid=not failed and outcome == "completed",
+        outcome=outcome,
+        stage="sealed",
+        reasons=[f"{name} is bad" for name in failed],
+        windows=[window],
+    )
 
 
 @pytest.fixture
@@ -65,8 +75,11 @@ def test_a_disturbed_run_is_measured_again_and_the_last_try_counts(runs_that):
     assert status == Exit.OK
     assert labels[1:] == ["run 2 of 2", *(f"run 2 of 2 again, since it was disturbed (try {n} of 3)" for n in (2, 3))]
     assert [line.split()[-1] for line in out.splitlines() if line.startswith(("#1 ", "#2 ")) and " w1 " in line] == [
-        "valid", "again", "again", "valid",
-    ]  # fmt: skip
+        "valid",
+        "again",
+        "again",
+        "valid",
+    ]
     assert "#2 r2: measured again" in out
     assert "INVALID" not in out
 

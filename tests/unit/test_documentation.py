@@ -40,8 +40,10 @@ name: a
 def test_blocks_are_fenced_or_indented():
     found = list(markdown.blocks(PAGE))
     assert [(block.language, block.marker, block.line) for block in found] == [
-        ("", "", 5), ("bash", "run", 9), ("yaml", "", 19),
-    ]  # fmt: skip
+        ("", "", 5),
+        ("bash", "run", 9),
+        ("yaml", "", 19),
+    ]
     assert found[0].text == "orch ls    every run\nls"
 
 
@@ -55,8 +57,9 @@ def test_commands_are_lines_without_their_remarks(tmp_path, monkeypatch):
     monkeypatch.setattr(tried, "ROOT", tmp_path)
     found = list(tried.commands("page.md"))
     assert [(one.text, one.line, one.how, one.explained) for one in found] == [
-        ("orch ls", 5, "parsed", False), ("orch run a.yaml   --local", 9, "run", True),
-    ]  # fmt: skip
+        ("orch ls", 5, "parsed", False),
+        ("orch run a.yaml   --local", 9, "run", True),
+    ]
     (block,) = tried.yaml_blocks("page.md")
     assert (block.name, block.only_read) == ("a.yaml", False)
 
@@ -107,10 +110,29 @@ def test_a_part_that_nobody_makes_is_an_error():
 @pytest.mark.parametrize(
     ("typed", "page"),
     [
-        *((word, "not-supported.md") for word in (
-            "Kubernetes", "pods", "macOS", "Windows", "WSL", "PBS", "LSF", "Ray", "InfiniBand", "NVLink", "EFA", "RCCL",
-            "jumbo frames", "JAX", "Grafana", "BSD", "Intel MPI", "elastic",
-        )),
+        *(
+            (word, "not-supported.md")
+            for word in (
+                "Kubernetes",
+                "pods",
+                "macOS",
+                "Windows",
+                "WSL",
+                "PBS",
+                "LSF",
+                "Ray",
+                "InfiniBand",
+                "NVLink",
+                "EFA",
+                "RCCL",
+                "jumbo frames",
+                "JAX",
+                "Grafana",
+                "BSD",
+                "Intel MPI",
+                "elastic",
+            )
+        ),
         *((word, "which-host-is-slow.md") for word in ("straggler", "host is slow", "latency", "retransmissions")),
         ("own collector", "own-parts.md"),
         ("jumbo frames", "first-cluster.md"),
@@ -118,7 +140,7 @@ def test_a_part_that_nobody_makes_is_an_error():
         ("permission denied", "no-root.md"),
         ("uninstall", "getting-started.md"),
     ],
-)  # fmt: skip
+)
 def test_words_that_users_type_stand_in_the_page_that_answers(typed, page):
     """The site's search finds words of pages, and nothing else."""
     text = " ".join((tried.ROOT / "docs" / page).read_text(encoding="utf-8").lower().split())
@@ -127,8 +149,10 @@ def test_words_that_users_type_stand_in_the_page_that_answers(typed, page):
 
 def test_who_asks_for_a_slow_host_or_a_collector_is_answered_by_a_title():
     """Titles count most in a search."""
-    titles = {page: (tried.ROOT / "docs" / page).read_text(encoding="utf-8").partition("\n")[0]
-              for page in ("which-host-is-slow.md", "not-supported.md", "own-parts.md")}  # fmt: skip
+    titles = {
+        page: (tried.ROOT / "docs" / page).read_text(encoding="utf-8").partition("\n")[0]
+        for page in ("which-host-is-slow.md", "not-supported.md", "own-parts.md")
+    }
     assert titles == {
         "which-host-is-slow.md": "# Which host is slow?",
         "not-supported.md": "# What is not supported",

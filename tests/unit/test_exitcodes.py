@@ -25,8 +25,6 @@ def test_the_page_of_commands_has_the_list():
     assert rows == [(str(code.value), meaning) for code, meaning in MEANINGS.items()]
 
 
-@pytest.mark.parametrize(
-    ("found", "code"), [([], 0), ([0, 0], 0), ([0, 3], 3), ([3, 1, 0], 1), ([1, 130, 3], 130)]
-)  # fmt: skip
+@pytest.mark.parametrize(("found", "code"), [([], 0), ([0, 0], 0), ([0, 3], 3), ([3, 1, 0], 1), ([1, 130, 3], 130)])
 def test_the_gravest_decides(found, code):
     assert gravest(found) == code

@@ -25,14 +25,35 @@ RING = Ring(shape="ring", hosts=HOSTS, score=1.0, order=IN_ORDER, reverse=0.001)
 
 def training(model="m", *, size=100 * MB, payload=None, mean=1.0, around=0.01, **told) -> Training:
     usual = {
-        "controller": "gloo", "workers": 16, "timeline": False, "emulated": True, "crowded": False, "scale": 100,
-        "link_bps": 2e9, "batch": 256, "computing_s": 0.5, "runs": 1, "theory": 30 * size, "flows": 32,
-        "big_flows": 16, "launched": HOSTS, "rings": (RING,), "overlaps": (), "lanes": frozenset(), "learned": (),
-    }  # fmt: skip
-    return Training(**{
-        **usual, "model": model, "model_bytes": size, "payload": 30 * size if payload is None else payload,
-        "seconds": Estimate(mean, mean - around, mean + around), **told,
-    })  # fmt: skip
+        "controller": "gloo",
+        "workers": 16,
+        "timeline": False,
+        "emulated": True,
+        "crowded": False,
+        "scale": 100,
+        "link_bps": 2e9,
+        "batch": 256,
+        "computing_s": 0.5,
+        "runs": 1,
+        "theory": 30 * size,
+        "flows": 32,
+        "big_flows": 16,
+        "launched": HOSTS,
+        "rings": (RING,),
+        "overlaps": (),
+        "lanes": frozenset(),
+        "learned": (),
+    }
+    return Training(
+        **{
+            **usual,
+            "model": model,
+            "model_bytes": size,
+            "payload": 30 * size if payload is None else payload,
+            "seconds": Estimate(mean, mean - around, mean + around),
+            **told,
+        }
+    )
 
 
 def judged(volumes):
@@ -75,10 +96,13 @@ def test_points_of_one_model_are_one_place_of_the_line():
 @pytest.mark.parametrize(
     ("orders", "verdict"),
     [
-        ([IN_ORDER, IN_ORDER], WITHIN), ([AGAINST_ORDER], WITHIN),
-        ([IN_ORDER, "not in launch order"], OUTSIDE), ([""], OUTSIDE), ([], APART),
+        ([IN_ORDER, IN_ORDER], WITHIN),
+        ([AGAINST_ORDER], WITHIN),
+        ([IN_ORDER, "not in launch order"], OUTSIDE),
+        ([""], OUTSIDE),
+        ([], APART),
     ],
-)  # fmt: skip
+)
 def test_every_window_has_to_be_a_ring_of_the_launch_order(orders, verdict):
     rings = tuple(
         Ring(shape="ring" if order else "full mesh", hosts=HOSTS, score=1.0, order=order, reverse=0.0)
@@ -113,8 +137,9 @@ def test_each_library_is_judged_by_itself_and_sixteen_workers_are_sixteen():
 )
 def test_a_ring_is_recovered_from_bytes_alone(launched, order, hosts):
     job = SimpleNamespace(name="train")
-    seen = SimpleNamespace(traffic=made(order=("h1", "h4", "h3", "h2")),
-                           window=SimpleNamespace(manifest=SimpleNamespace(jobs=[job])))  # fmt: skip
+    seen = SimpleNamespace(
+        traffic=made(order=("h1", "h4", "h3", "h2")), window=SimpleNamespace(manifest=SimpleNamespace(jobs=[job]))
+    )
     found = ring(seen, launched)
     assert (found.shape, found.order, found.hosts) == ("ring", order, hosts)
     assert found.reverse == 0, "acknowledgements are no payload"
@@ -126,9 +151,12 @@ def durations_of(found, tmp_path):
 
 def test_durations_are_compared_with_all_else_equal(tmp_path):
     found = [
-        training(mean=3.0, link_bps=5e8), training(mean=1.5, link_bps=1e9), training(mean=1.0),
-        training(mean=1.02, batch=64), training(mean=9.0, controller="mpi", link_bps=1e9),
-    ]  # fmt: skip
+        training(mean=3.0, link_bps=5e8),
+        training(mean=1.5, link_bps=1e9),
+        training(mean=1.0),
+        training(mean=1.02, batch=64),
+        training(mean=9.0, controller="mpi", link_bps=1e9),
+    ]
     told = durations_of(found, tmp_path)
     assert told["bandwidth, m over Gloo"].verdict == WITHIN
     assert told["bandwidth, m over Gloo"].ours == "3.000 s at 0.5 Gbit/s, 1.000 s at 2; data sent +0.0 %"
@@ -169,9 +197,12 @@ def test_overlap_is_shown_of_all_ranks_and_what_a_timeline_displays_is_held_agai
 
 def test_time_to_accuracy_is_shown_where_something_was_learned(tmp_path):
     learning = Learning(
-        epoch=np.array([1, 2, 3]), seconds=np.array([10.0, 20.0, 30.0]), sent_bytes=np.array([1e6, 2e6, 3e6]),
-        accuracy=np.array([0.3, 0.7, 0.65]), loss=np.array([2.0, 1.0, 1.1]),
-    )  # fmt: skip
+        epoch=np.array([1, 2, 3]),
+        seconds=np.array([10.0, 20.0, 30.0]),
+        sent_bytes=np.array([1e6, 2e6, 3e6]),
+        accuracy=np.array([0.3, 0.7, 0.65]),
+        loss=np.array([2.0, 1.0, 1.1]),
+    )
     finding = farhat().finding("accuracy")
     section = to_accuracy.section([training(), training(emulated=False, learned=(learning,))], finding, tmp_path)
     (row,) = section.tables[0].rows

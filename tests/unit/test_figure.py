@@ -32,9 +32,10 @@ def run_with(
         results / "e", repetition=repetition, seconds=seconds, load_bps=load_bps, tolerances=loose(), **more
     )
     experiment = {
-        "workload": {"ddp": {"model": "resnet50", "batch": batch}}, "testbed": {"local": {"link": "25gbit"}},
+        "workload": {"ddp": {"model": "resnet50", "batch": batch}},
+        "testbed": {"local": {"link": "25gbit"}},
         "traffic": [{"iperf": {"from": "h2", "to": "h1", "load": f"{load_bps / 1e7:g}gbit"}}] if load_bps else [],
-    }  # fmt: skip
+    }
     (path / "experiment.yaml").write_text(yaml.safe_dump(experiment))
     return path
 
@@ -86,8 +87,9 @@ def test_a_curve_for_each_kind_of_traffic_shares_what_was_measured_without(tmp_p
         curves.figure(chosen(tmp_path), TIME, over="load")
     found = curves.figure(chosen(tmp_path), TIME, over="load", series="traffic")
     assert [(curve.label, [point.at for point in curve.points]) for curve in found.curves] == [
-        ("iperf", [0.0, 8.0]), ("websearch-burst", [0.0, 8.0])
-    ]  # fmt: skip
+        ("iperf", [0.0, 8.0]),
+        ("websearch-burst", [0.0, 8.0]),
+    ]
 
 
 def test_another_axis_than_load_refuses_to_mix_loads(tmp_path):
@@ -215,15 +217,26 @@ def with_flows(path: Path, sizes: list[int], seconds: list[float], *, failed: in
         writer.add(
             "flows",
             {
-                "source": ["websearch0"] * count, "window_name": [window.name] * count, "flow": list(range(count)),
-                "src": ["10.77.0.2"] * count, "dst": ["10.77.0.1"] * count, "src_port": [1] * count,
-                "dst_port": [2] * count, "planned_start_ns": start, "start_ns": start, "connected_ns": start,
-                "last_byte_ns": start, "end_ns": start + (np.array(seconds) * 1e9).astype(np.int64),
-                "planned_bytes": sizes, "bytes": sizes, "retransmits": [0] * count,
+                "source": ["websearch0"] * count,
+                "window_name": [window.name] * count,
+                "flow": list(range(count)),
+                "src": ["10.77.0.2"] * count,
+                "dst": ["10.77.0.1"] * count,
+                "src_port": [1] * count,
+                "dst_port": [2] * count,
+                "planned_start_ns": start,
+                "start_ns": start,
+                "connected_ns": start,
+                "last_byte_ns": start,
+                "end_ns": start + (np.array(seconds) * 1e9).astype(np.int64),
+                "planned_bytes": sizes,
+                "bytes": sizes,
+                "retransmits": [0] * count,
                 "error": ["shed"] * failed + [""] * (count - failed),
             },
-            node="h2", launch="w1.websearch0",
-        )  # fmt: skip
+            node="h2",
+            launch="w1.websearch0",
+        )
 
 
 def test_completion_times_by_size_at_full_size(tmp_path):

@@ -18,8 +18,9 @@ LOADS = (0, 4, 8, 12, 16, 18, 20, 21)
 
 
 def curve(traffic, *, n=0.5, b=7.2, **told):
-    return model.analysed(series(*(point(load, 0.2 * math.exp(b / (25 - load) ** n)) for load in LOADS),
-                                 traffic=traffic, **told))  # fmt: skip
+    return model.analysed(
+        series(*(point(load, 0.2 * math.exp(b / (25 - load) ** n)) for load in LOADS), traffic=traffic, **told)
+    )
 
 
 def drawn(tmp_path, *found):
@@ -44,9 +45,13 @@ def test_trend_lines_are_straight_on_the_axis_of_their_kind(tmp_path):
 
 
 def test_a_congestion_point_is_drawn_where_there_is_one(tmp_path):
-    flat = model.analysed(series(
-        *(point(load, max(0.16, 0.03 * math.exp(13 / (25 - load)))) for load in LOADS), name="resnet50", traffic="iperf"
-    ))  # fmt: skip
+    flat = model.analysed(
+        series(
+            *(point(load, max(0.16, 0.03 * math.exp(13 / (25 - load)))) for load in LOADS),
+            name="resnet50",
+            traffic="iperf",
+        )
+    )
     onset = flat.point.onset
     assert onset is not None
     for intercept, slope in (onset.flat, onset.tangent):
@@ -58,8 +63,11 @@ def test_a_congestion_point_is_drawn_where_there_is_one(tmp_path):
 
 
 def place(traffic, requested, load=None, *, name="resnet50"):
-    return SimpleNamespace(kind=SimpleNamespace(traffic=traffic, model=name), requested_bps=requested * 1e9,
-                           load_bps=(requested if load is None else load) * 1e9)  # fmt: skip
+    return SimpleNamespace(
+        kind=SimpleNamespace(traffic=traffic, model=name),
+        requested_bps=requested * 1e9,
+        load_bps=(requested if load is None else load) * 1e9,
+    )
 
 
 def test_rates_are_compared_at_the_highest_load_of_both_kinds_beside_one_model():
@@ -90,8 +98,10 @@ MS = 1_000_000
 def generated(*bytes_a_ms, scale=100):
     """A run with a window `w` in which h4 sent so much to h1 in each millisecond, by the generator `web`."""
     span = SimpleNamespace(name="w", start_ns=0, end_ns=len(bytes_a_ms) * MS, span_ns=(0, len(bytes_a_ms) * MS))
-    sent = [{"node": "h4", "direction": "out", "kind": "cross", "name": "web", "bin_ns": place * MS, "wire_bytes": size}
-            for place, size in enumerate(bytes_a_ms)]  # fmt: skip
+    sent = [
+        {"node": "h4", "direction": "out", "kind": "cross", "name": "web", "bin_ns": place * MS, "wire_bytes": size}
+        for place, size in enumerate(bytes_a_ms)
+    ]
     received = [{**row, "node": "h1", "direction": "in"} for row in sent]
     rows = {
         "generated": [{"window_name": "w", "source": "web"}, {"window_name": "gone", "source": "web"}],

@@ -39,8 +39,10 @@ HUGE = b"9" * 400
 LONG = b"x" * 5000
 PASS = b'"forward_s": 1.0, "backward_s": 1.0, "wait_s": 1.0, "samples": 1, "accuracy": null'
 TIMES = b'"iteration": 1, "start_ns": 1, "end_ns": 2, "mono_start_ns": 1, "mono_end_ns": 2'
-SHORT_POINT = (b"*,2 ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBqEmKSENjQEezOmxkZMy7opKg"
-               b"wFB9nkt5YRrYMjNuG5N87uRgg6CLrbo5wAdT/y6v0mKV0U2w0WZ2YB/++Tpockg=\n")  # fmt: skip
+SHORT_POINT = (
+    b"*,2 ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBqEmKSENjQEezOmxkZMy7opKg"
+    b"wFB9nkt5YRrYMjNuG5N87uRgg6CLrbo5wAdT/y6v0mKV0U2w0WZ2YB/++Tpockg=\n"
+)
 FOUND = [
     ("requests", framed(b"[" * 200_000)), ("requests", framed(b'{"id": NaN}')),
     ("requests", framed(b'{"id": 1e400, "op": "ping"}')), ("journal", b"\n"), ("journal", b"\xc2\n"),
@@ -113,9 +115,13 @@ def test_what_a_host_cannot_have_written_is_told_and_no_more(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "axis", [{"from": 0, "to": 1, "count": 10**12}, {"from": 0, "to": 1e9, "step": 1e-9}, {"from": 0, "to": 1e308,
-             "step": 1e-300}]
-)  # fmt: skip
+    "axis",
+    [
+        {"from": 0, "to": 1, "count": 10**12},
+        {"from": 0, "to": 1e9, "step": 1e-9},
+        {"from": 0, "to": 1e308, "step": 1e-300},
+    ],
+)
 def test_a_range_of_too_many_numbers_is_refused_before_one_is_made(axis):
     with pytest.raises(ValidationError, match=r"a range of .* numbers"):
         Axis.model_validate(axis)

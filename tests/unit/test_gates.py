@@ -21,7 +21,7 @@ GOOD = Evidence(
     swapped_pages=(("h1", 0.0),),
     throttles=(("h1", 0.0),),
     free_disk_bytes=(("h1", 1e9),),
-)  # fmt: skip
+)
 
 
 def changed(part, **values):
@@ -42,8 +42,17 @@ def test_a_good_window_passes_every_gate():
     assert valid(gates)
     assert reasons(gates) == []
     assert {gate.name for gate in gates} == {
-        "iterations", "overlap", "load", "gap", "capture-drops", "capture-nic", "clock", "swap", "throttle", "disk",
-    }  # fmt: skip
+        "iterations",
+        "overlap",
+        "load",
+        "gap",
+        "capture-drops",
+        "capture-nic",
+        "clock",
+        "swap",
+        "throttle",
+        "disk",
+    }
     assert all(gate.passed for gate in gates)
 
 
@@ -78,9 +87,14 @@ def offloaded(*, tells_frames, share=1.0, counts=lambda number, size: (number, s
     whole, frames = 1000 * (66 + 44 * 1448), 1000 * 44 * 1514
     counted = counts(44_000, frames) if tells_frames else counts(1000, whole)
     return changed(
-        "port_bytes", captured=share * whole, packets=share * 1000, wire=share * frames, frames=share * 44_000,
-        counted_packets=counted[0], counted=counted[1],
-    )  # fmt: skip
+        "port_bytes",
+        captured=share * whole,
+        packets=share * 1000,
+        wire=share * frames,
+        frames=share * 44_000,
+        counted_packets=counted[0],
+        counted=counted[1],
+    )
 
 
 @pytest.mark.parametrize("tells_frames", [True, False])

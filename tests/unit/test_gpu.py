@@ -52,8 +52,10 @@ def test_every_gpu_tells_what_it_can_in_si_units(library, tmp_path):
     assert first["gpu1", "gpu.memory_used_bytes"] == (1 << 30) + 1
     assert first["gpu0", "gpu.nvlink_tx_bytes"] > 5e9 * 1024
     assert {name for port, name in first if port == "gpu0"} - {name for port, name in first if port == "gpu1"} == {
-        "gpu.power_w", "gpu.nvlink_tx_bytes", "gpu.nvlink_rx_bytes",
-    }  # fmt: skip
+        "gpu.power_w",
+        "gpu.nvlink_tx_bytes",
+        "gpu.nvlink_rx_bytes",
+    }
     pcie = rows["value"][(rows["port"] == "gpu0") & (rows["counter"] == "gpu.pcie_tx_bytes")]
     assert (np.diff(pcie) > 0).all()
 

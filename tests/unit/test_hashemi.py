@@ -72,21 +72,46 @@ def test_a_step_without_an_interval_leaves_the_crossing_of_the_means() -> None:
 def run(results, number: int, workload: dict, seconds: float, *, ranks: int, spread: float = 0.01, name: str = "p2p"):
     """A run of 100 iterations, with the row of `variation` that its times give."""
     path = write_run(
-        results, name=f"e{number}", sweep=False, seed=number, repetition=number, spread=0.0, seconds={"w1": seconds},
+        results,
+        name=f"e{number}",
+        sweep=False,
+        seed=number,
+        repetition=number,
+        spread=0.0,
+        seconds={"w1": seconds},
         also={"workload": {name: workload}, "testbed": {"local": {"hosts": 8}}},
-    )  # fmt: skip
+    )
     took = np.random.default_rng(number).normal(seconds, spread * seconds, 100)
     with TableWriter(path / "tables", run=path.name) as writer:
-        writer.add("variation", {
-            "window_name": ["w1"], "job": ["training"], "rank": [-1], "iterations": [100], "mean_s": [took.mean()],
-            "cv": [took.std(ddof=1) / took.mean()], "p50_s": [np.median(took)], "p95_s": [0.1], "p99_s": [0.1],
-            "max_s": [took.max()], "straggler_share": [0.01], "efficiency": [0.9], "overlapped": [0.7], "orders": [3],
-        })  # fmt: skip
+        writer.add(
+            "variation",
+            {
+                "window_name": ["w1"],
+                "job": ["training"],
+                "rank": [-1],
+                "iterations": [100],
+                "mean_s": [took.mean()],
+                "cv": [took.std(ddof=1) / took.mean()],
+                "p50_s": [np.median(took)],
+                "p95_s": [0.1],
+                "p99_s": [0.1],
+                "max_s": [took.max()],
+                "straggler_share": [0.01],
+                "efficiency": [0.9],
+                "overlapped": [0.7],
+                "orders": [3],
+            },
+        )
     manifest = json.loads((path / "manifest.json").read_text())
-    manifest["jobs"] = [{
-        "name": "training", "workload": name, "model": workload["model"], "compute": "emulated",
-        "ranks": [{"rank": rank, "local_rank": 0, "node": "h1", "device": "cpu"} for rank in range(ranks)],
-    }]  # fmt: skip
+    manifest["jobs"] = [
+        {
+            "name": "training",
+            "workload": name,
+            "model": workload["model"],
+            "compute": "emulated",
+            "ranks": [{"rank": rank, "local_rank": 0, "node": "h1", "device": "cpu"} for rank in range(ranks)],
+        }
+    ]
     (path / "manifest.json").write_text(json.dumps(manifest))
     return rundir.entry_at(path)
 
@@ -96,9 +121,10 @@ def studied(tmp_path):
     """Servers that cross both all-reduces, and orders of which TAC's is the best."""
     entries, number = [], 1
     for strategy, servers, steps in (
-        ("parameter-server", 2, {2: 0.1, 4: 0.2, 6: 0.3}), ("ring", 2, {2: 0.15, 4: 0.17, 6: 0.18}),
+        ("parameter-server", 2, {2: 0.1, 4: 0.2, 6: 0.3}),
+        ("ring", 2, {2: 0.15, 4: 0.17, 6: 0.18}),
         ("halving-doubling", 2, {2: 0.15, 4: 0.17, 6: 0.18}),
-    ):  # fmt: skip
+    ):
         for workers, seconds in steps.items():
             ranks = workers + (servers if strategy == "parameter-server" else 0)
             hosts = [f"h{number + 1}" for number in range(ranks)]
@@ -168,13 +194,23 @@ def test_a_trace_shows_ranks_that_recorded_their_transfers(tmp_path) -> None:
     rows = [(rank, k, name, lane) for rank in (0, 1) for k in range(3, 9) for name, lane in lanes.items()]
     n = len(rows)
     with TableWriter(entry.path / "tables", run=entry.run) as writer:
-        writer.add("spans", {
-            "job": ["training"] * n, "rank": [row[0] for row in rows], "window_name": ["w1"] * n,
-            "iteration": [row[1] for row in rows], "lane": [row[3] for row in rows], "span": [row[2] for row in rows],
-            "what": [f"tensor {row[1] % 2}" for row in rows], "peer": [-1] * n, "bytes": [9] * n,
-            "sequence": [0] * n, "start_ns": [10**9 * row[1] for row in rows],
-            "end_ns": [10**9 * row[1] + 10**8 for row in rows],
-        })  # fmt: skip
+        writer.add(
+            "spans",
+            {
+                "job": ["training"] * n,
+                "rank": [row[0] for row in rows],
+                "window_name": ["w1"] * n,
+                "iteration": [row[1] for row in rows],
+                "lane": [row[3] for row in rows],
+                "span": [row[2] for row in rows],
+                "what": [f"tensor {row[1] % 2}" for row in rows],
+                "peer": [-1] * n,
+                "bytes": [9] * n,
+                "sequence": [0] * n,
+                "start_ns": [10**9 * row[1] for row in rows],
+                "end_ns": [10**9 * row[1] + 10**8 for row in rows],
+            },
+        )
     section = traced.section(pooled([entry]), tmp_path)
     (line,) = section.comparisons
     assert line.verdict == "within"

@@ -22,15 +22,28 @@ def point(load_gbps, mean_s, *, spread=0.0, sent_gbps=None):
         () if sent_gbps is None else (SharedLink(port="s", sent_bps=sent_gbps * 1e9, waiting_s=0.0, drops_per_s=0.0),)
     )
     return Measured(
-        requested_bps=load_gbps * 1e9, load_bps=load_gbps * 1e9, mean_s=mean_s, error_s=0.001, freedom=10.0,
-        p99_s=float(seconds.max()), iterations=100, seconds=(seconds,), links=links,
-    )  # fmt: skip
+        requested_bps=load_gbps * 1e9,
+        load_bps=load_gbps * 1e9,
+        mean_s=mean_s,
+        error_s=0.001,
+        freedom=10.0,
+        p99_s=float(seconds.max()),
+        iterations=100,
+        seconds=(seconds,),
+        links=links,
+    )
 
 
 def series(*points, name="bert-large", traffic="websearch-burst", parameters=PARAMETERS):
     kind = Kind(model=name, traffic=traffic, transport="tcp", ranks=3, workload="ddp")
-    return Series(kind=kind, points=points, capacity_bps=25e9, theory_bytes=2 * 2 / 3 * 4 * parameters,
-                  scales=(100,), emulated=True)  # fmt: skip
+    return Series(
+        kind=kind,
+        points=points,
+        capacity_bps=25e9,
+        theory_bytes=2 * 2 / 3 * 4 * parameters,
+        scales=(100,),
+        emulated=True,
+    )
 
 
 def told(*found):
@@ -50,8 +63,11 @@ def test_a_slow_down_is_over_the_time_without_traffic_and_a_speed_up_over_theory
 
 
 def test_sizes_are_those_that_were_trained():
-    found = told(series(point(0, 1.0)), series(point(0, 0.1), name="resnet50", parameters=25_557_032),
-                 series(point(0, 0.1), name="densenet161", parameters=25_557_032))  # fmt: skip
+    found = told(
+        series(point(0, 1.0)),
+        series(point(0, 0.1), name="resnet50", parameters=25_557_032),
+        series(point(0, 0.1), name="densenet161", parameters=25_557_032),
+    )
     assert found["parameters of resnet50"].verdict == WITHIN
     assert found["parameters of densenet161"].verdict == OUTSIDE
     bert = found["parameters of bert-large"]

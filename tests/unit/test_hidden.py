@@ -14,11 +14,21 @@ HOSTS = {0: "h1", 1: "h2", 2: "h3", 3: "h4"}
 
 
 def logs(computed_ms: dict[int, float], *, job: str = "train", iterations: int = 10):
-    return table("iterations", [
-        {"job": job, "rank": rank, "iteration": number, "start_ns": BEGAN_NS + number * ITERATION_MS * MS,
-         "forward_s": computed / 4 / 1000, "backward_s": computed * 3 / 4 / 1000}
-        for rank, computed in computed_ms.items() for number in range(iterations)
-    ])  # fmt: skip
+    return table(
+        "iterations",
+        [
+            {
+                "job": job,
+                "rank": rank,
+                "iteration": number,
+                "start_ns": BEGAN_NS + number * ITERATION_MS * MS,
+                "forward_s": computed / 4 / 1000,
+                "backward_s": computed * 3 / 4 / 1000,
+            }
+            for rank, computed in computed_ms.items()
+            for number in range(iterations)
+        ],
+    )
 
 
 def test_each_rank_is_held_against_its_own_passes():

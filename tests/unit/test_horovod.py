@@ -130,10 +130,14 @@ def test_ranks_on_gpus_are_told_of_nccl_its_transport_and_how_hosts_sum_up() -> 
     told = {name: launch.env[name] for name in launch.env if name.startswith("NCCL_") or "HIERARCHICAL" in name}
     assert told.pop("NCCL_DEBUG") == "INFO"
     assert told == {
-        "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET,GRAPH", "NCCL_DEBUG_FILE": "nccl.%p.log",
-        "NCCL_SOCKET_IFNAME": "=eth2", "NCCL_IB_DISABLE": "0", "NCCL_NET": "IB", "NCCL_IB_HCA": "mlx5_0:1",
+        "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET,GRAPH",
+        "NCCL_DEBUG_FILE": "nccl.%p.log",
+        "NCCL_SOCKET_IFNAME": "=eth2",
+        "NCCL_IB_DISABLE": "0",
+        "NCCL_NET": "IB",
+        "NCCL_IB_HCA": "mlx5_0:1",
         "HOROVOD_HIERARCHICAL_ALLREDUCE": "1",
-    }  # fmt: skip
+    }
     assert (launch.env["HOROVOD_CONTROLLER"], launch.env["UCX_NET_DEVICES"]) == ("mpi", "mlx5_0:1")
 
 

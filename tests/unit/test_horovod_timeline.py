@@ -16,9 +16,15 @@ SAMPLE = (
 
 def read(folder: Path, *, offset_ns: int = 0):
     output = LaunchOutput(
-        folder=folder, node="h1", launch="training-rank0", job="training", rank=0, window=None, source=None,
+        folder=folder,
+        node="h1",
+        launch="training-rank0",
+        job="training",
+        rank=0,
+        window=None,
+        source=None,
         offset_ns=offset_ns,
-    )  # fmt: skip
+    )
     return horovod.read(output)
 
 
@@ -28,8 +34,11 @@ def test_tensors_that_were_fused_are_one_span_of_each_kind():
     assert set(spans) == set(TABLES["spans"])
     kinds = list(zip(spans["lane"], spans["span"], strict=True))
     assert kinds == 3 * [
-        ("negotiation", "all-reduce"), ("copy", "copy in"), ("communication", "all-reduce"), ("copy", "copy out"),
-    ]  # fmt: skip
+        ("negotiation", "all-reduce"),
+        ("copy", "copy in"),
+        ("communication", "all-reduce"),
+        ("copy", "copy out"),
+    ]
     assert spans["iteration"] == [number for number in range(3) for _ in range(4)]
     assert spans["sequence"] == 3 * [0, 1, 2, 3]
     assert set(spans["what"]) == {"5 tensors"}

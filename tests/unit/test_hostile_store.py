@@ -61,8 +61,14 @@ def prune(results: Path, *options: str) -> int:
     return main(["prune", "--results", str(results), *(options or ("--drop-after", "1d"))])
 
 
-NAMES = ["{precious}", "../../../precious/mine.pcap", "hosts/../../../../precious/mine.pcap", "hosts/link/mine.pcap",
-         "hosts//../../../../precious/mine.pcap", "hosts/linked.pcap"]  # fmt: skip
+NAMES = [
+    "{precious}",
+    "../../../precious/mine.pcap",
+    "hosts/../../../../precious/mine.pcap",
+    "hosts/link/mine.pcap",
+    "hosts//../../../../precious/mine.pcap",
+    "hosts/linked.pcap",
+]
 
 
 @pytest.mark.parametrize("key", ["artifacts", "pruned"])
@@ -82,9 +88,20 @@ def test_pruning_deletes_nothing_outside_of_the_run(tmp_path, precious, key, nam
 
 
 @pytest.mark.parametrize(
-    "artifacts", ["x", {"a": 1}, [1], [{}], [record(3)], [record("x", -1)], [{**record("x"), "bytes": "4"}],
-                  [{**record("x"), "sha256": None}], [record(CAPTURE)] * 2, [record("x\x1b[2J\n")]],
-)  # fmt: skip
+    "artifacts",
+    [
+        "x",
+        {"a": 1},
+        [1],
+        [{}],
+        [record(3)],
+        [record("x", -1)],
+        [{**record("x"), "bytes": "4"}],
+        [{**record("x"), "sha256": None}],
+        [record(CAPTURE)] * 2,
+        [record("x\x1b[2J\n")],
+    ],
+)
 def test_a_manifest_that_records_no_files_is_told_and_left_alone(tmp_path, artifacts, capsys):
     run = foreign(tmp_path, artifacts=artifacts)
     assert prune(tmp_path) == 1

@@ -97,8 +97,9 @@ def test_what_cannot_be_read_is_told_every_time_and_read_once(tmp_path, monkeypa
         found = index.listing(tmp_path)
         assert len(found.entries) == 2
         assert [problem.partition(" and ")[0] for problem in found.problems] == [
-            f"{damaged}: scale: expected `int`, got `str`", f"{later}: is of format 99,",
-        ]  # fmt: skip
+            f"{damaged}: scale: expected `int`, got `str`",
+            f"{later}: is of format 99,",
+        ]
         monkeypatch.setattr(manifest, "summary", lambda path: pytest.fail(f"{path} was read again"))
 
 

@@ -58,9 +58,14 @@ class Machine:
     def install(self, *words: str, user: int | None = None, **env: str) -> subprocess.CompletedProcess[str]:
         settings = {"ORCH_PROGRAMS": str(self.programs), "PATH": f"{self.programs}:{os.environ['PATH']}", **env}
         return subprocess.run(
-            [str(self.script), *words], env={**os.environ, "LOG": str(self.log), **settings}, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, check=False, user=user,
-        )  # fmt: skip
+            [str(self.script), *words],
+            env={**os.environ, "LOG": str(self.log), **settings},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            user=user,
+        )
 
     def called(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []

@@ -114,12 +114,14 @@ def test_all_pins_of_torch_are_the_same() -> None:
             "a.cc:7:1: error: 'x' was not declared\nmake[2]: *** [a.o] Error 1\nERROR: Failed building wheel for x\n",
             "a.cc:7:1: error: 'x' was not declared",
         ),
-        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n\n",
-         "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"),
+        (
+            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n\n",
+            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+        ),
         ("something else\n", "something else"),
         ("", "it printed nothing"),
     ],
-)  # fmt: skip
+)
 def test_a_failed_build_is_told_by_the_line_that_says_why(tmp_path: Path, log: str, cause: str) -> None:
     (tmp_path / "log").write_text(log)
     done = subprocess.run(
@@ -140,8 +142,13 @@ def test_a_build_that_fails_is_one_line_with_its_cause_its_log_and_its_status(tm
     programs.mkdir()
     for name in ("g++", "make", "cmake", "mpirun", "mpicc", "orted"):
         (programs / name).symlink_to("/bin/true")
-    env = {**os.environ, "ORCH_FRAMEWORKS": str(tmp_path / "made"), "PYTHON": str(python), "TORCH": "cpu",
-           "ORCH_PROGRAMS": str(programs)}  # fmt: skip
+    env = {
+        **os.environ,
+        "ORCH_FRAMEWORKS": str(tmp_path / "made"),
+        "PYTHON": str(python),
+        "TORCH": "cpu",
+        "ORCH_PROGRAMS": str(programs),
+    }
     done = subprocess.run(
         [str(FRAMEWORKS.with_name("prepare-frameworks")), "torch"], env=env, capture_output=True, text=True, check=False
     )

@@ -144,15 +144,25 @@ def test_what_a_second_signal_killed_is_told_once(tmp_path):
     events = EventLog(tmp_path / "events.jsonl")
     watch = Watch(events)
     stopped = Stopped(
-        status=-9, killed=True, was_over=False, ended_ns=1, user_s=0.0, system_s=0.0, max_rss_bytes=1, tail="",
+        status=-9,
+        killed=True,
+        was_over=False,
+        ended_ns=1,
+        user_s=0.0,
+        system_s=0.0,
+        max_rss_bytes=1,
+        tail="",
         complaint="it ended with status -9 when it was asked to end",
-    )  # fmt: skip
+    )
     client = SimpleNamespace(stop=lambda *_, **__: stopped)
     hurried = SimpleNamespace(hurry=True, grace=0.0, rest=lambda _: None)
     session = SimpleNamespace(
-        watch=watch, events=events, interrupts=hurried, note_losses=lambda: None,
+        watch=watch,
+        events=events,
+        interrupts=hurried,
+        note_losses=lambda: None,
         clients=dict.fromkeys((launch.node for launch in launches), client),
-    )  # fmt: skip
+    )
     for launch in launches:
         watch.add(launch)
         watch.processes[launch.node, launch.name].asked = True

@@ -133,14 +133,39 @@ def test_what_a_shell_gives_a_meaning_to_is_no_name(key, value):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *(("ssh", name) for name in ("h1", "h_1", "h1.example.org", "10.0.0.1", "::1", "fe80::1%eth0", "[::1]",
-                                     "h1:2222",
-                                     "_alias", "rack-1.node-2", "bücher.example", "fe80::1%br-lan.10")),
+        *(
+            ("ssh", name)
+            for name in (
+                "h1",
+                "h_1",
+                "h1.example.org",
+                "10.0.0.1",
+                "::1",
+                "fe80::1%eth0",
+                "[::1]",
+                "h1:2222",
+                "_alias",
+                "rack-1.node-2",
+                "bücher.example",
+                "fe80::1%br-lan.10",
+            )
+        ),
         *(("user", name) for name in ("ada", "_svc", "ada.l", "ada-l", "ada@example.org", "a+b", "0day")),
-        *(("jump", name) for name in ("gate", "ada@gate", "ada@gate:2222", "gate:22,ada@inner", "ada@[::1]:22",
-                                      "ada@example.org@gate", "fe80::1%eth0", "none")),
+        *(
+            ("jump", name)
+            for name in (
+                "gate",
+                "ada@gate",
+                "ada@gate:2222",
+                "gate:22,ada@inner",
+                "ada@[::1]:22",
+                "ada@example.org@gate",
+                "fe80::1%eth0",
+                "none",
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_names_as_they_are_used_pass(key, value):
     assert inventory(hosts={"h1": host(**{key: value})}).value("h1", key) == value
 

@@ -177,11 +177,14 @@ def test_a_right_configuration_has_no_problems():
 @pytest.mark.parametrize(
     ("kind", "mtu", "load", "fits"),
     [
-        ("inventory", 1500, "24.60gbit", True), ("inventory", 1500, "24.61gbit", False),
-        ("inventory", 9000, "24.93gbit", True), ("inventory", 9000, "24.94gbit", False),
-        ("local", 1500, "25gbit", True), ("local", 1500, "25.01gbit", False),
+        ("inventory", 1500, "24.60gbit", True),
+        ("inventory", 1500, "24.61gbit", False),
+        ("inventory", 9000, "24.93gbit", True),
+        ("inventory", 9000, "24.94gbit", False),
+        ("local", 1500, "25gbit", True),
+        ("local", 1500, "25.01gbit", False),
     ],
-)  # fmt: skip
+)
 def test_a_load_is_held_against_what_a_link_carries_on_layer_2(kind, mtu, load, fits):
     """Of a real link's rate preamble, FCS and gap take 24 bytes a frame: 25e9 * 1514 / 1538 = 24.6099e9."""
     links = tuple(Link(host=host, device="eth0", rate=25e9) for host in ("h1", "h2"))

@@ -15,11 +15,14 @@ from workloads.common.placement import ranks
 
 NODES = tuple(
     Node(
-        name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device="eth0"),), python=sys.executable, slots=2,
+        name=f"h{i}",
+        rails=(Rail(address=f"10.0.0.{i}", device="eth0"),),
+        python=sys.executable,
+        slots=2,
         scheduled="gpu7" if i == 1 else "",
     )
     for i in (1, 2)
-)  # fmt: skip
+)
 WHERE = Topology(
     kind="inventory", nodes=NODES, links=tuple(Link(host=n.name, device=n.first.device, rate=1e9) for n in NODES)
 )

@@ -73,12 +73,7 @@ def test_no_terminal_has_no_width(monkeypatch):
 
 def test_columns_line_up_numbers_to_the_right():
     text = layout.table(("name", "n"), [["a", "1"], ["long name", "1000"]], indent="  ")
-    assert text.splitlines() == [
-        "  name          n",
-        "  ---------  ----",
-        "  a             1",
-        "  long name  1000",
-    ]
+    assert text.splitlines() == ["  name          n", "  ---------  ----", "  a             1", "  long name  1000"]
     assert layout.table(("name", "n"), []).splitlines() == ["name  n", "----  -"]
 
 
@@ -90,18 +85,33 @@ def test_a_head_of_two_lines_stands_at_the_bottom():
 @pytest.mark.parametrize(
     ("seconds", "told"),
     [
-        (4.628e-2, "46.3 ms"), (1e-2, "10 ms"), (1.15, "1.15 s"), (1234.5, "1230 s"), (9.999e-4, "1 ms"), (0, "0 ns"),
-        (9.96e-4, "996 us"), (2.5e-8, "25 ns"), (math.nan, "unknown"), (0.00106, "1.06 ms"),
+        (4.628e-2, "46.3 ms"),
+        (1e-2, "10 ms"),
+        (1.15, "1.15 s"),
+        (1234.5, "1230 s"),
+        (9.999e-4, "1 ms"),
+        (0, "0 ns"),
+        (9.96e-4, "996 us"),
+        (2.5e-8, "25 ns"),
+        (math.nan, "unknown"),
+        (0.00106, "1.06 ms"),
     ],
-)  # fmt: skip
+)
 def test_times_come_in_the_unit_that_fits(seconds, told):
     assert span_text(seconds) == told
 
 
 @pytest.mark.parametrize(
     ("size", "told"),
-    [(13_472_094, "13.47 MB"), (1_533_420, "1.533 MB"), (0, "0 bytes"), (999, "999 bytes"), (999_960, "1 MB"),
-     (3.2e12, "3.2 TB"), (5e15, "5000 TB")],
-)  # fmt: skip
+    [
+        (13_472_094, "13.47 MB"),
+        (1_533_420, "1.533 MB"),
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (999_960, "1 MB"),
+        (3.2e12, "3.2 TB"),
+        (5e15, "5000 TB"),
+    ],
+)
 def test_sizes_come_in_the_unit_that_fits(size, told):
     assert bytes_text(size) == told

@@ -25,9 +25,16 @@ def table(name: str, rows: list[dict[str, object]]) -> pa.Table:
 
 def evaluated(epoch: int, rank: int, *, end_s: float, correct: int, samples: int = 100, job: str = "training"):
     return {
-        "job": job, "rank": rank, "epoch": epoch, "iteration": 10 * epoch - 1, "end_ns": BEGIN + round(end_s * S),
-        "evaluation_s": 2.0 + rank, "samples": samples, "correct": correct, "loss": 1.0 / epoch + rank,
-    }  # fmt: skip
+        "job": job,
+        "rank": rank,
+        "epoch": epoch,
+        "iteration": 10 * epoch - 1,
+        "end_ns": BEGIN + round(end_s * S),
+        "evaluation_s": 2.0 + rank,
+        "samples": samples,
+        "correct": correct,
+        "loss": 1.0 / epoch + rank,
+    }
 
 
 ITERATIONS = table(
@@ -40,11 +47,13 @@ ITERATIONS = table(
     ],
 )
 ROWS = [
-    evaluated(2, 0, end_s=22, correct=70), evaluated(2, 1, end_s=24, correct=90),
-    evaluated(1, 0, end_s=10, correct=30), evaluated(1, 1, end_s=11, correct=10, samples=300),
+    evaluated(2, 0, end_s=22, correct=70),
+    evaluated(2, 1, end_s=24, correct=90),
+    evaluated(1, 0, end_s=10, correct=30),
+    evaluated(1, 1, end_s=11, correct=10, samples=300),
     evaluated(3, 0, end_s=40, correct=95),
     evaluated(1, 0, end_s=5, correct=99, job="other"),
-]  # fmt: skip
+]
 
 
 def sent(total_s: int = 60) -> Bins:

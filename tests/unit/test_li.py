@@ -58,12 +58,15 @@ def routing(iterations: int, *, spread: float) -> SimpleNamespace:
         more = round(spread * (1 - iteration / iterations))
         rows += [
             {
-                "iteration": iteration, "rank": rank, "peer": peer, "nonuniform_bytes": more,
+                "iteration": iteration,
+                "rank": rank,
+                "peer": peer,
+                "nonuniform_bytes": more,
                 "bytes": 1000 + 10 * iteration + (more if (rank, peer) == (0, 1) else 0),
             }
             for rank in range(4)
             for peer in range(4)
-        ]  # fmt: skip
+        ]
     manifest = SimpleNamespace(jobs=(SimpleNamespace(model="gpt2"),))
     return SimpleNamespace(rows=lambda _name: rows, scale=100, manifest=manifest, name="made")
 

@@ -85,19 +85,26 @@ def test_a_lock_that_a_killed_prune_left_is_no_file_of_the_run(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "options", "told"),
     [
-        ("nfs4", "local_lock=none", False), ("nfs", "nolock,local_lock=all", True), ("nfs4", "local_lock=flock", True),
-        ("nfs", "local_lock=posix", False), ("fuse.sshfs", "user_id=0", True), ("cifs", "nobrl", True),
-        ("9p", "trans=virtio", True), ("ext4", "errors=remount-ro", False), ("fuseblk", "user_id=0", False),
+        ("nfs4", "local_lock=none", False),
+        ("nfs", "nolock,local_lock=all", True),
+        ("nfs4", "local_lock=flock", True),
+        ("nfs", "local_lock=posix", False),
+        ("fuse.sshfs", "user_id=0", True),
+        ("cifs", "nobrl", True),
+        ("9p", "trans=virtio", True),
+        ("ext4", "errors=remount-ro", False),
+        ("fuseblk", "user_id=0", False),
     ],
-)  # fmt: skip
+)
 def test_a_store_on_a_mount_that_keeps_locks_to_itself_is_told(tmp_path, monkeypatch, kind, options, told):
     results, mounts = tmp_path / "a b" / "results", tmp_path / "mountinfo"
     write_run(results, iterations=5)
     place = str(tmp_path / "a b").replace(" ", "\\040")
     mounts.write_text(
-        "22 1 254:0 / / rw - ext4 /dev/vda rw\nnonsense\n" + NFS.format(place=place, kind=kind, options=options)
+        "22 1 254:0 / / rw - ext4 /dev/vda rw\nnonsense\n"
+        + NFS.format(place=place, kind=kind, options=options)
         + NFS.format(place=f"{tmp_path}/a", kind="fuse.sshfs", options="x")
-    )  # fmt: skip
+    )
     monkeypatch.setattr(locked, "MOUNTS", mounts)
     status, _, err = orch("store", "compact", "--results", str(results))
     assert status == 0

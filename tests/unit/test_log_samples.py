@@ -78,12 +78,13 @@ def test_logs_of_nccl_and_rccl(sample: Path, tmp_path: Path) -> None:
     ways = Counter(f"{row['transport']} {row['detail']} {row['device']}".strip() for row in connections)
     assert {
         "ways": ways,
-        "connections": [f"{row['channel']}/{row['connection']}: {row['src']} {row['direction']} {row['dst']}"
-                        for row in connections],
+        "connections": [
+            f"{row['channel']}/{row['connection']}: {row['src']} {row['direction']} {row['dst']}" for row in connections
+        ],
         "rings": [f"{row['channel']}: {row['previous']} {row['member']} {row['next']}" for row in rings],
         "communicators": sorted({row["communicator"] for row in (*connections, *rings)}),
         "unread": unread(output),
-    } == expected(sample)  # fmt: skip
+    } == expected(sample)
 
 
 @samples("nccl_tests")
@@ -92,9 +93,10 @@ def test_results_of_nccl_tests(sample: Path) -> None:
     results = [found for line in lines if (found := nccl_tests.row_of(line)) is not None]
     assert {
         "ranks": sum(bool(nccl_tests.RANK.match(line)) for line in lines),
-        "results": [[size, *(value for one in both for value in (round(one[0] * 1e6, 6), one[1]))]
-                    for size, both in results],
-    } == expected(sample)  # fmt: skip
+        "results": [
+            [size, *(value for one in both for value in (round(one[0] * 1e6, 6), one[1]))] for size, both in results
+        ],
+    } == expected(sample)
 
 
 def _spans(found: dict[str, Columns]) -> list[str]:
@@ -117,10 +119,17 @@ def test_execution_traces_of_torch(sample: Path, tmp_path: Path) -> None:
     """Sizes of what a profile without shapes tells of, by the ids of the functions."""
     output, told = brought_home(sample, tmp_path, sample.name), expected(sample)
     events = [
-        {"ph": "X", "cat": "user_annotation", "name": "gloo:all_reduce", "tid": 1, "ts": 10 * place, "dur": 1,
-         "args": {"Record function id": int(number)}}
+        {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": "gloo:all_reduce",
+            "tid": 1,
+            "ts": 10 * place,
+            "dur": 1,
+            "args": {"Record function id": int(number)},
+        }
         for place, number in enumerate(told["bytes"])
-    ]  # fmt: skip
+    ]
     (tmp_path / "a.pt.trace.json").write_text(json.dumps({"traceEvents": events}))
     sizes = read_profiles(output, ITERATIONS)["spans"]["bytes"]
     assert {"bytes": dict(zip(told["bytes"], sizes, strict=True)), "unread": unread(output)} == told
@@ -141,11 +150,13 @@ def test_reports_of_iperf3(sample: Path, tmp_path: Path) -> None:
     found = dict(iperf.read(output))
     stored(found, tmp_path)
     assert {
-        "flows": [f"{row['src']} {row['src_port']} to {row['dst']} {row['dst_port']}: {row['bytes']} bytes in "
-                  f"{(row['end_ns'] - row['start_ns']) / 1e9:g} s, {row['retransmits']} again"
-                  for row in rows(found.get("flows", {}))],
+        "flows": [
+            f"{row['src']} {row['src_port']} to {row['dst']} {row['dst_port']}: {row['bytes']} bytes in "
+            f"{(row['end_ns'] - row['start_ns']) / 1e9:g} s, {row['retransmits']} again"
+            for row in rows(found.get("flows", {}))
+        ],
         "unread": unread(output),
-    } == expected(sample)  # fmt: skip
+    } == expected(sample)
 
 
 @samples("ethtool")

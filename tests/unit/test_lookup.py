@@ -121,8 +121,10 @@ def test_sweeps_and_studies_say_where_they_looked(here):
 
 
 def _flow():
-    return ("testbed: {local: {hosts: 3, link: 1gbit, scale: 10}}, workload: {ddp: {model: resnet50}}, "
-            "measure: {iterations: 10}")  # fmt: skip
+    return (
+        "testbed: {local: {hosts: 3, link: 1gbit, scale: 10}}, workload: {ddp: {model: resnet50}}, "
+        "measure: {iterations: 10}"
+    )
 
 
 def test_a_secret_lies_beside_the_file_that_names_it(here):

@@ -120,14 +120,18 @@ WINDOW = {"name": "w1", "start_ns": 1, "end_ns": 2, "valid": True, "reasons": []
         ({"windows": True}, "windows: expected `array`, got `bool`"),
         ({"windows": [WINDOW, {**WINDOW, "start_ns": "x"}]}, "windows[1].start_ns: expected `int`, got `str`"),
         ({"windows": [{"name": "w1"}]}, "windows[0]: object missing required field `start_ns`"),
-        ({"windows": [{**WINDOW, "gates": [{"name": "load", "passed": None}]}]},
-         "windows[0].gates[0]: object missing required field `message`"),
+        (
+            {"windows": [{**WINDOW, "gates": [{"name": "load", "passed": None}]}]},
+            "windows[0].gates[0]: object missing required field `message`",
+        ),
         ({"launches": [{}]}, "launches[0]: object missing required field `name`"),
-        ({"clocks": {"h1": {"before": {"offset_ns": 1}}}},
-         "clocks[...].before: object missing required field `uncertainty_ns`"),
+        (
+            {"clocks": {"h1": {"before": {"offset_ns": 1}}}},
+            "clocks[...].before: object missing required field `uncertainty_ns`",
+        ),
         ({"artifacts": [{"path": "x", "bytes": -1, "sha256": ""}]}, "artifacts[0].bytes: expected `int` >= 0"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_manifest_is_refused_with_file_and_field(tmp_path, changes, said):
     path = left(tmp_path, **changes)
     with pytest.raises(StoreError) as caught:
@@ -139,12 +143,16 @@ def test_a_damaged_manifest_is_refused_with_file_and_field(tmp_path, changes, sa
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "truncated"), (b'{"run": ', "truncated"), (b"[]", "expected `object`, got `array`"),
-        (b'{"run": "\xff"}', "can't decode"), (b'{"run": NaN}', "malformed"), (b"[" * 100_000, "expected `object`"),
+        (b"", "truncated"),
+        (b'{"run": ', "truncated"),
+        (b"[]", "expected `object`, got `array`"),
+        (b'{"run": "\xff"}', "can't decode"),
+        (b'{"run": NaN}', "malformed"),
+        (b"[" * 100_000, "expected `object`"),
         (b'{"sweep": {"points": {"w": {"values": {"x": ' + b"[" * 100_000, "nested too deeply"),
         (b'{"run": "\\ud800 and more"}', "surrogate"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_json_of_ours_is_refused(tmp_path, content, said):
     (tmp_path / MANIFEST).write_bytes(content)
     with pytest.raises(StoreError) as caught:
@@ -196,9 +204,13 @@ def test_a_value_that_is_no_number_cannot_be_written():
 
 @pytest.mark.parametrize(
     ("record", "table"),
-    [(window_records.Load, "loads"), (window_records.Training, "training"), (window_records.Variation, "variation"),
-     (window_records.ProcessorShares, "processors")],
-)  # fmt: skip
+    [
+        (window_records.Load, "loads"),
+        (window_records.Training, "training"),
+        (window_records.Variation, "variation"),
+        (window_records.ProcessorShares, "processors"),
+    ],
+)
 def test_rows_of_a_window_are_those_of_its_tables(record, table):
     assert ["window_name", *(field.name for field in dataclasses.fields(record))] == list(TABLES[table])
 

@@ -75,9 +75,12 @@ def session_of(tmp_path):
         for launch in run.launches():
             watch.add(launch)
         session = Session(
-            SimpleNamespace(topology=run.topology), run="r", events=EventLog(tmp_path / "session.jsonl"), watch=watch,
+            SimpleNamespace(topology=run.topology),
+            run="r",
+            events=EventLog(tmp_path / "session.jsonl"),
+            watch=watch,
             interrupts=Interrupts(),
-        )  # fmt: skip
+        )
         session.clients.update(clients or {})
         return session
 

@@ -65,9 +65,16 @@ def test_layers_equal_torchvisions(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "forward_gflops"),
     # Multiply-adds as torchvision's pages publish them, twice (two FLOPs each).
-    [("resnet50", 2 * 4.09), ("resnet101", 2 * 7.80), ("vgg16", 2 * 15.47), ("densenet161", 2 * 7.73),
-     ("densenet201", 2 * 4.29), ("mobilenet_v2", 2 * 0.30), ("inception_v3", 2 * 5.71)],
-)  # fmt: skip
+    [
+        ("resnet50", 2 * 4.09),
+        ("resnet101", 2 * 7.80),
+        ("vgg16", 2 * 15.47),
+        ("densenet161", 2 * 7.73),
+        ("densenet201", 2 * 4.29),
+        ("mobilenet_v2", 2 * 0.30),
+        ("inception_v3", 2 * 5.71),
+    ],
+)
 def test_flops_are_the_published_ones(name: str, forward_gflops: float) -> None:
     total = sum(layer.flops for layer in catalog.load(name).layers)
     assert total / 1e9 == pytest.approx(forward_gflops, rel=0.01)

@@ -201,9 +201,7 @@ def test_recursive_doubling_exchanges_all_with_each_partner() -> None:
         (a, a ^ distance): 5.0 for a in range(4) for distance in (1, 2)
     }
     # The first of three ranks takes part through the second.
-    assert mpi_ranks.all_reduce("recursive-doubling", 3, 5.0) == {
-        (0, 1): 5.0, (1, 0): 5.0, (1, 2): 5.0, (2, 1): 5.0,
-    }  # fmt: skip
+    assert mpi_ranks.all_reduce("recursive-doubling", 3, 5.0) == {(0, 1): 5.0, (1, 0): 5.0, (1, 2): 5.0, (2, 1): 5.0}
 
 
 @pytest.mark.parametrize("world", [2, 4, 8])
@@ -235,8 +233,9 @@ def test_two_ranks_of_a_host_send_one_ring_over_the_network() -> None:
     pairs = horovod.theory(config, job, where).pairs
     ring = 2 * 2 / 3 * 4 * 25_557_032
     assert {(src, dst): size for src, dst, size in pairs} == {
-        ("h1", "h2"): pytest.approx(ring), ("h2", "h1"): pytest.approx(ring),
-    }  # fmt: skip
+        ("h1", "h2"): pytest.approx(ring),
+        ("h2", "h1"): pytest.approx(ring),
+    }
 
 
 # The programs that stand between mpirun and us
@@ -252,9 +251,11 @@ daemon.main()
 
 def daemon_in(folder: Path, port: int, talk_s: float) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", DAEMON, "127.0.0.1", str(port), str(talk_s)], cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(SOURCES), "MPI_RUN_KEY": "right"}, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", DAEMON, "127.0.0.1", str(port), str(talk_s)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(SOURCES), "MPI_RUN_KEY": "right"},
+        stderr=subprocess.PIPE,
+    )
 
 
 def calling_with(key: str, port: int, command: str) -> dict[str, Any]:
@@ -262,11 +263,14 @@ def calling_with(key: str, port: int, command: str) -> dict[str, Any]:
     return {
         "args": [sys.executable, "-m", "workloads.rank", "mpi.rsh_agent", "240.0.0.1", *command.split(" ")],
         "env": {
-            **os.environ, "PYTHONPATH": str(SOURCES), "MPI_RUN_KEY": key, "MPI_DAEMON_PORT": str(port),
+            **os.environ,
+            "PYTHONPATH": str(SOURCES),
+            "MPI_RUN_KEY": key,
+            "MPI_DAEMON_PORT": str(port),
             "MPI_HOSTS": '{"240.0.0.1": "127.0.0.1"}',
             "MPI_MEET_S": str(PATIENCE_S),
         },
-    }  # fmt: skip
+    }
 
 
 def call(port: int, key: str, command: str) -> subprocess.CompletedProcess[bytes]:
@@ -354,9 +358,14 @@ open_mpi.keep(["sleep", "600"], {})
 
 def test_what_is_asked_to_end_while_it_starts_a_child_ends_the_child(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", ASKED_WHILE_IT_STARTS], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", ASKED_WHILE_IT_STARTS],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert not Path(f"/proc/{int(done.stdout)}").exists()
     assert not (tmp_path / "session").exists()
@@ -468,17 +477,26 @@ sys.stdin.read()
 def rank_named(name: str, *, within_s: float) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": str(SOURCES), "MPI_NAME": name, "RANK": "3", "OMPI_MCA_btl": "ours"}
     return subprocess.Popen(
-        [sys.executable, "-c", JOINING, str(within_s)], env=env, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", JOINING, str(within_s)],
+        env=env,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def test_a_rank_is_told_who_it_is_by_a_stub_that_ends_with_it() -> None:
     name = f"test-{os.getpid()}-rank"
     env = {
-        **os.environ, "PYTHONPATH": str(SOURCES), "MPI_RANK": name, "PMIX_RANK": "3", "MPI_MEET_S": "20",
-        "OMPI_COMM_WORLD_RANK": "3", "OMPI_MCA_btl": "mpirun's",
-    }  # fmt: skip
+        **os.environ,
+        "PYTHONPATH": str(SOURCES),
+        "MPI_RANK": name,
+        "PMIX_RANK": "3",
+        "MPI_MEET_S": "20",
+        "OMPI_COMM_WORLD_RANK": "3",
+        "OMPI_MCA_btl": "mpirun's",
+    }
     argv = [sys.executable, "-m", "workloads.rank", "mpi.stub"]
     stub = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
     rank = rank_named(f"{name}3", within_s=120)

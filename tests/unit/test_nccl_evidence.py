@@ -59,9 +59,11 @@ def ways(rows) -> Counter[tuple[str, str, str]]:
 def test_connections_over_rdma_name_the_device_of_each_rail(tmp_path: Path) -> None:
     rows = of_sample(tmp_path, "rdma.log")
     assert ways(rows) == {
-        ("NET/IB", "GDRDMA", "mlx5_0:1"): 2, ("NET/IB", "GDRDMA", "mlx5_1:1"): 2,
-        ("NET/IB", "GDRDMA(PCI)", "mlx5_0:1"): 2, ("NET/IB", "GDRDMA(PCI)", "mlx5_1:1"): 2,
-    }  # fmt: skip
+        ("NET/IB", "GDRDMA", "mlx5_0:1"): 2,
+        ("NET/IB", "GDRDMA", "mlx5_1:1"): 2,
+        ("NET/IB", "GDRDMA(PCI)", "mlx5_0:1"): 2,
+        ("NET/IB", "GDRDMA(PCI)", "mlx5_1:1"): 2,
+    }
     first = rows[0]
     assert (first["channel"], first["src"], first["dst"], first["direction"]) == (0, 1, 0, "receive")
     assert first["communicator"] == "0x3c1b7f0a91d2e845", "another thread connects than the one that set it up"
@@ -86,11 +88,18 @@ def test_connections_over_sockets_name_the_network_device_of_each_rail(tmp_path:
 def test_connections_as_older_versions_and_other_transports_spell_them(tmp_path: Path) -> None:
     rows = of_sample(tmp_path, "dgx.log")
     assert [(row["transport"], row["detail"], row["device"]) for row in rows] == [
-        ("P2P", "IPC/read", ""), ("SHM", "direct/direct", ""), ("NET/IB", "GDRDMA", "mlx5_0:1"),
-        ("NET/IB", "GDRDMA", "mlx5_1:1"), ("NET/IB", "GDRDMA/Shared", "mlx5_0+mlx5_1"),
-        ("P2P", "indirect/2[2]/read", ""), ("P2P", "direct pointer/read", ""), ("P2P", "CUMEM/CE", ""),
-        ("NET/AWS Libfabric", "GDRDMA", ""), ("COLLNET/SHARP", "GDRDMA", ""), ("COLLNET/SHARP", "", ""),
-    ]  # fmt: skip
+        ("P2P", "IPC/read", ""),
+        ("SHM", "direct/direct", ""),
+        ("NET/IB", "GDRDMA", "mlx5_0:1"),
+        ("NET/IB", "GDRDMA", "mlx5_1:1"),
+        ("NET/IB", "GDRDMA/Shared", "mlx5_0+mlx5_1"),
+        ("P2P", "indirect/2[2]/read", ""),
+        ("P2P", "direct pointer/read", ""),
+        ("P2P", "CUMEM/CE", ""),
+        ("NET/AWS Libfabric", "GDRDMA", ""),
+        ("COLLNET/SHARP", "GDRDMA", ""),
+        ("COLLNET/SHARP", "", ""),
+    ]
     assert [(row["src"], row["dst"]) for row in rows[-2:]] == [(1, -1), (-1, 1)]
     assert "nccl_rings" not in told(tmp_path), "lines of trees and of channels are no rings"
 
@@ -117,8 +126,10 @@ def test_lines_without_end_and_numbers_beyond_a_column_are_left_out(tmp_path: Pa
 def test_a_connection_that_the_end_cuts_off_is_told_and_a_thread_without_a_device_counts(tmp_path: Path) -> None:
     """A device that a line ends in may have more digits, as NET/IB/1 of NET/IB/10."""
     begin = "h:1:2 [-1] NCCL INFO "
-    (tmp_path / "nccl.h.1.log").write_text(f"{begin}Channel 00/0 : 0[0] -> 1[0] via SHM/direct\n" * 2
-                                           + f"{begin}Channel 01/0 : 0[0] -> 1[0] [send] via NET/IB/1")  # fmt: skip
+    (tmp_path / "nccl.h.1.log").write_text(
+        f"{begin}Channel 00/0 : 0[0] -> 1[0] via SHM/direct\n" * 2
+        + f"{begin}Channel 01/0 : 0[0] -> 1[0] [send] via NET/IB/1"
+    )
     output = LaunchOutput(
         folder=tmp_path, node="h1", launch="a", job="a", rank=0, window=None, source=None, offset_ns=0
     )
@@ -238,9 +249,14 @@ def manifest(*env: dict[str, str]) -> records.Manifest:
         for n, one in enumerate(env)
     )
     return records.Manifest(
-        run="r", experiment="e", outcome="completed", began_ns=0, topology=TOPOLOGY, launches=launches,
+        run="r",
+        experiment="e",
+        outcome="completed",
+        began_ns=0,
+        topology=TOPOLOGY,
+        launches=launches,
         jobs=(records.Job(name="a", workload="ddp", ranks=ranks),),
-    )  # fmt: skip
+    )
 
 
 def judged(env: dict[str, str], *networks: tuple[str, str], unread: Sequence[dict[str, object]] = ()):

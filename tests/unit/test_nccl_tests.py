@@ -45,9 +45,28 @@ def test_each_rank_starts_the_program_on_its_gpu_with_what_it_shall_send_over() 
     assert list(found) == ["job0-mpirun", "job0-daemon-h2", "job0-rank0", "job0-rank1", "job0-rank2"]
     told = json.loads(found["job0-rank1"].files["config.json"])
     assert told["argv"] == [
-        "/opt/nccl-tests/build/all_reduce_perf", "-b", "1000032", "-e", "4000128", "-f", "4", "-n", "20", "-w", "1",
-        "-g", "1", "-d", "float", "-c", "1", "-a", "1", "-N", "0",
-    ]  # fmt: skip
+        "/opt/nccl-tests/build/all_reduce_perf",
+        "-b",
+        "1000032",
+        "-e",
+        "4000128",
+        "-f",
+        "4",
+        "-n",
+        "20",
+        "-w",
+        "1",
+        "-g",
+        "1",
+        "-d",
+        "float",
+        "-c",
+        "1",
+        "-a",
+        "1",
+        "-N",
+        "0",
+    ]
     assert told["link_bps"] == 25e9, "the slowest: the time is a mean over ranks"
     assert [found[f"job0-rank{rank}"].env["NCCL_TESTS_DEVICE"] for rank in range(3)] == ["0", "1", "0"]
     assert [found[f"job0-rank{rank}"].follow for rank in range(3)] == ["iterations.jsonl", None, None]
@@ -68,8 +87,12 @@ def test_what_has_to_be_there_is_told_with_how_to_get_it() -> None:
     config, job = made(nccl_tests="/opt/t", mpirun="/opt/ompi/bin/mpirun")
     needed = {(need.node, need.what): need.remedy for need in collective.requirements(config, job, topology())}
     assert {what for _, what in needed} == {
-        "/opt/t/all_reduce_perf", "eth1", "eth2", "/opt/ompi/bin/mpirun", "/opt/ompi/bin/orted",
-    }  # fmt: skip
+        "/opt/t/all_reduce_perf",
+        "eth1",
+        "eth2",
+        "/opt/ompi/bin/mpirun",
+        "/opt/ompi/bin/orted",
+    }
     assert "MPI=1" in needed["h2", "/opt/t/all_reduce_perf"]
 
 
@@ -137,8 +160,17 @@ def test_an_iteration_is_a_pass_over_all_sizes(tmp_path, monkeypatch) -> None:
     assert iterations[0]["mono_end_ns"] == iterations[1]["mono_start_ns"]
     assert iterations[0]["samples"] == 12
     assert [(row["iteration"], row["bytes"]) for row in rows] == [
-        (0, 1024), (0, 1024), (0, 4096), (0, 4096), (1, 1024), (1, 1024), (1, 4096), (1, 4096), (2, 1024), (2, 1024),
-    ]  # fmt: skip
+        (0, 1024),
+        (0, 1024),
+        (0, 4096),
+        (0, 4096),
+        (1, 1024),
+        (1, 1024),
+        (1, 4096),
+        (1, 4096),
+        (2, 1024),
+        (2, 1024),
+    ]
     assert [row["seconds"] for row in rows[:2]] == [pytest.approx(20e-6), pytest.approx(10e-6)]
 
 
@@ -150,7 +182,7 @@ def test_an_iteration_is_a_pass_over_all_sizes(tmp_path, monkeypatch) -> None:
         ([*HEAD.splitlines(), FIRST.replace("0.05      0", "0.05      7")], "7 wrong values after all-reduce of 1024"),
         ([*HEAD.splitlines(), FIRST, FIRST], "measured 1024 bytes where 4096 were due"),
     ],
-)  # fmt: skip
+)
 def test_what_would_be_a_wrong_result_ends_it(tmp_path, monkeypatch, lines, reason) -> None:
     monkeypatch.chdir(tmp_path)
     passes = Passes(TOLD)

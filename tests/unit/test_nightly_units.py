@@ -36,8 +36,11 @@ def test_systemd_takes_the_units(tmp_path):
         (tmp_path / name).write_text((NIGHTLY / name).read_text().replace(ORCH, program))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in UNITS)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     said = [line for line in done.stderr.splitlines() if "orch-" in line]
     assert (done.returncode, said) == (0, [])
 

@@ -217,10 +217,15 @@ GROWN = {
 def test_a_counter_that_goes_backwards_never_tells_a_growth_that_was_not(how):
     values, wraps_at, grown = GROWN[how]
     count = len(values)
-    table = pa.table({
-        "node": ["h1"] * count, "port": ["eth0"] * count, "counter": ["x"] * count,
-        "time_ns": [k * SECOND for k in range(count)], "value": [float(value) for value in values],
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "node": ["h1"] * count,
+            "port": ["eth0"] * count,
+            "counter": ["x"] * count,
+            "time_ns": [k * SECOND for k in range(count)],
+            "value": [float(value) for value in values],
+        }
+    )
     found = throughput.counter_growth(
         table, node="h1", port="eth0", counter="x", span_ns=(0, (count - 1) * SECOND), wraps_at=wraps_at
     )
@@ -389,9 +394,7 @@ def test_what_is_no_file_is_left_out_and_holds_nobody_up(tmp_path):
         folder=tmp_path, node="h1", launch="x.h1", job=None, rank=None, window=None, source=None, offset_ns=0
     )
     assert list(rows_of("collector.nic", output)["counters"]["counter"]) == ["sampler.rdma.eth0.late_s", "rdma.x"]
-    assert [note.partition(":")[0] for note in output.notes] == [
-        "ethtool.eth0.csv", "folder.csv", "nic.csv", "stderr"
-    ]  # fmt: skip
+    assert [note.partition(":")[0] for note in output.notes] == ["ethtool.eth0.csv", "folder.csv", "nic.csv", "stderr"]
 
 
 def test_rdma_counters_of_a_driver_that_is_loaded_anew_are_read_again(tmp_path, monkeypatch, capfd):

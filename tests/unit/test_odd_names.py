@@ -63,9 +63,12 @@ def test_a_results_folder_that_is_not_text_is_refused_in_a_line(results, tmp_pat
 def run_orch(*argv, cwd=None, **environment):
     root = Path(__file__).parents[2]
     return subprocess.run(
-        [sys.executable, "-m", "orchestrator.cli.main", *argv], cwd=cwd, capture_output=True, check=False,
+        [sys.executable, "-m", "orchestrator.cli.main", *argv],
+        cwd=cwd,
+        capture_output=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(root), **environment},
-    )  # fmt: skip
+    )
 
 
 def test_the_folder_from_which_a_command_is_called_counts_too(results, tmp_path):
@@ -118,15 +121,27 @@ def test_a_file_whose_name_is_not_text_does_not_keep_a_run_from_being_sealed(res
     assert "not text in UTF-8" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [
-    ("show", ODD), ("report", "last", "-o", f"{{folder}}/{ODD}.html"),
-    ("export", "runs", "-o", f"{{folder}}/{ODD}.csv"),
-    ("baseline", "set", ODD, "nightly"), ("ls", "--where", f"run={ODD}"), ("ls", "--experiment", ODD),
-    ("query", f"select '{ODD}'"), ("history", ODD), ("compare", ODD, "nightly"), ("store", "verify", ODD),
-    ("timeline", "last", "-o", f"{{folder}}/{ODD}.json.gz"), ("tables", ODD), ("plan", f"{{folder}}/{ODD}.yaml"),
-    ("figure", ODD, "nightly"), ("store", "push", f"file://{{folder}}/{ODD}"),
-    ("plan", "{folder}/e.yaml", "--set", f"name={ODD}"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("show", ODD),
+        ("report", "last", "-o", f"{{folder}}/{ODD}.html"),
+        ("export", "runs", "-o", f"{{folder}}/{ODD}.csv"),
+        ("baseline", "set", ODD, "nightly"),
+        ("ls", "--where", f"run={ODD}"),
+        ("ls", "--experiment", ODD),
+        ("query", f"select '{ODD}'"),
+        ("history", ODD),
+        ("compare", ODD, "nightly"),
+        ("store", "verify", ODD),
+        ("timeline", "last", "-o", f"{{folder}}/{ODD}.json.gz"),
+        ("tables", ODD),
+        ("plan", f"{{folder}}/{ODD}.yaml"),
+        ("figure", ODD, "nightly"),
+        ("store", "push", f"file://{{folder}}/{ODD}"),
+        ("plan", "{folder}/e.yaml", "--set", f"name={ODD}"),
+    ],
+)
 def test_no_word_of_a_command_ends_it_in_a_traceback(results, tmp_path, argv):
     for name in (ODD, "e"):
         (tmp_path / f"{name}.yaml").write_text(GOOD)
@@ -136,10 +151,15 @@ def test_no_word_of_a_command_ends_it_in_a_traceback(results, tmp_path, argv):
     assert done.returncode in (0, 1, 2)
 
 
-@pytest.mark.parametrize("locale", [
-    {"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "latin-1"},
-    {"PYTHONIOENCODING": "ascii"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "locale",
+    [
+        {"LC_ALL": "C"},
+        {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        {"PYTHONIOENCODING": "latin-1"},
+        {"PYTHONIOENCODING": "ascii"},
+    ],
+)
 @pytest.mark.parametrize("form", ["--csv", "--json", None])
 def test_a_terminal_that_knows_few_letters_gets_the_others_spelled_out(results, locale, form):
     letters = "chr(252) || chr(8594) || chr(26085)"  # ü→日

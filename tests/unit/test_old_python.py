@@ -110,10 +110,7 @@ def test_it_keeps_to_the_grammar_of_the_oldest(path):
     ast.parse(path.read_text(), feature_version=LEAST)
 
 
-REFUSED = {
-    (3, 6): "Python 3.6 is too old: the agent needs 3.8",
-    (2, 7): "Unknown option: -I",
-}
+REFUSED = {(3, 6): "Python 3.6 is too old: the agent needs 3.8", (2, 7): "Unknown option: -I"}
 
 
 @pytest.mark.parametrize("which", REFUSED)

@@ -99,9 +99,13 @@ class Logged(Testbed):
 
 def carry_out(path, results, stream=None):
     return run_sweep.carry_out(
-        sweepfile.load(path), results=results, new=False, wait_s=0, conditions=(),
+        sweepfile.load(path),
+        results=results,
+        new=False,
+        wait_s=0,
+        conditions=(),
         progress=Progress(stream or io.StringIO()),
-    )  # fmt: skip
+    )
 
 
 def test_every_run_of_a_sweep_tells_how_far_all_is(tmp_path, monkeypatch):
@@ -136,11 +140,12 @@ def test_a_resumed_sweep_counts_what_was_done_before(tmp_path, monkeypatch):
 @pytest.mark.parametrize("new", [False, True])
 def test_after_ctrl_c_a_line_says_how_to_resume(tmp_path, monkeypatch, new):
     monkeypatch.setattr(
-        execute, "run_planned",
+        execute,
+        "run_planned",
         lambda _experiment, _run, *, results, sweep, **_: ended(
             leave(results, asdict(sweep), outcome="interrupted", windows=[]), Interrupted("Ctrl-C")
         ),
-    )  # fmt: skip
+    )
     path = write(tmp_path)
     status, _, err = orch("sweep", str(path), "--results", str(tmp_path / "r"), *(["--new"] if new else []))
     assert status == 130

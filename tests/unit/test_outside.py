@@ -52,9 +52,13 @@ def foreign(tmp_path):
     def orch(*argv):
         path = os.pathsep.join([str(tmp_path / "site"), str(ROOT)])
         return subprocess.run(
-            [sys.executable, "-m", "orchestrator.cli.main", *argv], cwd=tmp_path, capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": path}, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "orchestrator.cli.main", *argv],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+            check=False,
+        )
 
     (tmp_path / "good.yaml").write_text(GOOD)
     orch.install = install

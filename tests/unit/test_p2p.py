@@ -83,9 +83,17 @@ def theory(strategy: str, **options: object):
 @pytest.mark.parametrize(
     ("strategy", "models", "ways"),
     # Models that a rank sends on average, and pairs of hosts that talk, of four ranks on as many hosts.
-    [("ring", 1.5, 4), ("halving-doubling", 1.5, 8), ("clique", 1.5, 12), ("star", 1.5, 6), ("tree", 1.5, 6),
-     ("binary-tree-star", 1.5, 6), ("parameter-server", 1.5, 6), ("pair-averaging", 1.0, 12)],
-)  # fmt: skip
+    [
+        ("ring", 1.5, 4),
+        ("halving-doubling", 1.5, 8),
+        ("clique", 1.5, 12),
+        ("star", 1.5, 6),
+        ("tree", 1.5, 6),
+        ("binary-tree-star", 1.5, 6),
+        ("parameter-server", 1.5, 6),
+        ("pair-averaging", 1.0, 12),
+    ],
+)
 def test_volumes(strategy: str, models: float, ways: int) -> None:
     found = theory(strategy)
     assert found.bytes_per_iteration == pytest.approx(models * 4 * 138_357_544, rel=1e-6)
@@ -103,8 +111,11 @@ def test_a_servers_link_carries_most() -> None:
 def test_what_cannot_be_is_refused() -> None:
     nodes = tuple(Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device="eth0"),), gpus=1) for i in range(1, 3))
     where = Topology(kind="local", nodes=nodes, links=(), scale=1)
-    for options, at in (({"servers": 2, "strategy": "parameter-server"}, "servers"), ({"backend": "nccl"}, "backend"),
-                        ({"order": "layer"}, "order")):  # fmt: skip
+    for options, at in (
+        ({"servers": 2, "strategy": "parameter-server"}, "servers"),
+        ({"backend": "nccl"}, "backend"),
+        ({"order": "layer"}, "order"),
+    ):
         config = p2p.Config.model_validate({"model": "vgg16", "strategy": "ring", **options})
         assert [problem.at for problem in p2p.problems(config, where)] == [(at,)]
 

@@ -100,9 +100,11 @@ def pages(tmp_path_factory):
         "capture": capture,
         "traffic": traffic(folder),
         "study": study.render(Paper(), [], folder / "study.html"),
-        **{f"site{part}": Path(f"{results / site.FILE}{part}")
-           for part in ("", "#sweeps", "#history", "#run?id=r9", "#compare?a=r9&b=r9")},
-    }  # fmt: skip
+        **{
+            f"site{part}": Path(f"{results / site.FILE}{part}")
+            for part in ("", "#sweeps", "#history", "#run?id=r9", "#compare?a=r9&b=r9")
+        },
+    }
 
 
 def traffic(folder: Path) -> Path:
@@ -111,10 +113,18 @@ def traffic(folder: Path) -> Path:
 
     def shown(figures: Path) -> page.Values:
         with style.look():
-            pictures = [Picture(name=name, title=title, caption=caption, saved=style.save(drawing, figures / name))
-                        for name, title, drawing, caption in trafficfigures.draw(seen)]  # fmt: skip
-        return {"title": "traffic", "points": [], "notes": [LONG] * 5, "tables": [], "pictures": pictures,
-                "traffic": trafficview.section([("w1", seen), ("w2", seen)], scale=100)}  # fmt: skip
+            pictures = [
+                Picture(name=name, title=title, caption=caption, saved=style.save(drawing, figures / name))
+                for name, title, drawing, caption in trafficfigures.draw(seen)
+            ]
+        return {
+            "title": "traffic",
+            "points": [],
+            "notes": [LONG] * 5,
+            "tables": [],
+            "pictures": pictures,
+            "traffic": trafficview.section([("w1", seen), ("w2", seen)], scale=100),
+        }
 
     return page.write("capture.html", folder / "traffic.html", shown)
 
@@ -125,16 +135,29 @@ class Paper:
     def content(self, entries, folder):
         missed = [comparison.near(f"{LONG} {place}", 2.0, 1.0, source="Fig 3") for place in range(6)]
         return Content(
-            made_of="no runs", limits=(LONG,), contradictions=(LONG,),
+            made_of="no runs",
+            limits=(LONG,),
+            contradictions=(LONG,),
             sections=(
                 Section(title="Fig 3: volume", text=LONG, comparisons=tuple(missed)),
                 Section(title="Table I", tables=(Table("t", LONG, ("x", "y"), [(LONG, LONG)] * 30),)),
             ),
-        )  # fmt: skip
+        )
 
 
-KINDS = ("run", "runs", "compare", "capture", "traffic", "study", "site", "site#sweeps", "site#history",
-         "site#run?id=r9", "site#compare?a=r9&b=r9")  # fmt: skip
+KINDS = (
+    "run",
+    "runs",
+    "compare",
+    "capture",
+    "traffic",
+    "study",
+    "site",
+    "site#sweeps",
+    "site#history",
+    "site#run?id=r9",
+    "site#compare?a=r9&b=r9",
+)
 
 
 def address(path: Path) -> str:

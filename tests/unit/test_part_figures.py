@@ -26,12 +26,23 @@ def with_rows(folder: Path, name: str, rows: list[dict[str, Any]]) -> Run:
 
 def test_routing_shows_what_was_sent_and_how_uneven_it_was(tmp_path: Path) -> None:
     rows = [
-        {"job": "a", "rank": rank, "window_name": "", "iteration": iteration, "peer": peer, "bytes": 0,
-         "tokens": (30, 10)[peer], "highest_bytes": 900 - iteration, "lowest_bytes": 400,
-         "nonuniform_bytes": 500 - iteration}
-        for iteration in range(4) for rank in range(2) for peer in range(2)
+        {
+            "job": "a",
+            "rank": rank,
+            "window_name": "",
+            "iteration": iteration,
+            "peer": peer,
+            "bytes": 0,
+            "tokens": (30, 10)[peer],
+            "highest_bytes": 900 - iteration,
+            "lowest_bytes": 400,
+            "nonuniform_bytes": 500 - iteration,
+        }
+        for iteration in range(4)
+        for rank in range(2)
+        for peer in range(2)
         if (iteration, rank) != (3, 1)  # killed before it logged its last one
-    ]  # fmt: skip
+    ]
     run = with_rows(tmp_path, "routing", rows)
     with look():
         drawn = routing.routing(run)
@@ -45,11 +56,22 @@ def test_routing_shows_what_was_sent_and_how_uneven_it_was(tmp_path: Path) -> No
 
 def test_collectives_show_share_of_the_link_and_time(tmp_path: Path) -> None:
     rows = [
-        {"job": "a", "rank": rank, "window_name": "w1", "iteration": 0, "operation": "all-reduce", "bytes": size,
-         "repeats": 2, "seconds": seconds, "algorithm_bps": size * 8 / seconds, "bus_bps": size * 12 / seconds,
-         "link_bps": 1e9}
-        for rank in range(2) for size, seconds in ((10_000, 1e-3), (1_000_000, 20e-3))
-    ]  # fmt: skip
+        {
+            "job": "a",
+            "rank": rank,
+            "window_name": "w1",
+            "iteration": 0,
+            "operation": "all-reduce",
+            "bytes": size,
+            "repeats": 2,
+            "seconds": seconds,
+            "algorithm_bps": size * 8 / seconds,
+            "bus_bps": size * 12 / seconds,
+            "link_bps": 1e9,
+        }
+        for rank in range(2)
+        for size, seconds in ((10_000, 1e-3), (1_000_000, 20e-3))
+    ]
     run = with_rows(tmp_path, "collectives", rows)
     with look():
         drawn = collectives.utilization([run])

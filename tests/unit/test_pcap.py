@@ -61,8 +61,12 @@ def test_a_transfer_is_counted_to_the_byte():
     assert problems == []
     sent = one(flows, direction="out", protocol="tcp")
     assert (sent["src"], sent["dst"], sent["dst_port"], sent["kind"], sent["name"]) == (
-        "10.9.0.1", "10.9.0.2", 5201, "cross", "iperf0",
-    )  # fmt: skip
+        "10.9.0.1",
+        "10.9.0.2",
+        5201,
+        "cross",
+        "iperf0",
+    )
     assert sent["payload_bytes"] == 200_000
     assert sent["repeated_bytes"] == 0
     assert one(flows, direction="in", protocol="tcp")["payload_bytes"] == 0
@@ -160,8 +164,13 @@ def test_what_lies_before_the_first_captured_segment_is_new_once(tmp_path):
 
 
 def test_a_new_connection_forgets_the_holes_of_the_one_before(tmp_path):
-    frames = [frame(flags=2, seq=0), frame(bytes(10), seq=501), frame(flags=2, seq=0), frame(bytes(600), seq=1),
-              frame(bytes(100), seq=101)]  # fmt: skip
+    frames = [
+        frame(flags=2, seq=0),
+        frame(bytes(10), seq=501),
+        frame(flags=2, seq=0),
+        frame(bytes(600), seq=1),
+        frame(bytes(100), seq=101),
+    ]
     assert one(look([pcap(tmp_path / "x.pcap", frames)])[0])["repeated_bytes"] == 100
 
 
@@ -254,10 +263,15 @@ def test_damage_stops_the_reading_and_is_told(tmp_path):
 
 @pytest.mark.parametrize(
     ("data", "told"),
-    [(b"", "is empty"), (b"\x0a\x0d\x0d\x0a" + bytes(40), "damaged at byte 0"), (b"hello, here I am", "no capture"),
-     (b"\x1f\x8b" + bytes(40), "cannot be unpacked"), (struct.pack("<IHHi", 0xA1B2C3D4, 2, 4, 0), "no capture"),
-     (b"\xfd7zXZ" + bytes(40), "compressed with xz")],
-)  # fmt: skip
+    [
+        (b"", "is empty"),
+        (b"\x0a\x0d\x0d\x0a" + bytes(40), "damaged at byte 0"),
+        (b"hello, here I am", "no capture"),
+        (b"\x1f\x8b" + bytes(40), "cannot be unpacked"),
+        (struct.pack("<IHHi", 0xA1B2C3D4, 2, 4, 0), "no capture"),
+        (b"\xfd7zXZ" + bytes(40), "compressed with xz"),
+    ],
+)
 def test_what_is_no_pcap_is_named_and_the_other_files_still_count(tmp_path, data, told):
     (tmp_path / "bad").write_bytes(data)
     flows, _, problems = look([tmp_path / "bad", DATA / "nano_tcp.pcap", tmp_path / "none"])
@@ -298,12 +312,23 @@ def test_the_first_flow_that_matches_in_either_direction_names_it(tmp_path):
         Flow(kind="training", name="b", src="10.9.0.2", dst="10.9.0.3"),
         Flow(kind="cross", name="c", port=5201),
     ]
-    frames = [frame(sport=29500, dport=1), frame(sport=1, dport=29500, src=2, dst=1), frame(src=3, dst=2, dport=5201),
-              frame(dport=5201), frame(dport=22), frame(dport=99)]  # fmt: skip
+    frames = [
+        frame(sport=29500, dport=1),
+        frame(sport=1, dport=29500, src=2, dst=1),
+        frame(src=3, dst=2, dport=5201),
+        frame(dport=5201),
+        frame(dport=22),
+        frame(dport=99),
+    ]
     flows, _, _ = look([pcap(tmp_path / "x.pcap", frames)], flows=tuple(rules))
     assert list(zip(flows["kind"], flows["name"], strict=True)) == [
-        ("training", "a"), ("training", "a"), ("training", "b"), ("cross", "c"), ("control", "ssh"), ("other", ""),
-    ]  # fmt: skip
+        ("training", "a"),
+        ("training", "a"),
+        ("training", "b"),
+        ("cross", "c"),
+        ("control", "ssh"),
+        ("other", ""),
+    ]
 
 
 def test_at_a_switch_port_the_direction_is_seen_from_the_switch():

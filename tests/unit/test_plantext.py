@@ -70,18 +70,25 @@ def test_what_differs_is_named(tmp_path):
     (run,) = planned(tmp_path, GOOD)
     ports = {"h1": "5001", "h2": "5002", "h3": "7"}
     odd = [
-        dataclasses.replace(launch, argv=("prog", launch.node, f"--at={run.topology.node(launch.node).address}:1",
-                                          f"-p{ports[launch.node]}"), env={}, files={})
-        for launch in run.collectors if launch.part == "collector.nic" and launch.node in ports
-    ]  # fmt: skip
+        dataclasses.replace(
+            launch,
+            argv=("prog", launch.node, f"--at={run.topology.node(launch.node).address}:1", f"-p{ports[launch.node]}"),
+            env={},
+            files={},
+        )
+        for launch in run.collectors
+        if launch.part == "collector.nic" and launch.node in ports
+    ]
     text = plantext.plan_text([dataclasses.replace(run, collectors=tuple(odd))])
     assert "  nic on h1..h3: prog <host> --at=<address>:1 {-p5001,-p5002,-p7}" in text
 
 
 def test_commands_that_differ_in_much_stay_apart(tmp_path):
     (run,) = planned(tmp_path, GOOD)
-    odd = [dataclasses.replace(launch, argv=tuple(f"{word}{launch.node}" for word in "abcd"), env={}, files={})
-           for launch in run.collectors[:3]]  # fmt: skip
+    odd = [
+        dataclasses.replace(launch, argv=tuple(f"{word}{launch.node}" for word in "abcd"), env={}, files={})
+        for launch in run.collectors[:3]
+    ]
     text = plantext.plan_text([dataclasses.replace(run, collectors=tuple(odd))])
     for host in ("h1", "h2", "h3"):
         assert f"  tcpdump.{host} on {host}: a{host} b{host} c{host} d{host}\n" in text

@@ -20,11 +20,20 @@ LOADED = [{"iperf": {"from": "h1", "to": "h2", "load": "4gbit"}}]
 def run(results, *, seed=1, windows=("w1",), loads=None, also=None, **more):
     """A run whose n-th window has iterations of n tenths of a second."""
     path = write_run(
-        results, name=f"e{seed}", sweep=False, seed=seed, repetition=seed, spread=0.0,
+        results,
+        name=f"e{seed}",
+        sweep=False,
+        seed=seed,
+        repetition=seed,
+        spread=0.0,
         seconds={name: 0.1 * (place + 1) for place, name in enumerate(windows)},
-        also={**EXPERIMENT, "windows": [{"name": name, "traffic": (loads or {}).get(name, [])} for name in windows],
-              **(also or {})}, **more,
-    )  # fmt: skip
+        also={
+            **EXPERIMENT,
+            "windows": [{"name": name, "traffic": (loads or {}).get(name, [])} for name in windows],
+            **(also or {}),
+        },
+        **more,
+    )
     manifest = json.loads((path / "manifest.json").read_text())
     manifest["jobs"] = [{"name": "training", "workload": "ddp", "model": "vgg16", "ranks": []}]
     (path / "manifest.json").write_text(json.dumps(manifest))
@@ -36,8 +45,11 @@ def sizes(found):
 
 
 def test_windows_that_were_set_alike_are_pooled_whatever_they_are_called(tmp_path):
-    entries = [run(tmp_path, seed=1), run(tmp_path, seed=2, windows=("other",)),
-               run(tmp_path, seed=3, also={"measure": {"iterations": 7}, "repetitions": 3, "name": "n"})]  # fmt: skip
+    entries = [
+        run(tmp_path, seed=1),
+        run(tmp_path, seed=2, windows=("other",)),
+        run(tmp_path, seed=3, also={"measure": {"iterations": 7}, "repetitions": 3, "name": "n"}),
+    ]
     (point,) = points.pooled(entries)
     assert len(point.windows) == 3
     assert [len(seconds) for seconds in point.seconds] == [100, 100, 100]
@@ -47,10 +59,12 @@ def test_windows_that_were_set_alike_are_pooled_whatever_they_are_called(tmp_pat
 @pytest.mark.parametrize(
     "also",
     [
-        {"workload": {"ddp": {"model": "vgg16", "batch": 128}}}, {"conditions": []},
-        {"testbed": {"local": {"scale": 50}}}, {"collect": ["tcpdump"]},
+        {"workload": {"ddp": {"model": "vgg16", "batch": 128}}},
+        {"conditions": []},
+        {"testbed": {"local": {"scale": 50}}},
+        {"collect": ["tcpdump"]},
     ],
-)  # fmt: skip
+)
 def test_windows_of_one_name_that_were_set_differently_are_two_points(tmp_path, also):
     assert sizes(points.pooled([run(tmp_path, seed=1), run(tmp_path, seed=2, also=also)])) == [1, 1]
 
@@ -67,8 +81,11 @@ def test_windows_that_are_invalid_or_checks_of_others_are_left_out(tmp_path):
     entries = [run(tmp_path, seed=1, windows=("w1", "w2"), invalid=("w2",), loads={"w2": LOADED})]
     assert sizes(points.pooled(entries)) == [1]
     manifest = json.loads((entries[0].path / "manifest.json").read_text())
-    manifest["sweep"] = {"id": "x", "name": "s", "points": {
-        "w1": {"point": "p", "repetition": 1, "recheck": True, "values": {}}}}  # fmt: skip
+    manifest["sweep"] = {
+        "id": "x",
+        "name": "s",
+        "points": {"w1": {"point": "p", "repetition": 1, "recheck": True, "values": {}}},
+    }
     (entries[0].path / "manifest.json").write_text(json.dumps(manifest))
     assert points.pooled([rundir.entry_at(entries[0].path)]) == ()
 

@@ -16,11 +16,18 @@ from workloads.models import catalog
 def test_counters_sampled_seldom_do_not_fail_a_short_window_of_bursts():
     second = 10**9
     begin = 1_795_000_000 * second
-    packets = pa.table({
-        "node": ["h1"] * 10, "port": ["eth0"] * 10, "direction": ["in"] * 10,
-        "bin_ns": [begin + at * second // 100 for at in range(80, 90)], "wire_bytes": [10**7] * 10,
-        "captured_bytes": [10**7] * 10, "packets": [10**4] * 10, "frames": [10**4] * 10,
-    })  # fmt: skip
+    packets = pa.table(
+        {
+            "node": ["h1"] * 10,
+            "port": ["eth0"] * 10,
+            "direction": ["in"] * 10,
+            "bin_ns": [begin + at * second // 100 for at in range(80, 90)],
+            "wire_bytes": [10**7] * 10,
+            "captured_bytes": [10**7] * 10,
+            "packets": [10**4] * 10,
+            "frames": [10**4] * 10,
+        }
+    )
     at = [begin + at * second for at in range(4)]
     counters = nic_counters(at, received=[0.0, 1e8, 1e8, 1e8])
     inward = received_at_h1(packets, counters, (begin + second // 2, begin + 3 * second // 2))
@@ -31,8 +38,11 @@ def test_counters_sampled_seldom_do_not_fail_a_short_window_of_bursts():
 
 def nic_counters(at, *, received):
     """Counters of eth0 at h1 as the collector keeps them: of those that stand still the turning points alone."""
-    made = [("eth0", "rx_bytes", np.array(received)), ("eth0", "rx_packets", np.array(received) / 1e3),
-            ("", "sampler.nic.late_s", np.arange(len(at)) * 1e-6)]  # fmt: skip
+    made = [
+        ("eth0", "rx_bytes", np.array(received)),
+        ("eth0", "rx_packets", np.array(received) / 1e3),
+        ("", "sampler.nic.late_s", np.arange(len(at)) * 1e-6),
+    ]
     rows = [
         {"node": "h1", "port": port, "counter": counter, "time_ns": at[k], "value": float(values[k])}
         for port, counter, values in made
@@ -50,11 +60,18 @@ def received_at_h1(packets, counters, span_ns):
 def test_a_training_that_is_silent_most_of_the_time_still_has_to_be_captured_whole(captured, passed):
     ms, begin, bursts = 10**6, 1_795_000_000 * 10**9, 40
     share, bins = int(10**6 * captured), [begin + (500 * k + 250 + 10 * (k % 3)) * ms for k in range(bursts)]
-    packets = pa.table({
-        "node": ["h1"] * bursts, "port": ["eth0"] * bursts, "direction": ["in"] * bursts,
-        "bin_ns": bins, "wire_bytes": [share] * bursts, "captured_bytes": [share] * bursts,
-        "packets": [share // 1000] * bursts, "frames": [share // 1000] * bursts,
-    })  # fmt: skip
+    packets = pa.table(
+        {
+            "node": ["h1"] * bursts,
+            "port": ["eth0"] * bursts,
+            "direction": ["in"] * bursts,
+            "bin_ns": bins,
+            "wire_bytes": [share] * bursts,
+            "captured_bytes": [share] * bursts,
+            "packets": [share // 1000] * bursts,
+            "frames": [share // 1000] * bursts,
+        }
+    )
     at = [begin + k * 10 * ms for k in range(500 * bursts // 10 + 1)]
     counters = nic_counters(at, received=np.searchsorted(bins, at) * 1e6)
     inward = received_at_h1(packets, counters, (begin, begin + 500 * bursts * ms))
@@ -66,11 +83,16 @@ def test_a_training_that_is_silent_most_of_the_time_still_has_to_be_captured_who
 def test_a_counter_is_read_where_nothing_is_on_its_way():
     ms, begin = 10**6, 1_795_000_000 * 10**9
     bins = [begin + at * ms for at in range(0, 2000, 10) if at % 100 < 40]  # 40 ms of every 100
-    packets = pa.table({
-        "node": ["h1"] * len(bins), "port": ["eth0"] * len(bins), "direction": ["in"] * len(bins), "bin_ns": bins,
-        **{name: [10**6] * len(bins) for name in ("wire_bytes", "captured_bytes")},
-        **{name: [1000] * len(bins) for name in ("packets", "frames")},
-    })  # fmt: skip
+    packets = pa.table(
+        {
+            "node": ["h1"] * len(bins),
+            "port": ["eth0"] * len(bins),
+            "direction": ["in"] * len(bins),
+            "bin_ns": bins,
+            **{name: [10**6] * len(bins) for name in ("wire_bytes", "captured_bytes")},
+            **{name: [1000] * len(bins) for name in ("packets", "frames")},
+        }
+    )
     at = [begin + k * 10 * ms for k in range(200)]
     counters = nic_counters(at, received=np.searchsorted(bins, at) * 1e6)
     inward = received_at_h1(packets, counters, (begin + 520 * ms, begin + 1520 * ms))  # both ends within a burst
@@ -100,8 +122,15 @@ def training(model, *, iterations, missing, every_ns, random):
     rows = {name: kept[full].tolist() for name in ("wire_bytes", "captured_bytes")}
     rows |= {name: (kept[full] // 1514).tolist() for name in ("packets", "frames")}
     count = int(full.sum())
-    packets = pa.table({"node": ["h1"] * count, "port": ["eth0"] * count, "direction": ["in"] * count,
-                        "bin_ns": (begin + at[full]).astype(np.int64).tolist(), **rows})  # fmt: skip
+    packets = pa.table(
+        {
+            "node": ["h1"] * count,
+            "port": ["eth0"] * count,
+            "direction": ["in"] * count,
+            "bin_ns": (begin + at[full]).astype(np.int64).tolist(),
+            **rows,
+        }
+    )
     read = np.arange(random.integers(every_ns), at[-1], every_ns)
     grown = np.interp(read, np.r_[at, at[-1] + step], np.r_[0, np.cumsum(arrived)])
     counters = nic_counters((begin + read).astype(np.int64).tolist(), received=grown)

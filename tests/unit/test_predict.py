@@ -89,11 +89,7 @@ def test_a_dimension_of_one_rank_has_no_traffic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "sizes"),
-    [
-        (None, [79.6, 392.0, 27.0, 27.0, 2.1]),
-        (1.0, [15.6, 64.0, 392.0, 27.0, 27.0, 2.1]),
-    ],
+    ("first", "sizes"), [(None, [79.6, 392.0, 27.0, 27.0, 2.1]), (1.0, [15.6, 64.0, 392.0, 27.0, 27.0, 2.1])]
 )
 def test_vgg16s_buckets_are_those_of_pytorch(first: float | None, sizes: list[float]) -> None:
     layers = [
@@ -110,11 +106,17 @@ def test_vgg16s_buckets_are_those_of_pytorch(first: float | None, sizes: list[fl
 def test_table_3_comes_out_of_a_prediction(tmp_path: Path) -> None:
     found = {one.kind: one for one in messages.of_rank(subject(tmp_path, PTD), 0)}
     assert {kind: one.count for kind, one in found.items()} == {
-        "tensor": 680, "pipeline": 16, "data": 1, "embedding": 1,
-    }  # fmt: skip
+        "tensor": 680,
+        "pipeline": 16,
+        "data": 1,
+        "embedding": 1,
+    }
     assert {kind: round(one.size / MIB) for kind, one in found.items()} == {
-        "tensor": 125, "pipeline": 125, "data": 741, "embedding": 96,
-    }  # fmt: skip
+        "tensor": 125,
+        "pipeline": 125,
+        "data": 741,
+        "embedding": 96,
+    }
     assert found["tensor"].volume == pytest.approx(85_000 * MIB, rel=1e-6)
     assert found["pipeline"].volume == pytest.approx(1_000 * MIB, rel=1e-6)
     assert found["data"].sent == pytest.approx(1.5 * found["data"].volume)
@@ -207,11 +209,13 @@ def test_fitted_inputs_are_those_that_made_the_times() -> None:
     rates = costs(**known).at("value")
     slow, fast, inner = (
         Network(
-            node_of=tuple(nodes), out_bps=dict.fromkeys(nodes, rate), in_bps=dict.fromkeys(nodes, rate),
+            node_of=tuple(nodes),
+            out_bps=dict.fromkeys(nodes, rate),
+            in_bps=dict.fromkeys(nodes, rate),
             one_machine=True,
         )
         for nodes, rate in (("abcd", 1e6), ("abcd", 1e9), ("aabb", 1e9))
-    )  # fmt: skip
+    )
     timed = []
     for where in (slow, fast, inner):
         for size in (1e3, 1e4, 1e5, 1e6):
@@ -282,9 +286,17 @@ def span(rank: int, name: str, what: str, peer: int, ms: tuple[int, int]) -> dic
     begin_ms, end_ms = ms
     lane = "compute" if name in ("forward", "backward") else "communication"
     return {
-        "job": "training", "rank": rank, "window_name": "w1", "iteration": 7, "lane": lane, "span": name, "what": what,
-        "peer": peer, "start_ns": begin_ms * 1_000_000, "end_ns": end_ms * 1_000_000,
-    }  # fmt: skip
+        "job": "training",
+        "rank": rank,
+        "window_name": "w1",
+        "iteration": 7,
+        "lane": lane,
+        "span": name,
+        "what": what,
+        "peer": peer,
+        "start_ns": begin_ms * 1_000_000,
+        "end_ns": end_ms * 1_000_000,
+    }
 
 
 def test_a_receive_is_moving_from_when_its_sender_has_begun() -> None:
@@ -326,8 +338,10 @@ def test_a_split_model_sends_between_stages_and_its_ranks_spend_the_same_period(
 def test_splits_are_compared_at_the_same_work(tmp_path: Path) -> None:
     file = tmp_path / "e.yaml"
     file.write_text(PTD)  # 8 micro-batches of 4 replicas
-    found = {one.label: one.experiment.all_jobs()[0].workload.config for one in whatif.settings(
-        file, (), whatif.axes(["ptd=4x2x4,8x2x2,1x1x32"]), local=False)}  # fmt: skip
+    found = {
+        one.label: one.experiment.all_jobs()[0].workload.config
+        for one in whatif.settings(file, (), whatif.axes(["ptd=4x2x4,8x2x2,1x1x32"]), local=False)
+    }
     assert {label: one.microbatches for label, one in found.items()} == {
         "ptd=4x2x4": 8,
         "ptd=8x2x2": 16,

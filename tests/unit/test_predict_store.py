@@ -57,9 +57,18 @@ def benchmark(results: Path, sizes: list[int] = SIZES) -> Path:
         for size in sizes:
             seconds = max(rounds * ROUND_S, FACTOR * sent * size * 8 / 250e6)
             row = {
-                "job": "training", "rank": 0, "window_name": "w1", "iteration": 7, "operation": operation,
-                "bytes": size, "repeats": 3, "seconds": seconds, "algorithm_bps": 1.0, "bus_bps": 1.0, "link_bps": 1.0,
-            }  # fmt: skip
+                "job": "training",
+                "rank": 0,
+                "window_name": "w1",
+                "iteration": 7,
+                "operation": operation,
+                "bytes": size,
+                "repeats": 3,
+                "seconds": seconds,
+                "algorithm_bps": 1.0,
+                "bus_bps": 1.0,
+                "link_bps": 1.0,
+            }
             for name, value in row.items():
                 rows.setdefault(name, []).append(value)
     with TableWriter(path / "tables", run=path.name) as writer:
@@ -136,10 +145,19 @@ def test_a_report_shows_where_iterations_of_a_split_model_went_and_of_no_other(t
             )
         ):
             row = {
-                "job": "training", "rank": rank, "window_name": "w1", "iteration": 7, "lane": lane, "span": span,
-                "what": what, "peer": -1, "bytes": 100, "sequence": number, "start_ns": begin * 1_000_000,
+                "job": "training",
+                "rank": rank,
+                "window_name": "w1",
+                "iteration": 7,
+                "lane": lane,
+                "span": span,
+                "what": what,
+                "peer": -1,
+                "bytes": 100,
+                "sequence": number,
+                "start_ns": begin * 1_000_000,
                 "end_ns": end * 1_000_000,
-            }  # fmt: skip
+            }
             for name, value in row.items():
                 rows.setdefault(name, []).append(value)
     with TableWriter(path / "tables", run=path.name) as writer:

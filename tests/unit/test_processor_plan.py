@@ -49,8 +49,7 @@ def test_the_nodes_that_take_part_are_watched_and_no_others(more, nodes):
 
 
 @pytest.mark.parametrize(
-    ("more", "limit"),
-    [("", 0.05), ("validity: {processor: 12%}\n", 0.12), ("validity: {processor: ignore}\n", None)],
+    ("more", "limit"), [("", 0.05), ("validity: {processor: 12%}\n", 0.12), ("validity: {processor: ignore}\n", None)]
 )
 def test_the_limit_of_the_gate_is_what_the_experiment_says(more, limit):
     manifest = manifests.made(validity=dict(built(more).validity), windows=[WINDOW])

@@ -22,9 +22,12 @@ def spinning():
     """A launch that uses a processor all the time, in a process below the one that was started."""
     shell = f'{sys.executable} -c "{SPIN}" & wait'
     process = subprocess.Popen(
-        ["/bin/sh", "-c", shell], env={**os.environ, "ORCH_LAUNCH": "spinner"}, stdout=subprocess.PIPE, text=True,
+        ["/bin/sh", "-c", shell],
+        env={**os.environ, "ORCH_LAUNCH": "spinner"},
+        stdout=subprocess.PIPE,
+        text=True,
         start_new_session=True,
-    )  # fmt: skip
+    )
     assert process.stdout.readline() == "up\n"
     yield process
     with suppress(ProcessLookupError):
@@ -103,8 +106,7 @@ THREAD = {"7__stat": "7 (a) b) S 1 7 7 0 -1 0 0 0 0 0 5 6 7 8 20", "7__environ":
 
 
 @pytest.mark.parametrize(
-    ("own", "told"),
-    [({"self__schedstat": "0 738595 1\n"}, 2500), ({"self__schedstat": "0 0 0\n"}, ""), ({}, "")],
+    ("own", "told"), [({"self__schedstat": "0 738595 1\n"}, 2500), ({"self__schedstat": "0 0 0\n"}, ""), ({}, "")]
 )
 def test_waiting_is_empty_where_the_kernel_does_not_count_it(tmp_path, own, told):
     proc = made_proc(tmp_path, **THREAD, **own, **{"7__task__7__schedstat": "9000 2500 3\n"})
@@ -122,8 +124,11 @@ def test_a_thread_with_a_number_that_was_used_before_counts_from_its_beginning(t
 
 
 def test_the_limit_that_held_most_counts_whichever_group_has_it(tmp_path):
-    groups = {"cpu.stat": "usage_usec 5\n", "a/cpu.stat": "nr_throttled 3\nthrottled_usec 1500000\n",
-              "a/b/cpu.stat": "nr_throttled 1\nthrottled_usec 200000\n"}  # fmt: skip
+    groups = {
+        "cpu.stat": "usage_usec 5\n",
+        "a/cpu.stat": "nr_throttled 3\nthrottled_usec 1500000\n",
+        "a/b/cpu.stat": "nr_throttled 1\nthrottled_usec 200000\n",
+    }
     made_proc(tmp_path / "groups", **{name.replace("/", "__"): text for name, text in groups.items()})
     proc = made_proc(tmp_path / "proc", self__cgroup="0::/a/b\n")
     assert float(machine_row(proc, str(tmp_path / "groups"))["|processor.throttled_s"]) == 1.5

@@ -100,8 +100,10 @@ def test_rank_0_sends_what_li_measured() -> None:
     assert sizes.activation * 2 / MIB == 125
     assert sizes.gradients[0] * 2 / MIB == pytest.approx(741, abs=0.5)
     assert sizes.embedding * 2 / MIB == pytest.approx(96, abs=0.5)
-    sent = {kind: sum(size for (src, _), size in pairs.items() if src == 0)
-            for kind, pairs in ptd.traffic(chosen, 1).items()}  # fmt: skip
+    sent = {
+        kind: sum(size for (src, _), size in pairs.items() if src == 0)
+        for kind, pairs in ptd.traffic(chosen, 1).items()
+    }
     # A ring of two sends as much as the message is, one of four half as much again.
     assert sent["tensor"] / MIB == 680 * 125
     assert sent["pipeline"] / MIB == 8 * 125
@@ -141,7 +143,7 @@ def test_pairs_of_hosts_add_up_to_the_mean_over_ranks() -> None:
     # Stages are hosts here, and only neighbours talk, but for the embedding table between the first and the last.
     assert {pair[:2] for pair in found.pairs} == {
         (a, b) for a, b in (("h1", "h2"), ("h2", "h3"), ("h3", "h4"), ("h1", "h4"))
-    } | {(b, a) for a, b in (("h1", "h2"), ("h2", "h3"), ("h3", "h4"), ("h1", "h4"))}  # fmt: skip
+    } | {(b, a) for a, b in (("h1", "h2"), ("h2", "h3"), ("h3", "h4"), ("h1", "h4"))}
 
 
 def test_compute_time_is_what_a_rank_computes_in_the_mean_over_stages() -> None:

@@ -223,9 +223,13 @@ def test_a_manifest_follows_the_files_of_its_run_and_the_catalogue_is_the_last(r
     for what in ("send", "write"):
         whole = getattr(Bucket, what)
         monkeypatch.setattr(
-            Bucket, what, lambda *given, whole=whole: (whole(*given), written.append(next(
-                one for one in given[1:] if isinstance(one, str))))
-        )  # fmt: skip
+            Bucket,
+            what,
+            lambda *given, whole=whole: (
+                whole(*given),
+                written.append(next(one for one in given[1:] if isinstance(one, str))),
+            ),
+        )
     push(results, place)
     for run in results.glob("nightly/*"):
         mine = [name for name in written if name.startswith(f"nightly/{run.name}/")]
@@ -326,7 +330,7 @@ EDITS = {
     "a run that is not there": lambda about: about["tables"]["iterations"][0].update(runs=[10**6]),
     "a size below zero": lambda about: about["tables"]["iterations"][0].update(bytes=-1),
     "another format": lambda about: about.update(format=99),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("edit", EDITS)
@@ -406,8 +410,13 @@ def test_a_link_in_the_cache_is_not_followed(results, tmp_path, place):
     ],
 )
 def test_a_store_that_cannot_be_reached_is_said(url, told, monkeypatch):
-    for name, value in {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_MAX_ATTEMPTS": "1",
-                        "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_DEFAULT_REGION": "x"}.items():  # fmt: skip
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "AWS_MAX_ATTEMPTS": "1",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+        "AWS_DEFAULT_REGION": "x",
+    }.items():
         monkeypatch.setenv(name, value)
     status, _, err = orch("ls", "--results", url)
     assert status == 1

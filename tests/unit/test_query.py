@@ -78,8 +78,11 @@ def test_tables_of_older_runs_answer_by_the_names_of_today(results, tmp_path):
         ("w1", 160),
     ]
     older = rows(alone, "select * from all_iterations order by rank, iteration")
-    assert [row for row in rows(mixed, "select * from all_iterations order by rank, iteration")
-            if row["run"].startswith("20261122")] == older  # fmt: skip
+    assert [
+        row
+        for row in rows(mixed, "select * from all_iterations order by rank, iteration")
+        if row["run"].startswith("20261122")
+    ] == older
     assert list(older[0]) == [field.name for field in tables.schema("iterations")]
     assert rows(mixed, "select window_name, others_wait_share < 1 as some from processors group by all order by all")
     (delayed,) = rows(alone, "select requested_s, packets > 0 as some from delays")
@@ -89,10 +92,16 @@ def test_tables_of_older_runs_answer_by_the_names_of_today(results, tmp_path):
 def test_filters_pick_the_runs_that_are_asked(results):
     count = "select count(*) as n from runs"
     for more, n in (
-        ((), 4), (("--valid",), 2), (("--experiment", "s"), 1), (("--where", "load>8gbit"), 2),
-        (("--where", "load=0bit"), 1), (("--where", "model=resnet50", "--where", "mean_s<1s"), 3),
-        (("--since", "2200-01-01"), 0), (("--since", "100000w"), 4), (("--where", "outcome=running"), 1),
-    ):  # fmt: skip
+        ((), 4),
+        (("--valid",), 2),
+        (("--experiment", "s"), 1),
+        (("--where", "load>8gbit"), 2),
+        (("--where", "load=0bit"), 1),
+        (("--where", "model=resnet50", "--where", "mean_s<1s"), 3),
+        (("--since", "2200-01-01"), 0),
+        (("--since", "100000w"), 4),
+        (("--where", "outcome=running"), 1),
+    ):
         assert rows(results, count, *more) == [{"n": n}], more
         lines = ask(results, "ls", "--json", *more).splitlines()
         assert len(lines) == n, more
@@ -254,8 +263,13 @@ ACTS = {
 def places(results, tmp_path):
     """A file that is nobody's table, a place where nothing is to be written, and a table of a run."""
     (tmp_path / "secret.csv").write_text("password\nhunter2\n")
-    return {"secret": tmp_path / "secret.csv", "written": tmp_path / "written.csv", "folder": tmp_path,
-            "results": results, "table": min(results.glob("*/*/tables/iterations.parquet"))}  # fmt: skip
+    return {
+        "secret": tmp_path / "secret.csv",
+        "written": tmp_path / "written.csv",
+        "folder": tmp_path,
+        "results": results,
+        "table": min(results.glob("*/*/tables/iterations.parquet")),
+    }
 
 
 @pytest.mark.parametrize("what", [*READS, *ACTS])

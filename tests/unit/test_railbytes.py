@@ -21,10 +21,18 @@ def job(spread, *, pairs=(("h1", "h2", 100.0), ("h2", "h1", 100.0))):
 
 def spans(sizes, iterations=10):
     rows = [
-        {"rank": rank, "window_name": "w", "lane": "communication", "bytes": size, "iteration": step,
-         "start_ns": 1000 * step + place}
-        for step in range(iterations) for place, size in enumerate(sizes) for rank in (0, 1)
-    ]  # fmt: skip
+        {
+            "rank": rank,
+            "window_name": "w",
+            "lane": "communication",
+            "bytes": size,
+            "iteration": step,
+            "start_ns": 1000 * step + place,
+        }
+        for step in range(iterations)
+        for place, size in enumerate(sizes)
+        for rank in (0, 1)
+    ]
     rows.append({"rank": 0, "window_name": "w", "lane": "compute", "bytes": 10**9})
     rows.append({"rank": 0, "window_name": "", "lane": "communication", "bytes": 10**9})
     return table("spans", rows)
@@ -60,9 +68,16 @@ def test_others_share_equally_or_take_the_first_rail_and_some_have_no_theory():
 
 def carried(rail=0, **more):
     usual = {
-        "job": "a", "host": "h1", "rail": rail, "device": f"eth{rail}", "captured_bytes": 1e6, "counted_bytes": 1e6,
-        "sent_bytes": 50.0, "rdma_bytes": float("nan"), "theory_bytes": 50.0,
-    }  # fmt: skip
+        "job": "a",
+        "host": "h1",
+        "rail": rail,
+        "device": f"eth{rail}",
+        "captured_bytes": 1e6,
+        "counted_bytes": 1e6,
+        "sent_bytes": 50.0,
+        "rdma_bytes": float("nan"),
+        "theory_bytes": 50.0,
+    }
     return Carried(**{**usual, **more})
 
 

@@ -13,16 +13,24 @@ SECOND = 1_000_000_000
 
 def passes(rank: int, iteration: int, begin_s: float, compute_s: float) -> dict[str, object]:
     return {
-        "rank": rank, "iteration": iteration, "start_ns": round(begin_s * SECOND), "forward_s": compute_s / 3,
+        "rank": rank,
+        "iteration": iteration,
+        "start_ns": round(begin_s * SECOND),
+        "forward_s": compute_s / 3,
         "backward_s": compute_s * 2 / 3,
-    }  # fmt: skip
+    }
 
 
 def moved(iteration: int, begin_s: float, end_s: float, *, peer: int = -1, rank: int = 0) -> dict[str, object]:
     return {
-        "rank": rank, "iteration": iteration, "lane": "communication", "span": "all-reduce", "peer": peer,
-        "start_ns": round(begin_s * SECOND), "end_ns": round(end_s * SECOND),
-    }  # fmt: skip
+        "rank": rank,
+        "iteration": iteration,
+        "lane": "communication",
+        "span": "all-reduce",
+        "peer": peer,
+        "start_ns": round(begin_s * SECOND),
+        "end_ns": round(end_s * SECOND),
+    }
 
 
 def own(iteration: int) -> dict[str, object]:
@@ -41,20 +49,26 @@ def rows(found: pa.Table) -> dict[tuple[int, int], tuple[float, ...]]:
 def test_every_rank_is_held_against_the_collectives_of_its_own_iteration() -> None:
     logs = [passes(0, 0, 0, 1), passes(1, 0, 0.5, 2), passes(2, 0, 0, 6), passes(1, 1, 10, 1), passes(2, 1, 10, 1)]
     spans = [moved(0, 1, 2), moved(0, 1.5, 2), moved(0, 3, 5), moved(1, 10.25, 10.75)]
-    found = rows(recorded.of_all_ranks(
-        table("iterations", logs), table("overlaps", [own(0), own(1)]), table("spans", spans)
-    ))  # fmt: skip
+    found = rows(
+        recorded.of_all_ranks(table("iterations", logs), table("overlaps", [own(0), own(1)]), table("spans", spans))
+    )
     assert found == {
-        (0, 0): (1, 5, 0.5), (0, 1): (1, 5, 0.5),  # what rank 0 recorded itself stays as it is
-        (1, 0): (2, 3, 1), (2, 0): (6, 3, 3), (1, 1): (1, 0.5, 0.5), (2, 1): (1, 0.5, 0.5),
-    }  # fmt: skip
+        (0, 0): (1, 5, 0.5),
+        (0, 1): (1, 5, 0.5),  # what rank 0 recorded itself stays as it is
+        (1, 0): (2, 3, 1),
+        (2, 0): (6, 3, 3),
+        (1, 1): (1, 0.5, 0.5),
+        (2, 1): (1, 0.5, 0.5),
+    }
 
 
 def test_an_iteration_of_which_nothing_was_recorded_has_no_row() -> None:
     logs = [passes(rank, number, 10 * number, 1) for rank in range(2) for number in range(3)]
-    found = rows(recorded.of_all_ranks(
-        table("iterations", logs), table("overlaps", [own(1)]), table("spans", [moved(1, 10, 11)])
-    ))  # fmt: skip
+    found = rows(
+        recorded.of_all_ranks(
+            table("iterations", logs), table("overlaps", [own(1)]), table("spans", [moved(1, 10, 11)])
+        )
+    )
     assert set(found) == {(0, 1), (1, 1)}
 
 

@@ -31,24 +31,35 @@ LISTENING = "tcpdump: listening on eth0, link-type EN10MB (Ethernet), snapshot l
 COUNTS = "50 packets captured\n50 packets received by filter\n0 packets dropped by kernel\n"
 DAY_S = 86400.0
 TOPOLOGY = {
-    "kind": "inventory", "mtu": 1500,
-    "nodes": [{"name": name, "kind": "host", "rails": [{"address": f"10.0.0.{k}", "prefix": 24, "device": "eth0"}]}
-              for k, name in ((1, "h1"), (2, "h2"))],
+    "kind": "inventory",
+    "mtu": 1500,
+    "nodes": [
+        {"name": name, "kind": "host", "rails": [{"address": f"10.0.0.{k}", "prefix": 24, "device": "eth0"}]}
+        for k, name in ((1, "h1"), (2, "h2"))
+    ],
     "links": [],
-}  # fmt: skip
+}
 
 
 def made(results: Path, **more: object) -> rundir.Entry:
     """A run of a rank and a capture, sealed without tables as one is whose reduction was killed."""
     job = {"name": "training", "workload": "ddp", "ranks": [{"rank": 0, "node": "h1"}]}
     folder = manifests.begun(
-        results, topology=TOPOLOGY, jobs=[job], outcome="failed", stage="reduce", error="it crashed",
-        unreduced="it crashed", planned_windows=0, notes=["of the run"],
+        results,
+        topology=TOPOLOGY,
+        jobs=[job],
+        outcome="failed",
+        stage="reduce",
+        error="it crashed",
+        unreduced="it crashed",
+        planned_windows=0,
+        notes=["of the run"],
         launches=[
             manifests.launch("rank0", job="training", rank=0),
             manifests.launch("tcpdump.h1", part="collector.tcpdump", role="collector"),
-        ], **more,
-    )  # fmt: skip
+        ],
+        **more,
+    )
     (folder.path / "hosts/h1/rank0").mkdir(parents=True)
     shutil.copy(DATA / "ddp/iterations.jsonl", folder.path / "hosts/h1/rank0")
     captured = folder.path / "hosts/h1/tcpdump.h1"

@@ -242,9 +242,12 @@ def test_intervals_hold_the_ratio_whether_runs_move_points_together_or_not(toget
         common = random.normal(0, 0.01, 6)
         levels = [common if together else random.normal(0, 0.01, 6) for _ in range(4)]
         pairs = [
-            Pair(point=str(k), a=tuple(RunSeries(run=f"a{n}", seconds=np.full(20, math.exp(of[n]))) for n in range(3)),
-                 b=tuple(RunSeries(run=f"b{n}", seconds=np.full(20, math.exp(of[3 + n]))) for n in range(3)))
+            Pair(
+                point=str(k),
+                a=tuple(RunSeries(run=f"a{n}", seconds=np.full(20, math.exp(of[n]))) for n in range(3)),
+                b=tuple(RunSeries(run=f"b{n}", seconds=np.full(20, math.exp(of[3 + n]))) for n in range(3)),
+            )
             for k, of in enumerate(levels)
-        ]  # fmt: skip
+        ]
         held += [change.low <= 1 <= change.high for one in compare(pairs) for change in one.changes[:1]]
     assert 0.9 <= np.mean(held) <= 0.99

@@ -87,8 +87,16 @@ def test_a_valid_run_shows_its_numbers_multiplied_back(good):
 
 def test_provenance_says_what_was_in_force(good):
     _, _, text = good
-    for part in ("6.1.0-18-amd64", "cubic", "tso off, gso off, gro on", "8e56fa4", "playbooks/resnet load.yaml",
-                 "+1 ± 80 µs", "torch 2.13.0", "ring all-reduce"):  # fmt: skip
+    for part in (
+        "6.1.0-18-amd64",
+        "cubic",
+        "tso off, gso off, gro on",
+        "8e56fa4",
+        "playbooks/resnet load.yaml",
+        "+1 ± 80 µs",
+        "torch 2.13.0",
+        "ring all-reduce",
+    ):
         assert part in text, part
 
 
@@ -117,8 +125,10 @@ def test_runs_of_one_name_are_told_apart_by_when_they_began_and_then_by_their_id
         about = {"run": f"id{number}", "experiment": "x", "repetition": 1, "outcome": "lost", "began_ns": began}
         paths.append(manifests.left(tmp_path / str(number), **about))
     assert [run.name for run in load(paths)] == [
-        "x #1, 09-09 01:46:40", "x #1, 09-09 01:48:20, id1", "x #1, 09-09 01:48:20, id2",
-    ]  # fmt: skip
+        "x #1, 09-09 01:46:40",
+        "x #1, 09-09 01:48:20, id1",
+        "x #1, 09-09 01:48:20, id2",
+    ]
 
 
 def test_without_scale_nothing_is_said_of_it(tmp_path):
@@ -136,9 +146,13 @@ def test_what_was_not_collected_is_not_drawn(tmp_path, skip):
 
 def test_a_run_that_failed_early_has_a_report(tmp_path):
     run = manifests.left(
-        tmp_path / "x", run="x", experiment="<script>alert(1)", outcome="failed", stage="preflight",
+        tmp_path / "x",
+        run="x",
+        experiment="<script>alert(1)",
+        outcome="failed",
+        stage="preflight",
         error="h1: no tcpdump & more",
-    )  # fmt: skip
+    )
     text = page(render([run], tmp_path / "r.html"))
     assert "FAILED" in text
     assert "at stage preflight: h1: no tcpdump &amp; more" in text
@@ -190,11 +204,24 @@ def test_what_generated_traffic_was_drawn_from_is_told():
         "flow_bytes": 272,
     }
     rows = [
-        {**common, "arrivals": "compound-poisson", "largest_bytes": 300_000, "burst_width_s": None,
-         "burst_period_s": None, "burst_height": None},
-        {**common, "dst": "h2", "arrivals": "poisson", "largest_bytes": 67_900, "burst_width_s": 0.001,
-         "burst_period_s": 0.01, "burst_height": 3.0},
-    ]  # fmt: skip
+        {
+            **common,
+            "arrivals": "compound-poisson",
+            "largest_bytes": 300_000,
+            "burst_width_s": None,
+            "burst_period_s": None,
+            "burst_height": None,
+        },
+        {
+            **common,
+            "dst": "h2",
+            "arrivals": "poisson",
+            "largest_bytes": 67_900,
+            "burst_width_s": 0.001,
+            "burst_period_s": 0.01,
+            "burst_height": 3.0,
+        },
+    ]
     run = SimpleNamespace(scale=100, rows=lambda name: rows if name == "schedules" else [])
     plain, burst = drawn_from.told(run)
     assert "compound Poisson process" in plain

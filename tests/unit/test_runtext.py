@@ -63,8 +63,15 @@ def test_gates_keep_to_the_width_of_a_terminal():
 
 
 def test_the_table_of_windows_fits_eighty_columns():
-    row = {"job": "training", "iterations": 100, "mean_s": 0.2075, "p50_s": 0.1986, "p99_s": 0.3414,
-           "sent_bytes": 1.0, "theory_bytes": 1.0}  # fmt: skip
+    row = {
+        "job": "training",
+        "iterations": 100,
+        "mean_s": 0.2075,
+        "p50_s": 0.1986,
+        "p99_s": 0.3414,
+        "sent_bytes": 1.0,
+        "theory_bytes": 1.0,
+    }
     load = {"source": "iperf0", "src": "h1", "dst": "h2", "requested_bps": 8e7, "achieved_bps": 7.9e7}
     windows = [{**manifests.NOT_JUDGED, "name": "w1", "training": [row], "loads": [load]}]
     found = manifests.made(scale=100, repetition=3, windows=windows)

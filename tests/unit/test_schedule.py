@@ -131,8 +131,10 @@ def test_bursts_are_as_published():
     assert tally.flows == 200 * 10
 
 
-@pytest.mark.parametrize(("width_s", "period_s", "phases"), [(0.001, 0.01, 10), (0.003, 0.01, 3), (0.006, 0.01, 2),
-                                                            (0.0001, 0.01, 20), (0.004, 0.0101, 2)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("width_s", "period_s", "phases"),
+    [(0.001, 0.01, 10), (0.003, 0.01, 3), (0.006, 0.01, 2), (0.0001, 0.01, 20), (0.004, 0.0101, 2)],
+)
 def test_a_profile_has_the_burst_by_itself_and_conserves_what_is_sent(width_s, period_s, phases):
     burst = BurstShape(width_s=width_s, period_s=period_s, height=1.5)
     edges = burst.phases_ns()
@@ -171,9 +173,8 @@ def test_a_flow_of_a_wanted_length_on_the_wire_has_it(wire):
 
 def test_a_schedule_without_end_is_drawn_in_constant_memory():
     made = schedule.spec(
-        distributions.Distribution(name="small", source="", points=((100.0, 1.0),)),
-        load_bps=50e6, mtu=1500, seed=1,
-    )  # fmt: skip
+        distributions.Distribution(name="small", source="", points=((100.0, 1.0),)), load_bps=50e6, mtu=1500, seed=1
+    )
     flows = flow_schedule.drawn(made)
     next(flows)
     tracemalloc.start()
@@ -200,8 +201,9 @@ def test_a_recorded_schedule_begins_again(tmp_path):
 
 def loads(seconds, *, arrivals, every_s, load_bps=3.63e9):
     """Relative standard deviation of the bytes that start in pieces of a schedule of web search, unscaled."""
-    made = schedule.spec(distributions.find("websearch"), load_bps=load_bps, mtu=1500, seed=11, arrivals=arrivals,
-                         duration_s=seconds)  # fmt: skip
+    made = schedule.spec(
+        distributions.find("websearch"), load_bps=load_bps, mtu=1500, seed=11, arrivals=arrivals, duration_s=seconds
+    )
     at, sizes, _ = (np.array(one) for one in zip(*flow_schedule.drawn(made), strict=True))
     pieces = np.bincount((at // round(every_s * 1e9)).astype(int), sizes)[: int(seconds / every_s)]
     return float(pieces.std(ddof=1) / pieces.mean()), float(sizes.sum() * 8 / seconds / load_bps)
@@ -217,15 +219,22 @@ def test_a_compound_poisson_process_varies_as_one_and_a_steered_one_does_not(eve
 
 def test_bursts_are_no_compound_poisson_process():
     with pytest.raises(ConfigError, match="no compound Poisson process"):
-        schedule.spec(distributions.find("websearch"), load_bps=1e9, mtu=1500, seed=1, arrivals="compound-poisson",
-                      burst=schedule.BurstShape(width_s=0.001, period_s=0.01, height=3.0))  # fmt: skip
+        schedule.spec(
+            distributions.find("websearch"),
+            load_bps=1e9,
+            mtu=1500,
+            seed=1,
+            arrivals="compound-poisson",
+            burst=schedule.BurstShape(width_s=0.001, period_s=0.01, height=3.0),
+        )
 
 
 @pytest.mark.parametrize("load_bps", [4e9, 20e9])
 def test_no_flow_of_a_schedule_is_larger_than_what_a_period_holds(load_bps):
     burst = schedule.BurstShape(width_s=0.001, period_s=0.01, height=3.0)
-    made = schedule.spec(distributions.find("websearch"), load_bps=load_bps, mtu=1500, seed=2, burst=burst,
-                         duration_s=20.0)  # fmt: skip
+    made = schedule.spec(
+        distributions.find("websearch"), load_bps=load_bps, mtu=1500, seed=2, burst=burst, duration_s=20.0
+    )
     largest = flow_schedule.largest_bytes(made)
     drawn = max(size for _, size, _ in flow_schedule.drawn(made))
     assert 0.5 * largest < drawn <= largest < 30e6

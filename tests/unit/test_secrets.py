@@ -38,23 +38,82 @@ TOKENS = [
 
 @pytest.mark.parametrize(
     "name",
-    ["HF_TOKEN", "TOKEN", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "WANDB_API_KEY", "OPENAI_KEY", "DB_PASSWD", "apiKey",
-     "GOOGLE_APPLICATION_CREDENTIALS", "my.secret", "SSH_KEY_PASSPHRASE", "MYSQL_PWD", "DB_PASS", "SSHPASS",
-     "GITHUB_PAT", "REDIS_AUTH", "AZURE_STORAGE_SAS", "dbPassword", "authToken", "--api-key", "--token", "--db-pass",
-     "NEW_PASSWORD", "MODEL_SECRET", "AccountKey"],
-)  # fmt: skip
+    [
+        "HF_TOKEN",
+        "TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "PGPASSWORD",
+        "WANDB_API_KEY",
+        "OPENAI_KEY",
+        "DB_PASSWD",
+        "apiKey",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "my.secret",
+        "SSH_KEY_PASSPHRASE",
+        "MYSQL_PWD",
+        "DB_PASS",
+        "SSHPASS",
+        "GITHUB_PAT",
+        "REDIS_AUTH",
+        "AZURE_STORAGE_SAS",
+        "dbPassword",
+        "authToken",
+        "--api-key",
+        "--token",
+        "--db-pass",
+        "NEW_PASSWORD",
+        "MODEL_SECRET",
+        "AccountKey",
+    ],
+)
 def test_names_of_secrets(name):
     assert secret_looks.name_looks_secret(name)
 
 
 @pytest.mark.parametrize(
     "name",
-    ["NCCL_IB_HCA", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "MONKEY", "MAX_TOKENS", "KEYBOARD", "PWD",
-     "SECRETARY", "HF_HOME", "CUDA_VISIBLE_DEVICES", "OLDPWD", "SSH_AUTH_SOCK", "--tokenizer", "monkey", "keyboard",
-     "passes", "--eos-token", "--pad_token", "FORWARD_PASS", "BYPASS", "COMPASS", "--author", "AUTHORITY", "--pattern",
-     "PATH", "PATIENCE", "--key-dim", "--num-key-value-heads", "--token-file", "--sort-key", "public_key", "passive",
-     "--tokens-per-second", "PASSWORD_FILE", "seconds_per_token", "TURKEY", "hockey", "spat", "oauthor"],
-)  # fmt: skip
+    [
+        "NCCL_IB_HCA",
+        "OMP_NUM_THREADS",
+        "TOKENIZERS_PARALLELISM",
+        "MONKEY",
+        "MAX_TOKENS",
+        "KEYBOARD",
+        "PWD",
+        "SECRETARY",
+        "HF_HOME",
+        "CUDA_VISIBLE_DEVICES",
+        "OLDPWD",
+        "SSH_AUTH_SOCK",
+        "--tokenizer",
+        "monkey",
+        "keyboard",
+        "passes",
+        "--eos-token",
+        "--pad_token",
+        "FORWARD_PASS",
+        "BYPASS",
+        "COMPASS",
+        "--author",
+        "AUTHORITY",
+        "--pattern",
+        "PATH",
+        "PATIENCE",
+        "--key-dim",
+        "--num-key-value-heads",
+        "--token-file",
+        "--sort-key",
+        "public_key",
+        "passive",
+        "--tokens-per-second",
+        "PASSWORD_FILE",
+        "seconds_per_token",
+        "TURKEY",
+        "hockey",
+        "spat",
+        "oauthor",
+    ],
+)
 def test_names_of_other_things(name):
     assert not secret_looks.name_looks_secret(name)
 
@@ -201,9 +260,14 @@ def test_a_secret_as_an_axis_is_refused_and_not_shown(written, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "place"),
-    [(["--api-key", "hunter2"], 3), (["--password=hunter2"], 2), (["-c", "x --token hunter2"], 3),
-     (["https://ada:hunter2@h/"], 2), (["Authorization: Basic hunter2"], 2)],
-)  # fmt: skip
+    [
+        (["--api-key", "hunter2"], 3),
+        (["--password=hunter2"], 2),
+        (["-c", "x --token hunter2"], 3),
+        (["https://ada:hunter2@h/"], 2),
+        (["Authorization: Basic hunter2"], 2),
+    ],
+)
 def test_a_secret_by_the_option_ahead_is_refused(written, words, place):
     status, _, err = orch("plan", written("command", argv=["{python}", "x.py", *words]))
     assert status == 2
@@ -322,9 +386,15 @@ def test_values_from_a_variable_and_from_files(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(None, "there is no such file"), (b"", "is empty"), (b"\n", "is empty"), (b"a\0b", "zero byte"),
-     (b"\xff", "no text"), (b"x" * 70_000, "larger than 64 KiB")],
-)  # fmt: skip
+    [
+        (None, "there is no such file"),
+        (b"", "is empty"),
+        (b"\n", "is empty"),
+        (b"a\0b", "zero byte"),
+        (b"\xff", "no text"),
+        (b"x" * 70_000, "larger than 64 KiB"),
+    ],
+)
 def test_what_a_file_cannot_give(tmp_path, content, told):
     path = tmp_path / "key"
     if content is not None:
@@ -358,11 +428,16 @@ def test_a_variable_that_is_not_there_is_told_before_anything_starts(written, tm
 @pytest.mark.parametrize(
     "word",
     [
-        "X-Api-Key: abcdef123", "X-Auth-Token: abcdef123", '{"size": 5, "api_key": "abcdef123"}',
-        "curl -H 'X-Api-Key: abcdef123' http://h", "redis://:abcdef123@h:6379/0", "apikey: abcdef123",
-        "https://h/o?X-Amz-Expires=60&X-Amz-Signature=abcdef123&x=1", "npm_" + "abcdef123" * 4,
+        "X-Api-Key: abcdef123",
+        "X-Auth-Token: abcdef123",
+        '{"size": 5, "api_key": "abcdef123"}',
+        "curl -H 'X-Api-Key: abcdef123' http://h",
+        "redis://:abcdef123@h:6379/0",
+        "apikey: abcdef123",
+        "https://h/o?X-Amz-Expires=60&X-Amz-Signature=abcdef123&x=1",
+        "npm_" + "abcdef123" * 4,
     ],
-)  # fmt: skip
+)
 def test_headers_entries_of_json_and_signed_addresses_are_hidden(word):
     assert secret_looks.secret_words([word]) == [0]
     assert "abcdef123" not in secret_looks.masked(word)
@@ -371,10 +446,15 @@ def test_headers_entries_of_json_and_signed_addresses_are_hidden(word):
 @pytest.mark.parametrize(
     "words",
     [
-        ["--dataset-key", "train"], ["--rng-key", "12345"], ["--video-token", "<video>"], ["optimizer: adam"],
-        ['{"eos_token": "<s>", "max_tokens": 500, "key": "image"}'], ["http://h:8080/key"], ["s3://b/key:5"],
+        ["--dataset-key", "train"],
+        ["--rng-key", "12345"],
+        ["--video-token", "<video>"],
+        ["optimizer: adam"],
+        ['{"eos_token": "<s>", "max_tokens": 500, "key": "image"}'],
+        ["http://h:8080/key"],
+        ["s3://b/key:5"],
     ],
-)  # fmt: skip
+)
 def test_what_is_no_header_and_no_secret_is_left_alone(words):
     assert secret_looks.masked_all(words) == words
 

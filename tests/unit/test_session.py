@@ -129,11 +129,14 @@ def test_of_two_controllers_in_the_same_instant_one_gets_all_hosts(tmp_path, run
     events = EventLog(tmp_path / "events.jsonl")
     sessions = {
         name: Session(
-            Here(tmp_path, ["n1", "n2"]), run=f"{run_name}{name}", events=events, watch=Watch(events),
+            Here(tmp_path, ["n1", "n2"]),
+            run=f"{run_name}{name}",
+            events=events,
+            watch=Watch(events),
             interrupts=Interrupts(),
         )
         for name in quick
-    }  # fmt: skip
+    }
 
     def opened(name):
         try:
@@ -272,14 +275,18 @@ def test_what_ranks_leave_beside_files_costs_nobody_else_a_file(session_on, tmp_
     fetch_run(session, tmp_path / "results")
     home = tmp_path / "results/hosts"
     assert sorted(path.relative_to(home).as_posix() for path in home.rglob("*") if not path.is_dir()) == [
-        "n1/p/closed/kept", "n1/p/data", "n2/p/data"
-    ]  # fmt: skip
+        "n1/p/closed/kept",
+        "n1/p/data",
+        "n2/p/data",
+    ]
     left = {one.path.rpartition("/")[2]: (one.why, one.kept) for one in session.left["n1"]}
     assert left.pop("core") == ("a file of 1099511627776 bytes that are nearly all holes", True)
     assert left == {
-        "d": ("a folder in more than 100 others", False), "fifo": ("a pipe", False), "shadow": ("a link", False),
+        "d": ("a folder in more than 100 others", False),
+        "fifo": ("a pipe", False),
+        "shadow": ("a link", False),
         "q": ("a link", False),
-    }  # fmt: skip
+    }
     assert (folder / "p/core").exists()
     assert not (folder / "p/fifo").exists()
     assert session.left["n2"] == ()
@@ -325,9 +332,11 @@ def test_what_a_local_rank_leaves_beside_files_is_removed_and_told(tmp_path):
     (there.parent / "taken/file").touch()
     left = fetching.bring_up(there, there.parent)
     assert {(one.path, one.why) for one in left} >= {
-        ("p/fifo", "a pipe"), ("before.json", "a pipe"), ("q", "a link"),
+        ("p/fifo", "a pipe"),
+        ("before.json", "a pipe"),
+        ("q", "a link"),
         ("taken", "Directory not empty; it is in R.n1"),
-    }  # fmt: skip
+    }
     assert any(one.path == "p/core" and "are holes" in one.why for one in left)
     names = sorted(path.relative_to(there.parent).as_posix() for path in there.parent.rglob("*") if path.is_file())
     assert names == ["p/core", "p/data", "taken/file"]
@@ -389,10 +398,16 @@ def limit(node, file):
         return [("sh", "-c", f"echo {word} > {file}")]
 
     return Change(
-        node=node, name=f"limit of {node}", kind="rate", read=("cat", str(file)), parse=str.strip,
-        apply=lambda _: said("new"), undo=said, expect=lambda _: "new",
+        node=node,
+        name=f"limit of {node}",
+        kind="rate",
+        read=("cat", str(file)),
+        parse=str.strip,
+        apply=lambda _: said("new"),
+        undo=said,
+        expect=lambda _: "new",
         sign=lambda _: Sign(read=("cat", str(file)), pattern="^new$"),
-    )  # fmt: skip
+    )
 
 
 def test_a_change_whose_state_cannot_be_read_any_more_is_told_by_its_name(session_on, tmp_path, monkeypatch):
@@ -473,14 +488,19 @@ class Pinged:
 def test_clocks_of_other_kernels_are_pinged_one_at_a_time_and_the_best_ping_counts(tmp_path):
     log = []
     session = Session(
-        SimpleNamespace(topology=None), run="r", events=EventLog(tmp_path / "s.jsonl"),
-        watch=Watch(EventLog(tmp_path / "w.jsonl")), interrupts=Interrupts(),
-    )  # fmt: skip
+        SimpleNamespace(topology=None),
+        run="r",
+        events=EventLog(tmp_path / "s.jsonl"),
+        watch=Watch(EventLog(tmp_path / "w.jsonl")),
+        interrupts=Interrupts(),
+    )
     good, slow = ClockSample(500, 40), ClockSample(90_000, 90_000)
     session.clients.update(
-        h1=Pinged(log, "h1", [slow]), h2=Pinged(log, "h2", [slow, good, slow]), h3=Pinged(log, "h3", [slow]),
+        h1=Pinged(log, "h1", [slow]),
+        h2=Pinged(log, "h2", [slow, good, slow]),
+        h3=Pinged(log, "h3", [slow]),
         h4=Pinged(log, "h4", [slow]),
-    )  # fmt: skip
+    )
     session.kernels.update(h1=own_kernel(), h2="far", h3="far", h4="further")
     found = session.clocks()
     assert found["h1"] == ClockSample(0, 0)
@@ -508,7 +528,7 @@ def test_the_second_ctrl_c_ends_what_hosts_make_of_their_captures(session_on, tm
     manifest = manifests.made(
         topology={"kind": "inventory", "nodes": nodes, "links": []},
         launches=[manifests.launch("dump", name, part="collector.tcpdump", role="collector") for name in ("n1", "n2")],
-    )  # fmt: skip
+    )
     for client in session.clients.values():
         client.put("dump/capture.pcap", b"x" * 100, Deadline.after(PATIENCE_S))
     staying.read_as_they_close(session, manifest)

@@ -36,8 +36,13 @@ def sources(*programs: str) -> dict[str, str]:
 
 def test_there_is_a_program_for_each_framework():
     assert {name.partition(".")[0] for name in PROGRAMS} == {
-        "deepspeed", "external", "horovod", "mpi", "tensorflow", "torch",
-    }  # fmt: skip
+        "deepspeed",
+        "external",
+        "horovod",
+        "mpi",
+        "tensorflow",
+        "torch",
+    }
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -91,9 +96,14 @@ def test_the_archive_is_run_by_its_name_and_leaves_nothing_behind(python, tmp_pa
     (tmp_path / shipping.ARCHIVE).write_bytes(shipping.packed("mpi.stub"))
     env = {**os.environ, "PMIX_RANK": "0", "MPI_RANK": f"nobody{os.getpid()}", "MPI_MEET_S": "0"}
     done = subprocess.run(
-        [python, "-u", str(tmp_path / shipping.ARCHIVE), "mpi.stub"], cwd=home, env=env, capture_output=True,
-        text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+        [python, "-u", str(tmp_path / shipping.ARCHIVE), "mpi.stub"],
+        cwd=home,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     assert done.returncode == 1
     assert done.stderr.startswith(f"nobody{os.getpid()}0 did not come to be registered")
     assert not list(home.iterdir())

@@ -27,10 +27,13 @@ def seen(folder, name, packets):
     path = folder / f"{name}.pcap"
     head = pcap([])
     packets = sorted(packets, key=lambda one: one[0])
-    path.write_bytes(head + b"".join(
-        struct.pack("<IIII", 1000 + int(at // 10**6), round(at % 10**6 * 1000), len(frame), len(frame)) + frame
-        for at, frame in packets
-    ))  # fmt: skip
+    path.write_bytes(
+        head
+        + b"".join(
+            struct.pack("<IIII", 1000 + int(at // 10**6), round(at % 10**6 * 1000), len(frame), len(frame)) + frame
+            for at, frame in packets
+        )
+    )
     return reduce(Job(files=(path,), port="eth0")).sightings
 
 
@@ -51,8 +54,9 @@ def test_both_ways_are_told_with_what_is_early(tmp_path, v6):
     addresses = {"h1": "fd09::1", "h2": "fd09::2"} if v6 else ADDRESSES
     found = rows({"h1": seen(tmp_path, "h1", h1), "h2": seen(tmp_path, "h2", h2)}, addresses)
     assert [(row["src"], row["dst"], row["packets"], row["early"]) for row in found] == [
-        ("h1", "h2", 2000, 5), ("h2", "h1", 1000, 0),
-    ]  # fmt: skip
+        ("h1", "h2", 2000, 5),
+        ("h2", "h1", 1000, 0),
+    ]
     assert [row["p50_s"] for row in found] == [pytest.approx(80e-6), pytest.approx(30e-6)]
     assert [row["low_s"] for row in found] == [pytest.approx(-3e-6), pytest.approx(30e-6)]
 
@@ -63,10 +67,13 @@ def test_what_was_sent_again_lost_or_seen_on_the_way_is_nobodys_delay(tmp_path):
     came = [(at + 80, frame) for at, frame in there if frame != segment(3)] + [(at + 80, frame) for at, frame in again]
     acks = [(7000.0, segment(20, size=0)), (7001.0, ethernet(ip4(udp(bytes(9)), protocol=17)))]
     at_switch = [(at + 40, frame) for at, frame in there]
-    found = rows({
-        "h1": seen(tmp_path, "h1", there + again + acks), "h2": seen(tmp_path, "h2", came + acks),
-        "switch": seen(tmp_path, "switch", at_switch),
-    })  # fmt: skip
+    found = rows(
+        {
+            "h1": seen(tmp_path, "h1", there + again + acks),
+            "h2": seen(tmp_path, "h2", came + acks),
+            "switch": seen(tmp_path, "switch", at_switch),
+        }
+    )
     assert [(row["src"], row["dst"], row["packets"], row["early"]) for row in found] == [("h1", "h2", 8, 0)]
 
 

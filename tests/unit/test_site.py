@@ -67,8 +67,11 @@ def test_runs_are_listed_newest_first_with_what_became_of_them(tmp_path):
     manifests.left(tmp_path / "e" / "r9.partial", run="r9", outcome="running", began_ns=10**18 - 1)
     found = runs_of(content.of_store(tmp_path))
     assert [(run, one["verdict"]) for run, one in found.items()] == [
-        ("r2", "failed"), ("r1", "invalid"), ("r0", "valid"), ("r9", found["r9"]["verdict"])
-    ]  # fmt: skip
+        ("r2", "failed"),
+        ("r1", "invalid"),
+        ("r0", "valid"),
+        ("r9", found["r9"]["verdict"]),
+    ]
     assert found["r9"]["verdict"] in ("lost", "running")
     assert found["r1"]["why"] == ["late"]
     assert found["r2"]["why"] == ["at stage ?: x"]
@@ -84,8 +87,16 @@ def test_a_run_that_cannot_be_read_is_told_and_the_others_are_listed(tmp_path):
 
 def test_no_text_of_a_run_stands_in_the_markup(tmp_path):
     folder = tmp_path / "e" / "r1"
-    manifests.left(folder, run="r1", valid=False, reasons=[NASTY], notes=[NASTY], error=NASTY, stage=NASTY,
-                   jobs=[{"name": NASTY, "workload": NASTY, "model": NASTY, "ranks": []}])  # fmt: skip
+    manifests.left(
+        folder,
+        run="r1",
+        valid=False,
+        reasons=[NASTY],
+        notes=[NASTY],
+        error=NASTY,
+        stage=NASTY,
+        jobs=[{"name": NASTY, "workload": NASTY, "model": NASTY, "ranks": []}],
+    )
     page.write(tmp_path)
     text = (tmp_path / page.FILE).read_text()
     assert "onerror" not in text
@@ -157,9 +168,14 @@ def test_what_was_not_measured_on_a_night_is_not_known(tmp_path):
 
 def test_a_sweep_has_its_progress_and_its_verdict(tmp_path):
     plan = sweeps.Plan(
-        id=sweep_id(0), name="nightly", began_ns=10**18, definition="d", repetitions=2, mode="windows",
+        id=sweep_id(0),
+        name="nightly",
+        began_ns=10**18,
+        definition="d",
+        repetitions=2,
+        mode="windows",
         points=tuple(sweeps.PlannedPoint(point=f"id-load{load}", values={}) for load in (0, 8)),
-    )  # fmt: skip
+    )
     sweep = sweeps.create(tmp_path, plan)
     write_run(tmp_path, night=0, repetition=1, invalid=("load8",))
     (sweep.path / "verdict.json").write_text(json.dumps({"points": [{"verdict": "worse"}, {"verdict": "same"}]}))
@@ -250,9 +266,14 @@ def test_the_page_is_written_by_the_command_of_a_shell(tmp_path):
 
 def test_runs_of_an_alarmed_night_and_what_a_failed_run_was_to_have_are_told(tmp_path):
     plan = sweeps.Plan(
-        id=sweep_id(0), name="nightly", began_ns=10**18, definition="d", repetitions=1, mode="runs",
+        id=sweep_id(0),
+        name="nightly",
+        began_ns=10**18,
+        definition="d",
+        repetitions=1,
+        mode="runs",
         points=tuple(sweeps.PlannedPoint(point=f"id-load{load}", values={}) for load in (0, 8)),
-    )  # fmt: skip
+    )
     sweep = sweeps.create(tmp_path, plan)
     slower, same = (
         write_run(tmp_path, repetition=number, seconds={window: 0.2}).name

@@ -36,17 +36,29 @@ def results(tmp_path_factory):
     for number in range(COUNT):
         name = f"2026{number:04d}"
         manifests.left(
-            results / "plain" / name, run=name, experiment="plain", began_ns=(1_790_000_000 + 86_400 * number) * 10**9,
-            outcome="failed" if number % 5 == 4 else "completed", valid=number % 3 != 0,
-            reasons=["cross traffic missed the request"] if number % 3 == 0 else [], jobs=job("resnet50"),
+            results / "plain" / name,
+            run=name,
+            experiment="plain",
+            began_ns=(1_790_000_000 + 86_400 * number) * 10**9,
+            outcome="failed" if number % 5 == 4 else "completed",
+            valid=number % 3 != 0,
+            reasons=["cross traffic missed the request"] if number % 3 == 0 else [],
+            jobs=job("resnet50"),
             windows=[window(0.1)],
-        )  # fmt: skip
+        )
     for night in range(10):
         runs = write_night(results, night, slower=1.2 if night >= 5 else 1.0)
         if night == 0:
             baselines.save(results, "main", of=["nightly"], runs=[f"nightly/{run.name}" for run in runs])
-    manifests.left(results / "odd" / "nasty", run="nasty", experiment="odd", valid=False, reasons=[NASTY],
-                   jobs=job(NASTY), windows=[window(0.2, label=NASTY)])  # fmt: skip
+    manifests.left(
+        results / "odd" / "nasty",
+        run="nasty",
+        experiment="odd",
+        valid=False,
+        reasons=[NASTY],
+        jobs=job(NASTY),
+        windows=[window(0.2, label=NASTY)],
+    )
     site.write(results)
     return results
 
@@ -56,8 +68,15 @@ def job(model: str) -> list[dict]:
 
 
 def window(p50_s: float, label: str = "w1") -> dict:
-    training = {"job": "training", "iterations": 100, "mean_s": p50_s, "p50_s": p50_s, "p50_low_s": 0.99 * p50_s,
-                "p50_high_s": 1.01 * p50_s, "p99_s": 2 * p50_s}  # fmt: skip
+    training = {
+        "job": "training",
+        "iterations": 100,
+        "mean_s": p50_s,
+        "p50_s": p50_s,
+        "p50_low_s": 0.99 * p50_s,
+        "p50_high_s": 1.01 * p50_s,
+        "p99_s": 2 * p50_s,
+    }
     load = {"source": "iperf0", "src": "h1", "dst": "h2", "requested_bps": 8e9, "achieved_bps": 7.9e9}
     return {
         "name": label,
@@ -277,9 +296,14 @@ def test_a_small_screen_shows_all_without_scrolling_sideways(opened, view):
 
 def test_an_alarmed_night_and_a_failed_run_are_told_before_anything_else(chromium, tmp_path):
     plan = sweeps.Plan(
-        id=sweep_id(0), name="nightly", began_ns=10**18, definition="d", repetitions=1, mode="windows",
+        id=sweep_id(0),
+        name="nightly",
+        began_ns=10**18,
+        definition="d",
+        repetitions=1,
+        mode="windows",
         points=tuple(sweeps.PlannedPoint(point=f"id-load{load}", values={}) for load in (0, 8)),
-    )  # fmt: skip
+    )
     sweep = sweeps.create(tmp_path, plan)
     alarmed = write_run(tmp_path)
     points = [{"point": "id-load0", "verdict": "worse"}, {"point": "id-load8", "verdict": "same"}]

@@ -66,9 +66,12 @@ def soon() -> Deadline:
 
 def greeted(step, name, folder):
     client = AgentClient(
-        Node(name=name, work=str(folder / "work")), step.channel(name, soon()), run="r1", holder={},
+        Node(name=name, work=str(folder / "work")),
+        step.channel(name, soon()),
+        run="r1",
+        holder={},
         on_event=lambda _: None,
-    )  # fmt: skip
+    )
     client.hello(soon())
     return client
 

@@ -47,9 +47,14 @@ def test_each_switch_is_asked_by_a_process_that_is_told_where_secrets_are_and_no
     assert second.env_from == {"SNMP_AUTH": "AUTH", "SNMP_PRIVACY": "./privacy"}
     told = json.loads(second.files["switch.json"])
     assert told == {
-        "switch": "leaf2", "address": "leaf2.mgmt", "port": 161, "user": "watcher", "auth": "Sha256Key",
-        "privacy": "Aes128Key", "ports": None,
-    }  # fmt: skip
+        "switch": "leaf2",
+        "address": "leaf2.mgmt",
+        "port": 161,
+        "user": "watcher",
+        "auth": "Sha256Key",
+        "privacy": "Aes128Key",
+        "ports": None,
+    }
     assert "-S" not in first.argv, "it imports a package that is installed"
     chosen = snmp.Config.model_validate({"switches": {"leaf1": V2C}, "host": "h3", "python": "/opt/py"})
     assert [(one.node, one.argv[0]) for one in snmp.launches(chosen, TOPOLOGY)] == [("h3", "/opt/py")]

@@ -133,9 +133,14 @@ def test_a_file_that_holds_no_tables_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "told",
-    ["[", "{}", '[{"name": "capture.pcap"}]', '[{"name": "../x", "bytes": 1, "sha256": "' + "a" * 64 + '"}]',
-     '[{"name": "capture.pcap", "bytes": -1, "sha256": "' + "a" * 64 + '"}]'],
-)  # fmt: skip
+    [
+        "[",
+        "{}",
+        '[{"name": "capture.pcap"}]',
+        '[{"name": "../x", "bytes": 1, "sha256": "' + "a" * 64 + '"}]',
+        '[{"name": "capture.pcap", "bytes": -1, "sha256": "' + "a" * 64 + '"}]',
+    ],
+)
 def test_a_list_of_files_that_is_none_is_refused(tmp_path, told):
     folder = captured(tmp_path)
     (tmp_path / "captures").mkdir()
@@ -150,11 +155,14 @@ def test_a_list_of_files_that_is_none_is_refused(tmp_path, told):
 @pytest.mark.parametrize(
     ("path", "launch"),
     [
-        ("tcpdump.h1/capture.pcap", "tcpdump.h1"), ("tcpdump.h1/capture.pcap12", "tcpdump.h1"),
-        ("tcpdump.h1/stderr", None), ("tcpdump.h2/capture.pcap", None), ("tcpdump.h1/x/capture.pcap", None),
+        ("tcpdump.h1/capture.pcap", "tcpdump.h1"),
+        ("tcpdump.h1/capture.pcap12", "tcpdump.h1"),
+        ("tcpdump.h1/stderr", None),
+        ("tcpdump.h2/capture.pcap", None),
+        ("tcpdump.h1/x/capture.pcap", None),
         ("tcpdump.h1/capture.pcap.txt", None),
     ],
-)  # fmt: skip
+)
 def test_which_files_of_a_host_are_captures(path, launch):
     assert capture_files.launch_of(path, ["tcpdump.h1"]) == launch
 

@@ -149,29 +149,49 @@ def logs(folder, job, rank, node, took, *, begin_ns):
     place.mkdir(parents=True)
     ends = begin_ns + np.cumsum(np.asarray(took) * 1e9).astype(np.int64)
     starts = np.r_[begin_ns, ends[:-1]]
-    (place / "iterations.jsonl").write_text("".join(
-        json.dumps({"iteration": number, "start_ns": int(start) - 1000, "end_ns": int(end) - 1000, "samples": 1,
-                    "mono_start_ns": int(start), "mono_end_ns": int(end), "loss": 0.0,
-                    **dict.fromkeys(("forward_s", "backward_s", "wait_s"), 0.0)}) + "\n"
-        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
-    ))  # fmt: skip
+    (place / "iterations.jsonl").write_text(
+        "".join(
+            json.dumps(
+                {
+                    "iteration": number,
+                    "start_ns": int(start) - 1000,
+                    "end_ns": int(end) - 1000,
+                    "samples": 1,
+                    "mono_start_ns": int(start),
+                    "mono_end_ns": int(end),
+                    "loss": 0.0,
+                    **dict.fromkeys(("forward_s", "backward_s", "wait_s"), 0.0),
+                }
+            )
+            + "\n"
+            for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+        )
+    )
     return starts, ends, manifests.launch(place.name, node, job=job, rank=rank)
 
 
 def manifest_of(jobs, launches, window):
     clock = {"before": {"offset_ns": 1000, "uncertainty_ns": 0}}
     return manifests.made(
-        jobs=[{"name": job, "workload": "ddp", "ranks": []} for job in jobs], launches=launches,
-        windows=[{**manifests.NOT_JUDGED, **window}], clocks={launch["node"]: clock for launch in launches},
-    )  # fmt: skip
+        jobs=[{"name": job, "workload": "ddp", "ranks": []} for job in jobs],
+        launches=launches,
+        windows=[{**manifests.NOT_JUDGED, **window}],
+        clocks={launch["node"]: clock for launch in launches},
+    )
 
 
 def test_a_window_begins_where_the_logs_of_its_ranks_have_settled(tmp_path):
     took = np.r_[np.full(7, 0.4), np.tile([0.2, 0.201], 60)]
     starts, ends, one = logs(tmp_path, "a", 0, "h1", took, begin_ns=10**18)
     _, _, other = logs(tmp_path, "a", 1, "h2", took, begin_ns=10**18 + 300)
-    window = {"name": "w1", "start_ns": int(starts[20]), "end_ns": int(ends[-1]), "warmup": "auto",
-              "earliest": {"a": 0}, "iterations": {"a": {"first": 20, "last": len(took) - 1}}}  # fmt: skip
+    window = {
+        "name": "w1",
+        "start_ns": int(starts[20]),
+        "end_ns": int(ends[-1]),
+        "warmup": "auto",
+        "earliest": {"a": 0},
+        "iterations": {"a": {"first": 20, "last": len(took) - 1}},
+    }
     manifest = manifest_of(["a"], [one, other], window)
     places = list(launch_outputs.located(tmp_path, manifest))
     (found,) = launch_outputs.settled(manifest, places)
@@ -190,8 +210,14 @@ def test_jobs_of_one_window_begin_together_with_the_one_that_settles_last(tmp_pa
     starts, ends, one = logs(tmp_path, "a", 0, "h1", steady, begin_ns=10**18)
     late, _, two = logs(tmp_path, "b", 0, "h2", np.r_[np.full(10, 0.4), steady], begin_ns=10**18)
     spans = {"a": {"first": 20, "last": 129}, "b": {"first": 20, "last": 119}}
-    window = {"name": "w1", "start_ns": int(late[20]), "end_ns": int(ends[-1]), "warmup": "auto",
-              "earliest": {"a": 0, "b": 0}, "iterations": spans}  # fmt: skip
+    window = {
+        "name": "w1",
+        "start_ns": int(late[20]),
+        "end_ns": int(ends[-1]),
+        "warmup": "auto",
+        "earliest": {"a": 0, "b": 0},
+        "iterations": spans,
+    }
     manifest = manifest_of(["a", "b"], [one, two], window)
     (found,) = launch_outputs.settled(manifest, list(launch_outputs.located(tmp_path, manifest)))
     first = {job: span.first for job, span in found.iterations.items()}
@@ -201,7 +227,13 @@ def test_jobs_of_one_window_begin_together_with_the_one_that_settles_last(tmp_pa
 
 
 def test_a_job_that_logged_nothing_leaves_its_window_as_it_was(tmp_path):
-    window = {"name": "w1", "start_ns": 1, "end_ns": 2, "warmup": "auto", "earliest": {"a": 0},
-              "iterations": {"a": {"first": 20, "last": 40}}}  # fmt: skip
+    window = {
+        "name": "w1",
+        "start_ns": 1,
+        "end_ns": 2,
+        "warmup": "auto",
+        "earliest": {"a": 0},
+        "iterations": {"a": {"first": 20, "last": 40}},
+    }
     manifest = manifest_of(["a"], [], window)
     assert launch_outputs.settled(manifest, []) == manifest.windows

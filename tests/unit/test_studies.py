@@ -143,8 +143,10 @@ def test_with_horovod_the_same_points_are_measured(quick):
     horovod = studyfile.load(PLAYBOOKS / "salamy-horovod.yaml", quick=quick).sweeps
 
     def settings(definition):
-        told = [{path.replace("horovod", "ddp"): value for path, value in point.values.items()}
-                for point in definition.points]  # fmt: skip
+        told = [
+            {path.replace("horovod", "ddp"): value for path, value in point.values.items()}
+            for point in definition.points
+        ]
         return sorted(map(str, told))
 
     assert [settings(one) for one in horovod] == [settings(one) for one in plain[:2]]
@@ -227,8 +229,11 @@ def test_the_quick_study_of_frameworks_has_every_model_and_framework():
     assert len({framework for framework, _ in grid}) == 8
     for framework in ("horovod-gloo", "binary-tree-star", "pair-averaging"):
         assert {model for name, model in grid if name == framework} == {
-            "mobilenet_v2", "densenet201", "resnet50", "resnet101"
-        }  # fmt: skip
+            "mobilenet_v2",
+            "densenet201",
+            "resnet50",
+            "resnet101",
+        }
     assert sum(len(one.points) for name, one in found.items() if name != "zerwas-quick-accuracy") == 26
     losses = [point.values["conditions.1.loss.share"] for point in found["zerwas-quick-loss"].points]
     assert losses == ["0%", "0.01%", "2%"]

@@ -23,24 +23,64 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?")
 LOADS_GBPS = (0, 4, 8, 12, 16, 18, 20, 21)
 
 
-def write_curve(results, *, model="resnet50", ranks=4, traffic="iperf", transport="tcp", seed=1, flat_s=0.16, b=0.0,
-                a_s=0.0, invalid=(), burst=False):  # fmt: skip
+def write_curve(
+    results,
+    *,
+    model="resnet50",
+    ranks=4,
+    traffic="iperf",
+    transport="tcp",
+    seed=1,
+    flat_s=0.16,
+    b=0.0,
+    a_s=0.0,
+    invalid=(),
+    burst=False,
+):
     """A run with a window a load, on a curve that is flat or follows a fit, whichever is higher."""
     levels = {f"l{load}": max(flat_s, a_s * np.exp(b / (25 - load))) for load in LOADS_GBPS}
-    run = write_run(results, name=f"{model}-{traffic}", sweep=False, seconds=levels, iterations=60, seed=seed,
-                    spread=0.002, repetition=seed, invalid=invalid)  # fmt: skip
+    run = write_run(
+        results,
+        name=f"{model}-{traffic}",
+        sweep=False,
+        seconds=levels,
+        iterations=60,
+        seed=seed,
+        spread=0.002,
+        repetition=seed,
+        invalid=invalid,
+    )
     manifest = json.loads((run / "manifest.json").read_text())
     theory = 2 * (ranks - 1) / ranks * 25557032 * 4 / 100
     manifest["topology"]["links"] = [{"host": "h1", "device": "eth0", "rate": 25e9}]
-    manifest["jobs"] = [{"name": "training", "workload": "ddp", "model": model, "compute": "emulated",
-                         "ranks": [{"rank": rank, "node": f"h{rank + 1}"} for rank in range(ranks)],
-                         "theory": {"bytes_per_iteration": theory, "parameters": 25557032, "source": "s"}}]  # fmt: skip
+    manifest["jobs"] = [
+        {
+            "name": "training",
+            "workload": "ddp",
+            "model": model,
+            "compute": "emulated",
+            "ranks": [{"rank": rank, "node": f"h{rank + 1}"} for rank in range(ranks)],
+            "theory": {"bytes_per_iteration": theory, "parameters": 25557032, "source": "s"},
+        }
+    ]
     for window, load in zip(manifest["windows"], LOADS_GBPS, strict=True):
         sent = theory * 1.005 if transport == "tcp" else 0.0
-        window["training"] = [{"job": "training", "iterations": 120, "mean_s": 1.0, "p50_s": 1.0, "p99_s": 1.0,
-                                "sent_bytes": sent, "theory_bytes": theory}]  # fmt: skip
-        window["loads"] = [{"source": "iperf", "src": "h4", "dst": "h5", "requested_bps": load * 1e7,
-                             "achieved_bps": load * 0.99e7}] if load else []  # fmt: skip
+        window["training"] = [
+            {
+                "job": "training",
+                "iterations": 120,
+                "mean_s": 1.0,
+                "p50_s": 1.0,
+                "p99_s": 1.0,
+                "sent_bytes": sent,
+                "theory_bytes": theory,
+            }
+        ]
+        window["loads"] = (
+            [{"source": "iperf", "src": "h4", "dst": "h5", "requested_bps": load * 1e7, "achieved_bps": load * 0.99e7}]
+            if load
+            else []
+        )
     (run / "manifest.json").write_text(json.dumps(manifest))
     source = {"from": "h1", "to": "h5", **({"burst": {"width": "1ms"}} if burst else {})}
     windows = [{"name": f"l{load}", "traffic": [{traffic: source}] if load else []} for load in LOADS_GBPS]
@@ -67,9 +107,11 @@ def series(store):
 def test_curves_are_told_apart_and_repetitions_are_one_point(store):
     found = {(one.kind.model, one.kind.traffic, one.kind.transport): one for one in series(store)}
     assert set(found) == {
-        ("resnet50", "iperf", "tcp"), ("vgg16", "iperf", "tcp"), ("resnet50", "websearch", "tcp"),
+        ("resnet50", "iperf", "tcp"),
+        ("vgg16", "iperf", "tcp"),
+        ("resnet50", "websearch", "tcp"),
         ("resnet50", "websearch", "rdma"),
-    }  # fmt: skip
+    }
     resnet = found["resnet50", "iperf", "tcp"]
     assert [point.iterations for point in resnet.points] == [120, 120, 120, 60, 120, 120, 120, 120]
     assert resnet.points[2].load_bps == pytest.approx(7.92e9)
@@ -201,8 +243,11 @@ def test_kinds_of_traffic_stand_in_the_order_of_their_harm(tmp_path):
         write_curve(tmp_path, a_s=0.03, b=13, seed=seed)
         write_curve(tmp_path, ranks=3, traffic="websearch", a_s=0.033, b=13, seed=seed + 1)
         write_curve(tmp_path, ranks=3, traffic="websearch", a_s=0.031, b=13, seed=seed + 2, burst=True)
-    found = [model.analysed(one) for path in sorted(tmp_path.glob("[!.]*"))
-             for one in curves.measured(selection.choose(tmp_path, path.name).entries)]  # fmt: skip
+    found = [
+        model.analysed(one)
+        for path in sorted(tmp_path.glob("[!.]*"))
+        for one in curves.measured(selection.choose(tmp_path, path.name).entries)
+    ]
     _, _, _, (row,) = causes.order(found, salamy())
     assert row[1] == "20"
     assert [part.split()[0] for part in row[2].split(" < ")] == ["iperf", "websearch-burst", "websearch"]
@@ -215,8 +260,10 @@ def test_windows_are_held_against_the_same_in_a_fresh_run(tmp_path):
     for path, fresh in ((among, ()), (alone, ("l20",))):
         manifest = json.loads((path / "manifest.json").read_text())
         shown = [window for window in manifest["windows"] if not fresh or window["name"] in fresh]
-        points = {window["name"]: {"point": window["name"], "repetition": 1, "recheck": bool(fresh), "values": {}}
-                  for window in shown}  # fmt: skip
+        points = {
+            window["name"]: {"point": window["name"], "repetition": 1, "recheck": bool(fresh), "values": {}}
+            for window in shown
+        }
         manifest |= {"windows": shown, "sweep": {"id": "x", "name": "s", "points": points}}
         (path / "manifest.json").write_text(json.dumps(manifest))
     entries = selection.choose(tmp_path, "resnet50-iperf").entries
@@ -234,8 +281,17 @@ def test_flows_of_two_iterations_stand_beside_table_3_11(tmp_path):
     found = made(iterations=20)
     starts = BEGAN_NS + np.arange(20) * ITERATION_MS * MS
     tenth = np.full(20, ITERATION_MS / 1e3)
-    log = JobSeries(job="train", ranks=(0, 1, 2, 3), iteration=np.arange(20), seconds=tenth, compute_s=tenth,
-                    wait_s=tenth, start_ns=starts, end_ns=starts + ITERATION_MS * MS, incomplete=0)  # fmt: skip
+    log = JobSeries(
+        job="train",
+        ranks=(0, 1, 2, 3),
+        iteration=np.arange(20),
+        seconds=tenth,
+        compute_s=tenth,
+        wait_s=tenth,
+        start_ns=starts,
+        end_ns=starts + ITERATION_MS * MS,
+        incomplete=0,
+    )
     theirs = salamy().iteration_scale[2]
     seen = flows.of_window(found, log, theirs, load_gbps=8.1, scale=100)
     assert seen is not None
@@ -250,9 +306,12 @@ def test_flows_of_two_iterations_stand_beside_table_3_11(tmp_path):
     assert picture.svg.startswith("<svg")
     assert (tmp_path / "flows-resnet50.pdf").exists()
     assert logicalview.pairs(seen) == [
-        ("h1", "h5", seen.shares[2].label), ("h1", "h4", seen.shares[1].label), ("h2", "h1", seen.shares[0].label),
-        ("h3", "h2", ""), ("h4", "h3", ""),
-    ]  # fmt: skip
+        ("h1", "h5", seen.shares[2].label),
+        ("h1", "h4", seen.shares[1].label),
+        ("h2", "h1", seen.shares[0].label),
+        ("h3", "h2", ""),
+        ("h4", "h3", ""),
+    ]
     (picture,) = logicalview.draw([seen], tmp_path)
     assert all(f">{host}<" in picture.svg for host in ("h1", "h2", "h3", "h4", "h5"))
 
@@ -265,13 +324,14 @@ def test_no_table_on_transports_where_one_was_measured(store):
 def test_what_is_measured_is_as_it_was_before_papers_had_a_frame(tmp_path):
     """`salamy-made.json` is what the page said of these runs at commit 43ec2cc."""
     for options in (
-        {"seed": 1, "a_s": 0.03, "b": 13}, {"seed": 2, "a_s": 0.03, "b": 13, "invalid": ("l12",)},
+        {"seed": 1, "a_s": 0.03, "b": 13},
+        {"seed": 2, "a_s": 0.03, "b": 13, "invalid": ("l12",)},
         {"model": "vgg16", "flat_s": 0.0, "a_s": 0.25, "b": 10.75},
         {"model": "bert-large", "flat_s": 0.0, "a_s": 0.7, "b": 9.5},
         {"ranks": 3, "traffic": "websearch", "a_s": 0.03, "b": 13},
         {"ranks": 3, "traffic": "websearch", "a_s": 0.03, "b": 13, "transport": "rdma", "seed": 5},
         {"ranks": 3, "traffic": "websearch", "a_s": 0.031, "b": 13, "seed": 7, "burst": True},
-    ):  # fmt: skip
+    ):
         write_curve(tmp_path, **options)
     entries = [one for path in sorted(tmp_path.glob("[!.]*")) for one in selection.choose(tmp_path, path.name).entries]
     before = json.loads((Path(__file__).parents[1] / "data/studies/salamy-made.json").read_text())

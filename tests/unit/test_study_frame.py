@@ -50,13 +50,16 @@ def section(*found, title="Fig 3: volume"):
 
 
 def test_the_top_says_what_was_kept_missed_and_cannot_be_compared():
-    found = summary.lines([
-        section(
-            comparison.near("a", 1.0, 1.0, **SOURCE), comparison.near("b", 2.0, 1.0, **SOURCE),
-            comparison.not_measured("c", "1", **SOURCE),
-        ),
-        section(comparison.same("d", 4, 4, **SOURCE), title="Fig 5: flows"),
-    ])  # fmt: skip
+    found = summary.lines(
+        [
+            section(
+                comparison.near("a", 1.0, 1.0, **SOURCE),
+                comparison.near("b", 2.0, 1.0, **SOURCE),
+                comparison.not_measured("c", "1", **SOURCE),
+            ),
+            section(comparison.same("d", 4, 4, **SOURCE), title="Fig 5: flows"),
+        ]
+    )
     told = {verdict: [f"{line.section}: {line.text}" for line in lines] for verdict, lines in found.items()}
     assert told == {
         WITHIN: ["Fig 3: volume: 1 of 2 within 10 %", "Fig 5: flows: d: 4 (the same)"],
@@ -78,20 +81,34 @@ class _Paper:
 
     def content(self, entries, folder):
         return Content(
-            made_of=f"{len(entries)} runs", limits=("Packets do not scale.",), contradictions=("Table I errs.",),
+            made_of=f"{len(entries)} runs",
+            limits=("Packets do not scale.",),
+            contradictions=("Table I errs.",),
             sections=(
-                section(comparison.near("a & b", 2.0, 1.0, **SOURCE)), section(title="Empty"),
-                Section(title="Table I", tables=(Table("t", "caption", ("x",), [("<1>",)]), Table("u", "none", (), [])))
+                section(comparison.near("a & b", 2.0, 1.0, **SOURCE)),
+                section(title="Empty"),
+                Section(
+                    title="Table I", tables=(Table("t", "caption", ("x",), [("<1>",)]), Table("u", "none", (), []))
+                ),
             ),
-        )  # fmt: skip
+        )
 
 
 def test_a_page_holds_every_section_with_something_in_it(tmp_path):
     text = page.render(_Paper(), [], tmp_path / "p.html").read_text()
-    places = [text.index(told) for told in (
-        "0 runs; made", "<strong>Missed", "1 of 1 not within 10 %: a &amp; b (+100 %)", "Packets do not scale.",
-        "<h2>Fig 3: volume</h2>", "<h2>Table I</h2>", "&lt;1&gt;", "Table I errs.",
-    )]  # fmt: skip
+    places = [
+        text.index(told)
+        for told in (
+            "0 runs; made",
+            "<strong>Missed",
+            "1 of 1 not within 10 %: a &amp; b (+100 %)",
+            "Packets do not scale.",
+            "<h2>Fig 3: volume</h2>",
+            "<h2>Table I</h2>",
+            "&lt;1&gt;",
+            "Table I errs.",
+        )
+    ]
     assert places == sorted(places)
     assert "<strong>Kept</strong>" not in text
     assert "Empty" not in text

@@ -54,9 +54,13 @@ def all_valid(results, about, names):
 def carry_out(path, results, *, new=False, conditions=()):
     definition = sweepfile.load(path)
     return run_sweep.carry_out(
-        definition, results=results, new=new, wait_s=0, conditions=where.parse(conditions),
+        definition,
+        results=results,
+        new=new,
+        wait_s=0,
+        conditions=where.parse(conditions),
         progress=Progress(io.StringIO()),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("mode", "runs"), [("runs", 12), ("windows", 4)])

@@ -67,20 +67,28 @@ def test_transfers_are_told_by_tensorflows_labels() -> None:
     def node(label: str, size: int, name: str = "RecvTensor") -> SimpleNamespace:
         allocated = SimpleNamespace(allocation_description=SimpleNamespace(requested_bytes=size))
         return SimpleNamespace(
-            node_name=name, timeline_label=label, all_start_micros=1_000, all_end_rel_micros=28,
+            node_name=name,
+            timeline_label=label,
+            all_start_micros=1_000,
+            all_end_rel_micros=28,
             output=[SimpleNamespace(tensor_description=allocated)],
-        )  # fmt: skip
+        )
 
-    stats = SimpleNamespace(dev_stats=[
-        SimpleNamespace(device=worker, node_stats=[
-            node(f"[0.8MB] [5.2Gb/s] edge_9_Read/ReadVariableOp from {server} to {worker}", 800_000),
-            node(f"[0B] [0.000000Mb/s] edge_36_GroupCrossDeviceControlEdges_0/Identity_2 from {server} to {worker}", 0),
-            node("mul = Mul(Identity, Const)", 800_000, "mul"),
-        ]),
-        SimpleNamespace(device=server, node_stats=[
-            node(f"[1.1MB] [23.7Gb/s] edge_32_mul_1 from {worker} to {server}", 9),
-        ]),
-    ])  # fmt: skip
+    stats = SimpleNamespace(
+        dev_stats=[
+            SimpleNamespace(
+                device=worker,
+                node_stats=[
+                    node(f"[0.8MB] [5.2Gb/s] edge_9_Read/ReadVariableOp from {server} to {worker}", 800_000),
+                    node(f"[0B] [0.000000Mb/s] edge_36_GroupControlEdges_0/Identity_2 from {server} to {worker}", 0),
+                    node("mul = Mul(Identity, Const)", 800_000, "mul"),
+                ],
+            ),
+            SimpleNamespace(
+                device=server, node_stats=[node(f"[1.1MB] [23.7Gb/s] edge_32_mul_1 from {worker} to {server}", 9)]
+            ),
+        ]
+    )
     assert list(transfers(stats)) == [
         ("receive", "Read/ReadVariableOp, server 2", 800_000, 1_000, 1_028),
         ("send", "mul_1, server 2", 9, 1_000, 1_028),

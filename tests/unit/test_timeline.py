@@ -61,8 +61,14 @@ def part(track, start, end, **more):
 
 
 def test_slices_that_overlap_get_lanes_and_parts_stay_inside():
-    entries = [part("a", 0, 10_000), part("a", 5_000, 15_000), part("a", 0, 4_000, inside=True),
-               part("b", 2_000, 3_000), part("a", 10_000, 20_000), part("a", 6_000, 7_000)]  # fmt: skip
+    entries = [
+        part("a", 0, 10_000),
+        part("a", 5_000, 15_000),
+        part("a", 0, 4_000, inside=True),
+        part("b", 2_000, 3_000),
+        part("a", 10_000, 20_000),
+        part("a", 6_000, 7_000),
+    ]
     found = chrometrace.events([*entries, Sample(process="q", counter="c", time_ns=1, value=2.5)], origin_ns=0)
     processes, threads = lawful({"displayTimeUnit": "ms", "otherData": {}, "traceEvents": found})
     assert sorted(processes.values()) == ["p", "q"]
@@ -73,18 +79,23 @@ def test_slices_that_overlap_get_lanes_and_parts_stay_inside():
 
 
 def test_instants_are_microseconds_to_the_nanosecond():
-    (event,) = [e for e in chrometrace.events([part("a", 10**18 + 1_234_567, 10**18 + 2_234_568)], origin_ns=10**18)
-                if e["ph"] == "X"]  # fmt: skip
+    (event,) = [
+        e
+        for e in chrometrace.events([part("a", 10**18 + 1_234_567, 10**18 + 2_234_568)], origin_ns=10**18)
+        if e["ph"] == "X"
+    ]
     assert (event["ts"], event["dur"]) == (1234.567, 1000.001)
 
 
 def test_a_runs_timeline_is_lawful_and_whole(tmp_path):
     folder = make_run(tmp_path, tolerances=loose(), iterations=30)
     begin = json.loads((folder / "manifest.json").read_text())["began_ns"]
-    lines = [{"event": "phase", "wall_ns": begin, "name": "open"},
-             {"event": "start", "wall_ns": begin + 5, "name": "x"},
-             {"event": "phase", "wall_ns": begin + 10**9, "name": "window"},
-             {"event": "sealed", "wall_ns": begin + 2 * 10**9}]  # fmt: skip
+    lines = [
+        {"event": "phase", "wall_ns": begin, "name": "open"},
+        {"event": "start", "wall_ns": begin + 5, "name": "x"},
+        {"event": "phase", "wall_ns": begin + 10**9, "name": "window"},
+        {"event": "sealed", "wall_ns": begin + 2 * 10**9},
+    ]
     (folder / "events.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"event": "ph')
     run = Run(folder)
     run.traffic = made(order=("h1", "h2", "h3", "h4"))
@@ -119,9 +130,22 @@ def test_a_timeline_is_bounded_and_says_what_it_leaves_out(tmp_path, monkeypatch
 
 
 def test_who_knows_more_of_a_run_adds_to_its_timeline(tmp_path):
-    rows = [{"node": "h1", "job": "training", "rank": 0, "iteration": 3, "lane": "communication", "what": "bucket 1",
-             "span": "all-reduce", "peer": -1, "bytes": 4096, "sequence": 0, "start_ns": 10**18,
-             "end_ns": 10**18 + 500}]  # fmt: skip
+    rows = [
+        {
+            "node": "h1",
+            "job": "training",
+            "rank": 0,
+            "iteration": 3,
+            "lane": "communication",
+            "what": "bucket 1",
+            "span": "all-reduce",
+            "peer": -1,
+            "bytes": 4096,
+            "sequence": 0,
+            "start_ns": 10**18,
+            "end_ns": 10**18 + 500,
+        }
+    ]
     run = Run(make_run(tmp_path, tolerances=loose(), iterations=30, skip=("counters", "sockets")))
 
     def source(_run):

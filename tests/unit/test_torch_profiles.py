@@ -21,9 +21,13 @@ def spans(folder: Path, *, start_ns: int = STEP_NS[0], end_ns: int = STEP_NS[1],
         folder=folder, node="h1", launch="job0-rank0", job="job0", rank=0, window=None, source=None, offset_ns=offset_ns
     )
     iterations = {
-        "job": ["job0"], "rank": [0], "window_name": [""], "iteration": [17], "start_ns": [start_ns + offset_ns],
+        "job": ["job0"],
+        "rank": [0],
+        "window_name": [""],
+        "iteration": [17],
+        "start_ns": [start_ns + offset_ns],
         "end_ns": [end_ns + offset_ns],
-    }  # fmt: skip
+    }
     return read_profiles(output, iterations)
 
 
@@ -48,8 +52,10 @@ def test_a_step_over_gloo(recorded: Path) -> None:
     ]
     assert set(rows["iteration"]) == {17}
     assert rows["start_ns"] == sorted(rows["start_ns"])
-    assert all(STEP_NS[0] + 5 <= begin <= end <= STEP_NS[1] + 5
-               for begin, end in zip(rows["start_ns"], rows["end_ns"], strict=True))  # fmt: skip
+    assert all(
+        STEP_NS[0] + 5 <= begin <= end <= STEP_NS[1] + 5
+        for begin, end in zip(rows["start_ns"], rows["end_ns"], strict=True)
+    )
     assert rows["start_ns"][2] == STEP_NS[0] + 11_469_177 + 5, "ts and baseTimeNanoseconds of the file, to the ns"
     (communicated,) = found["overlaps"]["communication_s"]
     (both,) = found["overlaps"]["overlap_s"]
@@ -96,9 +102,13 @@ def test_a_step_is_that_of_the_iteration_that_has_most_of_it(recorded: Path) -> 
     )
     edges = [STEP_NS[0] - 10**7, STEP_NS[0] + late, STEP_NS[1] + late]
     iterations = {
-        "job": ["job0"] * 2, "rank": [0] * 2, "window_name": [""] * 2, "iteration": [4, 5], "start_ns": edges[:2],
+        "job": ["job0"] * 2,
+        "rank": [0] * 2,
+        "window_name": [""] * 2,
+        "iteration": [4, 5],
+        "start_ns": edges[:2],
         "end_ns": edges[1:],
-    }  # fmt: skip
+    }
     found = read_profiles(output, iterations)["spans"]
     assert found["span"] == ["forward", "backward", "all-reduce", "all-reduce", "step"]
     assert set(found["iteration"]) == {5}
@@ -138,10 +148,17 @@ def test_kernels_of_a_gpu(tmp_path: Path) -> None:
         {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "tid": 1, "ts": 1.0, "dur": 900.0},
         {"ph": "X", "cat": "user_annotation", "name": "nccl:all_gather", "tid": 1, "ts": 2.0, "dur": 1.0},
         {"ph": "X", "cat": "kernel", "name": "sm80_gemm", "tid": 7, "ts": 10.0, "dur": 20.5},
-        {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllGather_RING_LL(ncclWork*)", "tid": 20, "ts": 15.0,
-         "dur": 30.0, "args": args},
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": "ncclDevKernel_AllGather_RING_LL(ncclWork*)",
+            "tid": 20,
+            "ts": 15.0,
+            "dur": 30.0,
+            "args": args,
+        },
         {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_SendRecv(ncclWork*)", "tid": 20, "ts": 50.0, "dur": 1.0},
-    ]  # fmt: skip
+    ]
     (tmp_path / "a.pt.trace.json").write_text(json.dumps({"traceEvents": events, "baseTimeNanoseconds": 10**18}))
     rows = spans(tmp_path, start_ns=10**18, end_ns=10**18 + 10**9)["spans"]
     told = zip(rows["lane"], rows["span"], rows["bytes"], rows["start_ns"], rows["end_ns"], strict=True)
@@ -155,12 +172,18 @@ def test_kernels_of_a_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"{", b"[]", b'{"traceEvents": 3}', b'{"traceEvents": [1, {"ph": "X"}, {"ph": "X", "ts": "now"}]}',
-        b'{"baseTimeNanoseconds": -1, "traceEvents": []}', b"\xff\xfe", b"[" * 100_000,
+        b"",
+        b"{",
+        b"[]",
+        b'{"traceEvents": 3}',
+        b'{"traceEvents": [1, {"ph": "X"}, {"ph": "X", "ts": "now"}]}',
+        b'{"baseTimeNanoseconds": -1, "traceEvents": []}',
+        b"\xff\xfe",
+        b"[" * 100_000,
         b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "\\ud800", "tid": 1, "ts": 1, "dur": 1}]}',
         b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "tid": 1, "ts": 1e999, "dur": 1}]}',
     ],
-)  # fmt: skip
+)
 def test_a_damaged_file_has_no_spans(content: bytes, tmp_path: Path) -> None:
     for name in ("a.pt.trace.json", "b.pt.trace.json.gz", "c.et.json"):
         (tmp_path / name).write_bytes(content)

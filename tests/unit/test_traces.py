@@ -106,20 +106,39 @@ def test_a_trace_is_read_by_the_schema_of_chakra() -> None:
     assert told(metadata.attr) == {"run": "r", "scale": 100}
     comp, recv, coll = 4, 6, 7  # COMP_NODE, COMM_RECV_NODE, COMM_COLL_NODE
     assert [(node.id, node.name, node.type) for node in nodes] == [
-        (0, "forward", comp), (1, "backward", comp), (2, "backward", comp), (3, "all-reduce", coll),
-        (4, "forward", comp), (5, "receive", recv), (6, "forward", comp), (7, "receive", recv), (8, "forward", comp),
-    ]  # fmt: skip
+        (0, "forward", comp),
+        (1, "backward", comp),
+        (2, "backward", comp),
+        (3, "all-reduce", coll),
+        (4, "forward", comp),
+        (5, "receive", recv),
+        (6, "forward", comp),
+        (7, "receive", recv),
+        (8, "forward", comp),
+    ]
     assert [list(node.data_deps) for node in nodes] == [[], [0], [1], [1], [2, 3], [4], [4], [5, 6], [6]]
     assert [(node.start_time_micros, node.duration_micros) for node in nodes[:4]] == [
-        (0, 10), (10, 15), (25, 15), (25, 35)
-    ]  # fmt: skip
+        (0, 10),
+        (10, 15),
+        (25, 15),
+        (25, 35),
+    ]
     assert told(nodes[3].attr) == {
-        "is_cpu_op": False, "iteration": 0, "comm_size": 4000, "comm_type": 0, "what": "bucket 0"
-    }  # fmt: skip
+        "is_cpu_op": False,
+        "iteration": 0,
+        "comm_size": 4000,
+        "comm_type": 0,
+        "what": "bucket 0",
+    }
     received = told(nodes[7].attr)
     assert received == {
-        "is_cpu_op": False, "iteration": 1, "comm_size": 90, "comm_src": 2, "comm_dst": 1, "comm_tag": 0
-    }  # fmt: skip
+        "is_cpu_op": False,
+        "iteration": 1,
+        "comm_size": 90,
+        "comm_src": 2,
+        "comm_dst": 1,
+        "comm_tag": 0,
+    }
     widths = {one.name: one.WhichOneof("value") for one in nodes[7].attr}
     assert widths["comm_size"] == "int64_val"
     assert widths["comm_src"] == widths["comm_dst"] == "int32_val"

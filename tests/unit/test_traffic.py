@@ -20,18 +20,44 @@ def tables_of(rows, bins):
     """`capture_flows` of (node, src, dst, bytes, kind) and `flow_packets` of (node, flow, ms, bytes)."""
     flows = {name: [] for name in ("node", "launch", *TABLES["capture_flows"])}
     for node, src, dst, size, kind in rows:
-        row = {"node": node, "launch": f"tcpdump.{node}", "port": "eth0", "direction": "out", "protocol": "tcp",
-               "src": src, "src_port": 1, "dst": dst, "dst_port": 2, "tunnel": "", "outer_src": "",
-               "outer_dst": "", "kind": kind, "name": "job", "packets": 1,
-               "wire_bytes": size, "payload_bytes": size, "repeated_bytes": 1, "first_ns": 0,
-               "last_ns": 5 * MS}  # fmt: skip
+        row = {
+            "node": node,
+            "launch": f"tcpdump.{node}",
+            "port": "eth0",
+            "direction": "out",
+            "protocol": "tcp",
+            "src": src,
+            "src_port": 1,
+            "dst": dst,
+            "dst_port": 2,
+            "tunnel": "",
+            "outer_src": "",
+            "outer_dst": "",
+            "kind": kind,
+            "name": "job",
+            "packets": 1,
+            "wire_bytes": size,
+            "payload_bytes": size,
+            "repeated_bytes": 1,
+            "first_ns": 0,
+            "last_ns": 5 * MS,
+        }
         for key, value in row.items():
             flows[key].append(value)
     packets = {name: [] for name in ("node", "launch", *TABLES["flow_packets"])}
     for node, flow, at, size, width in bins:
-        row = {"node": node, "launch": f"tcpdump.{node}", "port": "eth0", "flow": flow, "bin_ns": at * MS,
-               "width_ns": width * MS, "packets": 1, "wire_bytes": size, "payload_bytes": size,
-               "repeated_bytes": 1}  # fmt: skip
+        row = {
+            "node": node,
+            "launch": f"tcpdump.{node}",
+            "port": "eth0",
+            "flow": flow,
+            "bin_ns": at * MS,
+            "width_ns": width * MS,
+            "packets": 1,
+            "wire_bytes": size,
+            "payload_bytes": size,
+            "repeated_bytes": 1,
+        }
         for key, value in row.items():
             packets[key].append(value)
     return pa.table(flows), pa.table(packets)

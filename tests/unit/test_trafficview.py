@@ -39,8 +39,13 @@ def test_what_there_is_not_is_not_drawn(cross):
     nothing_told = view.look(made(cross=cross, told=False))
     with style.look():
         names = {name for name, *_ in trafficfigures.draw(nothing_told)}
-        silent = replace(made(), bin_wire=made().bin_wire * 0, wire_bytes=made().wire_bytes * 0,
-                         payload_bytes=made().payload_bytes * 0, bin_payload=made().bin_payload * 0)  # fmt: skip
+        silent = replace(
+            made(),
+            bin_wire=made().bin_wire * 0,
+            wire_bytes=made().wire_bytes * 0,
+            payload_bytes=made().payload_bytes * 0,
+            bin_payload=made().bin_payload * 0,
+        )
         assert {name for name, *_ in trafficfigures.draw(view.look(silent))} <= {"arrivals"}
     assert names == FIGURES - {"shares", "period"}
 
@@ -55,8 +60,17 @@ def test_the_tables_say_what_was_seen(seen):
     parser.feed(html)
     assert parser.open == []
     text = text_of(html)
-    for part in ("ring: h1 → h4 → h3 → h2 → h1; score 1.00", "against launch order", "100 ms", "no log", "320 MB",
-                 "flow 2: training out of h1, shared", "h1:45000 → h5:15201", "SSH and set-up", "w2"):  # fmt: skip
+    for part in (
+        "ring: h1 → h4 → h3 → h2 → h1; score 1.00",
+        "against launch order",
+        "100 ms",
+        "no log",
+        "320 MB",
+        "flow 2: training out of h1, shared",
+        "h1:45000 → h5:15201",
+        "SSH and set-up",
+        "w2",
+    ):
         assert part in text, part
 
 

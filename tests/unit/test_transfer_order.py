@@ -106,11 +106,12 @@ def test_of_branches_with_a_transfer_each_no_order_is_shorter_than_tac(branches)
 
 @given(
     st.lists(
-        st.tuples(st.sets(st.integers(0, 5), max_size=2), SECONDS, st.sets(st.integers(0, 6), max_size=3)), min_size=1,
+        st.tuples(st.sets(st.integers(0, 5), max_size=2), SECONDS, st.sets(st.integers(0, 6), max_size=3)),
+        min_size=1,
         max_size=7,
     ),
     st.data(),
-)  # fmt: skip
+)
 def test_of_any_graph_each_transfer_has_one_place(drawn, data) -> None:
     graph = [
         Op(after=tuple(before for before in after if before < place), transfers=frozenset(needs), seconds=seconds)

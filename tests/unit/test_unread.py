@@ -88,12 +88,17 @@ def test_elements_that_are_no_objects_are_told_with_the_line_of_the_first() -> N
 @pytest.mark.parametrize(
     "text",
     [
-        "[" + ",{" * 3_000_000, "[" + '{"a":[1,' * 1_000_000, "[" + '{"a": "\n' * 500_000,
-        "[" + '{"a":' * 1_500_000, '[{"a": [' + "{}, " * 2_000_000, "[\n" + '{"a" 1},\n' * 1_000_000,
-        "[" + "[" * 3_000_000 + "{", '[{"a": ' + "9" * 5_000_000 + '}, {"b": 1}]',
+        "[" + ",{" * 3_000_000,
+        "[" + '{"a":[1,' * 1_000_000,
+        "[" + '{"a": "\n' * 500_000,
+        "[" + '{"a":' * 1_500_000,
+        '[{"a": [' + "{}, " * 2_000_000,
+        "[\n" + '{"a" 1},\n' * 1_000_000,
+        "[" + "[" * 3_000_000 + "{",
+        '[{"a": ' + "9" * 5_000_000 + '}, {"b": 1}]',
     ],
     ids=range(8),
-)  # fmt: skip
+)
 def test_no_damage_costs_more_than_the_file_is_long(text: str) -> None:
     began = time.process_time()
     objects(text)
@@ -102,9 +107,11 @@ def test_no_damage_costs_more_than_the_file_is_long(text: str) -> None:
 
 def test_lines_of_every_log_of_ours_are_told(tmp_path: Path) -> None:
     for name, read, sample in (
-        (LOG, read_training, "ddp"), ("trace.jsonl", read_training, "ddp"),
-        ("collectives.jsonl", collective.read, "collective"), ("routing.jsonl", moe.read, "moe"),
-    ):  # fmt: skip
+        (LOG, read_training, "ddp"),
+        ("trace.jsonl", read_training, "ddp"),
+        ("collectives.jsonl", collective.read, "collective"),
+        ("routing.jsonl", moe.read, "moe"),
+    ):
         for path in (DATA / sample).glob("*.jsonl"):
             (tmp_path / path.name).write_bytes(path.read_bytes())
         whole = (tmp_path / name).read_text().splitlines()
@@ -131,9 +138,15 @@ def test_a_run_tells_of_it_in_a_table_in_its_notes_and_at_its_gate(tmp_path: Pat
     run = make_run(tmp_path)
     manifest = load(run / MANIFEST)
     launch = records.Launch(
-        name="job-rank0", node="h1", part="workload.command", role="rank", argv=(), env={"NCCL_NET": "IB"},
-        job=manifest.jobs[0].name, rank=0,
-    )  # fmt: skip
+        name="job-rank0",
+        node="h1",
+        part="workload.command",
+        role="rank",
+        argv=(),
+        env={"NCCL_NET": "IB"},
+        job=manifest.jobs[0].name,
+        rank=0,
+    )
     (run / MANIFEST).write_bytes(encoded(replace(manifest, launches=(launch,))))
     home = run / "hosts/h1/job-rank0"
     home.mkdir(parents=True)
@@ -147,8 +160,9 @@ def test_a_run_tells_of_it_in_a_table_in_its_notes_and_at_its_gate(tmp_path: Pat
     )
     rows = tables.read(run / "tables", "unread").to_pylist()
     assert [(row["node"], row["launch"], row["file"], row["count"]) for row in rows] == [
-        ("h1", "job-rank0", "iterations.jsonl", 1), ("h1", "job-rank0", "nccl.1.log", 1),
-    ]  # fmt: skip
+        ("h1", "job-rank0", "iterations.jsonl", 1),
+        ("h1", "job-rank0", "nccl.1.log", 1),
+    ]
     assert set(rows[0]) == {"run", "node", "launch", *TABLES["unread"]}
     (gate,) = (gate for gate in reduced.windows[0].gates if gate.name == "transport")
     assert (gate.passed, gate.required) == (False, True)
@@ -161,8 +175,18 @@ def test_a_run_tells_of_it_in_a_table_in_its_notes_and_at_its_gate(tmp_path: Pat
     [("wait_s", 1e308), ("forward_s", -1e300), ("backward_s", 2**40), ("mono_end_ns", 1), ("mono_end_ns", 0)],
 )
 def test_times_that_are_none_are_passed_over(tmp_path: Path, name: str, value: float) -> None:
-    whole = {"iteration": 0, "start_ns": 1, "end_ns": 2, "mono_start_ns": 1, "mono_end_ns": 2, "samples": 1,
-             "forward_s": 0.1, "backward_s": -1e-9, "wait_s": 0.1, "loss": 1.0}  # fmt: skip
+    whole = {
+        "iteration": 0,
+        "start_ns": 1,
+        "end_ns": 2,
+        "mono_start_ns": 1,
+        "mono_end_ns": 2,
+        "samples": 1,
+        "forward_s": 0.1,
+        "backward_s": -1e-9,
+        "wait_s": 0.1,
+        "loss": 1.0,
+    }
     (tmp_path / LOG).write_text("".join(json.dumps(one) + "\n" for one in (whole, {**whole, name: value}, whole)))
     given = output(tmp_path)
     assert len(read_training(given)["iterations"]["iteration"]) == 2

@@ -44,9 +44,11 @@ def test_defaults_stand_in_place_with_their_types(tmp_path):
     assert (ddp.model, ddp.hosts, found.measure.iterations) == ("resnet50", ["h1", "h2"], 10)
     assert ddp.env == {"WHAT": "resnet50-of-10$", "PRICE": "5$"}
     assert [(one.name, one.type, one.origin) for one in document.variables] == [
-        ("load", "rate", "default"), ("model", "text", "default"), ("count", "integer", "default"),
+        ("load", "rate", "default"),
+        ("model", "text", "default"),
+        ("count", "integer", "default"),
         ("ranks", "list", "default"),
-    ]  # fmt: skip
+    ]
 
 
 def test_set_gives_variables_and_fields_alike(tmp_path):
@@ -90,12 +92,7 @@ def test_a_file_without_variables_keeps_its_dollars(tmp_path):
         ("", "", ("ranks=[h1",), "--set ranks=.*not YAML"),
         ("", "", ("laod=1",), "laod"),
         ("load: 200mbit", "load: {type: rate}", (), r"e.yaml:3:3: vars.load: has no value and no default"),
-        (
-            "load: 200mbit",
-            "load: {type: speed}",
-            (),
-            "e.yaml:3:3: vars.load: type 'speed' is not known",
-        ),
+        ("load: 200mbit", "load: {type: speed}", (), "e.yaml:3:3: vars.load: type 'speed' is not known"),
         ("load: 200mbit", "load: {type: rate, default: 5s}", (), "e.yaml:3:3: vars.load: its default '5s' is no rate"),
         ("load: 200mbit", "load: {type: [rate]}", (), r"e.yaml:3:3: vars.load: type \['rate'\] is not known"),
         ("load: 200mbit", "load: {standard: 5s}", (), "e.yaml:3:10: vars.load.standard: unknown key; accepted: type"),
@@ -162,8 +159,9 @@ def test_an_axis_may_be_a_variable_wherever_it_stands(tmp_path):
     found = swept(tmp_path, "{load: [100mbit, 200mbit], model: [resnet50, vgg16]}", "count=7", text=text)
     assert found.axes == ("load", "model")
     assert [dict(point.values) for point in found.points[:2]] == [
-        {"load": "100mbit", "model": "resnet50"}, {"load": "100mbit", "model": "vgg16"}
-    ]  # fmt: skip
+        {"load": "100mbit", "model": "resnet50"},
+        {"load": "100mbit", "model": "vgg16"},
+    ]
     second = found.points[1].resolved
     assert second["workload"]["ddp"]["env"]["WHAT"] == "vgg16-of-7$"
     assert (second["workload"]["ddp"]["model"], second["traffic"][0]["iperf"]["load"]) == ("vgg16", "100mbit")
@@ -175,8 +173,10 @@ def test_variables_meet_paths_go_hand_in_hand_and_can_be_excluded(tmp_path):
     more = "zip: [{count: [5, 6], measure.warmup: [1, 2]}]\nexclude: [{load: '>150mbit', count: 6}]\n"
     found = swept(tmp_path, "{load: {values: [100, 200], unit: mbit}}", more=more)
     assert [tuple(point.values.values()) for point in found.points] == [
-        ("100mbit", 5, 1), ("100mbit", 6, 2), ("200mbit", 5, 1)
-    ]  # fmt: skip
+        ("100mbit", 5, 1),
+        ("100mbit", 6, 2),
+        ("200mbit", 5, 1),
+    ]
     measured = [point.resolved["measure"] for point in found.points]
     assert [(one["iterations"], one["warmup"]) for one in measured] == [(5, 1), (6, 2), (5, 1)]
 

@@ -15,10 +15,17 @@ from orchestrator.analysis.windows.ranks import variation
 def logged(*ranks: list[tuple[float, float]], idle: int | None = None) -> pa.Table:
     """Iterations of each rank as (seconds, seconds of compute)."""
     rows = [
-        {"rank": rank, "iteration": number, "seconds": took, "forward_s": 0.0 if rank == idle else computed,
-         "start_ns": number, "end_ns": number + 1}
-        for rank, iterations in enumerate(ranks) for number, (took, computed) in enumerate(iterations)
-    ]  # fmt: skip
+        {
+            "rank": rank,
+            "iteration": number,
+            "seconds": took,
+            "forward_s": 0.0 if rank == idle else computed,
+            "start_ns": number,
+            "end_ns": number + 1,
+        }
+        for rank, iterations in enumerate(ranks)
+        for number, (took, computed) in enumerate(iterations)
+    ]
     return table("iterations", rows)
 
 
@@ -64,9 +71,10 @@ def test_orders_are_counted_over_iterations() -> None:
     order = [["a", "b"], ["b", "a"], ["a", "b"]]
     spans = [
         {"rank": 0, "iteration": number, "lane": lane, "span": span, "what": what, "sequence": place}
-        for number, names in enumerate(order) for place, what in enumerate(names)
+        for number, names in enumerate(order)
+        for place, what in enumerate(names)
         for lane, span in (("communication", "receive"), ("communication", "send"), ("compute", f"forward {number}"))
-    ]  # fmt: skip
+    ]
     found = figures(logged([(1.0, 0.5)] * 3, [(1.0, 0.5)] * 3), spans=table("spans", spans))
     assert [found[rank].orders for rank in (variation.ALL_RANKS, 0, 1)] == [2, 2, 0]
 

@@ -49,15 +49,41 @@ def captured(results, *flows):
         for node in dict.fromkeys(flow[0] for flow in flows):
             seen = [flow for flow in flows if flow[0] == node]
             ours = [
-                {"port": "eth0", "direction": "out" if src == ADDRESSES.get(node) else "in", "protocol": "tcp",
-                 "src": src, "src_port": port, "dst": dst, "dst_port": 5, "tunnel": "", "outer_src": "",
-                 "outer_dst": "", "kind": "training", "name": "training",
-                 "packets": 1, "wire_bytes": size, "payload_bytes": size, "repeated_bytes": 0, "first_ns": 1,
-                 "last_ns": 10**9}
+                {
+                    "port": "eth0",
+                    "direction": "out" if src == ADDRESSES.get(node) else "in",
+                    "protocol": "tcp",
+                    "src": src,
+                    "src_port": port,
+                    "dst": dst,
+                    "dst_port": 5,
+                    "tunnel": "",
+                    "outer_src": "",
+                    "outer_dst": "",
+                    "kind": "training",
+                    "name": "training",
+                    "packets": 1,
+                    "wire_bytes": size,
+                    "payload_bytes": size,
+                    "repeated_bytes": 0,
+                    "first_ns": 1,
+                    "last_ns": 10**9,
+                }
                 for _, src, dst, port, size in seen
-            ]  # fmt: skip
-            bins = [{"port": "eth0", "flow": place, "bin_ns": 0, "width_ns": 10**6, "packets": 1, "wire_bytes": size,
-                     "payload_bytes": size, "repeated_bytes": 0} for place, (*_, size) in enumerate(seen)]  # fmt: skip
+            ]
+            bins = [
+                {
+                    "port": "eth0",
+                    "flow": place,
+                    "bin_ns": 0,
+                    "width_ns": 10**6,
+                    "packets": 1,
+                    "wire_bytes": size,
+                    "payload_bytes": size,
+                    "repeated_bytes": 0,
+                }
+                for place, (*_, size) in enumerate(seen)
+            ]
             for name, made in (("capture_flows", ours), ("flow_packets", bins)):
                 columns = {column: [row[column] for row in made] for column in tables.TABLES[name]}
                 writer.add(name, columns, node=node, launch=f"tcpdump.{node}")
@@ -80,8 +106,14 @@ def test_flows_are_there_once(tmp_path):
     path = captured(tmp_path, *FLOWS)
     found = rows(tmp_path, "select src_port as port, node, wire_bytes as size from captured_flows_once order by all")
     assert [(row["port"], row["node"], row["size"]) for row in found] == [
-        (1, "h1", 100), (2, "h2", 50), (3, "h2", 70), (4, "h1", 7), (4, "h1", 8), (5, "h1", 20), (6, "switch", 30),
-    ]  # fmt: skip
+        (1, "h1", 100),
+        (2, "h2", 50),
+        (3, "h2", 70),
+        (4, "h1", 7),
+        (4, "h1", 8),
+        (5, "h1", 20),
+        (6, "switch", 30),
+    ]
     reported = Run(path).traffic
     assert sorted(reported.wire_bytes.tolist()) == sorted(row["size"] for row in found)
     (twice,) = rows(tmp_path, "select count(*) as n from capture_flows")
@@ -92,8 +124,13 @@ def test_flows_name_the_hosts_that_send_and_receive(tmp_path):
     captured(tmp_path, *FLOWS)
     found = rows(tmp_path, "select distinct src_port p, src_host s, dst_host d from captured_flows_once order by all")
     assert [(row["s"], row["d"]) for row in found] == [
-        ("h1", "h2"), ("h2", "h1"), ("h3", "h2"), ("h1", "h2"), (None, "h1"), ("h1", "h2"),
-    ]  # fmt: skip
+        ("h1", "h2"),
+        ("h2", "h1"),
+        ("h3", "h2"),
+        ("h1", "h2"),
+        (None, "h1"),
+        ("h1", "h2"),
+    ]
 
 
 def test_flows_of_addresses_that_no_host_has_stay(tmp_path):
@@ -120,11 +157,16 @@ def test_sql_shows_and_describes_tables(results):
 @pytest.mark.parametrize(
     "sql",
     [
-        "desc", "describe", "-- all\nshow all tables", "select name from (show tables)", "pragma show_tables",
-        "select table_name from information_schema.tables", "select view_name from duckdb_views() where not internal",
+        "desc",
+        "describe",
+        "-- all\nshow all tables",
+        "select name from (show tables)",
+        "pragma show_tables",
+        "select table_name from information_schema.tables",
+        "select view_name from duckdb_views() where not internal",
         "select name from sqlite_master",
     ],
-)  # fmt: skip
+)
 def test_every_table_is_there_for_whoever_asks_which_there_are(results, sql):
     assert set(query.names()) <= {value for row in rows(results, sql) for value in row.values() if str(value) == value}
 
@@ -132,8 +174,9 @@ def test_every_table_is_there_for_whoever_asks_which_there_are(results, sql):
 def test_tables_that_a_query_does_not_name_are_not_made(results):
     with query.opened(Here(results), Here(results).every(), ["select", "spans"]) as connection:
         assert {name for (name,) in connection.sql("select name from (show tables)").fetchall()} == {
-            "spans", "all_spans",
-        }  # fmt: skip
+            "spans",
+            "all_spans",
+        }
 
 
 def test_what_is_described_is_what_there_is(results):

@@ -99,10 +99,21 @@ def test_iterations_come_in_the_controllers_time(watch):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "loss 3", "{", "[]", "3", "null", "{}", '{"iteration": "x", "start_ns": 1, "end_ns": 2}',
-     '{"iteration": null, "start_ns": 1, "end_ns": 2}', '{"iteration": 1, "start_ns": NaN, "end_ns": 2}',
-     '{"iteration": 1, "start_ns": Infinity, "end_ns": 2}', "[" * 100_000],
-)  # fmt: skip
+    [
+        "",
+        "loss 3",
+        "{",
+        "[]",
+        "3",
+        "null",
+        "{}",
+        '{"iteration": "x", "start_ns": 1, "end_ns": 2}',
+        '{"iteration": null, "start_ns": 1, "end_ns": 2}',
+        '{"iteration": 1, "start_ns": NaN, "end_ns": 2}',
+        '{"iteration": 1, "start_ns": Infinity, "end_ns": 2}',
+        "[" * 100_000,
+    ],
+)
 def test_a_line_that_is_no_iteration_ends_the_run_in_words(watch, text):
     started(watch, job="j")
     with pytest.raises(LaunchError, match="h1: p logged a line that is no iteration"):

@@ -35,9 +35,7 @@ def config(**options):
 
 
 def specs(launches, ending):
-    return {
-        launch.node: json.loads(launch.files["spec.json"]) for launch in launches if launch.name.endswith(ending)
-    }  # fmt: skip
+    return {launch.node: json.loads(launch.files["spec.json"]) for launch in launches if launch.name.endswith(ending)}
 
 
 def test_one_sender_and_one_sink():
@@ -52,8 +50,11 @@ def test_one_sender_and_one_sink():
     assert stream["factor"] == pytest.approx(0.01)
     assert stream["duration_s"] is None
     assert json.loads(sink.files["spec.json"]) == {
-        "address": "10.0.0.1", "ports": [15217], "senders": ["10.0.0.4"], "starters": 1,
-    }  # fmt: skip
+        "address": "10.0.0.1",
+        "ports": [15217],
+        "senders": ["10.0.0.4"],
+        "starters": 1,
+    }
     assert [(flow.src, flow.dst, flow.port) for flow in sender.flows] == [("10.0.0.4", "10.0.0.1", 15217)]
 
 
@@ -126,8 +127,10 @@ def test_a_file_is_replayed_at_its_own_load(tmp_path):
     assert [(launch.node, launch.order) for launch in launches] == [("h1", 0), ("h2", 0), ("h4", 1)]
     assert launches[2].files["flows.csv"].splitlines()[:2] == [b"0,100000,0", b"100000000,100000,1"]
     assert specs(launches, ".sender")["h4"]["recorded"] == {
-        "path": "flows.csv", "factor": 0.01, "length_s": pytest.approx(1.1),
-    }  # fmt: skip
+        "path": "flows.csv",
+        "factor": 0.01,
+        "length_s": pytest.approx(1.1),
+    }
 
 
 @pytest.mark.parametrize(
@@ -209,10 +212,22 @@ def test_what_flows_weigh_on_the_wire_is_counted_alike_on_both_sides():
 
 
 GOOD = Generated(
-    source="websearch0", flows=5000, shed=0, starved=0, unfinished=2, failed=0, late_p50_s=1e-5, late_p99_s=2e-4,
-    late_max_s=3e-3, planned_bps=1e8, acknowledged_bps=1e8, received_payload_bps=9.5e7, size_distance=0.01,
-    size_limit=0.03, gap_distance=0.02,
-)  # fmt: skip
+    source="websearch0",
+    flows=5000,
+    shed=0,
+    starved=0,
+    unfinished=2,
+    failed=0,
+    late_p50_s=1e-5,
+    late_p99_s=2e-4,
+    late_max_s=3e-3,
+    planned_bps=1e8,
+    acknowledged_bps=1e8,
+    received_payload_bps=9.5e7,
+    size_distance=0.01,
+    size_limit=0.03,
+    gap_distance=0.02,
+)
 
 
 @pytest.mark.parametrize(

@@ -185,9 +185,14 @@ def test_no_iterations_is_invalid_and_no_error(tmp_path):
 
 def iterations(rows):
     columns = {name: [0.0] * len(rows) for name in ("forward_s", "backward_s", "wait_s")}
-    columns |= {"job": ["a"] * len(rows), "rank": [r[0] for r in rows], "iteration": [r[1] for r in rows],
-                "start_ns": [r[2] for r in rows], "end_ns": [r[3] for r in rows],
-                "seconds": [(r[3] - r[2]) / 1e9 for r in rows]}  # fmt: skip
+    columns |= {
+        "job": ["a"] * len(rows),
+        "rank": [r[0] for r in rows],
+        "iteration": [r[1] for r in rows],
+        "start_ns": [r[2] for r in rows],
+        "end_ns": [r[3] for r in rows],
+        "seconds": [(r[3] - r[2]) / 1e9 for r in rows],
+    }
     return pa.table(columns)
 
 
@@ -221,15 +226,32 @@ def test_rates_over_time():
 
 
 def test_two_senders_to_one_receiver_are_told_apart_by_their_flows():
-    packets = pa.table({
-        "node": ["h1"] * 2, "port": ["eth0"] * 2, "direction": ["in"] * 2, "kind": ["cross"] * 2, "name": ["x0"] * 2,
-        "bin_ns": [0, 10**7], "wire_bytes": [500, 500], "payload_bytes": [500, 500], "repeated_bytes": [0, 0],
-    })  # fmt: skip
-    flows = pa.table({
-        "node": ["h1"] * 3, "port": ["eth0"] * 3, "direction": ["in"] * 3, "kind": ["cross"] * 3, "name": ["x0"] * 3,
-        "src": ["a", "b", "b"], "first_ns": [0, 0, 10**9], "last_ns": [2 * 10**7, 4 * 10**7, 2 * 10**9],
-        "wire_bytes": [750, 500, 10**6],
-    })  # fmt: skip
+    packets = pa.table(
+        {
+            "node": ["h1"] * 2,
+            "port": ["eth0"] * 2,
+            "direction": ["in"] * 2,
+            "kind": ["cross"] * 2,
+            "name": ["x0"] * 2,
+            "bin_ns": [0, 10**7],
+            "wire_bytes": [500, 500],
+            "payload_bytes": [500, 500],
+            "repeated_bytes": [0, 0],
+        }
+    )
+    flows = pa.table(
+        {
+            "node": ["h1"] * 3,
+            "port": ["eth0"] * 3,
+            "direction": ["in"] * 3,
+            "kind": ["cross"] * 3,
+            "name": ["x0"] * 3,
+            "src": ["a", "b", "b"],
+            "first_ns": [0, 0, 10**9],
+            "last_ns": [2 * 10**7, 4 * 10**7, 2 * 10**9],
+            "wire_bytes": [750, 500, 10**6],
+        }
+    )
     ask = {"source": "x0", "dst": "h1", "port": "eth0", "begin_ns": 0, "end_ns": 2 * 10**7}
     assert throughput.achieved_bps(packets, flows, src_address="a", **ask) == pytest.approx(750 * 8 / 0.02)
     assert throughput.achieved_bps(packets, flows, src_address="b", **ask) == pytest.approx(250 * 8 / 0.02)
@@ -237,11 +259,19 @@ def test_two_senders_to_one_receiver_are_told_apart_by_their_flows():
 
 
 def test_ranks_that_share_a_node_share_what_its_port_sent():
-    packets = pa.table({
-        "node": ["h1", "h2"], "port": ["eth0"] * 2, "direction": ["out"] * 2, "kind": ["training"] * 2,
-        "name": ["a"] * 2, "bin_ns": [0, 0], "wire_bytes": [0, 0], "payload_bytes": [4000, 2100],
-        "repeated_bytes": [0, 100],
-    })  # fmt: skip
+    packets = pa.table(
+        {
+            "node": ["h1", "h2"],
+            "port": ["eth0"] * 2,
+            "direction": ["out"] * 2,
+            "kind": ["training"] * 2,
+            "name": ["a"] * 2,
+            "bin_ns": [0, 0],
+            "wire_bytes": [0, 0],
+            "payload_bytes": [4000, 2100],
+            "repeated_bytes": [0, 100],
+        }
+    )
     ask = {"job": "a", "ports": {"h1": ("eth0",), "h2": ("eth0",)}, "span_ns": (0, 10**7)}
     found = throughput.sent_bytes(packets, nodes=["h1", "h1", "h2", "h2"], iterations=[10.0] * 4, **ask)
     assert found == pytest.approx((150, 1.0))
@@ -251,10 +281,14 @@ def test_ranks_that_share_a_node_share_what_its_port_sent():
 
 
 def test_workers_that_go_at_their_own_pace_are_counted_by_what_each_has_done():
-    table = pa.table({
-        "job": ["a"] * 5 + ["b"], "rank": [0, 0, 0, 1, 1, 0], "start_ns": [0, 10, 20, 0, 20, 0],
-        "end_ns": [10, 20, 30, 20, 40, 100],
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "job": ["a"] * 5 + ["b"],
+            "rank": [0, 0, 0, 1, 1, 0],
+            "start_ns": [0, 10, 20, 0, 20, 0],
+            "end_ns": [10, 20, 30, 20, 40, 100],
+        }
+    )
     assert spent(table, "a", (5, 25)) == pytest.approx({0: 2.0, 1: 1.0})
     assert spent(table, "a", (50, 60)) == {0: 0.0, 1: 0.0}
     assert spent(table, "c", (0, 10)) == {}
@@ -262,10 +296,15 @@ def test_workers_that_go_at_their_own_pace_are_counted_by_what_each_has_done():
 
 def test_counters_are_interpolated_and_not_guessed_beyond_their_samples():
     second = 10**9
-    counters = pa.table({
-        "node": ["h1"] * 3, "port": ["eth0"] * 3, "counter": ["rx_bytes"] * 3, "time_ns": [20 * second, 0, 10 * second],
-        "value": [300.0, 100.0, 200.0],
-    })  # fmt: skip
+    counters = pa.table(
+        {
+            "node": ["h1"] * 3,
+            "port": ["eth0"] * 3,
+            "counter": ["rx_bytes"] * 3,
+            "time_ns": [20 * second, 0, 10 * second],
+            "value": [300.0, 100.0, 200.0],
+        }
+    )
     ask = {"node": "h1", "port": "eth0", "counter": "rx_bytes"}
     assert throughput.counter_growth(counters, span_ns=(5 * second, 15 * second), **ask) == pytest.approx(100)
     assert math.isnan(throughput.counter_growth(counters, span_ns=(5 * second, 25 * second), **ask))

@@ -53,13 +53,28 @@ def run(
     """A run of one window of a training by a framework, with no captures."""
     ((part, config),) = WORKLOADS[framework].items()
     workload = {part: {**config, "model": model, "classes": 10, "batch": 64, **more}}
-    path = write_run(results, name=f"e{seed}", sweep=False, seed=seed, repetition=seed, spread=0.0,
-                     seconds={"w1": seconds}, iterations=iterations,
-                     also={"workload": workload, "conditions": list(conditions)})  # fmt: skip
+    path = write_run(
+        results,
+        name=f"e{seed}",
+        sweep=False,
+        seed=seed,
+        repetition=seed,
+        spread=0.0,
+        seconds={"w1": seconds},
+        iterations=iterations,
+        also={"workload": workload, "conditions": list(conditions)},
+    )
     manifest = json.loads((path / "manifest.json").read_text())
     ranks = [{"rank": rank, "node": f"h{rank + 1}"} for rank in range(4)]
-    manifest["jobs"] = [{"name": "training", "workload": part, "model": model, "ranks": ranks, "theory": {
-        "bytes_per_iteration": theory, "parameters": 1, "source": "s"}}]  # fmt: skip
+    manifest["jobs"] = [
+        {
+            "name": "training",
+            "workload": part,
+            "model": model,
+            "ranks": ranks,
+            "theory": {"bytes_per_iteration": theory, "parameters": 1, "source": "s"},
+        }
+    ]
     (path / "manifest.json").write_text(json.dumps(manifest))
     return rundir.entry_at(path)
 
@@ -80,7 +95,7 @@ def captured(one: Measured, *, whole=None, factor=1.0):
     volume = volumes.volume(part, steps=STEPS, scale=100 * factor)
     one.__dict__["sights"] = (
         sight(Seen(window=one.point.windows[0], run=_Run(), traffic=part, whole=whole, steps=STEPS, volume=volume)),
-    )  # fmt: skip
+    )
     return one
 
 
@@ -127,8 +142,11 @@ def test_a_ring_is_seen_and_its_edge_needs_all_models(tmp_path):
     assert lines["payload against the ring over that with it"].verdict == "within"
     assert lines["an edge of the ring, mean over models"].why == "measured with 1 of 4 models"
     assert fig3.exchanges(found[0]) == {(0, 1), (1, 2), (2, 3), (0, 3)}
-    all_models = [captured(one) for seed, model in enumerate(MODELS, 1)
-                  for one in found_in(run(tmp_path / model, "horovod-gloo", model=model, seed=seed))]  # fmt: skip
+    all_models = [
+        captured(one)
+        for seed, model in enumerate(MODELS, 1)
+        for one in found_in(run(tmp_path / model, "horovod-gloo", model=model, seed=seed))
+    ]
     lines = {one.what: one for one in fig3.patterns(all_models, zerwas()).comparisons}
     edge = lines["an edge of the ring, mean over models, payload, 10 classes"]
     assert edge.ours == f"{EDGE * 100 * 3900 / 1e9:,.4g} GB"
@@ -172,9 +190,7 @@ def test_flows_that_send_together_correlate(tmp_path):
 
 
 def test_batches_are_held_to_the_same_volume(tmp_path):
-    found = found_in(
-        run(tmp_path, "horovod-gloo"), run(tmp_path, "horovod-gloo", seed=2, batch=512, seconds=0.4),
-    )  # fmt: skip
+    found = found_in(run(tmp_path, "horovod-gloo"), run(tmp_path, "horovod-gloo", seed=2, batch=512, seconds=0.4))
     for one in found:
         captured(one, factor=1.05 if one.batch == 512 else 1.0)
     lines = {line.what: line for line in rates.batches(found).comparisons}
@@ -184,25 +200,39 @@ def test_batches_are_held_to_the_same_volume(tmp_path):
 
 
 def test_losses_are_ratios_of_the_step_without_any(tmp_path):
-    entries = [run(tmp_path, "tensorflow", seed=seed, seconds=0.1 * ratio, iterations=100,
-                   conditions=[{"loss": {"host": "h1", "share": share}}])
-               for seed, (share, ratio) in enumerate({"0%": 1, "0.01%": 1.5, "2%": 9}.items(), 1)]  # fmt: skip
+    entries = [
+        run(
+            tmp_path,
+            "tensorflow",
+            seed=seed,
+            seconds=0.1 * ratio,
+            iterations=100,
+            conditions=[{"loss": {"host": "h1", "share": share}}],
+        )
+        for seed, (share, ratio) in enumerate({"0%": 1, "0.01%": 1.5, "2%": 9}.items(), 1)
+    ]
     found = found_in(*entries, run(tmp_path, "tensorflow", seed=9))
     ratios = loss.ratios(found)
     assert {share: round(ratio.value, 1) for share, ratio in ratios.items()} == {0.0: 1.0, 0.0001: 1.5, 0.02: 9.0}
     assert ratios[0.0001].low < 1.5 < ratios[0.0001].high
     lines = loss.losses(found, zerwas()).comparisons
-    assert [(line.verdict, line.difference) for line in lines] == [("cannot be compared", "-25 %"),
-                                                                   ("cannot be compared", "+13 %")]  # fmt: skip
+    assert [(line.verdict, line.difference) for line in lines] == [
+        ("cannot be compared", "-25 %"),
+        ("cannot be compared", "+13 %"),
+    ]
     assert loss.ratios(found_in(entries[1])) == {}
 
 
 def test_the_equation_is_that_of_the_volumes(tmp_path):
     names = ["horovod-gloo", "tensorflow", "binary-tree-star", PAIRS]
-    found = found_in(*(
-        run(tmp_path / f"{name}{batch}", name, model=model, batch=batch, seed=seed)
-        for seed, model in enumerate(MODELS, 1) for name in names for batch in (64, 512)
-    ))  # fmt: skip
+    found = found_in(
+        *(
+            run(tmp_path / f"{name}{batch}", name, model=model, batch=batch, seed=seed)
+            for seed, model in enumerate(MODELS, 1)
+            for name in names
+            for batch in (64, 512)
+        )
+    )
     random = np.random.default_rng(1)
     for one in found:
         models = 4.0 if one.framework == PAIRS else 6.0
@@ -224,12 +254,17 @@ def test_figures_are_drawn_of_what_there_is(tmp_path):
     found = [captured(one) for one in found_in(run(tmp_path, "horovod-gloo"), run(tmp_path, PAIRS, seed=2))]
     with look():
         pictures = [
-            *figures.bars(found, zerwas(), tmp_path), *figures.heatmaps(found, zerwas(), tmp_path),
+            *figures.bars(found, zerwas(), tmp_path),
+            *figures.heatmaps(found, zerwas(), tmp_path),
             *figures.batches(found, tmp_path),
             *figures.losses({0.0: Estimate(1, 1, 1), 0.02: Estimate(8, math.nan, math.nan)}, zerwas(), tmp_path),
-        ]  # fmt: skip
-        nothing = [*figures.bars([], zerwas(), tmp_path), *figures.heatmaps([], zerwas(), tmp_path),
-                   *figures.batches([], tmp_path), *figures.losses({}, zerwas(), tmp_path)]  # fmt: skip
+        ]
+        nothing = [
+            *figures.bars([], zerwas(), tmp_path),
+            *figures.heatmaps([], zerwas(), tmp_path),
+            *figures.batches([], tmp_path),
+            *figures.losses({}, zerwas(), tmp_path),
+        ]
     assert [picture.name for picture in pictures] == ["volumes", "patterns", "batches", "losses"]
     assert all(picture.svg.startswith("<svg") for picture in pictures)
     assert nothing == []

@@ -21,9 +21,12 @@ def course(accuracies: list[float], *, epoch_mb: float) -> Learning:
     """An epoch takes two seconds."""
     epoch = np.arange(1, len(accuracies) + 1)
     return Learning(
-        epoch=epoch, seconds=2.0 * epoch, sent_bytes=epoch_mb * MB * epoch, accuracy=np.array(accuracies),
+        epoch=epoch,
+        seconds=2.0 * epoch,
+        sent_bytes=epoch_mb * MB * epoch,
+        accuracy=np.array(accuracies),
         loss=1.0 / epoch,
-    )  # fmt: skip
+    )
 
 
 def trained(tmp_path, framework: str, seed: int, *courses: Learning, optimizer: str = "adam") -> Learned:
@@ -77,11 +80,18 @@ def test_runs_that_learned_are_found_by_their_table_and_left_out_of_volumes(tmp_
         writer.add(
             "accuracy",
             {
-                "job": ["training"] * 4, "rank": [0, 1, 0, 1], "window_name": [""] * 4, "epoch": [1, 1, 2, 2],
-                "iteration": [4, 4, 9, 9], "end_ns": [entry.manifest.began_ns + 10**10] * 4, "evaluation_s": [0.1] * 4,
-                "samples": [50] * 4, "correct": [10, 20, 40, 45], "loss": [1.0] * 4,
+                "job": ["training"] * 4,
+                "rank": [0, 1, 0, 1],
+                "window_name": [""] * 4,
+                "epoch": [1, 1, 2, 2],
+                "iteration": [4, 4, 9, 9],
+                "end_ns": [entry.manifest.began_ns + 10**10] * 4,
+                "evaluation_s": [0.1] * 4,
+                "samples": [50] * 4,
+                "correct": [10, 20, 40, 45],
+                "loss": [1.0] * 4,
             },
-        )  # fmt: skip
+        )
     (entry.path / "more/accuracy.parquet").rename(entry.path / "tables/accuracy.parquet")
     (one,) = learned.learned([rundir.entry_at(entry.path)])
     assert (one.framework, one.optimizer) == ("horovod-gloo", "adam")

@@ -45,9 +45,14 @@ def interpreter(given: str | None, environment: str, node: Node, topology: Topol
 
 
 def requirements(
-    modules: tuple[str, ...], nodes: Iterable[str], topology: Topology, *, given: str | None, environment: str,
+    modules: tuple[str, ...],
+    nodes: Iterable[str],
+    topology: Topology,
+    *,
+    given: str | None,
+    environment: str,
     needed_by: str,
-) -> list[Requirement]:  # fmt: skip
+) -> list[Requirement]:
     """The modules in the environment on every one of the nodes, and its data-plane device."""
     needed = []
     step = remedy(environment, topology)

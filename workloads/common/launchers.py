@@ -101,9 +101,7 @@ def requirements(
 
 def _mpi(program: str | None, env: Mapping[str, str]) -> Mpi:
     """Open MPI between hosts over TCP, on known ports; its algorithms are the command's business."""
-    return Mpi(
-        mpirun=program or "mpirun", algorithm=None, transport="tcp", rdma_device=None, env=env,
-    )  # fmt: skip
+    return Mpi(mpirun=program or "mpirun", algorithm=None, transport="tcp", rdma_device=None, env=env)
 
 
 def _torchrun(job: Job, topology: Topology, node: Node, program: str | None, env: Mapping[str, str]) -> Launch:

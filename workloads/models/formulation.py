@@ -101,9 +101,17 @@ def iteration_flops(*, b: int, s: int, layers: int, h: int, vocabulary: int) -> 
 
 
 def iteration(
-    split: Split, *, layers: int, message: float, parameters: float, compute_s: float, c_tensor: float,
-    c_pipeline: float, c_data: float, all_reduces: int = ALL_REDUCES,
-) -> Times:  # fmt: skip
+    split: Split,
+    *,
+    layers: int,
+    message: float,
+    parameters: float,
+    compute_s: float,
+    c_tensor: float,
+    c_pipeline: float,
+    c_data: float,
+    all_reduces: int = ALL_REDUCES,
+) -> Times:
     """Equations 1 and 6: the terms of an iteration, from the time of its computing on one rank.
 
     A dimension of one rank has no traffic, whatever its bandwidth.

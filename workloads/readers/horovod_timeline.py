@@ -67,10 +67,19 @@ def read_timeline(output: LaunchOutput, name: str, iterations: Columns) -> Mappi
         for place, found in sorted(inside.items()):
             where = {key: iterations[key][place] for key in ("job", "rank", "window_name", "iteration")}
             tables["spans"] += [
-                {**where, "lane": span.lane, "span": span.span, "what": _counted(span.tensors), "peer": -1,
-                 "bytes": span.size, "sequence": sequence, "start_ns": begin, "end_ns": end}
+                {
+                    **where,
+                    "lane": span.lane,
+                    "span": span.span,
+                    "what": _counted(span.tensors),
+                    "peer": -1,
+                    "bytes": span.size,
+                    "sequence": sequence,
+                    "start_ns": begin,
+                    "end_ns": end,
+                }
                 for sequence, (span, begin, end) in enumerate(found)
-            ]  # fmt: skip
+            ]
             passes = int((iterations["forward_s"][place] + iterations["backward_s"][place]) * 1e9)
             lanes = [(span.lane, begin, end) for span, begin, end in found]
             computed = ("compute", starts[place], starts[place] + passes)

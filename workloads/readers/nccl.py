@@ -88,9 +88,13 @@ class _Log:
             return None
         way = self._way(via)
         return way and {
-            "channel": int(channel), "connection": int(number or 0), "src": int(src), "dst": int(dst),
-            "direction": direction or "", **way,
-        }  # fmt: skip
+            "channel": int(channel),
+            "connection": int(number or 0),
+            "src": int(src),
+            "dst": int(dst),
+            "direction": direction or "",
+            **way,
+        }
 
     def _way(self, via: str) -> dict[str, Any] | None:
         """Transport, detail, and device of a network; None where the line does not end as NCCL ends it."""

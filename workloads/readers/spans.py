@@ -24,11 +24,18 @@ def read_spans(output: LaunchOutput) -> Mapping[str, Columns]:
         where = {**who, "iteration": record["iteration"]}
         found["spans"].add(
             {
-                **where, "lane": lane, "span": span, "what": what, "peer": peer, "bytes": size, "sequence": sequence,
-                "start_ns": begin + shift, "end_ns": end + shift,
+                **where,
+                "lane": lane,
+                "span": span,
+                "what": what,
+                "peer": peer,
+                "bytes": size,
+                "sequence": sequence,
+                "start_ns": begin + shift,
+                "end_ns": end + shift,
             }
             for sequence, (lane, span, what, peer, size, begin, end) in enumerate(record["spans"])
-        )  # fmt: skip
+        )
         found["overlaps"].add([{**where, **overlap(record["spans"])}])
     return {table: rows.columns for table, rows in found.items()}
 

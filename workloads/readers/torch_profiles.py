@@ -32,8 +32,12 @@ MOST_BYTES = 1 << 28  # of JSON in a file; a larger one is left out
 
 # What PyTorch 1.8 to 1.11 called categories.
 _CATEGORIES = {
-    "Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset", "Operator": "cpu_op", "Runtime": "cuda_runtime",
-}  # fmt: skip
+    "Kernel": "kernel",
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+    "Operator": "cpu_op",
+    "Runtime": "cuda_runtime",
+}
 _NO_NUMBER = re.compile(r"([:\[,]\s*)-?(?:nan|inf)(?=\s*[,}\]])")  # which Kineto writes, and JSON does not have
 _PAUSE_NS = 1_000_000  # operations of one pass that are closer together than this are one span
 _GPU = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -119,10 +123,19 @@ def read_profiles(output: LaunchOutput, iterations: Columns) -> Mapping[str, Col
     for place, spans in sorted(inside.items()):
         where = {key: iterations[key][place] for key in ("job", "rank", "window_name", "iteration")}
         rows["spans"] += [
-            {**where, "lane": span.lane, "span": span.name, "what": span.what, "peer": -1, "bytes": span.size,
-             "sequence": sequence, "start_ns": span.begin, "end_ns": span.end}
+            {
+                **where,
+                "lane": span.lane,
+                "span": span.name,
+                "what": span.what,
+                "peer": -1,
+                "bytes": span.size,
+                "sequence": sequence,
+                "start_ns": span.begin,
+                "end_ns": span.end,
+            }
             for sequence, span in enumerate(sorted(spans, key=lambda one: (one.begin, one.end)))
-        ]  # fmt: skip
+        ]
         rows["overlaps"].append({**where, **overlap((span.lane, span.begin, span.end) for span in spans)})
     return {table: {key: [row[key] for row in kept] for key in TABLES[table]} for table, kept in rows.items()}
 

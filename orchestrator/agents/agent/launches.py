@@ -22,19 +22,8 @@ from .processes.proc import command_line, descendants, listening, process_table,
 from .steps import Refusal, Steps
 
 if TYPE_CHECKING:
-    from .messages.answers import (
-        Ended,
-        ExitEvent,
-        Instant,
-        LinesEvent,
-        Nothing,
-        Processes,
-        Running,
-        Stopped,
-    )
-    from .messages.answers import (
-        Process as RunProcess,
-    )
+    from .messages.answers import Ended, ExitEvent, Instant, LinesEvent, Nothing, Processes, Running, Stopped
+    from .messages.answers import Process as RunProcess
     from .messages.requests import Container, Ready, Rung
 
 FOLLOW_S = 0.05
@@ -66,10 +55,18 @@ class Launches:
         self.called_off: Set[str] = set()  # asked to end before they were asked to start
 
     def start(
-        self, *, name: str, argv: List[str], env: Dict[str, str], ready: Ready, ready_within_s: float,
-        gate: bool = False, follow: Optional[str] = None, privileged: bool = False,
+        self,
+        *,
+        name: str,
+        argv: List[str],
+        env: Dict[str, str],
+        ready: Ready,
+        ready_within_s: float,
+        gate: bool = False,
+        follow: Optional[str] = None,
+        privileged: bool = False,
         container: Optional[Container] = None,
-    ) -> Steps[Running]:  # fmt: skip
+    ) -> Steps[Running]:
         if not NAME.match(name):
             raise ValueError("not a name for a process: %r" % name)
         if name in self.processes:
@@ -147,8 +144,11 @@ class Launches:
             new = lines.new() if lines else []
             if new:
                 lines_read: LinesEvent = {
-                    "event": "lines", "name": process.name, "lines": new, "wall_ns": time.time_ns()
-                }  # fmt: skip
+                    "event": "lines",
+                    "name": process.name,
+                    "lines": new,
+                    "wall_ns": time.time_ns(),
+                }
                 self.loop.wire.send(lines_read)
             elif over and not (lines and lines.behind):
                 break
@@ -157,9 +157,7 @@ class Launches:
         if process.child.stdin:
             process.child.stdin.close()
         child = process.child
-        ended: ExitEvent = {
-            "event": "exit", "name": process.name, "status": child.status, "wall_ns": child.ended_ns
-        }  # fmt: skip
+        ended: ExitEvent = {"event": "exit", "name": process.name, "status": child.status, "wall_ns": child.ended_ns}
         self.loop.wire.send(ended)
 
     def known(self, name: str) -> Process:
@@ -198,10 +196,14 @@ class Launches:
         child = process.child
         usage = child.usage
         return {
-            "status": child.status, "killed": process.killed, "ended_ns": child.ended_ns,
-            "user_s": usage.ru_utime if usage else 0.0, "system_s": usage.ru_stime if usage else 0.0,
-            "max_rss_bytes": usage.ru_maxrss * 1024 if usage else 0, "tail": self.words(process),
-        }  # fmt: skip
+            "status": child.status,
+            "killed": process.killed,
+            "ended_ns": child.ended_ns,
+            "user_s": usage.ru_utime if usage else 0.0,
+            "system_s": usage.ru_stime if usage else 0.0,
+            "max_rss_bytes": usage.ru_maxrss * 1024 if usage else 0,
+            "tail": self.words(process),
+        }
 
     def stop(self, *, name: str, signals: List[Rung]) -> Steps[Stopped]:
         if name not in self.processes:

@@ -157,8 +157,11 @@ class Agent:
         taken = loop.drive(take_back(journal, self.commands)) if journal else TakenBack([], [], [])
         if self.farewell is not None:
             farewell: Farewell = {
-                "undone": taken.undone, "already": taken.already, "failed": taken.failed, "left": left
-            }  # fmt: skip
+                "undone": taken.undone,
+                "already": taken.already,
+                "failed": taken.failed,
+                "left": left,
+            }
             loop.answer(self.farewell, farewell)
             end = time.monotonic() + FAREWELL_S
             while loop.wire.pending and time.monotonic() < end:
@@ -195,11 +198,17 @@ class Agent:
         os.ftruncate(self.marker, len(text))
         run_folder.run, run_folder.open, self.loop.silence_s = run, made, silence_s
         return {
-            "pid": os.getpid(), "uid": os.geteuid(), "user": run_folder.user.pw_name if run_folder.user else None,
-            "folder": made.path, "python": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable,
+            "pid": os.getpid(),
+            "uid": os.geteuid(),
+            "user": run_folder.user.pw_name if run_folder.user else None,
+            "folder": made.path,
+            "python": "%d.%d.%d" % sys.version_info[:3],
+            "executable": sys.executable,
             "hostname": socket.gethostname(),
-            "boot": at["boot"], "wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns(),
-        }  # fmt: skip
+            "boot": at["boot"],
+            "wall_ns": time.time_ns(),
+            "monotonic_ns": time.monotonic_ns(),
+        }
 
     def mark(self, folder: Folder) -> int:
         """A descriptor of the file that says whose folder it is."""

@@ -47,8 +47,12 @@ def vouch(path: str, status: os.stat_result, whose: Whose) -> None:
     """Refuse a folder on the way that others own, or where they may exchange what is not theirs."""
     advice = "; name in `work:` a folder whose path belongs to root or to you, such as /var/tmp/orch-{uid}"
     if status.st_uid not in (0, whose.agent, whose.uid):
-        raise Refusal("folder", "%s belongs to user %d, who could exchange what lies below%s"
-                      % (path, status.st_uid, advice))  # fmt: skip
+        raise Refusal(
+            "folder", "%s belongs to user %d, who could exchange what lies below%s" % (path, status.st_uid, advice)
+        )
     if whose.shared(status) and not status.st_mode & stat.S_ISVTX:
-        raise Refusal("folder", "%s (of user %d, mode %04o) lets others exchange what lies in it: sudo chmod +t %s%s"
-                      % (path, status.st_uid, stat.S_IMODE(status.st_mode), path, advice))  # fmt: skip
+        raise Refusal(
+            "folder",
+            "%s (of user %d, mode %04o) lets others exchange what lies in it: sudo chmod +t %s%s"
+            % (path, status.st_uid, stat.S_IMODE(status.st_mode), path, advice),
+        )

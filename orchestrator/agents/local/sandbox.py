@@ -41,8 +41,12 @@ if TYPE_CHECKING:
     from orchestrator.agents.local.sandbox_messages import Failure, NodeSetup, Outcome, Setup, SocketRequest
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
-    0x00020000, 0x04000000, 0x08000000, 0x20000000, 0x40000000,
-)  # fmt: skip
+    0x00020000,
+    0x04000000,
+    0x08000000,
+    0x20000000,
+    0x40000000,
+)
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MNT_DETACH = 2, 4, 8, 32, 4096, 2
 MS_REC, CONTROL_GROUPS = 16384, "/sys/fs/cgroup"
 SIOCETHTOOL = 0x8946
@@ -459,12 +463,7 @@ def socket_in(namespace: int, own: int) -> socket.socket:
 
 
 def answer(
-    owner: socket.socket,
-    request: SocketRequest,
-    *,
-    namespaces: Dict[str, int],
-    ended: "set[str]",
-    logs: Dict[str, int],
+    owner: socket.socket, request: SocketRequest, *, namespaces: Dict[str, int], ended: "set[str]", logs: Dict[str, int]
 ) -> None:
     name = request["socket"]
     if name not in namespaces:

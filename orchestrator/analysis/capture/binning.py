@@ -61,17 +61,29 @@ def bins(
     sources = [_Source(spool, words, wanted=laying.LAID) for spool, words in zip(spools, table, strict=True)]
     words = program.layout(program.LAY_WORDS)
     words[: program.L_COUNTS] = (
-        program.where(table), len(table), program.where(mask), len(mask), others, width_ns, program.where(out),
-        capacity, program.where(state),
-    )  # fmt: skip
+        program.where(table),
+        len(table),
+        program.where(mask),
+        len(mask),
+        others,
+        width_ns,
+        program.where(out),
+        capacity,
+        program.where(state),
+    )
     while (wanted := compiled.program()["lay"](program.where(words))) >= 0:
         sources[wanted].fill()
     columns = [column[: state[laying.USED]] for column in out]
     flow, start, *sums = columns if in_order else _merged(columns, width_ns)
     made = Bins(
-        width_ns=width_ns, flow=flow, start_ns=start, packets=sums[0], wire_bytes=sums[1], payload_bytes=sums[2],
+        width_ns=width_ns,
+        flow=flow,
+        start_ns=start,
+        packets=sums[0],
+        wire_bytes=sums[1],
+        payload_bytes=sums[2],
         repeated_bytes=sums[3],
-    )  # fmt: skip
+    )
     return made, chosen
 
 

@@ -73,9 +73,16 @@ class Tables:
 def job_of(point: CapturePoint, files: Sequence[Path], *, workers: int) -> Job:
     """What is to be read of a capture point of a run."""
     return Job(
-        files=tuple(files), port=point.port, addresses=point.addresses, peers=point.peers, flows=point.flows,
-        generated=point.generated, offset_ns=point.offset_ns, segment=point.segment, workers=workers,
-    )  # fmt: skip
+        files=tuple(files),
+        port=point.port,
+        addresses=point.addresses,
+        peers=point.peers,
+        flows=point.flows,
+        generated=point.generated,
+        offset_ns=point.offset_ns,
+        segment=point.segment,
+        workers=workers,
+    )
 
 
 def reduce(job: Job) -> Tables:
@@ -94,9 +101,13 @@ class Reading:
         self._job = job
         self._seen = Sightings()
         self._table = FlowTable(
-            offset_ns=job.offset_ns, bin_ns=job.fine_ns, segment=job.segment, workers=job.workers,
-            sightings=self._seen, memory=job.memory,
-        )  # fmt: skip
+            offset_ns=job.offset_ns,
+            bin_ns=job.fine_ns,
+            segment=job.segment,
+            workers=job.workers,
+            sightings=self._seen,
+            memory=job.memory,
+        )
         self._read: list[Path] = []
         self._problems: list[str] = []
 
@@ -145,9 +156,16 @@ def _tables(job: Job, table: FlowTable, seen: Sightings, problems: list[str]) ->
     protocol, src, dst, src_port, dst_port = directions.ends(hosts)
     outer_src, outer_dst = directions.outer(hosts)
     ends = Ends(
-        hosts=hosts.names, protocol=protocol, src=src, dst=dst, src_port=src_port, dst_port=dst_port,
-        outer_src=outer_src, outer_dst=outer_dst, src_mac=src_mac,
-    )  # fmt: skip
+        hosts=hosts.names,
+        protocol=protocol,
+        src=src,
+        dst=dst,
+        src_port=src_port,
+        dst_port=dst_port,
+        outer_src=outer_src,
+        outer_dst=outer_dst,
+        src_mac=src_mac,
+    )
     if table.tally.inner:
         problems.append(inner_text(job.port, table.tally.inner))
     out = naming.leaving(ends, own=frozenset(job.addresses), peers=frozenset(job.peers))
@@ -224,9 +242,13 @@ def _packet_rows(
 
 def _fine_rows(job: Job, table: FlowTable, directions: Directions, wire_bytes: Ints) -> Columns:
     bins, _ = binning.bins(
-        directions.spools, wire_bytes, budget=job.most_fine, width_ns=job.fine_ns, others=0,
+        directions.spools,
+        wire_bytes,
+        budget=job.most_fine,
+        width_ns=job.fine_ns,
+        others=0,
         in_order=not any(shard.back_bins for shard in table.shards),
-    )  # fmt: skip
+    )
     return {
         "port": [job.port] * len(bins),
         "flow": bins.flow,

@@ -112,10 +112,13 @@ def _names(keys: Sequence[tuple[str, str]]) -> list[str]:
     folders = [str(Path(folder, name)) if folder else name for name, (folder, _) in zip(short, keys, strict=True)]
     whole = [str(Path(folder, name)) if folder else name for folder, name in keys]
     return [
-        next(name for name, among in zip(ways, (short, folders, whole), strict=True)
-             if among.count(name) == 1 or among is whole)
+        next(
+            name
+            for name, among in zip(ways, (short, folders, whole), strict=True)
+            if among.count(name) == 1 or among is whole
+        )
         for ways in zip(short, folders, whole, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 class ReadOptions(TypedDict, total=False):
@@ -153,8 +156,10 @@ def read(
     cores = len(os.sched_getaffinity(0)) if workers is None else workers
     beside = max(1, min(len(sets), cores))
     settings: _SetOptions = {
-        "bin_ns": bin_ns, "bin_budget": max(1, bin_budget // max(1, len(sets))), "memory": memory // beside,
-    }  # fmt: skip
+        "bin_ns": bin_ns,
+        "bin_budget": max(1, bin_budget // max(1, len(sets))),
+        "memory": memory // beside,
+    }
     most = max(1, cores // beside)
     sizes = [most if workers is not None else threads(one.files, most) for one in sets]
     if engine is not None:
@@ -200,9 +205,14 @@ def read_set(
     files, unread = in_order(one.files)
     damage: list[str] = []
     with FlowTable(
-        offset_ns=one.offset_ns, bin_ns=bin_ns, workers=workers, memory=memory, most=most, piece_bytes=piece_bytes,
+        offset_ns=one.offset_ns,
+        bin_ns=bin_ns,
+        workers=workers,
+        memory=memory,
+        most=most,
+        piece_bytes=piece_bytes,
         stop=stop,
-    ) as table:  # fmt: skip
+    ) as table:
         for file in files:
             try:
                 damage += table.add(file).problems
@@ -244,14 +254,23 @@ def _trace(
         shard.release()  # the columns are made, and bins need the memory
     process_memory.give_back()
     bins, chosen = binning.bins(
-        directions.spools, flows.wire_bytes, budget=bin_budget, width_ns=table.bin_ns, others=0,
+        directions.spools,
+        flows.wire_bytes,
+        budget=bin_budget,
+        width_ns=table.bin_ns,
+        others=0,
         in_order=not any(shard.back_bins for shard in table.shards),
-    )  # fmt: skip
+    )
     notes = tuple(_notes(one, table, flows, small=int((~chosen & (flows.protocol != OVERFLOW)).sum())))
     return Trace(
-        points=(point,), hosts=tuple(hosts.names), interfaces=tuple(interfaces.names), flows=flows, bins=bins,
-        queue_pairs=queue_pairs, notes=notes,
-    )  # fmt: skip
+        points=(point,),
+        hosts=tuple(hosts.names),
+        interfaces=tuple(interfaces.names),
+        flows=flows,
+        bins=bins,
+        queue_pairs=queue_pairs,
+        notes=notes,
+    )
 
 
 def _parts(flows: Flows, number: Ints, names: Sequence[str]) -> tuple[Part, ...]:

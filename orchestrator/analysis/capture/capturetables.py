@@ -92,9 +92,18 @@ def queue_pairs(trace: Trace) -> Columns:
     names = np.array(trace.hosts, dtype=object)
     points = np.array([point.name for point in trace.points], dtype=object)
     figures = (
-        "queue_pair", "packets", "wire_bytes", "payload_bytes", "first_ns", "last_ns", "messages", "message_bytes",
-        "out_of_sequence", "acknowledged", "negative",
-    )  # fmt: skip
+        "queue_pair",
+        "packets",
+        "wire_bytes",
+        "payload_bytes",
+        "first_ns",
+        "last_ns",
+        "messages",
+        "message_bytes",
+        "out_of_sequence",
+        "acknowledged",
+        "negative",
+    )
     return {
         "point": points[table.point],
         "src": names[table.src],

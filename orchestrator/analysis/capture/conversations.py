@@ -42,8 +42,10 @@ class Conversations:
         self._words = program.layout(program.ACCOUNT_WORDS)
         self._words[program.A_BIN_NS : program.A_MOST + 1] = bin_ns, segment, most
         self._words[[program.A_STATE, program.A_OUT, program.A_OUT_ROWS]] = (
-            program.where(self._state), program.where(self._out), _BINS_A_CALL
-        )  # fmt: skip
+            program.where(self._state),
+            program.where(self._out),
+            _BINS_A_CALL,
+        )
         self._allocate(_FIRST_CONVERSATIONS)
         self._holes = gaps.arena(_FIRST_HOLE_WORDS)
         self._set_holes()
@@ -76,8 +78,12 @@ class Conversations:
         """Account for the packets of a piece."""
         words = self._words
         words[program.A_DEALT : program.A_BASE + 1] = (
-            *piece.dealt(self._shard), piece.words[program.HEADERS], piece.words[program.ROWS], 0, piece.base
-        )  # fmt: skip
+            *piece.dealt(self._shard),
+            piece.words[program.HEADERS],
+            piece.words[program.ROWS],
+            0,
+            piece.base,
+        )
         why = -1
         while why != accounting.DONE:
             why = self._call["account"](program.where(words))
@@ -136,8 +142,13 @@ class Conversations:
         self._active = np.zeros(2 * rows, np.int64)
         where = program.where
         self._words[program.A_SLOTS : program.A_CONVERSATIONS + 1] = (
-            where(self._slots), len(self._slots), where(self._keys), where(self._shared), where(self._directions), rows
-        )  # fmt: skip
+            where(self._slots),
+            len(self._slots),
+            where(self._keys),
+            where(self._shared),
+            where(self._directions),
+            rows,
+        )
         self._words[program.A_ACTIVE] = where(self._active)
 
     def _grow(self) -> None:

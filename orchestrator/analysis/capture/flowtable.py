@@ -93,11 +93,15 @@ class FlowTable:
         self.most = most
         self.shards = [
             Conversations(
-                shard=number, bin_ns=bin_ns, segment=segment or 0, most=most, held=memory // 2 // workers,
+                shard=number,
+                bin_ns=bin_ns,
+                segment=segment or 0,
+                most=most,
+                held=memory // 2 // workers,
                 bins=BinRows(held=memory // 8 // workers),
             )
             for number in range(workers)
-        ]  # fmt: skip
+        ]
         self._offset_ns = offset_ns
         self._sightings = sightings
         self._stop = stop or threading.Event()
@@ -121,9 +125,11 @@ class FlowTable:
         """Read a file to its end. CaptureError when it is no capture, or of a link type that cannot be read."""
         before = self.tally.packets
         settings = {
-            "offset_ns": self._offset_ns, "piece_bytes": self._size, "stock": self._stock,
+            "offset_ns": self._offset_ns,
+            "piece_bytes": self._size,
+            "stock": self._stock,
             "interfaces": self.interfaces,
-        }  # fmt: skip
+        }
         with pcap.opened(path, threads=self._threads, **settings) as file:
             group: list[Piece] = []
             for piece in file.pieces():

@@ -120,10 +120,12 @@ def _counted(flows: Flows) -> trace.Mask:
     ends = [
         np.where(turned, one, other)
         for one, other in (
-            (flows.dst, flows.src), (flows.src, flows.dst), (flows.dst_port, flows.src_port),
+            (flows.dst, flows.src),
+            (flows.src, flows.dst),
+            (flows.dst_port, flows.src_port),
             (flows.src_port, flows.dst_port),
         )
-    ]  # fmt: skip
+    ]
     _, bare = np.unique(np.stack([flows.protocol, *ends]), axis=1, return_inverse=True)
     plain = np.zeros(int(bare.max()) + 1, np.bool_)
     plain[bare.ravel()[flows.tunnel == 0]] = True

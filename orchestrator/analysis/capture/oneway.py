@@ -30,8 +30,12 @@ class Sightings:
         """Take the packets of a piece."""
         words, from_ = self._words, piece.words
         words[program.S_FRAMES : program.S_FOUND + 1] = (
-            from_[program.FRAMES], from_[program.HEADERS], from_[program.ROWS], 0, piece.packets
-        )  # fmt: skip
+            from_[program.FRAMES],
+            from_[program.HEADERS],
+            from_[program.ROWS],
+            0,
+            piece.packets,
+        )
         while words[program.S_PLACE] < piece.packets:
             compiled.program()["sight"](program.where(words))
             if words[program.S_PLACE] < piece.packets:

@@ -31,9 +31,14 @@ class QueuePairTable:
         """Take the RoCEv2 packets of a piece."""
         words, from_ = self._words, piece.words
         words[program.Q_DATA : program.Q_FOUND + 1] = (
-            from_[program.DATA], from_[program.HELD], from_[program.FRAMES], from_[program.HEADERS],
-            from_[program.ROWS], 0, piece.packets,
-        )  # fmt: skip
+            from_[program.DATA],
+            from_[program.HELD],
+            from_[program.FRAMES],
+            from_[program.HEADERS],
+            from_[program.ROWS],
+            0,
+            piece.packets,
+        )
         while words[program.Q_PLACE] < piece.packets:
             compiled.program()["account_pairs"](program.where(words))
             if words[program.Q_PLACE] < piece.packets:

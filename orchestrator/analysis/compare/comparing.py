@@ -90,10 +90,17 @@ def _compared(
     pairs, labels = selection.pairs(a, b)
     beside = differences(a, b) + (axes.burst_sizes(a, b) if set_differently else [])
     return Comparison(
-        a=a, b=b, rule=rule, unit=regression.unit_of(pairs), changes=regression.compare(pairs, rule), labels=labels,
+        a=a,
+        b=b,
+        rule=rule,
+        unit=regression.unit_of(pairs),
+        changes=regression.compare(pairs, rule),
+        labels=labels,
         levels={pair.point: (_level(pair.a), _level(pair.b)) for pair in pairs},
-        set_differently=tuple(set_differently), differences=tuple(beside), histories=found,
-    )  # fmt: skip
+        set_differently=tuple(set_differently),
+        differences=tuple(beside),
+        histories=found,
+    )
 
 
 def _level(series: Sequence[RunSeries]) -> Level:
@@ -185,8 +192,9 @@ def change_text(point: PointChange) -> str:
 
 
 def _telling(point: PointChange) -> regression.Change:
-    return next((c for c in point.changes if c.verdict == point.verdict and c.verdict in ("worse", "better")),
-                point.changes[0])  # fmt: skip
+    return next(
+        (c for c in point.changes if c.verdict == point.verdict and c.verdict in ("worse", "better")), point.changes[0]
+    )
 
 
 def step_lines(found: Sequence[History]) -> list[str]:

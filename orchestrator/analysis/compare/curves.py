@@ -85,10 +85,13 @@ class Series:
     def curve(self) -> congestion.Curve:
         """The same as arrays."""
         return congestion.curve(
-            [point.load_bps for point in self.points], [point.mean_s for point in self.points],
-            [point.error_s for point in self.points], [point.freedom for point in self.points],
-            capacity_bps=self.capacity_bps, theory_bytes=self.theory_bytes,
-        )  # fmt: skip
+            [point.load_bps for point in self.points],
+            [point.mean_s for point in self.points],
+            [point.error_s for point in self.points],
+            [point.freedom for point in self.points],
+            capacity_bps=self.capacity_bps,
+            theory_bytes=self.theory_bytes,
+        )
 
     def seconds_at(self, load_bps: float) -> float:
         """The mean at a load, ln t interpolated between measured points; NaN outside of them."""
@@ -182,11 +185,13 @@ def _series(kind: Kind, windows: Sequence[Window]) -> Series:
     steadied = moderated({str(load): _spread(mine) for load, mine in by_load.items()}).points
     points = [_point(requested, mine, steadied.get(str(requested))) for requested, mine in by_load.items()]
     return Series(
-        kind=kind, points=tuple(sorted(points, key=lambda one: one.load_bps)),
+        kind=kind,
+        points=tuple(sorted(points, key=lambda one: one.load_bps)),
         capacity_bps=min(window.capacity_bps for window in windows),
         theory_bytes=float(np.mean([window.theory_bytes for window in windows])),
-        scales=tuple(sorted({window.scale for window in windows})), emulated=any(window.emulated for window in windows),
-    )  # fmt: skip
+        scales=tuple(sorted({window.scale for window in windows})),
+        emulated=any(window.emulated for window in windows),
+    )
 
 
 def _spread(windows: Sequence[Window]) -> Spread:
@@ -209,13 +214,16 @@ def _point(requested: float, windows: Sequence[Window], spread: Moderated | None
     mean_s = math.exp(math.fsum(of_runs.values()) / len(of_runs))
     together = np.concatenate([window.seconds for window in windows])
     return Measured(
-        requested_bps=requested, load_bps=float(np.mean([window.place.load_bps for window in windows])), mean_s=mean_s,
+        requested_bps=requested,
+        load_bps=float(np.mean([window.place.load_bps for window in windows])),
+        mean_s=mean_s,
         error_s=mean_s * math.sqrt(spread.variance / len(of_runs)) if spread is not None else math.nan,
         freedom=spread.freedom if spread is not None else math.nan,
         p99_s=float(np.quantile(together, 0.99, method="inverted_cdf")),
-        iterations=len(together), seconds=tuple(window.seconds for window in windows),
+        iterations=len(together),
+        seconds=tuple(window.seconds for window in windows),
         links=tuple(window.link for window in windows if window.link is not None),
-    )  # fmt: skip
+    )
 
 
 def places(entry: Entry) -> Iterator[Place]:
@@ -232,12 +240,21 @@ def places(entry: Entry) -> Iterator[Place]:
             continue
         point, mine = manifest.points.get(record.name), set_to[record.name]
         yield Place(
-            kind=Kind(str(job.model), mine.traffic if record.loads else NO_TRAFFIC, _transport(record, job.name),
-                      len(job.ranks), job.workload),
+            kind=Kind(
+                str(job.model),
+                mine.traffic if record.loads else NO_TRAFFIC,
+                _transport(record, job.name),
+                len(job.ranks),
+                job.workload,
+            ),
             setting=mine.setting if record.loads else mine.setting.without_traffic,
-            requested_bps=record.requested_bps * scale, load_bps=load_bps * scale, path=entry.path, record=record,
-            point=point.point if point else "", recheck=point is not None and point.recheck,
-        )  # fmt: skip
+            requested_bps=record.requested_bps * scale,
+            load_bps=load_bps * scale,
+            path=entry.path,
+            record=record,
+            point=point.point if point else "",
+            recheck=point is not None and point.recheck,
+        )
 
 
 def windows_of(entry: Entry) -> Iterable[Window]:
@@ -252,12 +269,14 @@ def windows_of(entry: Entry) -> Iterable[Window]:
     scale = manifest.scale
     for place in here:
         yield Window(
-            place=place, seconds=_within(times, place.record.iterations[job.name]),
+            place=place,
+            seconds=_within(times, place.record.iterations[job.name]),
             capacity_bps=min(capacity_bps(manifest), place.setting.least_rate_bps),
-            theory_bytes=job.theory_bytes * scale, scale=scale,
+            theory_bytes=job.theory_bytes * scale,
+            scale=scale,
             emulated="emulated" in (job.compute or ""),
             link=shared_link(queues, manifest.topology, span_ns=place.record.span_ns, scale=scale),
-        )  # fmt: skip
+        )
 
 
 def _of_queues() -> Any:

@@ -133,9 +133,14 @@ def _known_nights(
 
 
 def _assumed_nights(
-    assumed: float, seen: Moderated | None, counts: tuple[int, int], shares: tuple[float, float], of_runs: Moderated,
-    *, tests: int,
-) -> Error:  # fmt: skip
+    assumed: float,
+    seen: Moderated | None,
+    counts: tuple[int, int],
+    shares: tuple[float, float],
+    of_runs: Moderated,
+    *,
+    tests: int,
+) -> Error:
     """The error if nights have the variance that is assumed, or the one that was seen where that is larger."""
     if seen is not None and seen.own:
         assumed = max(assumed, seen.variance - of_runs.variance * _usual_share(counts, shares))

@@ -36,10 +36,13 @@ def checks(entries: Iterable[Entry]) -> tuple[Check, ...]:
             among = others[-1]
             found.append(
                 Check(
-                    kind=alone.kind, load_bps=alone.place.load_bps, among=summarise(among.seconds).p50,
-                    alone=summarise(alone.seconds).p50, runs=(among.place.path.name, alone.place.path.name),
+                    kind=alone.kind,
+                    load_bps=alone.place.load_bps,
+                    among=summarise(among.seconds).p50,
+                    alone=summarise(alone.seconds).p50,
+                    runs=(among.place.path.name, alone.place.path.name),
                 )
-            )  # fmt: skip
+            )
     return tuple(found)
 
 

@@ -59,10 +59,14 @@ def of_nights(nights: Sequence[Night], *, rule: Rule = DEFAULT) -> tuple[History
         alpha = rule.alpha / len(keys)
         found.append(
             History(
-                point=key, label=labels[key], days=days, p50_s=values,
-                steps=steps(values, margin=margin, alpha=alpha), findable=findable(values, margin=margin, alpha=alpha),
+                point=key,
+                label=labels[key],
+                days=days,
+                p50_s=values,
+                steps=steps(values, margin=margin, alpha=alpha),
+                findable=findable(values, margin=margin, alpha=alpha),
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 
@@ -104,10 +108,11 @@ def _night(entries: Sequence[Listed]) -> Night | None:
         medians[key].append(p50_s)
         labels[key] = f"{place.label}, {job}" if several_jobs else place.label
     return Night(
-        began_ns=min(entry.manifest.began_ns for entry in entries), labels=labels,
+        began_ns=min(entry.manifest.began_ns for entry in entries),
+        labels=labels,
         p50_s={key: geometric_mean(values) for key, values in medians.items()},
         folders=tuple(f"{entry.path.parent.name}/{entry.path.name}" for entry in entries),
-    )  # fmt: skip
+    )
 
 
 def day_text(ns: int) -> str:

@@ -134,13 +134,17 @@ def _sides(pair: Pair, statistic: str) -> Sides:
     """The values of both sides; windows with too few iterations for the statistic do not count."""
     first, second = (
         [
-            Value(run=one.run, night=one.night, block=one.block,
-                  log=math.log(statistics.quantile(one.seconds, QUANTILES[statistic])))
+            Value(
+                run=one.run,
+                night=one.night,
+                block=one.block,
+                log=math.log(statistics.quantile(one.seconds, QUANTILES[statistic])),
+            )
             for one in side
             if len(one.seconds) >= FEWEST[statistic]
         ]
         for side in (pair.a, pair.b)
-    )  # fmt: skip
+    )
     return first, second
 
 
@@ -148,9 +152,7 @@ def _changes(pairs: Sequence[Pair], statistic: str, unit: Unit, rule: Rule) -> d
     sides = {pair.point: _sides(pair, statistic) for pair in pairs}
     found = designs.contrasts(sides, unit, night_spread=rule.night_spread)
     level = rule.level(statistic, unit)
-    return {
-        pair.point: _change(statistic, sides[pair.point], found.get(pair.point), level, rule) for pair in pairs
-    }  # fmt: skip
+    return {pair.point: _change(statistic, sides[pair.point], found.get(pair.point), level, rule) for pair in pairs}
 
 
 def _point(pair: Pair, changes: Sequence[Change]) -> PointChange:
@@ -159,11 +161,14 @@ def _point(pair: Pair, changes: Sequence[Change]) -> PointChange:
     if not pair.a or not pair.b:
         why = "nothing valid was measured " + ("on either side" if not (pair.a or pair.b) else "here on one side")
     return PointChange(
-        point=pair.point, verdict=telling.verdict, why=why, changes=tuple(changes),
+        point=pair.point,
+        verdict=telling.verdict,
+        why=why,
+        changes=tuple(changes),
         nights=(len({one.night for one in pair.a}), len({one.night for one in pair.b})),
         runs=(len({one.run for one in pair.a}), len({one.run for one in pair.b})),
         iterations=(sum(len(one.seconds) for one in pair.a), sum(len(one.seconds) for one in pair.b)),
-    )  # fmt: skip
+    )
 
 
 def _change(statistic: str, sides: Sides, contrast: Contrast | None, level: float, rule: Rule) -> Change:
@@ -179,10 +184,18 @@ def _change(statistic: str, sides: Sides, contrast: Contrast | None, level: floa
     half = _half(contrast, rule.alpha)
     verdict, why = _verdict(statistic, contrast, p_adjusted, level, rule)
     return Change(
-        statistic=statistic, a_s=a_s, b_s=b_s, ratio=ratio, low=math.exp(contrast.log_ratio - half),
-        high=math.exp(contrast.log_ratio + half), p=p, p_adjusted=p_adjusted,
-        detectable=math.exp(_detectable(contrast, level, math.log1p(rule.margin[statistic]))), verdict=verdict, why=why,
-    )  # fmt: skip
+        statistic=statistic,
+        a_s=a_s,
+        b_s=b_s,
+        ratio=ratio,
+        low=math.exp(contrast.log_ratio - half),
+        high=math.exp(contrast.log_ratio + half),
+        p=p,
+        p_adjusted=p_adjusted,
+        detectable=math.exp(_detectable(contrast, level, math.log1p(rule.margin[statistic]))),
+        verdict=verdict,
+        why=why,
+    )
 
 
 def _ways(contrast: Contrast) -> list[Error]:

@@ -93,9 +93,14 @@ def of_windows(windows: Sequence[Measurement[Entry]], entries: Sequence[Entry], 
         if not window.record.valid
     ]
     return Chosen(
-        name=name, entries=tuple(entries), points=found.points, labels=found.labels, windows=tuple(counted),
-        left_out=tuple(left_out), began_ns=found.began_ns,
-    )  # fmt: skip
+        name=name,
+        entries=tuple(entries),
+        points=found.points,
+        labels=found.labels,
+        windows=tuple(counted),
+        left_out=tuple(left_out),
+        began_ns=found.began_ns,
+    )
 
 
 def last_valid(windows: Iterable[Measurement[E]]) -> list[Measurement[E]]:
@@ -111,8 +116,9 @@ def measured(windows: Sequence[Measurement[E]], times: JobTimes, *, began_ns: in
     several_jobs = len({window.job for window in windows}) > 1
     return Measured(
         points={key: tuple(found) for key, found in points.items()},
-        labels={w.key: f"{w.label}, {w.job}" if several_jobs else w.label for w in windows}, began_ns=began_ns,
-    )  # fmt: skip
+        labels={w.key: f"{w.label}, {w.job}" if several_jobs else w.label for w in windows},
+        began_ns=began_ns,
+    )
 
 
 def unique(entries: Iterable[E]) -> list[E]:
@@ -179,8 +185,15 @@ def windows_of(entry: E) -> Iterable[Measurement[E]]:
         if place is None:
             continue
         for job in record.iterations:
-            yield Measurement(entry=entry, record=record, job=job, key=f"{place.key} {job}", label=place.label,
-                              values=place.values, repetition=place.repetition)  # fmt: skip
+            yield Measurement(
+                entry=entry,
+                record=record,
+                job=job,
+                key=f"{place.key} {job}",
+                label=place.label,
+                values=place.values,
+                repetition=place.repetition,
+            )
 
 
 def place_of(entry: Listed, window: str) -> Place | None:
@@ -190,8 +203,12 @@ def place_of(entry: Listed, window: str) -> Place | None:
         return Place(key=window, label=window, values={}, repetition=(entry.run,))
     if point.recheck:
         return None
-    return Place(key=point.point, label=values_text(point.values), values=dict(point.values),
-                 repetition=(stores.instance(entry), str(point.repetition)))  # fmt: skip
+    return Place(
+        key=point.point,
+        label=values_text(point.values),
+        values=dict(point.values),
+        repetition=(stores.instance(entry), str(point.repetition)),
+    )
 
 
 def values_text(values: AxisValues) -> str:

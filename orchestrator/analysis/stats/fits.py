@@ -81,13 +81,19 @@ def fit(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, *, capacity_bps: float,
     covariance = rest / (len(logs) - parameters) * np.linalg.pinv(gradient.T @ gradient)
     half = _student(len(logs) - parameters) * np.sqrt(np.diag(covariance))
     return Fit(
-        a_s=math.exp(intercept), a_interval_s=(math.exp(intercept - half[0]), math.exp(intercept + half[0])),
-        b=b, b_interval=(b - float(half[1]), b + float(half[1])), n=exponent,
-        n_interval=None if n is not None else _exponent_interval(left, logs, exponent, rest), capacity_bps=capacity_bps,
-        points=len(logs), r2=1 - rest / total if total > 0 else math.nan,
-        left_out_error=_left_out_error(left, logs, n), aicc=_aicc(rest, len(logs), parameters),
+        a_s=math.exp(intercept),
+        a_interval_s=(math.exp(intercept - half[0]), math.exp(intercept + half[0])),
+        b=b,
+        b_interval=(b - float(half[1]), b + float(half[1])),
+        n=exponent,
+        n_interval=None if n is not None else _exponent_interval(left, logs, exponent, rest),
+        capacity_bps=capacity_bps,
+        points=len(logs),
+        r2=1 - rest / total if total > 0 else math.nan,
+        left_out_error=_left_out_error(left, logs, n),
+        aicc=_aicc(rest, len(logs), parameters),
         covariance=tuple(tuple(float(value) for value in row) for row in covariance),
-    )  # fmt: skip
+    )
 
 
 def candidates(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, *, capacity_bps: float) -> tuple[Fit, ...]:

@@ -39,10 +39,16 @@ class JobSeries:
         keep = (self.iteration >= first) & (self.iteration <= last)
         wanted = max(0, last - first + 1)
         return JobSeries(
-            job=self.job, ranks=self.ranks, iteration=self.iteration[keep], seconds=self.seconds[keep],
-            compute_s=self.compute_s[keep], wait_s=self.wait_s[keep], start_ns=self.start_ns[keep],
-            end_ns=self.end_ns[keep], incomplete=wanted - int(keep.sum()),
-        )  # fmt: skip
+            job=self.job,
+            ranks=self.ranks,
+            iteration=self.iteration[keep],
+            seconds=self.seconds[keep],
+            compute_s=self.compute_s[keep],
+            wait_s=self.wait_s[keep],
+            start_ns=self.start_ns[keep],
+            end_ns=self.end_ns[keep],
+            incomplete=wanted - int(keep.sum()),
+        )
 
     @property
     def compute_share(self) -> float:
@@ -79,10 +85,16 @@ def series(table: Any, job: str) -> JobSeries:
     np.minimum.at(start, place, _numbers(rows, "start_ns", np.int64))
     np.maximum.at(end, place, _numbers(rows, "end_ns", np.int64))
     return JobSeries(
-        job=job, ranks=tuple(int(value) for value in ranks), iteration=known[whole], seconds=mean("seconds"),
-        compute_s=mean("forward_s") + mean("backward_s"), wait_s=mean("wait_s"), start_ns=start[whole],
-        end_ns=end[whole], incomplete=int((~whole).sum()),
-    )  # fmt: skip
+        job=job,
+        ranks=tuple(int(value) for value in ranks),
+        iteration=known[whole],
+        seconds=mean("seconds"),
+        compute_s=mean("forward_s") + mean("backward_s"),
+        wait_s=mean("wait_s"),
+        start_ns=start[whole],
+        end_ns=end[whole],
+        incomplete=int((~whole).sum()),
+    )
 
 
 def in_step(rank: Ints, iteration: Ints, seconds: Floats) -> tuple[Ints, Floats]:

@@ -63,11 +63,13 @@ def steps(nights_s: npt.ArrayLike, *, margin: float, alpha: float = 0.05) -> tup
     edges = [0, *(cut for cut, _ in cuts), len(logs)]
     return tuple(
         Step(
-            night=int(places[cut]), p=p, before_s=math.exp(float(np.mean(logs[edges[k] : cut]))),
+            night=int(places[cut]),
+            p=p,
+            before_s=math.exp(float(np.mean(logs[edges[k] : cut]))),
             after_s=math.exp(float(np.mean(logs[cut : edges[k + 2]]))),
         )
         for k, (cut, p) in enumerate(cuts)
-    )  # fmt: skip
+    )
 
 
 def findable(nights_s: npt.ArrayLike, *, margin: float, alpha: float = 0.05) -> float:

@@ -36,8 +36,9 @@ def level(runs: Sequence[Estimate]) -> Level:
     logs = np.log([run.value for run in runs])
     middle = float(np.mean(logs)) if len(logs) else math.nan
     if len(logs) < 2:
-        return Level(estimate=Estimate(math.exp(middle), math.nan, math.nan), runs=len(logs), between=math.nan,
-                     within=math.nan)  # fmt: skip
+        return Level(
+            estimate=Estimate(math.exp(middle), math.nan, math.nan), runs=len(logs), between=math.nan, within=math.nan
+        )
     between = float(np.std(logs, ddof=1))
     half = student_t(1 - TAIL, len(logs) - 1) * between / math.sqrt(len(logs))
     own = np.log([run.high / run.low for run in runs]) / (2 * NormalDist().inv_cdf(1 - TAIL))

@@ -76,8 +76,9 @@ def moderated(spreads: Mapping[str, Spread]) -> Steadied:
     pooled = usual * len(known) / (1 + (len(known) - 1) * common)
     alike = special.fdtrc(freedoms, pooled, variances / middle) > _STRANGER
     most = _LENT * (len(known) - 1) * usual
-    weights = dict(zip(known, np.where(alike, min(_alike_freedom(np.log(variances[alike]), usual), most), 0.0),
-                       strict=True))  # fmt: skip
+    weights = dict(
+        zip(known, np.where(alike, min(_alike_freedom(np.log(variances[alike]), usual), most), 0.0), strict=True)
+    )
     found = {}
     for point, spread in spreads.items():
         own, lent = spread.freedom, float(weights.get(point, most))
@@ -87,8 +88,9 @@ def moderated(spreads: Mapping[str, Spread]) -> Steadied:
         shared = mine**2 / max(own, 1) + (1 - mine**2) / pooled
         found[point] = Moderated(
             variance=(mine * spread.variance if own else 0.0) + (1 - mine) * middle,
-            freedom=min(own + lent, 1 / shared), own=own,
-        )  # fmt: skip
+            freedom=min(own + lent, 1 / shared),
+            own=own,
+        )
     return Steadied(points=found, tests=1 + (len(spreads) - 1) * (1 - common))
 
 

@@ -68,9 +68,13 @@ def summarise(values: npt.ArrayLike) -> Summary:
         return Summary(samples=0, effective=math.nan, mean=UNKNOWN, p50=UNKNOWN, p99=UNKNOWN, p99_is_maximum=False)
     follows = dependence(series)
     return Summary(
-        samples=n, effective=follows.effective(), mean=_mean(series, follows), p50=_quantile(series, 0.5, follows),
-        p99=_quantile(series, 0.99, follows), p99_is_maximum=is_maximum(n, 0.99),
-    )  # fmt: skip
+        samples=n,
+        effective=follows.effective(),
+        mean=_mean(series, follows),
+        p50=_quantile(series, 0.5, follows),
+        p99=_quantile(series, 0.99, follows),
+        p99_is_maximum=is_maximum(n, 0.99),
+    )
 
 
 def quantile(values: Floats, q: float) -> float:

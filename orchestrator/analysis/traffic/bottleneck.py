@@ -56,8 +56,11 @@ def three(found: Traffic) -> list[Share]:
     shares = []
     if alone:
         free = min(alone, key=lambda other: (others[other], -mine[other]))
-        label = f"flow 1: training {way} {found.hosts[free]}, alone" if others[free] < 0.01 * others[host] else (
-            f"flow 1: training {way} {found.hosts[free]}, less shared")  # fmt: skip
+        label = (
+            f"flow 1: training {way} {found.hosts[free]}, alone"
+            if others[free] < 0.01 * others[host]
+            else (f"flow 1: training {way} {found.hosts[free]}, less shared")
+        )
         shares.append(Share(label=label, flows=training & (end == free)))
     shares.append(Share(label=f"flow 2: training {way} {found.hosts[host]}, shared", flows=training & (end == host)))
     shares.append(Share(label=f"flow 3: cross traffic {way} {found.hosts[host]}", flows=cross & (end == host)))

@@ -44,9 +44,13 @@ class Curve:
     def without(self, keep: npt.NDArray[np.bool_]) -> Curve:
         """The curve of the points that are kept."""
         return curve(
-            self.load_bps[keep], self.seconds[keep], self.error_s[keep], self.freedom[keep],
-            capacity_bps=self.capacity_bps, theory_bytes=self.theory_bytes,
-        )  # fmt: skip
+            self.load_bps[keep],
+            self.seconds[keep],
+            self.error_s[keep],
+            self.freedom[keep],
+            capacity_bps=self.capacity_bps,
+            theory_bytes=self.theory_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,19 +112,27 @@ class MostCongested:
 
 
 def curve(
-    load_bps: npt.ArrayLike, seconds: npt.ArrayLike, error_s: npt.ArrayLike = math.nan,
-    freedom: npt.ArrayLike = math.inf, *, capacity_bps: float, theory_bytes: float,
-) -> Curve:  # fmt: skip
+    load_bps: npt.ArrayLike,
+    seconds: npt.ArrayLike,
+    error_s: npt.ArrayLike = math.nan,
+    freedom: npt.ArrayLike = math.inf,
+    *,
+    capacity_bps: float,
+    theory_bytes: float,
+) -> Curve:
     """A curve of points in any order; those without a time, or at the capacity and above, are left out."""
     loads, times = np.asarray(load_bps, np.float64), np.asarray(seconds, np.float64)
     errors, freedoms = (np.broadcast_to(np.asarray(one, np.float64), loads.shape) for one in (error_s, freedom))
     usable = np.isfinite(times) & (times > 0) & (loads < capacity_bps)
     order = np.argsort(loads[usable], kind="stable")
     return Curve(
-        load_bps=loads[usable][order], seconds=times[usable][order], error_s=errors[usable][order],
+        load_bps=loads[usable][order],
+        seconds=times[usable][order],
+        error_s=errors[usable][order],
         freedom=freedoms[usable][order],
-        capacity_bps=capacity_bps, theory_bytes=theory_bytes,
-    )  # fmt: skip
+        capacity_bps=capacity_bps,
+        theory_bytes=theory_bytes,
+    )
 
 
 def theory_bytes(parameters: int, hosts: int) -> float:
@@ -160,11 +172,12 @@ def congestion_point(of: Curve, *, seed: int = 1) -> CongestionPoint:
     varied = _drawn(of, np.random.default_rng(seed))
     by_draw = [found.crossing_bps for times in varied if (found := _onset(_with(of, times), RULE)[0])]
     return CongestionPoint(
-        onset=onset, why=why,
+        onset=onset,
+        why=why,
         over_rules=(min(by_rule), max(by_rule)) if by_rule else None,
         over_draws=(float(np.quantile(by_draw, 0.025)), float(np.quantile(by_draw, 0.975))) if by_draw else None,
         found=(len(by_rule) / len(RULES), len(by_draw) / len(varied) if len(varied) else math.nan),
-    )  # fmt: skip
+    )
 
 
 def congested_part(of: Curve, point: CongestionPoint) -> Curve:
@@ -227,9 +240,13 @@ def _drawn(of: Curve, draw: np.random.Generator) -> Floats:
 
 def _with(of: Curve, seconds: Floats) -> Curve:
     return Curve(
-        load_bps=of.load_bps, seconds=seconds, error_s=of.error_s, freedom=of.freedom, capacity_bps=of.capacity_bps,
+        load_bps=of.load_bps,
+        seconds=seconds,
+        error_s=of.error_s,
+        freedom=of.freedom,
+        capacity_bps=of.capacity_bps,
         theory_bytes=of.theory_bytes,
-    )  # fmt: skip
+    )
 
 
 def _onset(of: Curve, rule: Rule) -> tuple[Onset | None, str]:
@@ -255,9 +272,13 @@ def _onset(of: Curve, rule: Rule) -> tuple[Onset | None, str]:
     load, seconds = float(of.load_bps[place]), float(of.seconds[place])
     volume = (of.capacity_bps - load) * seconds / 8
     return Onset(
-        crossing_bps=crossing, load_bps=load, seconds=seconds, volume_bytes=volume, flat=(level, rise),
+        crossing_bps=crossing,
+        load_bps=load,
+        seconds=seconds,
+        volume_bytes=volume,
+        flat=(level, rise),
         tangent=(start, slope),
-    ), ""  # fmt: skip
+    ), ""
 
 
 def _closest(of: Curve, load_bps: float, seconds: float) -> int:

@@ -76,8 +76,12 @@ def _beating(found: Traffic, big: Mask) -> Mask:
     def alike(one: float, other: float) -> bool:
         return abs(one - other) <= SAME * other
 
-    best = max(periods, key=lambda row: sum(weight[other] for other, beat in periods.items()
-                                            if alike(beat.period_s, periods[row].period_s)))  # fmt: skip
+    best = max(
+        periods,
+        key=lambda row: sum(
+            weight[other] for other, beat in periods.items() if alike(beat.period_s, periods[row].period_s)
+        ),
+    )
     beat_s = periods[best].period_s
     # A flow may show twice or half of it, where every second iteration differs or one has two bursts.
     chosen[[row for row, beat in periods.items() if any(alike(beat.period_s, beat_s * f) for f in (1, 2, 0.5))]] = True

@@ -148,8 +148,13 @@ def _candidates(matrix: Matrix) -> Iterator[_Candidate]:
     around = graphs.cycle(both) if count > 3 else None
     if around:
         edges = _edges_of(around, count)
-        yield _Candidate(shape="ring both ways", hosts=around, heads=0, edges=edges | edges.T,
-                         same_as=("parameter servers",) * (count == 4))  # fmt: skip
+        yield _Candidate(
+            shape="ring both ways",
+            hosts=around,
+            heads=0,
+            edges=edges | edges.T,
+            same_as=("parameter servers",) * (count == 4),
+        )
     yield _tree(both)
     if servers := _servers(both):
         yield servers

@@ -38,9 +38,10 @@ def shared_link(counters: Any, topology: Topology, *, span_ns: tuple[int, int], 
     """
     kept = counters if isinstance(counters, throughput.Kept) else throughput.Kept(counters)
     found = [
-        (mean, place) for place in kept.once("queues", _queues)
+        (mean, place)
+        for place in kept.once("queues", _queues)
         if (mean := _mean(*_samples(kept, place, "backlog_bytes"), span_ns)) is not None
-    ]  # fmt: skip
+    ]
     if not found:
         return None
     backlog, place = max(found)
@@ -48,10 +49,11 @@ def shared_link(counters: Any, topology: Topology, *, span_ns: tuple[int, int], 
     rate_bps = _rate_bps(topology, node, port)
     seconds = (span_ns[1] - span_ns[0]) / 1e9
     return SharedLink(
-        port=f"{node}:{port}", waiting_s=backlog * 8 / rate_bps * scale,
+        port=f"{node}:{port}",
+        waiting_s=backlog * 8 / rate_bps * scale,
         sent_bps=_grown(*_samples(kept, place, "bytes"), span_ns) * 8 / seconds * scale,
         drops_per_s=_grown(*_samples(kept, place, "drops"), span_ns) / seconds,
-    )  # fmt: skip
+    )
 
 
 def _queues(table: Any) -> list[tuple[str, str, str]]:

@@ -111,9 +111,17 @@ def captured(table: Any, *, node: str, port: str | None = None) -> bool:
 
 
 def achieved_bps(
-    packets: Any, capture_flows: Any, *, source: str, dst: str, port: str | None, src_address: str, begin_ns: int,
-    end_ns: int, sent: Mapping[str, float] | None = None,
-) -> float:  # fmt: skip
+    packets: Any,
+    capture_flows: Any,
+    *,
+    source: str,
+    dst: str,
+    port: str | None,
+    src_address: str,
+    begin_ns: int,
+    end_ns: int,
+    sent: Mapping[str, float] | None = None,
+) -> float:
     """Layer-2 bits a second of a traffic source that `dst` received from one sender in a window; NaN when not captured.
 
     Bins are kept a source, not a pair of hosts: where several hosts send to the same `dst`, each gets the share that
@@ -152,9 +160,14 @@ def _shares(flows: Any, match: Match, begin_ns: int, end_ns: int) -> dict[str, f
 
 
 def sent_bytes(
-    packets: Any, *, job: str, nodes: Sequence[str], ports: Mapping[str, Sequence[str]], span_ns: tuple[int, int],
+    packets: Any,
+    *,
+    job: str,
+    nodes: Sequence[str],
+    ports: Mapping[str, Sequence[str]],
+    span_ns: tuple[int, int],
     iterations: Sequence[float],
-) -> tuple[float, float]:  # fmt: skip
+) -> tuple[float, float]:
     """TCP payload that a rank of the job sends in an iteration, mean over all of all ranks, retransmissions left out.
 
     `nodes` holds the node of every rank, so that one with several ranks stands there as often, and `iterations` how
@@ -178,9 +191,15 @@ def sent_bytes(
 
 
 def counter_growth(
-    counters: Any, *, node: str, port: str, counter: str, span_ns: tuple[int, int], outside_s: float = 1.0,
+    counters: Any,
+    *,
+    node: str,
+    port: str,
+    counter: str,
+    span_ns: tuple[int, int],
+    outside_s: float = 1.0,
     wraps_at: float | None = None,
-) -> float:  # fmt: skip
+) -> float:
     """By how much a counter grew in a span, between samples by interpolation; NaN when the samples do not reach it.
 
     The samples must begin and end no more than `outside_s` inside the span. A counter that falls from its upper half

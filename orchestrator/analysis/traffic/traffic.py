@@ -79,10 +79,16 @@ def within(traffic: Traffic, begin_ns: int, end_ns: int) -> Traffic:
         return np.bincount(flow, values[keep], len(traffic)).astype(np.int64)
 
     return replace(
-        traffic, wire_bytes=total(traffic.bin_wire), payload_bytes=total(traffic.bin_payload), bin_flow=flow,
-        bin_ns=traffic.bin_ns[keep], bin_wire=traffic.bin_wire[keep], bin_payload=traffic.bin_payload[keep],
-        begin_ns=begin_ns, end_ns=end_ns,
-    )  # fmt: skip
+        traffic,
+        wire_bytes=total(traffic.bin_wire),
+        payload_bytes=total(traffic.bin_payload),
+        bin_flow=flow,
+        bin_ns=traffic.bin_ns[keep],
+        bin_wire=traffic.bin_wire[keep],
+        bin_payload=traffic.bin_payload[keep],
+        begin_ns=begin_ns,
+        end_ns=end_ns,
+    )
 
 
 def series(traffic: Traffic, flows: Mask, *, payload: bool = False, width_ns: int | None = None) -> Floats:
@@ -134,14 +140,25 @@ def from_tables(capture_flows: Any, flow_packets: Any, *, nodes: Sequence[Node])
     rows = capture_flows.to_pydict()
     origin = [(node, launch) for node, launch in zip(rows["node"], rows["launch"], strict=True)]
     keep = _one_place(rows, origin, names)
-    hosts = tuple(dict.fromkeys([*names.values(), *(names.get(rows[end][row], rows[end][row])
-                                                  for row in keep for end in ("src", "dst"))]))  # fmt: skip
+    hosts = tuple(
+        dict.fromkeys(
+            [*names.values(), *(names.get(rows[end][row], rows[end][row]) for row in keep for end in ("src", "dst"))]
+        )
+    )
     at = {host: place for place, host in enumerate(hosts)}
     picked = {
         column: np.array([rows[column][row] for row in keep], np.int64)
-        for column in ("src_port", "dst_port", "packets", "wire_bytes", "payload_bytes", "repeated_bytes", "first_ns",
-                       "last_ns")
-    }  # fmt: skip
+        for column in (
+            "src_port",
+            "dst_port",
+            "packets",
+            "wire_bytes",
+            "payload_bytes",
+            "repeated_bytes",
+            "first_ns",
+            "last_ns",
+        )
+    }
     begins: dict[tuple[str, str], int] = {}
     for row, key in enumerate(origin):
         begins.setdefault(key, row)
@@ -208,8 +225,9 @@ def _bins(table: Any, begins: Mapping[tuple[str, str], int], keep: Sequence[int]
         ]
         flow = new[np.minimum(begin + columns[0], rows)]
         known = flow >= 0
-        parts.append([flow[known], columns[1][known] // width * width, columns[2][known],
-                      (columns[3] - columns[4])[known]])  # fmt: skip
+        parts.append(
+            [flow[known], columns[1][known] // width * width, columns[2][known], (columns[3] - columns[4])[known]]
+        )
     flow, start, wire, payload = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(start, kind="stable")
     return _Bins(width, flow[order], start[order], wire[order], payload[order])

@@ -81,9 +81,7 @@ class View:
         return _cycle(self.jobs)
 
 
-def look(
-    found: Traffic, *, ranks: Mapping[str, Sequence[str]] | None = None, logs: Sequence[JobSeries] = ()
-) -> View:  # fmt: skip
+def look(found: Traffic, *, ranks: Mapping[str, Sequence[str]] | None = None, logs: Sequence[JobSeries] = ()) -> View:
     """Everything about traffic whose flows have been told apart.
 
     `ranks`: the host of every rank of each job, in their order; `logs`: what the jobs logged in the same time.
@@ -104,8 +102,11 @@ def look(
         big=big,
         flows=tuple(
             FlowRow(
-                label=found.label(row), kind=str(found.kind[row]), name=str(found.name[row]),
-                wire_bytes=int(found.wire_bytes[row]), share=float(found.wire_bytes[row]) / total,
+                label=found.label(row),
+                kind=str(found.kind[row]),
+                name=str(found.name[row]),
+                wire_bytes=int(found.wire_bytes[row]),
+                share=float(found.wire_bytes[row]) / total,
                 rates=bottleneck.rates(found, _only(found, row), width_ns=_step(found), cycle_s=cycle),
             )
             for row in big[:_MOST_FLOWS].tolist()
@@ -114,7 +115,7 @@ def look(
         share_rates=tuple(
             bottleneck.rates(found, share.flows, width_ns=_step(found), cycle_s=cycle) for share in shares
         ),
-    )  # fmt: skip
+    )
 
 
 def of_trace(trace: Trace) -> View:
@@ -160,8 +161,10 @@ def _job(found: Traffic, name: str, ranks: Sequence[str], log: JobSeries | None)
         logged_s=float(np.mean(log.seconds)) if log is not None and len(log.seconds) else math.nan,
         logged=len(log.seconds) if log is not None else 0,
         messages=periodicity.messages(
-            found.bin_flow[picked], found.bin_ns[picked], found.bin_payload[picked],
+            found.bin_flow[picked],
+            found.bin_ns[picked],
+            found.bin_payload[picked],
             pause_ns=max(PAUSE_NS, 2 * found.width_ns),
         ),
         total=bottleneck.rates(found, mine, width_ns=_step(found), cycle_s=cycle),
-    )  # fmt: skip
+    )

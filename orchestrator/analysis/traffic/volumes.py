@@ -49,10 +49,12 @@ def volume(found: Traffic, *, steps: float, scale: int, job: str | None = None) 
     count = int(np.searchsorted(np.cumsum(shares), BIG_SHARE - 1e-9)) + 1 if len(shares) else 0
     factor = scale / steps
     return Volume(
-        hosts=found.hosts, payload=traffic.matrix(found, mine) * factor,
-        wire=traffic.matrix(found, mine, payload=False) * factor, flows=int((mine & (found.wire_bytes > 0)).sum()),
+        hosts=found.hosts,
+        payload=traffic.matrix(found, mine) * factor,
+        wire=traffic.matrix(found, mine, payload=False) * factor,
+        flows=int((mine & (found.wire_bytes > 0)).sum()),
         big=shares[:count],
-    )  # fmt: skip
+    )
 
 
 def of_job(found: Traffic, job: str | None = None) -> Mask:

@@ -80,9 +80,13 @@ class _Tables:
 
 
 def measure(
-    folder: Path, manifest: Manifest, *, tolerances: Mapping[str, Tolerances], problems: Sequence[str] = (),
+    folder: Path,
+    manifest: Manifest,
+    *,
+    tolerances: Mapping[str, Tolerances],
+    problems: Sequence[str] = (),
     lost: Mapping[tuple[str, str], str] = NOTHING,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """Judge every window of a run whose other tables lie in `folder`; `tolerances` by window.
 
     What the manifest says of a window's verdict is not looked at. `problems` are those of reading captures, and `lost`
@@ -96,7 +100,8 @@ def measure(
     packets = tables.read(folder, "packets")
     counters = throughput.Kept(tables.read(folder, "counters", where=needed))
     whole = _Tables(
-        throughput.Kept(packets), tables.read(folder, "capture_flows"),
+        throughput.Kept(packets),
+        tables.read(folder, "capture_flows"),
         counters,
         iterations,
         {job.name: series(iterations, job.name) for job in manifest.jobs},
@@ -106,7 +111,7 @@ def measure(
         serving.samples(counters, tables.read(folder, "tasks"), manifest),
         tables.read(folder, "spans"),
         transports.found(manifest, tables.read(folder, "nccl_connections"), tables.read(folder, "unread")),
-    )  # fmt: skip
+    )
     logged = recorded.logged(folder, iterations)
     measured: list[Window] = []
     # Rows of these tables.
@@ -114,9 +119,12 @@ def measure(
     for window in manifest.windows:
         data = replace(whole, planned=trust.until(whole.planned, window.end_ns))
         arrived = Arrivals(
-            manifest=manifest, packets=data.packets, capture_flows=data.capture_flows, counters=counters,
+            manifest=manifest,
+            packets=data.packets,
+            capture_flows=data.capture_flows,
+            counters=counters,
             partial=data.partial,
-        )  # fmt: skip
+        )
         loads = arrived.loads(window, generated.sent(folder, window))
         made = generated.measured(folder, manifest, window)
         more["generated"] += [{"window_name": window.name, **asdict(one)} for one in made]
@@ -125,10 +133,12 @@ def measure(
         drifts = {job: drift(part.seconds) for job, part in within.items()}
         jobs = tuple(_job(manifest, part, sizes[job]) for job, part in within.items())
         courses = course.courses(
-            manifest.topology, window, arrived=partial(arrived.course, window),
+            manifest.topology,
+            window,
+            arrived=partial(arrived.course, window),
             schedules=generated.schedules(folder, manifest, window),
             iteration_s=max((float(np.mean(part.seconds)) for part in within.values() if len(part.seconds)), default=0),
-        )  # fmt: skip
+        )
         served = data.served.window(window)
         carried = tuple(rail for part in within.values() for rail in _carried(data, manifest, part, window))
         more["rails"] += railbytes.rows(carried, window.name)
@@ -137,9 +147,21 @@ def measure(
         ports = switchports.found(data.counters, window.span_ns)
         more["switch_ports"] += [{"window_name": window.name, **one.row} for one in ports]
         evidence = _evidence(
-            data, manifest, window, loads=loads, courses=courses, made=made, jobs=jobs, drifts=drifts, served=served,
-            carried=carried, congestion=congestion, switch_ports=ports, problems=problems, lost=lost,
-        )  # fmt: skip
+            data,
+            manifest,
+            window,
+            loads=loads,
+            courses=courses,
+            made=made,
+            jobs=jobs,
+            drifts=drifts,
+            served=served,
+            carried=carried,
+            congestion=congestion,
+            switch_ports=ports,
+            problems=problems,
+            lost=lost,
+        )
         judged = gates.judge(evidence, tolerances[window.name])
         measured.append(
             replace(
@@ -164,13 +186,16 @@ def _columns(measured: Sequence[Window], more: Mapping[str, list[Row]]) -> dict[
     rows: dict[str, list[Row]] = {
         "windows": [
             {
-                "window_name": window.name, "start_ns": window.start_ns, "end_ns": window.end_ns,
-                "valid": window.valid, "reasons": "\n".join(window.reasons),
+                "window_name": window.name,
+                "start_ns": window.start_ns,
+                "end_ns": window.end_ns,
+                "valid": window.valid,
+                "reasons": "\n".join(window.reasons),
             }
             for window in measured
         ],
         **more,
-    }  # fmt: skip
+    }
     for name in ("loads", "training", "variation", "processors"):
         rows[name] = [
             {"window_name": window.name, **asdict(row)} for window in measured for row in getattr(window, name)
@@ -203,48 +228,86 @@ def _sent(data: _Tables, manifest: Manifest, name: str, part: JobSeries) -> tupl
     done = spent(data.iterations, name, span)
     usual = sum(done.values()) / len(done)  # of ranks that do not log
     return throughput.sent_bytes(
-        data.packets, job=name, nodes=job.nodes, ports=devices, span_ns=span,
+        data.packets,
+        job=name,
+        nodes=job.nodes,
+        ports=devices,
+        span_ns=span,
         iterations=[done.get(rank.rank, usual) for rank in job.ranks],
-    )  # fmt: skip
+    )
 
 
 def _carried(data: _Tables, manifest: Manifest, part: JobSeries, window: Window) -> tuple[railbytes.Carried, ...]:
     return railbytes.carried(
-        data.packets, data.counters, spans=data.spans, iterations=data.iterations, manifest=manifest, part=part,
-        window=window.name, whole=not data.lacks(manifest, part.job),
-    )  # fmt: skip
+        data.packets,
+        data.counters,
+        spans=data.spans,
+        iterations=data.iterations,
+        manifest=manifest,
+        part=part,
+        window=window.name,
+        whole=not data.lacks(manifest, part.job),
+    )
 
 
 def _job(manifest: Manifest, part: JobSeries, sent: tuple[float, float]) -> gates.Job:
     job = manifest.job(part.job)
     return gates.Job(
-        name=part.job, iterations=len(part.iteration), incomplete=part.incomplete,
-        ranks=sum(rank.logs for rank in job.ranks), ranks_seen=len(part.ranks), sent_bytes=sent[0],
-        theory_bytes=job.theory_bytes, edges=sent[1],
-    )  # fmt: skip
+        name=part.job,
+        iterations=len(part.iteration),
+        incomplete=part.incomplete,
+        ranks=sum(rank.logs for rank in job.ranks),
+        ranks_seen=len(part.ranks),
+        sent_bytes=sent[0],
+        theory_bytes=job.theory_bytes,
+        edges=sent[1],
+    )
 
 
 def _training(manifest: Manifest, window: Window, part: JobSeries, *, sent: float, trend: Drift) -> Training:
     job = manifest.job(part.job)
     summary = part.summary()
     return Training(
-        job=part.job, ranks=len(job.ranks), iterations=len(part.iteration),
+        job=part.job,
+        ranks=len(job.ranks),
+        iterations=len(part.iteration),
         effective_iterations=summary.effective,
-        mean_s=summary.mean.value, mean_low_s=summary.mean.low, mean_high_s=summary.mean.high,
-        p50_s=summary.p50.value, p50_low_s=summary.p50.low, p50_high_s=summary.p50.high,
-        p99_s=summary.p99.value, p99_low_s=summary.p99.low, p99_high_s=summary.p99.high,
-        sent_bytes=sent, theory_bytes=job.theory_bytes, left_out=steadiness.left_out(window, part.job),
-        drift=trend.share, drift_low=trend.low, drift_high=trend.high, drift_p=trend.p,
-    )  # fmt: skip
+        mean_s=summary.mean.value,
+        mean_low_s=summary.mean.low,
+        mean_high_s=summary.mean.high,
+        p50_s=summary.p50.value,
+        p50_low_s=summary.p50.low,
+        p50_high_s=summary.p50.high,
+        p99_s=summary.p99.value,
+        p99_low_s=summary.p99.low,
+        p99_high_s=summary.p99.high,
+        sent_bytes=sent,
+        theory_bytes=job.theory_bytes,
+        left_out=steadiness.left_out(window, part.job),
+        drift=trend.share,
+        drift_low=trend.low,
+        drift_high=trend.high,
+        drift_p=trend.p,
+    )
 
 
 def _evidence(
-    data: _Tables, manifest: Manifest, window: Window, *, loads: tuple[Load, ...],
-    courses: tuple[course.Course, ...], made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...],
-    drifts: Mapping[str, Drift], served: serving.Served, carried: tuple[railbytes.Carried, ...],
-    congestion: tuple[congested.Congestion, ...], switch_ports: tuple[switchports.SwitchPort, ...],
-    problems: Sequence[str], lost: Mapping[tuple[str, str], str],
-) -> Evidence:  # fmt: skip
+    data: _Tables,
+    manifest: Manifest,
+    window: Window,
+    *,
+    loads: tuple[Load, ...],
+    courses: tuple[course.Course, ...],
+    made: tuple[gates.Generated, ...],
+    jobs: tuple[gates.Job, ...],
+    drifts: Mapping[str, Drift],
+    served: serving.Served,
+    carried: tuple[railbytes.Carried, ...],
+    congestion: tuple[congested.Congestion, ...],
+    switch_ports: tuple[switchports.SwitchPort, ...],
+    problems: Sequence[str],
+    lost: Mapping[tuple[str, str], str],
+) -> Evidence:
     span = window.span_ns
     return Evidence(
         window=window.name,
@@ -279,8 +342,12 @@ def _evidence(
         ),
         held=tuple(
             conditions.Held(
-                node=row["node"], requested_s=row["requested_s"], packets=row["packets"], dropped=row["dropped"],
-                p50_s=row["held_p50_s"], p99_s=row["held_p99_s"],
+                node=row["node"],
+                requested_s=row["requested_s"],
+                packets=row["packets"],
+                dropped=row["dropped"],
+                p50_s=row["held_p50_s"],
+                p99_s=row["held_p99_s"],
             )
             for row in data.delays.to_pylist()
         ),
@@ -290,7 +357,7 @@ def _evidence(
         switch_ports=switch_ports,
         waiting=served.waiting,
         processors=served.processors,
-    )  # fmt: skip
+    )
 
 
 def _nodes_of(manifest: Manifest, collector: str) -> frozenset[str]:

@@ -180,8 +180,9 @@ def _compare(arguments: argparse.Namespace) -> int:
     rule = rule_of(arguments)
     if arguments.by:
         axis, _, values = arguments.by.partition("=")
-        found = comparing.compare_axis(arguments.results, arguments.a, axis, list(filter(None, values.split(","))),
-                                       rule=rule)  # fmt: skip
+        found = comparing.compare_axis(
+            arguments.results, arguments.a, axis, list(filter(None, values.split(","))), rule=rule
+        )
     else:
         found = comparing.compare(arguments.results, arguments.a, arguments.b, rule=rule, settings=arguments.settings)
     _write(found, files)
@@ -192,15 +193,22 @@ def _compare(arguments: argparse.Namespace) -> int:
 def rule_of(arguments: argparse.Namespace) -> Rule:
     """The rule that the options of `add_rule` make."""
     return _rule(
-        alpha=arguments.alpha, margin=arguments.margin, margin_p99=arguments.margin_p99,
-        alarms_a_year=arguments.alarms_a_year, night_spread=arguments.night_spread,
-    )  # fmt: skip
+        alpha=arguments.alpha,
+        margin=arguments.margin,
+        margin_p99=arguments.margin_p99,
+        alarms_a_year=arguments.alarms_a_year,
+        night_spread=arguments.night_spread,
+    )
 
 
 def _rule(
-    *, alpha: str, margin: str, margin_p99: str = _MARGIN_P99, alarms_a_year: float = _ALARMS,
+    *,
+    alpha: str,
+    margin: str,
+    margin_p99: str = _MARGIN_P99,
+    alarms_a_year: float = _ALARMS,
     night_spread: str = _NIGHT_SPREAD,
-) -> Rule:  # fmt: skip
+) -> Rule:
     from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, Rule
 
     if not 0 < alarms_a_year < NIGHTS_A_YEAR / 4:

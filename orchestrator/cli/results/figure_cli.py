@@ -33,9 +33,12 @@ def register(group: Group) -> None:
     figure.add_argument("--over", metavar="AXIS", help="the x axis (default: load)")
     figure.add_argument("--series", metavar="AXIS", default="", help="a curve for each value of this setting")
     figure.add_argument(
-        "--where", action="append", default=[], metavar="CONDITION",
+        "--where",
+        action="append",
+        default=[],
+        metavar="CONDITION",
         help="only windows that meet this condition, such as load<=8gbit or model=vgg16; may be repeated",
-    )  # fmt: skip
+    )
     figure.add_argument(
         "-o", "--output", type=Path, metavar="STEM", help="STEM.svg, .pdf, .csv and .tex (default: WHAT)"
     )
@@ -54,15 +57,20 @@ def _figure(arguments: argparse.Namespace) -> int:
         if arguments.over:
             raise ConfigError(f"--over: {arguments.what} is drawn over the size of flows; accepted: --series AXIS")
         found = flow_times.flow_times(
-            selection.choose(arguments.results, arguments.of), slowdown=arguments.what == "slowdown",
-            series=arguments.series, conditions=conditions,
-        )  # fmt: skip
+            selection.choose(arguments.results, arguments.of),
+            slowdown=arguments.what == "slowdown",
+            series=arguments.series,
+            conditions=conditions,
+        )
     else:
         wanted = quantity.named(arguments.what)
         found = curves.figure(
-            selection.choose(arguments.results, arguments.of), wanted, over=arguments.over or "load",
-            series=arguments.series, conditions=conditions,
-        )  # fmt: skip
+            selection.choose(arguments.results, arguments.of),
+            wanted,
+            over=arguments.over or "load",
+            series=arguments.series,
+            conditions=conditions,
+        )
     stem = arguments.output or Path(arguments.what)
     for path in drawing.write(found, stem):
         print(path)

@@ -174,8 +174,13 @@ def text(path: Path) -> str:
 
 def kind_of(mode: int) -> str:
     """What lies somewhere, by its mode, in words."""
-    kinds = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe",
-             stat.S_IFSOCK: "a socket"}  # fmt: skip
+    kinds = {
+        stat.S_IFREG: "a file",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFLNK: "a link",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+    }
     return kinds.get(stat.S_IFMT(mode), "a device")
 
 

@@ -44,9 +44,10 @@ class Changes:
         now = state(client, change)
         if now != wanted:
             raise TestbedError(
-                f"{change.name} was set to {wanted}, and reads {now}", node=change.node,
+                f"{change.name} was set to {wanted}, and reads {now}",
+                node=change.node,
                 hint="see whether another program on this host sets it, too",
-            )  # fmt: skip
+            )
         self._session.events.write("changed", node=change.node, name=change.name, old=old, new=now)
 
     def undo(self) -> None:
@@ -80,9 +81,10 @@ class Changes:
         now = state(client, change)
         if now != old:
             raise TestbedError(
-                f"{change.name} was put back to {old}, and reads {now}", node=change.node,
+                f"{change.name} was put back to {old}, and reads {now}",
+                node=change.node,
                 hint="see whether another program on this host sets it, too",
-            )  # fmt: skip
+            )
         if changed:
             self._session.events.write("restored", node=change.node, name=change.name, value=now)
 

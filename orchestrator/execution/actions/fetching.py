@@ -93,8 +93,10 @@ def notes(node: str, left: Sequence[RemoteLeft], run: str) -> list[str]:
     found = []
     kept = [one for one in left if one.kept]
     if kept:
-        found.append(f"{node}: {_named(kept)} did not come home: `orch recover {run} --testbed FILE` tries again, "
-                     "`orch clean --stayed 0s` deletes")  # fmt: skip
+        found.append(
+            f"{node}: {_named(kept)} did not come home: `orch recover {run} --testbed FILE` tries again, "
+            "`orch clean --stayed 0s` deletes"
+        )
     if odd := [one for one in left if not one.kept]:
         found.append(f"{node}: not among the results: {_named(odd)}")
     return found

@@ -147,10 +147,7 @@ class Processes:
         client = self._session.clients.get(launch.node)
         if client is None or launch.node in self._session.watch.lost:
             return ""
-        texts = client.read(
-            [f"{launch.name}/{name}" for name in ("stdout", "stderr")],
-            Deadline.after(CALL_S),
-        ).texts
+        texts = client.read([f"{launch.name}/{name}" for name in ("stdout", "stderr")], Deadline.after(CALL_S)).texts
         return "\n".join(text[-TAIL_BYTES:].strip() for text in texts.values() if text)
 
 

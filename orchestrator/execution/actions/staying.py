@@ -186,12 +186,15 @@ def recorded(left: Mapping[str, Left], hosts: Path) -> tuple[tuple[Stayed, ...],
     }
     found = [
         Stayed(
-            path=f"hosts/{node}/{file.path}", bytes=file.bytes, sha256=hashes[node].get(file.path, ""), node=node,
+            path=f"hosts/{node}/{file.path}",
+            bytes=file.bytes,
+            sha256=hashes[node].get(file.path, ""),
+            node=node,
             folder=there.folder,
         )
         for node, there in left.items()
         for file in there.files
-    ]  # fmt: skip
+    ]
     notes = [
         f"{node}: its captures stay there and were not reduced: {there.trouble}"
         for node, there in left.items()

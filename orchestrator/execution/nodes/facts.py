@@ -55,10 +55,7 @@ def commands(node: Node) -> Mapping[str, tuple[str, ...]]:
         }
         for device in node.devices:  # of rails after the first one under names of their own
             of_rail = "" if device == node.devices[0] else f" {device}"
-            common |= {
-                f"driver{of_rail}": ("ethtool", "-i", device),
-                f"offloads{of_rail}": ("ethtool", "-k", device),
-            }
+            common |= {f"driver{of_rail}": ("ethtool", "-i", device), f"offloads{of_rail}": ("ethtool", "-k", device)}
     if node.gpus:
         common["gpus"] = ("nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,temperature.gpu", "--format=csv")
     return common
@@ -91,17 +88,21 @@ def least(known: Mapping[str, int], seen: Mapping[str, int]) -> dict[str, int]:
 
 
 def with_clocks(
-    known: Mapping[str, Clock], samples: Mapping[str, ClockSample], facts: Mapping[str, Mapping[str, object]],
+    known: Mapping[str, Clock],
+    samples: Mapping[str, ClockSample],
+    facts: Mapping[str, Mapping[str, object]],
     when: Literal["before", "after"],
-) -> dict[str, Clock]:  # fmt: skip
+) -> dict[str, Clock]:
     """What is known of each node's clock, and what was measured now, with what its own synchronisation says of it."""
     found = dict(known)
     for node, sample in samples.items():
         said = clocks.said(facts.get(node, {}))
         offset = Offset(
-            offset_ns=sample.offset_ns, uncertainty_ns=sample.uncertainty_ns, chrony_ns=said.get("chrony_ns"),
+            offset_ns=sample.offset_ns,
+            uncertainty_ns=sample.uncertainty_ns,
+            chrony_ns=said.get("chrony_ns"),
             ptp_ns=said.get("ptp_ns"),
-        )  # fmt: skip
+        )
         clock = found.get(node, Clock())
         found[node] = replace(clock, before=offset) if when == "before" else replace(clock, after=offset)
     return found

@@ -257,9 +257,12 @@ def _escalations(choice: Choice, source: Source, topology: Topology) -> Iterator
 
 
 def _requirements(
-    experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob], windows: Sequence[PlannedWindow],
+    experiment: Experiment,
+    topology: Topology,
+    jobs: Sequence[PlannedJob],
+    windows: Sequence[PlannedWindow],
     reducing: Sequence[Launch],
-) -> tuple[Requirement, ...]:  # fmt: skip
+) -> tuple[Requirement, ...]:
     needed = dict.fromkeys(_of_parts(experiment, topology, jobs))
     needed |= dict.fromkeys(_ports(jobs, windows))
     needed |= dict.fromkeys(reductions.requirements(reducing, topology))
@@ -277,10 +280,13 @@ def _ports(jobs: Sequence[PlannedJob], windows: Sequence[PlannedWindow]) -> Iter
         by_ready = (launch.ready.port,) if isinstance(launch.ready, Listening) else ()
         for port in (*launch.ports, *by_ready):
             yield Requirement(
-                node=launch.node, kind="port", what=str(port), needed_by=launch.part.partition(".")[2],
+                node=launch.node,
+                kind="port",
+                what=str(port),
+                needed_by=launch.part.partition(".")[2],
                 remedy=f"end what listens there: `ss -ltnp 'sport = :{port}'` names it, asked by root; what a dead run"
                 " left `orch clean` ends",
-            )  # fmt: skip
+            )
 
 
 def _of_parts(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> Iterator[Requirement]:

@@ -57,11 +57,7 @@ def plan_data(plan: RunPlan) -> JsonObject:
                         "demands": [dataclasses.asdict(demand) for demand in source.demands],
                         "launches": _launches(source.launches),
                         "escalations": [
-                            {
-                                "text": step.text,
-                                "launches": _launches(step.launches),
-                            }
-                            for step in source.escalations
+                            {"text": step.text, "launches": _launches(step.launches)} for step in source.escalations
                         ],
                     }
                     for source in window.sources

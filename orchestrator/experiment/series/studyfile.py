@@ -155,16 +155,17 @@ def load(
     name = f"{file.name}-quick" if quick else file.name
     calibration = None if file.calibrate is None else _calibration(document, file.calibrate, overrides, found)
     return Study(
-        name=name, paper=file.paper, covers=" ".join(covers.split()), takes_s=takes_s, sweeps=found,
+        name=name,
+        paper=file.paper,
+        covers=" ".join(covers.split()),
+        takes_s=takes_s,
+        sweeps=found,
         calibration=calibration,
-    )  # fmt: skip
+    )
 
 
 def _calibration(
-    document: documents.Document,
-    asked: Calibrate,
-    overrides: Sequence[str],
-    sweeps: Sequence[Definition],
+    document: documents.Document, asked: Calibrate, overrides: Sequence[str], sweeps: Sequence[Definition]
 ) -> Calibration | None:
     """What has to be fitted for these sweeps; None where nothing has."""
     models = dict.fromkeys(model for definition in sweeps for model in definition.timeless())
@@ -173,5 +174,6 @@ def _calibration(
         return None
     return Calibration(
         experiment=config.named_by(document, ("calibrate", "experiment"), document.folders),
-        overrides=tuple(option for option in overrides if option.startswith(OF_ALL)), iteration_s=wanted,
-    )  # fmt: skip
+        overrides=tuple(option for option in overrides if option.startswith(OF_ALL)),
+        iteration_s=wanted,
+    )

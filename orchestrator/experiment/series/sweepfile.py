@@ -183,9 +183,12 @@ def load(
     repetitions = file.repetitions or points[0].experiment.repetitions
     points = tuple(_once(point) for point in points)
     return Definition(
-        file=file, points=points, repetitions=repetitions, digest=_digest(file, points, repetitions),
+        file=file,
+        points=points,
+        repetitions=repetitions,
+        digest=_digest(file, points, repetitions),
         variables=base.filled(combinations[0][0]).variables,
-    )  # fmt: skip
+    )
 
 
 def _once(point: Point) -> Point:
@@ -199,13 +202,7 @@ def label(values: AxisValues) -> str:
 
 
 def _point(
-    base: Base,
-    values: AxisValues,
-    *,
-    place: str,
-    local: bool,
-    names: AxisValues,
-    compute_s: Mapping[str, float],
+    base: Base, values: AxisValues, *, place: str, local: bool, names: AxisValues, compute_s: Mapping[str, float]
 ) -> Point:
     document = base.filled(values)
     ways: dict[str, Keys] = {}
@@ -241,9 +238,11 @@ def _emulated(experiment: YamlMapping) -> dict[str, YamlMapping]:
     return {
         kind: given
         for kind, given in found
-        if isinstance(given, dict) and isinstance(given.get("model"), str)
-        and given.get("compute", "emulated") == "emulated" and given.get("compute_time") is None
-    }  # fmt: skip
+        if isinstance(given, dict)
+        and isinstance(given.get("model"), str)
+        and given.get("compute", "emulated") == "emulated"
+        and given.get("compute_time") is None
+    }
 
 
 def _refuse_twins(points: Sequence[Point], path: Path) -> None:

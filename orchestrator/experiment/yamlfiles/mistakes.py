@@ -90,8 +90,17 @@ def _chosen(said: Sequence[_Said], union: Keys) -> list[_Said]:
     candidates = [entry for entry in fitting or said if entry.at == union]
     accepted = ", or ".join(dict.fromkeys(entry.accepted for entry in candidates if entry.accepted))
     first = candidates[0] if candidates else said[0]
-    return [_Said(at=first.at, union=None, branch="", kind=first.kind, message=first.message,
-                  accepted=accepted, misfit=first.misfit)]  # fmt: skip
+    return [
+        _Said(
+            at=first.at,
+            union=None,
+            branch="",
+            kind=first.kind,
+            message=first.message,
+            accepted=accepted,
+            misfit=first.misfit,
+        )
+    ]
 
 
 def _say(document: Document, model: type[BaseModel], error: ErrorDetails) -> _Said:

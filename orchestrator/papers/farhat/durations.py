@@ -52,7 +52,7 @@ def section(found: Sequence[Training], printed: Farhat, folder: Path) -> Section
             not_measured("hardware", hardware.text, source=hardware.source, why=HARDWARE),
         ),
         tables=(_table(found),),
-    )  # fmt: skip
+    )
 
 
 def curves(
@@ -92,35 +92,44 @@ def _depends(label: str, curve: Curve, unit: str, finding: Finding) -> Compariso
         f"{finding.name}, {label}",
         true=differ(first, last),
         ours=f"{seconds(first.seconds.value)} s at {lowest:,g} {unit}, {seconds(last.seconds.value)} s at "
-             f"{highest:,g}; data sent {percent(sent)}",
-        printed=finding.text, source=finding.source,
+        f"{highest:,g}; data sent {percent(sent)}",
+        printed=finding.text,
+        source=finding.source,
         why=APART_BY,
-    )  # fmt: skip
+    )
 
 
 def _not_size_alone(found: Sequence[Training], finding: Finding) -> Comparison:
     """Whether one model has durations that differ, and how little a line over sizes explains."""
     pairs = [
-        (a, b) for place, a in enumerate(found) for b in found[place + 1 :]
+        (a, b)
+        for place, a in enumerate(found)
+        for b in found[place + 1 :]
         if (a.model, a.controller) == (b.model, b.controller)
-    ]  # fmt: skip
+    ]
     if not pairs:
         return not_measured("durations of one model", finding.text, source=finding.source)
     ends = max(pairs, key=lambda pair: abs(math.log(pair[0].seconds.value / pair[1].seconds.value)))
     fast, slow = sorted(ends, key=lambda one: one.seconds.value)
     sizes = [one.model_bytes for one in found]
-    lines = (linear.fit([one.seconds.value for one in found], {"size": sizes}, {}),
-             linear.fit([one.payload for one in found], {"size": sizes}, {}))  # fmt: skip
+    lines = (
+        linear.fit([one.seconds.value for one in found], {"size": sizes}, {}),
+        linear.fit([one.payload for one in found], {"size": sizes}, {}),
+    )
     explained = "; ".join(
         f"R2 of {what} over model sizes {line.r2:.3f}"
-        for what, line in zip(("durations", "data"), lines, strict=True) if line is not None
-    )  # fmt: skip
+        for what, line in zip(("durations", "data"), lines, strict=True)
+        if line is not None
+    )
     return holds(
-        "durations of one model", true=any(differ(a, b) for a, b in pairs),
+        "durations of one model",
+        true=any(differ(a, b) for a, b in pairs),
         ours=f"{fast.model}: {seconds(fast.seconds.value)} to {seconds(slow.seconds.value)} s"
-             + (f"; {explained}" if explained else ""),
-        printed=finding.text, source=finding.source, why=APART_BY,
-    )  # fmt: skip
+        + (f"; {explained}" if explained else ""),
+        printed=finding.text,
+        source=finding.source,
+        why=APART_BY,
+    )
 
 
 def _table(found: Sequence[Training]) -> Table:
@@ -129,11 +138,17 @@ def _table(found: Sequence[Training]) -> Table:
         moving = one.payload / one.workers * 8 / one.link_bps
         mean = one.seconds
         interval = "unknown" if math.isnan(mean.low) else f"{seconds(mean.low)} to {seconds(mean.high)}"
-        rows.append((
-            one.label + (", Timeline" if one.timeline else ""), seconds(mean.value), interval,
-            seconds(one.computing_s), seconds(moving),
-            f"{mean.value / max(one.computing_s, moving):.2f}", f"{mean.value / (one.computing_s + moving):.2f}",
-        ))  # fmt: skip
+        rows.append(
+            (
+                one.label + (", Timeline" if one.timeline else ""),
+                seconds(mean.value),
+                interval,
+                seconds(one.computing_s),
+                seconds(moving),
+                f"{mean.value / max(one.computing_s, moving):.2f}",
+                f"{mean.value / (one.computing_s + moving):.2f}",
+            )
+        )
     caption = (
         "Seconds; intervals of 95 %, of a single run its own. Sending: the payload of a worker over the rate of its "
         "link. Where an iteration takes the longer of computing and sending, all that can be hidden is; where it takes "
@@ -147,8 +162,9 @@ def _drawn(links: Curves, batches: Curves, folder: Path) -> list[Picture]:
     found = []
     with look():
         for name, of, label in (
-            ("bandwidth", links, "rate of the links (Gbit/s)"), ("batch", batches, "samples of a worker"),
-        ):  # fmt: skip
+            ("bandwidth", links, "rate of the links (Gbit/s)"),
+            ("batch", batches, "samples of a worker"),
+        ):
             if of:
                 drawing, (panel,) = figure(height_in=2.9)
                 for number, (training, curve) in enumerate(of.items()):

@@ -31,9 +31,12 @@ def section(found: Sequence[Training], finding: Finding, folder: Path) -> Sectio
     """Shares of every rank, and what a Timeline displays."""
     timed = [one for one in found if one.timeline]
     return Section(
-        title=TITLE, text=TEXT, pictures=(_drawn(timed, folder),) if timed else (),
-        comparisons=(_displays(timed, finding),), tables=(_table(found),),
-    )  # fmt: skip
+        title=TITLE,
+        text=TEXT,
+        pictures=(_drawn(timed, folder),) if timed else (),
+        comparisons=(_displays(timed, finding),),
+        tables=(_table(found),),
+    )
 
 
 def _displays(timed: Sequence[Training], finding: Finding) -> Comparison:
@@ -42,17 +45,23 @@ def _displays(timed: Sequence[Training], finding: Finding) -> Comparison:
     if not lanes:
         return not_measured("what Horovod's Timeline displays", finding.text, source=finding.source)
     return holds(
-        "what Horovod's Timeline displays", true=lanes == ["compute"], ours=", ".join(lanes), printed=finding.text,
+        "what Horovod's Timeline displays",
+        true=lanes == ["compute"],
+        ours=", ".join(lanes),
+        printed=finding.text,
         source=finding.source,
-    )  # fmt: skip
+    )
 
 
 def _table(found: Sequence[Training]) -> Table:
     rows: Rows = [
-        (one.label + (", Timeline" if one.timeline else ""), *_shares([row.of_time for row in one.overlaps]),
-         *_shares([row.of_bytes for row in one.overlaps]))
+        (
+            one.label + (", Timeline" if one.timeline else ""),
+            *_shares([row.of_time for row in one.overlaps]),
+            *_shares([row.of_bytes for row in one.overlaps]),
+        )
         for one in sorted(found, key=lambda one: (not one.timeline, one.model_bytes, one.link_bps, one.batch or 0))
-    ]  # fmt: skip
+    ]
     caption = (
         "Share of the collectives' time, by the Timeline, and of the bytes that a host sent, by its capture, while the "
         "rank computed: mean over ranks, and the lowest and highest rank."

@@ -66,9 +66,10 @@ def judge(library: str, fitted: Regression, sizes: Sizes, finding: Finding) -> C
         f"{len(sizes)} models over {LIBRARIES[library]}",
         true=fitted.r2 >= LEAST_R2 and abs(off) <= MOST_INTERCEPT,
         ours=f"{measured} bytes a byte of the model, R2 {fitted.r2:.5f}, intercept {percent(off)} of the mean volume",
-        printed=finding.text, source=finding.source,
+        printed=finding.text,
+        source=finding.source,
         why=f"R2 at least {LEAST_R2:g}, intercept within {MOST_INTERCEPT * 100:g} % of the mean volume",
-    )  # fmt: skip
+    )
 
 
 def line(sizes: Sizes) -> Regression | None:
@@ -89,12 +90,19 @@ def _columns(sizes: Sizes) -> tuple[list[float], list[float]]:
 def _table(found: Sequence[Training]) -> Table:
     rows: Rows = [
         (
-            one.label + (", Timeline" if one.timeline else ""), str(one.workers), mb(one.model_bytes), mb(one.payload),
-            mb(one.theory), percent(one.payload / one.theory - 1), f"{one.payload / one.model_bytes:.2f}",
-            str(one.flows), str(one.big_flows), str(one.runs),
+            one.label + (", Timeline" if one.timeline else ""),
+            str(one.workers),
+            mb(one.model_bytes),
+            mb(one.payload),
+            mb(one.theory),
+            percent(one.payload / one.theory - 1),
+            f"{one.payload / one.model_bytes:.2f}",
+            str(one.flows),
+            str(one.big_flows),
+            str(one.runs),
         )
         for one in sorted(found, key=lambda one: (one.controller, one.model_bytes, one.link_bps, one.batch or 0))
-    ]  # fmt: skip
+    ]
     caption = (
         "MB (1e6 bytes) an iteration at full size. Theory is that of a ring of N workers, 2 (N - 1) x the model; what "
         "goes beyond it are the messages by which Horovod's workers agree, which no scale divides. Flows count one a "
@@ -135,6 +143,10 @@ def _named(panel: Any, sizes: Sizes) -> None:
     for place, (model, (size, volume)) in enumerate(sizes.items()):
         above = place % 2 == 1  # models of about one size stand side by side
         panel.annotate(
-            model, (size / 1e6, volume / 1e9), xytext=(-5, 8) if above else (6, -8), textcoords="offset points",
-            fontsize=8, ha="right" if above else "left",
-        )  # fmt: skip
+            model,
+            (size / 1e6, volume / 1e9),
+            xytext=(-5, 8) if above else (6, -8),
+            textcoords="offset points",
+            fontsize=8,
+            ha="right" if above else "left",
+        )

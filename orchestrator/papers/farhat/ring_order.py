@@ -39,18 +39,29 @@ def judge(library: str, mine: Sequence[Training], finding: Finding) -> Compariso
     kept = [ring for ring in rings if ring.order in (IN_ORDER, AGAINST_ORDER)]
     ways = sorted({ring.order or f"no ring: {ring.shape}" for ring in rings})
     return holds(
-        library, true=len(kept) == len(rings), ours=f"in {len(kept)} of {len(rings)} windows; {'; '.join(ways)}",
-        printed=finding.text, source=finding.source, why="neighbours in the ring were launched one after the other",
-    )  # fmt: skip
+        library,
+        true=len(kept) == len(rings),
+        ours=f"in {len(kept)} of {len(rings)} windows; {'; '.join(ways)}",
+        printed=finding.text,
+        source=finding.source,
+        why="neighbours in the ring were launched one after the other",
+    )
 
 
 def _table(by_library: dict[str, list[Training]]) -> Table:
     rows: Rows = [
-        (LIBRARIES[library], " ".join(launched), " → ".join(ring.hosts) if ring.order else NOTHING, f"{ring.score:.2f}",
-         _back(ring), ring.order or f"no ring: {ring.shape}", str(count))
+        (
+            LIBRARIES[library],
+            " ".join(launched),
+            " → ".join(ring.hosts) if ring.order else NOTHING,
+            f"{ring.score:.2f}",
+            _back(ring),
+            ring.order or f"no ring: {ring.shape}",
+            str(count),
+        )
         for library, mine in by_library.items()
         for (launched, ring), count in _alike(mine)
-    ]  # fmt: skip
+    ]
     caption = (
         "Score: share of the bytes on the ring's edges, lowered where an edge is missing or weak. Back: payload on the "
         "same edges the other way, as a share of the ring's, the highest of the windows."

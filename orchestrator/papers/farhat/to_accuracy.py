@@ -30,8 +30,10 @@ def section(found: Sequence[Training], finding: Finding, folder: Path) -> Sectio
     return Section(
         title=TITLE,
         text="Accuracy is that on held-out images after an epoch; time is that of training, without evaluations.",
-        pictures=tuple(_drawn(learned, folder)), comparisons=(_compared(learned, finding),), tables=(_table(learned),),
-    )  # fmt: skip
+        pictures=tuple(_drawn(learned, folder)),
+        comparisons=(_compared(learned, finding),),
+        tables=(_table(learned),),
+    )
 
 
 def _compared(found: Sequence[Training], finding: Finding) -> Comparison:
@@ -41,8 +43,9 @@ def _compared(found: Sequence[Training], finding: Finding) -> Comparison:
 def _table(found: Sequence[Training]) -> Table:
     rows: Rows = [
         (one.label, str(one.workers), f"{learning.accuracy.max():.1%}", *_taken(learning, one.scale))
-        for one in found for learning in one.learned
-    ]  # fmt: skip
+        for one in found
+        for learning in one.learned
+    ]
     head = ("training", "workers", "highest", *(f"to {level:.0%}" for level in LEVELS))
     caption = "Highest accuracy, and epochs, seconds and payload of all workers until each level was first reached."
     return Table(TITLE, caption, head, rows)
@@ -53,9 +56,10 @@ def _taken(learning: Learning, scale: int) -> list[str]:
     for level in LEVELS:
         taken = learning.reached(level)
         comparisons.append(
-            NOTHING if taken is None
+            NOTHING
+            if taken is None
             else f"{taken.epochs:.1f} epochs, {taken.seconds:.1f} s, {taken.sent_bytes * scale / 1e6:,.0f} MB"
-        )  # fmt: skip
+        )
     return comparisons
 
 

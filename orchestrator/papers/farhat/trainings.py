@@ -86,9 +86,11 @@ def trainings(entries: Sequence[Entry]) -> list[Training]:
     return [
         _training(point, found)
         for point in points.pooled(entries)
-        if point.job.workload == "horovod" and point.value("workload.*.compression", "none") == "none"
-        and point.job.theory is not None and (found := list(seen(point)))
-    ]  # fmt: skip
+        if point.job.workload == "horovod"
+        and point.value("workload.*.compression", "none") == "none"
+        and point.job.theory is not None
+        and (found := list(seen(point)))
+    ]
 
 
 def _training(point: Point, found: Sequence[Seen]) -> Training:
@@ -134,10 +136,12 @@ def ring(one: Seen, launched: Sequence[str]) -> Ring:
     back = sum(bytes_of[after, before] for before, after in found.edges)
     alone = len(set(launched)) == len(launched)
     return Ring(
-        shape=found.shape, hosts=_from(launched[0], tuple(hosts[host] for host in found.hosts)), score=found.score,
+        shape=found.shape,
+        hosts=_from(launched[0], tuple(hosts[host] for host in found.hosts)),
+        score=found.score,
         order=pattern.order_among(found, [hosts.index(host) for host in launched]) if alone else "",
         reverse=float(back / ahead) if ahead else float("nan"),
-    )  # fmt: skip
+    )
 
 
 def _from(first: str, hosts: tuple[str, ...]) -> tuple[str, ...]:
@@ -152,8 +156,9 @@ def _overlaps(one: Seen) -> tuple[Overlap, ...]:
     nothing = float("nan")
     timed = {
         row.rank: nothing if row.overlapped is None else row.overlapped
-        for row in one.window.record.variation if row.job == job.name and row.rank >= 0
-    }  # fmt: skip
+        for row in one.window.record.variation
+        if row.job == job.name and row.rank >= 0
+    }
     hosts = {rank.rank: rank.node for rank in job.ranks}
     sent: dict[int, Hidden] = {
         row.rank: row for row in hidden.hidden(one.traffic, one.run.table("iterations"), job=job.name, hosts=hosts)

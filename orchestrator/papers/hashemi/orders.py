@@ -74,9 +74,7 @@ def _order(name: str, point: Point) -> Order:
 def _variation(window: Window, job: str) -> list[Row]:
     """The job's own row of the table `variation` of a window."""
     rows = tables.read(window.entry.path / "tables", "variation").to_pylist()
-    return [
-        row for row in rows if (row["job"], row["rank"], row["window_name"]) == (job, -1, window.record.name)
-    ]  # fmt: skip
+    return [row for row in rows if (row["job"], row["rank"], row["window_name"]) == (job, -1, window.record.name)]
 
 
 def section(points: Sequence[Point], printed: Hashemi) -> Section:
@@ -100,36 +98,72 @@ def _compared(found: dict[str, Order], printed: Hashemi) -> list[Comparison]:
     fixed = [found[name] for name in _CHOSEN if name in found]
     if unordered is None or tac is None or not fixed:
         return [
-            comparison.not_measured("variation, without an order over TAC", f"up to {variation.value:g}",
-                                    source=variation.source),
-            comparison.not_measured("step time that TAC saves", f"up to {step.value:.0%}",
-                                    source=step.source),
-        ]  # fmt: skip
+            comparison.not_measured(
+                "variation, without an order over TAC", f"up to {variation.value:g}", source=variation.source
+            ),
+            comparison.not_measured("step time that TAC saves", f"up to {step.value:.0%}", source=step.source),
+        ]
     best = min(fixed, key=lambda one: one.mean_s.value)
     varies_more = _varies_more(tac, best)
     straggles = _ratio(unordered.variation["straggler_share"], tac.variation["straggler_share"])
     return [
-        comparison.apart("variation (cv), random over TAC", _ratio(unordered.cv, tac.cv), variation.value,
-                         unit="times", source=variation.source, why=_WHY),
-        comparison.apart("step time that TAC saves of random", (1 - tac.mean_s.value / unordered.mean_s.value) * 100,
-                         step.value * 100, unit="%", source=step.source, why=_WHY),
-        comparison.apart("throughput that TAC gains over random",
-                         (unordered.mean_s.value / tac.mean_s.value - 1) * 100, training.value * 100,
-                         unit="%", source=training.source, why=_WHY),
-        comparison.apart("straggling, random over TAC", straggles, straggling.value, unit="times",
-                         source=straggling.source,
-                         why="TicTac takes it from waiting, we from what ranks compute; emulated passes hardly differ"),
-        _means(f"TAC's mean step is no longer than that of the best chosen order ({best.name})",
-               (tac, best), true=not tac.mean_s.low > best.mean_s.high, claim="scheduling is near the optimum",
-               printed=training, why="as printed, by intervals that meet"),
-        comparison.holds(f"TAC's step varies no more than in that order ({best.name})",
-                         true=not varies_more < _LEVEL, ours=f"cv {tac.cv:.1%}, {best.cv:.1%}, p = {varies_more:.2f}",
-                         printed="scheduling varies less", source=variation.source,
-                         why="as printed, by Brown and Forsythe's test at 5 %"),
-        _means("the order matters: random is slower than TAC", (unordered, tac),
-               true=unordered.mean_s.low > tac.mean_s.high, claim="the order has a significant impact", printed=step,
-               why="as printed, by intervals apart"),
-    ]  # fmt: skip
+        comparison.apart(
+            "variation (cv), random over TAC",
+            _ratio(unordered.cv, tac.cv),
+            variation.value,
+            unit="times",
+            source=variation.source,
+            why=_WHY,
+        ),
+        comparison.apart(
+            "step time that TAC saves of random",
+            (1 - tac.mean_s.value / unordered.mean_s.value) * 100,
+            step.value * 100,
+            unit="%",
+            source=step.source,
+            why=_WHY,
+        ),
+        comparison.apart(
+            "throughput that TAC gains over random",
+            (unordered.mean_s.value / tac.mean_s.value - 1) * 100,
+            training.value * 100,
+            unit="%",
+            source=training.source,
+            why=_WHY,
+        ),
+        comparison.apart(
+            "straggling, random over TAC",
+            straggles,
+            straggling.value,
+            unit="times",
+            source=straggling.source,
+            why="TicTac takes it from waiting, we from what ranks compute; emulated passes hardly differ",
+        ),
+        _means(
+            f"TAC's mean step is no longer than that of the best chosen order ({best.name})",
+            (tac, best),
+            true=not tac.mean_s.low > best.mean_s.high,
+            claim="scheduling is near the optimum",
+            printed=training,
+            why="as printed, by intervals that meet",
+        ),
+        comparison.holds(
+            f"TAC's step varies no more than in that order ({best.name})",
+            true=not varies_more < _LEVEL,
+            ours=f"cv {tac.cv:.1%}, {best.cv:.1%}, p = {varies_more:.2f}",
+            printed="scheduling varies less",
+            source=variation.source,
+            why="as printed, by Brown and Forsythe's test at 5 %",
+        ),
+        _means(
+            "the order matters: random is slower than TAC",
+            (unordered, tac),
+            true=unordered.mean_s.low > tac.mean_s.high,
+            claim="the order has a significant impact",
+            printed=step,
+            why="as printed, by intervals apart",
+        ),
+    ]
 
 
 def _means(what: str, pair: tuple[Order, Order], *, true: bool, claim: str, printed: Most, why: str) -> Comparison:
@@ -162,13 +196,18 @@ def _table(found: dict[str, Order]) -> Table:
         head=("order", "mean", "median", "p99", "variation", "straggling", "efficiency", "overlapped", "orders"),
         rows=[
             (
-                one.name, _ms(one.mean_s), *(f"{one.variation[key] * 1e3:.0f} ms" for key in ("p50_s", "p99_s")),
-                f"{one.cv:.1%}", f"{one.variation['straggler_share']:.1%}", f"{one.variation['efficiency']:.2f}",
-                f"{one.variation['overlapped']:.0%}", f"{one.variation['orders']:.0f}",
+                one.name,
+                _ms(one.mean_s),
+                *(f"{one.variation[key] * 1e3:.0f} ms" for key in ("p50_s", "p99_s")),
+                f"{one.cv:.1%}",
+                f"{one.variation['straggler_share']:.1%}",
+                f"{one.variation['efficiency']:.2f}",
+                f"{one.variation['overlapped']:.0%}",
+                f"{one.variation['orders']:.0f}",
             )
             for one in found.values()
         ],
-    )  # fmt: skip
+    )
 
 
 def _ms(mean: Estimate) -> str:

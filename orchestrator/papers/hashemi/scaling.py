@@ -65,9 +65,10 @@ def curves(points: Sequence[Point]) -> list[Curve]:
         of_strategy[len(point.job.ranks) - servers] = point.mean_s
     return [
         Curve(alike[0], strategy, servers, dict(sorted(steps.items())))
-        for alike, strategies in found.items() if any(strategy in ALL_REDUCES for strategy, _ in strategies)
+        for alike, strategies in found.items()
+        if any(strategy in ALL_REDUCES for strategy, _ in strategies)
         for (strategy, servers), steps in strategies.items()
-    ]  # fmt: skip
+    ]
 
 
 def crossing(servers: Curve, reduced: Curve) -> Crossing:
@@ -131,13 +132,28 @@ def _held(found: Sequence[Curve], model: str, printed: Hashemi) -> list[Comparis
             where = crossing(servers, reduced)
             what = f"{model}, {servers.name} and {reduced.name}"
             lines += [
-                comparison.holds(f"{what}: who is faster with few", true=_faster(servers, reduced, common[0]),
-                                 ours=_both(servers, reduced, common[0]), printed=few.text, source=few.source),
-                comparison.holds(f"{what}: who is faster with many", true=_faster(reduced, servers, common[-1]),
-                                 ours=_both(servers, reduced, common[-1]), printed=many.text, source=many.source),
-                comparison.holds(f"{what}: where they cross", true=math.isfinite(where.value), ours=told(where, common),
-                                 printed="they cross", source=few.source),
-            ]  # fmt: skip
+                comparison.holds(
+                    f"{what}: who is faster with few",
+                    true=_faster(servers, reduced, common[0]),
+                    ours=_both(servers, reduced, common[0]),
+                    printed=few.text,
+                    source=few.source,
+                ),
+                comparison.holds(
+                    f"{what}: who is faster with many",
+                    true=_faster(reduced, servers, common[-1]),
+                    ours=_both(servers, reduced, common[-1]),
+                    printed=many.text,
+                    source=many.source,
+                ),
+                comparison.holds(
+                    f"{what}: where they cross",
+                    true=math.isfinite(where.value),
+                    ours=told(where, common),
+                    printed="they cross",
+                    source=few.source,
+                ),
+            ]
     return lines
 
 
@@ -171,11 +187,8 @@ def _table(found: Sequence[Curve]) -> Table:
         title="Step times",
         caption="Means with 95 % intervals, in milliseconds, over workers.",
         head=("model", "by", *(f"{count} workers" for count in counts)),
-        rows=[
-            (curve.model, curve.name, *(_ms(curve.steps.get(count)) for count in counts))
-            for curve in found
-        ],
-    )  # fmt: skip
+        rows=[(curve.model, curve.name, *(_ms(curve.steps.get(count)) for count in counts)) for curve in found],
+    )
 
 
 def _ms(step: Estimate | None) -> str:
@@ -201,9 +214,16 @@ def _drawn(found: Sequence[Curve], folder: Path) -> list[Picture]:
                     [count / step.low - at for at, (count, step) in zip(middle, curve.steps.items(), strict=True)],
                 ]
                 panel.errorbar(
-                    list(curve.steps), middle, yerr=bars, label=curve.name, color=SERIES[number % len(SERIES)],
-                    linestyle=LINES[number % len(LINES)], marker="o", markersize=4, capsize=2,
-                )  # fmt: skip
+                    list(curve.steps),
+                    middle,
+                    yerr=bars,
+                    label=curve.name,
+                    color=SERIES[number % len(SERIES)],
+                    linestyle=LINES[number % len(LINES)],
+                    marker="o",
+                    markersize=4,
+                    capsize=2,
+                )
             panel.set_ylabel(f"{model}, batches a second")
             panel.xaxis.get_major_locator().set_params(integer=True)
             from_zero(panel)

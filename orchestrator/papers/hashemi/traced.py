@@ -43,10 +43,15 @@ def section(points: Sequence[Point], folder: Path) -> Section:
         held = comparison.not_measured("transfers of TensorFlow", printed, source=_SOURCE)
     else:
         held = comparison.holds(
-            "transfers of TensorFlow", true=all(receives and sends for receives, sends, _ in counts), printed=printed,
-            ours="; ".join(f"{receives} receives and {sends} sends of a worker, receives in {orders} orders"
-                           for receives, sends, orders in counts), source=_SOURCE,
-        )  # fmt: skip
+            "transfers of TensorFlow",
+            true=all(receives and sends for receives, sends, _ in counts),
+            printed=printed,
+            ours="; ".join(
+                f"{receives} receives and {sends} sends of a worker, receives in {orders} orders"
+                for receives, sends, orders in counts
+            ),
+            source=_SOURCE,
+        )
     return Section(
         title="Fig 1: a distributed trace",
         text="orch timeline writes the whole of it for ui.perfetto.dev, orch export kineto and chakra for other tools.",
@@ -106,6 +111,7 @@ def _bars(panel: Any, chosen: Sequence[Activity], origin_ns: int, at: int) -> No
     for name in dict.fromkeys(one.name for one in chosen):
         parts = [
             ((one.start_ns - origin_ns) / 1e6, max(one.end_ns - one.start_ns, 1) / 1e6)
-            for one in chosen if one.name == name
-        ]  # fmt: skip
+            for one in chosen
+            if one.name == name
+        ]
         panel.broken_barh(parts, (at - 0.4, 0.8), color=_COLORS.get(name, SOFT), alpha=0.7, linewidth=0.3, label=name)

@@ -44,11 +44,10 @@ def section(found: Found, printed: Li, folder: Path) -> Section:
         pictures=(_drawn(shown, folder),) if shown else (),
         comparisons=judged or (not_measured("accuracy", f"{line.value:g} %", source=line.source),),
         tables=(
-            Table("Predictions", "Iteration times in ms.", head,
-                  [_row(one) for one in shown]),
+            Table("Predictions", "Iteration times in ms.", head, [_row(one) for one in shown]),
             Table("Inputs of the model", "", ("input", "value", "from", "to", "source"), rows),
         ),
-    )  # fmt: skip
+    )
 
 
 def accuracy(one: Training) -> float:
@@ -79,8 +78,16 @@ def _drawn(shown: list[Training], folder: Path) -> Picture:
                 [max(0.0, one.prediction.high_s * 1e3 - value) for value, one in zip(middle, ones, strict=True)],
             ]
             if ones:
-                panel.errorbar([one.iteration_s * 1e3 for one in ones], middle, yerr=bars, fmt="o", markersize=4,
-                               color=SERIES[number], label=label, lw=0.8)  # fmt: skip
+                panel.errorbar(
+                    [one.iteration_s * 1e3 for one in ones],
+                    middle,
+                    yerr=bars,
+                    fmt="o",
+                    markersize=4,
+                    color=SERIES[number],
+                    label=label,
+                    lw=0.8,
+                )
         panel.set(xlabel="measured (ms)", ylabel="predicted (ms)", xlim=(0, most), ylim=(0, most))
         legend(panel)
         saved = save(drawing, folder / "accuracy")

@@ -84,13 +84,20 @@ def _drawn(curves: Curves, folder: Path) -> Picture:
         for number, (name, curve) in enumerate(curves.items()):
             sizes = sorted(curve)
             panel.plot(
-                [size / 1e6 for size in sizes], [curve[size] / 1e9 for size in sizes], marker="o", markersize=3.5,
-                label=name, color=SERIES[number % len(SERIES)], linestyle=LINES[number // len(SERIES) % len(LINES)],
-            )  # fmt: skip
+                [size / 1e6 for size in sizes],
+                [curve[size] / 1e9 for size in sizes],
+                marker="o",
+                markersize=3.5,
+                label=name,
+                color=SERIES[number % len(SERIES)],
+                linestyle=LINES[number // len(SERIES) % len(LINES)],
+            )
         panel.set(xscale="log", yscale="log", xlabel="message (MB)", ylabel="bus bandwidth (Gbit/s)")
         legend(panel, columns=2)
         saved = save(drawing, folder / "bandwidth")
     return Picture(
-        name="bandwidth", title="Effective bandwidth over message sizes",
-        caption="Bus bandwidth as nccl-tests defines it, of each group, at full size (Li, figure 7).", saved=saved,
-    )  # fmt: skip
+        name="bandwidth",
+        title="Effective bandwidth over message sizes",
+        caption="Bus bandwidth as nccl-tests defines it, of each group, at full size (Li, figure 7).",
+        saved=saved,
+    )

@@ -76,14 +76,29 @@ def _judged(one: Routed, printed: Li) -> list[Comparison]:
     dynamic, grows, uniform = (printed.claim(name) for name in ("dynamic", "volume-grows", "more-uniform"))
     first, last = one.nonuniform[:PART].mean(), one.nonuniform[-PART:].mean()
     return [
-        holds(f"{one.label}: pairs of the first iteration", true=spread.max() > spread.min() and np.ptp(volumes) > 0,
-              ours=f"{spread.min() / 1e6:.2f} to {spread.max() / 1e6:.2f} MB; the total varies by "
-              f"{np.ptp(volumes) / volumes.mean():.1%}", printed=dynamic.text, source=dynamic.source),
-        holds(f"{one.label}: volume, last {PART} iterations against first", ours=f"{_share(volumes):+.1%}",
-              true=_share(volumes) > 0, printed=grows.text, source=grows.source),
-        holds(f"{one.label}: nonuniform factor, first {PART} against last", true=last < first,
-              ours=f"{first / 1e6:.2f} against {last / 1e6:.2f} MB", printed=uniform.text, source=uniform.source),
-    ]  # fmt: skip
+        holds(
+            f"{one.label}: pairs of the first iteration",
+            true=spread.max() > spread.min() and np.ptp(volumes) > 0,
+            ours=f"{spread.min() / 1e6:.2f} to {spread.max() / 1e6:.2f} MB; the total varies by "
+            f"{np.ptp(volumes) / volumes.mean():.1%}",
+            printed=dynamic.text,
+            source=dynamic.source,
+        ),
+        holds(
+            f"{one.label}: volume, last {PART} iterations against first",
+            ours=f"{_share(volumes):+.1%}",
+            true=_share(volumes) > 0,
+            printed=grows.text,
+            source=grows.source,
+        ),
+        holds(
+            f"{one.label}: nonuniform factor, first {PART} against last",
+            true=last < first,
+            ours=f"{first / 1e6:.2f} against {last / 1e6:.2f} MB",
+            printed=uniform.text,
+            source=uniform.source,
+        ),
+    ]
 
 
 def _share(values: Floats) -> float:

@@ -35,9 +35,11 @@ def section(found: Found, printed: Li, folder: Path) -> Section:
     pictures = [
         _drawn(
             {f"{name}: GPT-3B, 32 ranks": _matrix(_predicted(one)) for name, one in papers.items()},
-            folder, "heatmap-paper", "The paper's trainings, by our model",
+            folder,
+            "heatmap-paper",
+            "The paper's trainings, by our model",
         )
-    ]  # fmt: skip
+    ]
     for number, one in enumerate(found.split[:3]):
         maps = {"predicted": _matrix(_predicted(one.subject)), "recorded": _matrix(recorded(one))}
         pictures.append(_drawn(maps, folder, f"heatmap-{number}", one.label))
@@ -96,9 +98,10 @@ def _judged(found: Found, papers: Mapping[str, Subject], printed: Li) -> list[Co
             true=_joined(four["tensor"]) > _joined(two["tensor"]) and fewer,
             ours=f"{_joined(four['tensor'])} against {_joined(two['tensor'])} pairs with tensor traffic; data traffic "
             f"{sum(four['data'].values()) / sum(two['data'].values()):.2f} times as much",
-            printed=reach.text, source=reach.source,
+            printed=reach.text,
+            source=reach.source,
         )
-    ]  # fmt: skip
+    ]
     claim = printed.claim("predictable")
     apart = {one.label: share for one in found.split if (share := captured_apart(one)) is not None}
     if not apart:

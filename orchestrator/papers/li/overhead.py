@@ -83,13 +83,28 @@ def replicated(found: Found, printed: Li) -> Section:
     rows: Rows = []
     for one in sorted(shown, key=lambda one: (one.model, len(one.subject.job.ranks))):
         terms = one.terms[0]
-        rows.append((
-            one.model, str(len(one.subject.job.ranks)), _ms(one.iteration_s), f"{scaling(one):.3f}",
-            _ms(_communication(terms)), f"{ratio(one) * 100:.1f}", _ms(terms.data_s),
-            f"{terms.data_s / terms.iteration_s * 100:.1f}",
-        ))  # fmt: skip
-    head = ("model", "ranks", "iteration (ms)", "scaling factor", "communication (ms)", "ratio (%)",
-            "not hidden (ms)", "ratio (%)")  # fmt: skip
+        rows.append(
+            (
+                one.model,
+                str(len(one.subject.job.ranks)),
+                _ms(one.iteration_s),
+                f"{scaling(one):.3f}",
+                _ms(_communication(terms)),
+                f"{ratio(one) * 100:.1f}",
+                _ms(terms.data_s),
+                f"{terms.data_s / terms.iteration_s * 100:.1f}",
+            )
+        )
+    head = (
+        "model",
+        "ranks",
+        "iteration (ms)",
+        "scaling factor",
+        "communication (ms)",
+        "ratio (%)",
+        "not hidden (ms)",
+        "ratio (%)",
+    )
     return Section(
         title="Fig 13: overhead of data parallelism",
         text="Scaling factor: computing alone over the iteration. Communication: when any all-reduce was under way.",
@@ -109,10 +124,15 @@ def _judged(shown: Sequence[Training], printed: Li) -> list[Comparison]:
         )
         judged = [
             Comparison(
-                what=f"not hidden on {most} ranks", ours=shares, printed=order.text, difference="", verdict=APART,
-                why="it follows from compute times, which the paper does not print", source=order.source,
+                what=f"not hidden on {most} ranks",
+                ours=shares,
+                printed=order.text,
+                difference="",
+                verdict=APART,
+                why="it follows from compute times, which the paper does not print",
+                source=order.source,
             )
-        ]  # fmt: skip
+        ]
     for model in sorted({one.model for one in shown}):
         factors = {len(one.subject.job.ranks): scaling(one) for one in shown if one.model == model}
         values = [factors[count] for count in sorted(factors)]

@@ -19,8 +19,9 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
     """All sections of these runs; StoreError when none of them is of the study."""
     runs = found(entries)
     if not (runs.replicated or runs.split or runs.experts or runs.benchmarks):
-        raise StoreError("nothing to show: none of these runs trains with ddp, ptd or moe, or times messages",
-                         hint="orch ls")  # fmt: skip
+        raise StoreError(
+            "nothing to show: none of these runs trains with ddp, ptd or moe, or times messages", hint="orch ls"
+        )
     printed = li()
     return Content(
         made_of=(

@@ -24,12 +24,22 @@ def subject(*, tensor: int = 2, data: int = 4, mapping: str = "default") -> Subj
     )
     config = ptd.Config.model_validate(
         {
-            "model": "gpt-3b", "pipeline": 4, "tensor": tensor, "data": data, "mapping": mapping, "recompute": True,
-            "compute_time": "1s", "hosts": [name for name in names for _ in range(GPUS)],
+            "model": "gpt-3b",
+            "pipeline": 4,
+            "tensor": tensor,
+            "data": data,
+            "mapping": mapping,
+            "recompute": True,
+            "compute_time": "1s",
+            "hosts": [name for name in names for _ in range(GPUS)],
         }
-    )  # fmt: skip
+    )
     job = Job(name="training", index=0, ranks=ranks(config.hosts, topology))
     return Subject(
-        config=config, workload="ptd", job=job, topology=topology, work=ptd.work(config, job, topology),
+        config=config,
+        workload="ptd",
+        job=job,
+        topology=topology,
+        work=ptd.work(config, job, topology),
         network=network(job, topology),
-    )  # fmt: skip
+    )

@@ -48,8 +48,10 @@ def _largest_worlds(trainings: Sequence[Training]) -> list[Training]:
 
 def _judged(shown: Sequence[Training], sizes: dict[str, list[int]], printed: Li) -> list[Comparison]:
     largest, dominated, close = (
-        printed.number("largest-message"), printed.claim("large-messages"), printed.claim("near-bucket"),
-    )  # fmt: skip
+        printed.number("largest-message"),
+        printed.claim("large-messages"),
+        printed.claim("near-bucket"),
+    )
     vgg = next((sizes[one.label] for one in shown if one.model == "vgg16" and one.label in sizes), None)
     judged = [
         near("VGG-16, largest message", max(vgg) / MIB, largest.value, within=0.03, unit="MiB", source=largest.source)
@@ -92,9 +94,13 @@ def _drawn(sizes: dict[str, list[int]], folder: Path) -> Picture:
         for number, (label, values) in enumerate(sizes.items()):
             ordered = np.sort(np.array(values)) / MIB
             panel.step(
-                ordered, np.arange(1, len(ordered) + 1) / len(ordered), where="post", label=label,
-                color=SERIES[number % len(SERIES)], linestyle=LINES[number // len(SERIES) % len(LINES)],
-            )  # fmt: skip
+                ordered,
+                np.arange(1, len(ordered) + 1) / len(ordered),
+                where="post",
+                label=label,
+                color=SERIES[number % len(SERIES)],
+                linestyle=LINES[number // len(SERIES) % len(LINES)],
+            )
         panel.set(xscale="log", xlabel="message (MiB)", ylabel="share of messages", ylim=(0, 1.02))
         legend(panel, columns=3)
         saved = save(drawing, folder / "message-sizes")
@@ -148,10 +154,16 @@ def _recorded(one: Training) -> list[tuple[str, ...]]:
     for row in one.messages(0):
         seen.setdefault(kind_of(row), []).append(row["bytes"] / MIB)
     return [
-        (one.label, each.kind, str(len(seen.get(each.kind, []))), str(each.count),
-         f"{max(seen.get(each.kind, [0.0])):.2f}", f"{each.size / MIB:.2f}")
+        (
+            one.label,
+            each.kind,
+            str(len(seen.get(each.kind, []))),
+            str(each.count),
+            f"{max(seen.get(each.kind, [0.0])):.2f}",
+            f"{each.size / MIB:.2f}",
+        )
         for each in predicted.of_rank(one.subject, 0)
-    ]  # fmt: skip
+    ]
 
 
 def kind_of(row: Row) -> str:

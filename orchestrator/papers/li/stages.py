@@ -42,9 +42,13 @@ def _judged(one: Training, source: str) -> Comparison:
         Split(p=config.pipeline, t=config.tensor, d=config.data, m=config.microbatches, b=config.batch)
     )
     return between(
-        f"{one.label}, {config.microbatches} micro-batches: share of the bubble", share(one), wanted - POINTS,
-        wanted + POINTS, printed=wanted, source=source,
-    )  # fmt: skip
+        f"{one.label}, {config.microbatches} micro-batches: share of the bubble",
+        share(one),
+        wanted - POINTS,
+        wanted + POINTS,
+        printed=wanted,
+        source=source,
+    )
 
 
 def share(one: Training) -> float:
@@ -66,8 +70,15 @@ def _drawn(one: Training, folder: Path) -> Picture:
                 if span["span"] in _COLORS:
                     left, width = (span["start_ns"] - begin) / 1e6, (span["end_ns"] - span["start_ns"]) / 1e6
                     pale = 0.25 if span["span"] == "receive" else 1.0
-                    panel.barh(place, width, left=left, height=0.7, alpha=pale, color=SERIES[_COLORS[span["span"]]],
-                               label=span["span"])  # fmt: skip
+                    panel.barh(
+                        place,
+                        width,
+                        left=left,
+                        height=0.7,
+                        alpha=pale,
+                        color=SERIES[_COLORS[span["span"]]],
+                        label=span["span"],
+                    )
         panel.set_yticks(range(len(line)), [f"stage {place}" for place in range(len(line))])
         panel.invert_yaxis()
         panel.set(xlabel="time in the iteration (ms)")

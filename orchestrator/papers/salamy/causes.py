@@ -74,14 +74,30 @@ def causes(found: Sequence[Analysed], printed: Salamy) -> Table:
         left_bps = series.capacity_bps - theirs.load_gbps * 1e9
         spare_bps = left_bps - congestion.theory_bps(series.theory_bytes, ours)
         their_spare_bps = left_bps - congestion.theory_bps(series.theory_bytes, theirs.iteration_s)
-        rows.append((
-            f"{theirs.model}, {theirs.traffic}", f"{theirs.load_gbps:g}", off(ours, theirs.iteration_s),
-            gbps(spare_bps), gbps(their_spare_bps), *_queue(series, theirs.load_gbps * 1e9),
-            f"{series.kind.transport or 'unknown'}, {theirs.transport}",
-            _fitted(theirs, printed),
-        ))  # fmt: skip
-    head = ("curve", "load (Gbit/s)", "difference", "ours left unused", "theirs", "link idle", "queue (ms)", "drops/s",
-            "transport: ours, theirs", "the thesis' own fit there (s)")  # fmt: skip
+        rows.append(
+            (
+                f"{theirs.model}, {theirs.traffic}",
+                f"{theirs.load_gbps:g}",
+                off(ours, theirs.iteration_s),
+                gbps(spare_bps),
+                gbps(their_spare_bps),
+                *_queue(series, theirs.load_gbps * 1e9),
+                f"{series.kind.transport or 'unknown'}, {theirs.transport}",
+                _fitted(theirs, printed),
+            )
+        )
+    head = (
+        "curve",
+        "load (Gbit/s)",
+        "difference",
+        "ours left unused",
+        "theirs",
+        "link idle",
+        "queue (ms)",
+        "drops/s",
+        "transport: ours, theirs",
+        "the thesis' own fit there (s)",
+    )
     caption = (
         "Unused (Gbit/s): what the load leaves of the link, less what theory's volume takes in the iteration time "
         "(section 3.4; Table 3.8 averages it). Link idle (Gbit/s), queue and drops are ours, measured in the queue "
@@ -122,9 +138,11 @@ def order(found: Sequence[Analysed], printed: Salamy) -> Table:
     """Kinds of cross traffic at one high load, from the least to the most harmful."""
     rows: Rows = []
     for model, differs in dict.fromkeys((one.series.kind.model, one.series.kind.differs) for one in found):
-        mine = {one.series.kind.traffic: one.series for one in found
-                if (one.series.kind.model, one.series.kind.differs) == (model, differs)
-                and one.series.kind.traffic in ORDER}  # fmt: skip
+        mine = {
+            one.series.kind.traffic: one.series
+            for one in found
+            if (one.series.kind.model, one.series.kind.differs) == (model, differs) and one.series.kind.traffic in ORDER
+        }
         if len(mine) < 2:
             continue
         reached = min(series.curve.load_bps[-1] for series in mine.values()) / 1e9
@@ -132,12 +150,16 @@ def order(found: Sequence[Analysed], printed: Salamy) -> Table:
         times = {traffic: series.seconds_at(load_gbps * 1e9) for traffic, series in mine.items()}
         ours = sorted((value, traffic) for traffic, value in times.items() if not math.isnan(value))
         expected = [traffic for traffic in ORDER if traffic in times]
-        rows.append((
-            f"{model} ({differs})" if differs else model, f"{load_gbps:g}",
-            " < ".join(f"{traffic} {seconds(value)}" for value, traffic in ours),
-            " < ".join(expected), _ordered(mine, load_gbps * 1e9, expected),
-            "; ".join(_their_times(model, load_gbps, printed)) or NOTHING,
-        ))  # fmt: skip
+        rows.append(
+            (
+                f"{model} ({differs})" if differs else model,
+                f"{load_gbps:g}",
+                " < ".join(f"{traffic} {seconds(value)}" for value, traffic in ours),
+                " < ".join(expected),
+                _ordered(mine, load_gbps * 1e9, expected),
+                "; ".join(_their_times(model, load_gbps, printed)) or NOTHING,
+            )
+        )
     head = ("model", "load (Gbit/s)", "ours (s)", "printed order", "order", "the thesis' own fits there (s)")
     caption = (
         "Iteration times at one load, the least harmful kind of cross traffic first (section 3.4.2, Fig 3-6); two that "
@@ -176,10 +198,15 @@ def _their_times(model: str, load_gbps: float, printed: Salamy) -> Iterator[str]
 def same(found: Sequence[Check]) -> Table:
     """Windows among others, and the same alone in a run of its own."""
     rows: Rows = [
-        (f"{one.kind.model}, {one.kind.traffic}" if one.kind.traffic != NO_TRAFFIC else one.kind.model,
-         gbps(one.load_bps), _estimate(one.among), _estimate(one.alone), off(one.alone.value, one.among.value))
+        (
+            f"{one.kind.model}, {one.kind.traffic}" if one.kind.traffic != NO_TRAFFIC else one.kind.model,
+            gbps(one.load_bps),
+            _estimate(one.among),
+            _estimate(one.alone),
+            off(one.alone.value, one.among.value),
+        )
         for one in found
-    ]  # fmt: skip
+    ]
     together = freshruns.agreement(found)
     interval = (
         "needs two checks"

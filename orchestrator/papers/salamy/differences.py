@@ -66,8 +66,9 @@ def _congestion(found: Sequence[Analysed], printed: Salamy) -> Iterator[Comparis
                 at = onset.load_bps / 1e9 if onset else math.nan
                 yield _known(f"load, {name}", at, theirs.load_gbps, unit="Gbit/s", source=theirs.source, why=why)
             over = 100 * (onset.volume_bytes / one.series.theory_bytes - 1) if onset else math.nan
-            yield _known(f"volume over theory, {name}", over, theirs.over_theory_pct, unit="%", source=theirs.source,
-                         why=why)  # fmt: skip
+            yield _known(
+                f"volume over theory, {name}", over, theirs.over_theory_pct, unit="%", source=theirs.source, why=why
+            )
 
 
 def _most_congested(found: Sequence[Analysed], printed: Salamy) -> Iterator[Comparison]:
@@ -78,8 +79,14 @@ def _most_congested(found: Sequence[Analysed], printed: Salamy) -> Iterator[Comp
                 at = printed.capacity_gbps - theirs.used_gbps
                 loads = f"{ours.load_bps / 1e9:.2f} (printed: {at:.2f}) Gbit/s"
                 what = f"needed of what {loads} leave, {kind.model}, {kind.traffic}"
-                yield apart(what, 100 * ours.needed_bps / ours.used_bps, 100 * theirs.needed_gbps / theirs.used_gbps,
-                            unit="%", source=theirs.source, why=HIGHEST)  # fmt: skip
+                yield apart(
+                    what,
+                    100 * ours.needed_bps / ours.used_bps,
+                    100 * theirs.needed_gbps / theirs.used_gbps,
+                    unit="%",
+                    source=theirs.source,
+                    why=HIGHEST,
+                )
 
 
 def _spare(found: Sequence[Analysed], printed: Salamy) -> Iterator[Comparison]:
@@ -88,8 +95,14 @@ def _spare(found: Sequence[Analysed], printed: Salamy) -> Iterator[Comparison]:
         ours = congestion.spare_bps(one.series.curve, one.point, up_to_bps=tables.HEAVY_SHARE * one.series.capacity_bps)
         for theirs in printed.spare_capacity:
             if (theirs.model, theirs.traffic) == (kind.model, kind.traffic):
-                yield _known(f"{kind.model}, {kind.traffic}", ours / 1e9, theirs.spare_gbps, unit="Gbit/s",
-                             source=theirs.source, why=UNUSED)  # fmt: skip
+                yield _known(
+                    f"{kind.model}, {kind.traffic}",
+                    ours / 1e9,
+                    theirs.spare_gbps,
+                    unit="Gbit/s",
+                    source=theirs.source,
+                    why=UNUSED,
+                )
 
 
 def _known(what: str, ours: float, theirs: float, *, unit: str, source: str, why: str) -> Comparison:

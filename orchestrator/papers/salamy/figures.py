@@ -31,20 +31,41 @@ def draw(found: Sequence[Analysed], printed: Salamy, folder: Path) -> list[Pictu
             if traffic == NO_TRAFFIC:
                 continue
             where = f" (beside {_FIGURES[traffic]})" if traffic in _FIGURES else ""
-            pictures.append(_picture(f"load-{traffic}", f"Iteration time beside {traffic}{where}",
-                                     _over_load(mine, printed), _CAPTION, folder))  # fmt: skip
+            pictures.append(
+                _picture(
+                    f"load-{traffic}",
+                    f"Iteration time beside {traffic}{where}",
+                    _over_load(mine, printed),
+                    _CAPTION,
+                    folder,
+                )
+            )
         for model in dict.fromkeys(one.series.kind.model for one in found):
             mine = [
                 one for one in found if (one.series.kind.model, one.series.kind.traffic != NO_TRAFFIC) == (model, True)
             ]
             if len(mine) > 1:
-                pictures.append(_picture(f"types-{model}", f"{model}: kinds of cross traffic (as in Fig 3-6)",
-                                         _types(mine), _BARS, folder))  # fmt: skip
+                pictures.append(
+                    _picture(
+                        f"types-{model}",
+                        f"{model}: kinds of cross traffic (as in Fig 3-6)",
+                        _types(mine),
+                        _BARS,
+                        folder,
+                    )
+                )
         for share in _SHARES:
             drawn = _cdfs(found, share)
             if drawn is not None:
-                pictures.append(_picture(f"cdf-{share * 100:.0f}", f"Distribution at {share:.0%} load (as in Fig 3-5)",
-                                         drawn, "All iterations of the point next to that load.", folder))  # fmt: skip
+                pictures.append(
+                    _picture(
+                        f"cdf-{share * 100:.0f}",
+                        f"Distribution at {share:.0%} load (as in Fig 3-5)",
+                        drawn,
+                        "All iterations of the point next to that load.",
+                        folder,
+                    )
+                )
     return pictures
 
 
@@ -85,9 +106,17 @@ def _measured(panel: Any, one: Analysed, color: str, *, scaled: bool, label: str
     mean = np.array([point.mean_s for point in points])
     above = np.clip(np.array([point.p99_s for point in points]) - mean, 0, None)
     panel.errorbar(
-        _x([point.load_bps for point in points], one, scaled=scaled), mean, yerr=[np.zeros_like(above), above],
-        color=color, marker="o", markersize=4, linestyle=style, linewidth=1.1, elinewidth=0.9, label=label,
-    )  # fmt: skip
+        _x([point.load_bps for point in points], one, scaled=scaled),
+        mean,
+        yerr=[np.zeros_like(above), above],
+        color=color,
+        marker="o",
+        markersize=4,
+        linestyle=style,
+        linewidth=1.1,
+        elinewidth=0.9,
+        label=label,
+    )
 
 
 def _fitted(panel: Any, one: Analysed, color: str, *, scaled: bool) -> None:
@@ -106,9 +135,15 @@ def _printed(panel: Any, one: Analysed, printed: Salamy, color: str, *, scaled: 
     within = [p for p in points if p.load_gbps <= _last_gbps(one) * 1.15]
     if within:
         panel.plot(
-            _x([p.load_gbps * 1e9 for p in within], one, scaled=scaled), [p.iteration_s for p in within], marker="D",
-            linestyle="", markerfacecolor="none", markeredgecolor=color, markersize=6, label=f"{kind.model}, printed",
-        )  # fmt: skip
+            _x([p.load_gbps * 1e9 for p in within], one, scaled=scaled),
+            [p.iteration_s for p in within],
+            marker="D",
+            linestyle="",
+            markerfacecolor="none",
+            markeredgecolor=color,
+            markersize=6,
+            label=f"{kind.model}, printed",
+        )
     loads = np.linspace(0, _last_gbps(one), 100)
     for curve in printed.fits:
         if (curve.model, curve.traffic) == (kind.model, kind.traffic):
@@ -155,8 +190,14 @@ def _cdfs(found: Sequence[Analysed], share: float) -> Any:
     for number, (one, point) in enumerate(drawn):
         values, shares = congestion.cdf(point.seconds)
         label = f"{one.series.kind.name}, {point.load_bps / 1e9:.1f} Gbit/s"
-        panel.step(values, shares, where="post", color=SERIES[number % len(SERIES)],
-                   linestyle=LINES[number // len(SERIES) % len(LINES)], label=label)  # fmt: skip
+        panel.step(
+            values,
+            shares,
+            where="post",
+            color=SERIES[number % len(SERIES)],
+            linestyle=LINES[number // len(SERIES) % len(LINES)],
+            label=label,
+        )
     logarithmic(panel.xaxis)
     panel.axhline(0.99, color=SOFT, linewidth=0.7)
     panel.set(xlabel="iteration time (s)", ylabel="share of iterations", ylim=(0, 1.01))

@@ -47,8 +47,17 @@ def _websearch(found: Sequence[Analysed]) -> Iterator[_Drawn]:
             of, color = one.series.curve, SERIES[number % len(SERIES)]
             above = np.clip([point.p99_s - point.mean_s for point in one.series.points], 0, None)
             hers = fits.fit(of.load_bps, of.seconds, capacity_bps=of.capacity_bps, n=EXPONENTS["websearch"])
-            panel.errorbar(of.load_bps / 1e9, of.seconds, yerr=[0 * above, above], color=color, marker="o",
-                           markersize=4, linestyle="", elinewidth=0.9, label=_named(one, hers))  # fmt: skip
+            panel.errorbar(
+                of.load_bps / 1e9,
+                of.seconds,
+                yerr=[0 * above, above],
+                color=color,
+                marker="o",
+                markersize=4,
+                linestyle="",
+                elinewidth=0.9,
+                label=_named(one, hers),
+            )
             if hers is not None:
                 loads = np.linspace(of.load_bps[0], of.load_bps[-1], 100)
                 panel.plot(loads / 1e9, hers.seconds(loads), color=color, linewidth=1.2, linestyle=LINES[number % 2])
@@ -73,8 +82,9 @@ def _trends(found: Sequence[Analysed]) -> Iterator[_Drawn]:
             below = of.load_bps < of.capacity_bps
             x = ((of.capacity_bps - of.load_bps[below]) / 1e9) ** -n
             hers = fits.fit(of.load_bps, of.seconds, capacity_bps=of.capacity_bps, n=n)
-            panel.plot(x, of.seconds[below], color=color, marker="o", markersize=4, linestyle="",
-                       label=_named(one, hers))  # fmt: skip
+            panel.plot(
+                x, of.seconds[below], color=color, marker="o", markersize=4, linestyle="", label=_named(one, hers)
+            )
             if hers is not None:
                 panel.plot(x, hers.seconds(of.load_bps[below]), color=color, linewidth=1.1)
         logarithmic(panel.yaxis)

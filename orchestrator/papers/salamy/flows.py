@@ -87,13 +87,32 @@ def table(found: Sequence[Seen]) -> Table:
         alone, shared, cross = (
             (rates.mean.value * one.scale / 1e9, rates.sending * one.scale / 1e9) for rates in one.rates
         )
-        rows.append((
-            one.printed.model, f"{one.load_gbps:.2f}", f"{alone[0]:.2f}", f"{alone[1]:.2f}", f"{shared[0]:.2f}",
-            f"{shared[1]:.2f}", f"{cross[0]:.2f}", f"{one.printed.load_gbps:g}", f"{one.printed.alone_gbps:g}",
-            f"{one.printed.shared_gbps:g}",
-        ))  # fmt: skip
-    head = ("model", "our load", "flow 1, mean", "while it sends", "flow 2, mean", "while it sends", "flow 3, mean",
-            "printed load", "flow 1", "flow 2")  # fmt: skip
+        rows.append(
+            (
+                one.printed.model,
+                f"{one.load_gbps:.2f}",
+                f"{alone[0]:.2f}",
+                f"{alone[1]:.2f}",
+                f"{shared[0]:.2f}",
+                f"{shared[1]:.2f}",
+                f"{cross[0]:.2f}",
+                f"{one.printed.load_gbps:g}",
+                f"{one.printed.alone_gbps:g}",
+                f"{one.printed.shared_gbps:g}",
+            )
+        )
+    head = (
+        "model",
+        "our load",
+        "flow 1, mean",
+        "while it sends",
+        "flow 2, mean",
+        "while it sends",
+        "flow 3, mean",
+        "printed load",
+        "flow 1",
+        "flow 2",
+    )
     caption = (
         "Gbit/s (Table 3.11): training on a link of its own (flow 1), on the shared link (flow 2), cross traffic (flow "
         "3). In a ring both trainings move the same bytes in an iteration, so that their means must agree; the thesis "
@@ -131,8 +150,14 @@ def _panel(panel: Any, one: Seen) -> None:
     for number, (share, style) in enumerate(zip(one.shares, ("-", "-", ":"), strict=True)):
         rate = traffic.series(one.two, share.flows, width_ns=step) * 8 * one.scale / step
         at = (np.arange(len(rate)) + 0.5) * step / 1e6
-        panel.plot(at, traffic.moving_average(rate, SMOOTH), color=SERIES[number], linestyle=style, linewidth=1.1,
-                   label=share.label)  # fmt: skip
+        panel.plot(
+            at,
+            traffic.moving_average(rate, SMOOTH),
+            color=SERIES[number],
+            linestyle=style,
+            linewidth=1.1,
+            label=share.label,
+        )
     panel.set(xlim=(0, span_ns / 1e6))
     panel.set_ylim(bottom=0)
     panel.set_title(f"{one.load_gbps:.1f} Gbit/s of cross traffic", pad=3, loc="right")
@@ -149,10 +174,17 @@ def bursts(places: Sequence[Place], printed: Salamy) -> Table:
         run = Run(best.path)
         if abs(best.load_bps / 1e9 - theirs.load_gbps) <= NEXT_TO_GBPS:
             rows += [
-                (theirs.model, f"{theirs.load_gbps:g}", f"{best.load_bps / 1e9:.2f}", f"{plan['burst_height']:g}",
-                 f"{printed.capacity_gbps * 1e9 / best.load_bps:.2f}", *_heights(run, best, plan))
-                for plan in run.rows("schedules") if plan["window_name"] == best.record.name
-            ]  # fmt: skip
+                (
+                    theirs.model,
+                    f"{theirs.load_gbps:g}",
+                    f"{best.load_bps / 1e9:.2f}",
+                    f"{plan['burst_height']:g}",
+                    f"{printed.capacity_gbps * 1e9 / best.load_bps:.2f}",
+                    *_heights(run, best, plan),
+                )
+                for plan in run.rows("schedules")
+                if plan["window_name"] == best.record.name
+            ]
     head = ("model", "printed load", "our load", "requested", "the link's rate", "sent", "received")
     caption = (
         "Rates in the bursts over the mean rate. A burst cannot be higher than the link; and a millisecond holds as "
@@ -165,11 +197,15 @@ def _heights(run: Run, place: Place, plan: Row) -> tuple[str, str]:
     loads = [load for load in place.record.loads if load.source == plan["source"]]
     heights = []
     for end, direction in (("src", "out"), ("dst", "in")):
-        found = throughput.bins(run.table("cross_packets"), {"node": getattr(loads[0], end), "direction": direction,
-                                                             "name": plan["source"]})  # fmt: skip
+        found = throughput.bins(
+            run.table("cross_packets"), {"node": getattr(loads[0], end), "direction": direction, "name": plan["source"]}
+        )
         value = height(
-            replace(found, width_ns=CROSS_NS), zero_ns=plan["zero_ns"], width_ns=round(plan["burst_width_s"] * 1e9),
-            period_ns=round(plan["burst_period_s"] * 1e9), span_ns=place.record.span_ns,
-        )  # fmt: skip
+            replace(found, width_ns=CROSS_NS),
+            zero_ns=plan["zero_ns"],
+            width_ns=round(plan["burst_width_s"] * 1e9),
+            period_ns=round(plan["burst_period_s"] * 1e9),
+            span_ns=place.record.span_ns,
+        )
         heights.append(NOTHING if math.isnan(value) else f"{value:.2f}")
     return heights[0], heights[1]

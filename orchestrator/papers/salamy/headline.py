@@ -112,15 +112,24 @@ def _factor(
 
 def _scatter(series: Sequence[Series], theirs: Scatter) -> Comparison:
     points = [
-        point for one in series if one.kind.traffic != NO_TRAFFIC and theirs.traffic in ("", one.kind.traffic)
-        for point in one.points if _is(theirs.load, point.load_bps / one.capacity_bps)
-    ]  # fmt: skip
+        point
+        for one in series
+        if one.kind.traffic != NO_TRAFFIC and theirs.traffic in ("", one.kind.traffic)
+        for point in one.points
+        if _is(theirs.load, point.load_bps / one.capacity_bps)
+    ]
     values = [(variance if theirs.what == "variance" else tail)(point) for point in points]
     known = [value for value in values if not math.isnan(value)]
     quantity = {"variance": "variance over the mean", "p99": "99th percentile above the mean"}[theirs.what]
     what = f"{quantity}, {theirs.load} loads{f', {theirs.traffic}' if theirs.traffic else ''}, {len(known)} points"
-    return apart(what, 100 * float(np.mean(known)) if known else math.nan, 100 * theirs.share, unit="%",
-                 source=theirs.source, why=VARIANCE if theirs.what == "variance" else TAIL)  # fmt: skip
+    return apart(
+        what,
+        100 * float(np.mean(known)) if known else math.nan,
+        100 * theirs.share,
+        unit="%",
+        source=theirs.source,
+        why=VARIANCE if theirs.what == "variance" else TAIL,
+    )
 
 
 def _is(load: str, share: float) -> bool:
@@ -131,12 +140,18 @@ def _utilization(series: Sequence[Series], printed: Salamy) -> Comparison:
     (theirs,) = printed.utilization
     used = [
         float(np.mean([link.sent_bps for link in point.links])) / one.capacity_bps
-        for one in _of(series, "websearch-burst") for point in one.points if point.links
-    ]  # fmt: skip
+        for one in _of(series, "websearch-burst")
+        for point in one.points
+        if point.links
+    ]
     return between(
-        "highest use of the bottleneck beside bursts", max(used, default=math.nan), theirs.share - AROUND,
-        theirs.share + AROUND, printed=theirs.share, source=theirs.source,
-    )  # fmt: skip
+        "highest use of the bottleneck beside bursts",
+        max(used, default=math.nan),
+        theirs.share - AROUND,
+        theirs.share + AROUND,
+        printed=theirs.share,
+        source=theirs.source,
+    )
 
 
 def _of(series: Sequence[Series], traffic: str) -> list[Series]:

@@ -30,10 +30,11 @@ def samples(places: Sequence[Place]) -> Samples:
     """The highest load that was requested of both kinds beside one model, and what lies next to the traces' loads."""
     both = {
         (burst.requested_bps, burst.kind.model): (consistent, burst)
-        for burst in places for consistent in places
+        for burst in places
+        for consistent in places
         if (burst.kind.traffic, consistent.kind.traffic) == (BURST, CONSISTENT)
         and (burst.requested_bps, burst.kind.model) == (consistent.requested_bps, consistent.kind.model)
-    }  # fmt: skip
+    }
     near = [_next_to(places, kind, load) for kind, load in TRACED_GBPS.items()]
     return Samples(rates=both[max(both)] if both else (), traces=tuple(place for place in near if place is not None))
 
@@ -54,8 +55,9 @@ def _rates(places: Sequence[Place], folder: Path) -> list[Picture]:
     curves = [
         (f"{place.kind.traffic}, {place.requested_bps / 1e9:g} Gbit/s requested", rate)
         for place in places
-        for window, _, rate in schedules.sent_rates(Run(place.path)) if window == place.record.name and len(rate)
-    ]  # fmt: skip
+        for window, _, rate in schedules.sent_rates(Run(place.path))
+        if window == place.record.name and len(rate)
+    ]
     if not curves:
         return []
     caption = (

@@ -54,17 +54,31 @@ def _hosts(panel: Any, one: Seen) -> None:
     names = sorted({host for src, dst, _ in found for host in (src, dst)})
     colors = {share.label: SERIES[number] for number, share in enumerate(one.shares)}
     turn = 2 * math.pi / len(names)
-    at = {name: (2 * math.cos(math.pi - turn * place), math.sin(math.pi - turn * place))
-          for place, name in enumerate(names)}  # fmt: skip
+    at = {
+        name: (2 * math.cos(math.pi - turn * place), math.sin(math.pi - turn * place))
+        for place, name in enumerate(names)
+    }
     for src, dst, label in found:
-        arrow = {"arrowstyle": "-|>", "color": colors.get(label, SOFT), "shrinkA": 16, "shrinkB": 16, "linewidth": 1.6,
-                 "connectionstyle": "arc3,rad=0.15"}  # fmt: skip
+        arrow = {
+            "arrowstyle": "-|>",
+            "color": colors.get(label, SOFT),
+            "shrinkA": 16,
+            "shrinkB": 16,
+            "linewidth": 1.6,
+            "connectionstyle": "arc3,rad=0.15",
+        }
         panel.annotate("", at[dst], at[src], arrowprops=arrow)
     for label in dict.fromkeys(label for _, _, label in found if label):
         panel.plot([], [], color=colors[label], label=label)
     for name, place in at.items():
-        panel.text(*place, name, ha="center", va="center", color=INK,
-                   bbox={"boxstyle": "round", "facecolor": "none", "edgecolor": SOFT})  # fmt: skip
+        panel.text(
+            *place,
+            name,
+            ha="center",
+            va="center",
+            color=INK,
+            bbox={"boxstyle": "round", "facecolor": "none", "edgecolor": SOFT},
+        )
     panel.set(xlim=(-2.6, 2.6), ylim=(-1.35, 1.35))
     panel.set_axis_off()
     legend(panel, columns=3)

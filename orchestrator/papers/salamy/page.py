@@ -35,10 +35,12 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
     places = [place for entry in entries for place in curves.places(entry) if not place.recheck]
     seen = flows.seen(places, printed)
     pictures = [
-        *figures.draw(found, printed, folder), *fitfigures.draw(found, folder), *logicalview.draw(seen, folder),
+        *figures.draw(found, printed, folder),
+        *fitfigures.draw(found, folder),
+        *logicalview.draw(seen, folder),
         *flows.draw(seen, folder),
         *injection.draw(injection.samples(places), folder),
-    ]  # fmt: skip
+    ]
     return Content(
         made_of=f"{len(found)} curves: {', '.join(one.series.kind.name for one in found)}",
         sections=(
@@ -47,15 +49,22 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
             *headline.sections(found, printed),
             *differences.sections(found, printed),
             *(Section(title=picture.title, pictures=(picture,)) for picture in pictures),
-            *(Section(title=table.title, tables=(table,)) for table in (
-                tables.baseline(found, printed), causes.causes(found, printed), causes.order(found, printed),
-                tables.transports(found, printed), flows.table(seen),
-                flows.bursts(places, printed), causes.same(freshruns.checks(entries)),
-            )),
+            *(
+                Section(title=table.title, tables=(table,))
+                for table in (
+                    tables.baseline(found, printed),
+                    causes.causes(found, printed),
+                    causes.order(found, printed),
+                    tables.transports(found, printed),
+                    flows.table(seen),
+                    flows.bursts(places, printed),
+                    causes.same(freshruns.checks(entries)),
+                )
+            ),
         ),
         limits=tuple(_limits(found, stayed=sum(len(entry.manifest.windows) > 1 for entry in entries))),
         contradictions=tuple(_contradictions(printed)),
-    )  # fmt: skip
+    )
 
 
 def _limits(found: Sequence[Analysed], *, stayed: int) -> Iterator[str]:

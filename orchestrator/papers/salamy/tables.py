@@ -34,13 +34,18 @@ def baseline(found: Sequence[Analysed], printed: Salamy) -> Table:
         over_tcp = one.series.kind.transport
         if one.series.kind.ranks != printed.ring_hosts["A"]:
             theirs = None
-        rows.append((
-            one.series.kind.name, mb(one.series.theory_bytes), seconds(point.mean_s),
-            seconds(theirs.iteration_s) if theirs else NOTHING,
-            off(point.mean_s, theirs.iteration_s if theirs else None),
-            gbps(ours_bps), f"{theirs.bandwidth_gbps:.2f}" if theirs else NOTHING,
-            over_tcp if over_tcp != "rdma" else "",
-        ))  # fmt: skip
+        rows.append(
+            (
+                one.series.kind.name,
+                mb(one.series.theory_bytes),
+                seconds(point.mean_s),
+                seconds(theirs.iteration_s) if theirs else NOTHING,
+                off(point.mean_s, theirs.iteration_s if theirs else None),
+                gbps(ours_bps),
+                f"{theirs.bandwidth_gbps:.2f}" if theirs else NOTHING,
+                over_tcp if over_tcp != "rdma" else "",
+            )
+        )
     head = ("curve", "theory (MB)", "ours (s)", "printed (s)", "difference", "ours (Gbit/s)", "printed", "transport")
     caption = (
         "Iterations without cross traffic, and the bandwidth that theory's volume takes on average (Table 3.1, RDMA, "
@@ -80,9 +85,14 @@ def _point(one: Analysed, theirs: Point, ours: float, printed: Salamy) -> Compar
         return not_measured(what, printed_text, source=theirs.source, why="not measured there")
     verdict = held(ours, theirs, printed)
     return Comparison(
-        what=what, ours=f"{seconds(ours)} s", printed=printed_text, difference=off(ours, theirs.iteration_s),
-        verdict=verdict, why=_not_held(theirs) if verdict == APART else _held_to(theirs, printed), source=theirs.source,
-    )  # fmt: skip
+        what=what,
+        ours=f"{seconds(ours)} s",
+        printed=printed_text,
+        difference=off(ours, theirs.iteration_s),
+        verdict=verdict,
+        why=_not_held(theirs) if verdict == APART else _held_to(theirs, printed),
+        source=theirs.source,
+    )
 
 
 def _held_to(theirs: Point, printed: Salamy) -> str:
@@ -105,13 +115,17 @@ def fits(found: Sequence[Analysed], printed: Salamy) -> Table:
         theirs = _printed_fits(one.series, printed)
         for fit in one.candidates:
             beside = [curve for curve in theirs if curve.n == fit.n and fit.n_interval is None]
-            rows.append((
-                one.series.kind.name + ("" if one.whole else ", congested part"),
-                f"{fit.n:g}" if fit.n_interval is None else f"free: {_with(fit.n, fit.n_interval)}",
-                _with(fit.a_s, fit.a_interval_s), _with(fit.b, fit.b_interval), f"{fit.r2:.3f}",
-                f"{fit.left_out_error:.1%}" + (" (chosen)" if fit is one.fit else ""),
-                "; ".join(_fit_text(curve) for curve in beside) or NOTHING,
-            ))  # fmt: skip
+            rows.append(
+                (
+                    one.series.kind.name + ("" if one.whole else ", congested part"),
+                    f"{fit.n:g}" if fit.n_interval is None else f"free: {_with(fit.n, fit.n_interval)}",
+                    _with(fit.a_s, fit.a_interval_s),
+                    _with(fit.b, fit.b_interval),
+                    f"{fit.r2:.3f}",
+                    f"{fit.left_out_error:.1%}" + (" (chosen)" if fit is one.fit else ""),
+                    "; ".join(_fit_text(curve) for curve in beside) or NOTHING,
+                )
+            )
     head = ("curve", "n", "A (s)", "B", "R2", "error of a left-out point", "printed")
     caption = (
         "t = A exp(B / (C - load)^n), C the link's capacity, rates in Gbit/s, least squares of ln t (eq. 3.7); 95 % "
@@ -130,15 +144,17 @@ def congestion(found: Sequence[Analysed], printed: Salamy) -> Table:
         )
         if kind.traffic == NO_TRAFFIC:
             continue
-        rows.append((
-            kind.name,
-            f"{gbps(onset.crossing_bps)}, point at {gbps(onset.load_bps)}" if onset else one.point.why,
-            f"{span(one.point.over_rules)} ({one.point.found[0]:.0%} of rules)" if one.point.found[0] else NOTHING,
-            span(one.point.over_draws),
-            f"{mb(onset.volume_bytes)} ({off(onset.volume_bytes, one.series.theory_bytes)})" if onset else NOTHING,
-            f"{theirs.load_gbps:g}" if theirs and theirs.load_gbps else NOTHING,
-            f"{theirs.measured_mb or NOTHING} (+{theirs.over_theory_pct:g} %)" if theirs else NOTHING,
-        ))  # fmt: skip
+        rows.append(
+            (
+                kind.name,
+                f"{gbps(onset.crossing_bps)}, point at {gbps(onset.load_bps)}" if onset else one.point.why,
+                f"{span(one.point.over_rules)} ({one.point.found[0]:.0%} of rules)" if one.point.found[0] else NOTHING,
+                span(one.point.over_draws),
+                f"{mb(onset.volume_bytes)} ({off(onset.volume_bytes, one.series.theory_bytes)})" if onset else NOTHING,
+                f"{theirs.load_gbps:g}" if theirs and theirs.load_gbps else NOTHING,
+                f"{theirs.measured_mb or NOTHING} (+{theirs.over_theory_pct:g} %)" if theirs else NOTHING,
+            )
+        )
     rule = shared.RULE
     head = (
         "curve",
@@ -165,11 +181,17 @@ def most_congested(found: Sequence[Analysed], printed: Salamy) -> Table:
         theirs = next((p for p in printed.most_congested if (p.model, p.traffic) == (kind.model, kind.traffic)), None)
         if ours is None or kind.traffic == NO_TRAFFIC:
             continue
-        rows.append((
-            kind.name, gbps(ours.load_bps), gbps(ours.needed_bps), gbps(ours.used_bps),
-            f"{25 - theirs.used_gbps:.2f}" if theirs else NOTHING, f"{theirs.needed_gbps:g}" if theirs else NOTHING,
-            f"{theirs.used_gbps:g}" if theirs else NOTHING,
-        ))  # fmt: skip
+        rows.append(
+            (
+                kind.name,
+                gbps(ours.load_bps),
+                gbps(ours.needed_bps),
+                gbps(ours.used_bps),
+                f"{25 - theirs.used_gbps:.2f}" if theirs else NOTHING,
+                f"{theirs.needed_gbps:g}" if theirs else NOTHING,
+                f"{theirs.used_gbps:g}" if theirs else NOTHING,
+            )
+        )
     head = ("curve", "our load", "needed", "left", "printed load", "needed", "left")
     caption = "Gbit/s at the highest load of each curve: needed by theory for the time measured, and left on the link."
     return Table("The most congested point", caption, head, rows)

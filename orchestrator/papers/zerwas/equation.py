@@ -24,22 +24,28 @@ OWN = "each framework's own (ring, binary tree star)"
 def rows_of(found: Sequence[Measured]) -> list[Measured]:
     """The points of the regression: ten classes, no losses, no parameter servers, every captured window's volume."""
     return [
-        one for one in found
-        if one.printed_model and one.classes == CLASSES and one.losses is None and one.sights
+        one
+        for one in found
+        if one.printed_model
+        and one.classes == CLASSES
+        and one.losses is None
+        and one.sights
         and one.framework != SERVERS
-    ]  # fmt: skip
+    ]
 
 
 def fit(found: Sequence[Measured]) -> Regression | None:
     """Equation 1 over measured volumes, MB a step against MB of the model; None where points do not bear it."""
     rows = sorted(rows_of(found), key=_base_first)
     return linear.fit(
-        [one.step_payload / 1e6 for one in rows], {SIZE: [one.size / 1e6 for one in rows]},
+        [one.step_payload / 1e6 for one in rows],
+        {SIZE: [one.size / 1e6 for one in rows]},
         {
-            FRAMEWORK: [_framework(one) for one in rows], SAMPLES: [str(one.batch) for one in rows],
+            FRAMEWORK: [_framework(one) for one in rows],
+            SAMPLES: [str(one.batch) for one in rows],
             TOPOLOGY: [_topology(one) for one in rows],
         },
-    )  # fmt: skip
+    )
 
 
 def _base_first(one: Measured) -> tuple[bool, bool, bool]:
@@ -63,9 +69,13 @@ def equation(found: Sequence[Measured], printed: Zerwas) -> Section:
     whole = fit(found)
     if whole is None:
         lines: tuple[Comparison, ...] = (
-            not_measured("the regression", f"R2 {theirs.r2:g}", source=theirs.source,
-                         why=f"{len(rows)} points do not tell the regressors apart"),
-        )  # fmt: skip
+            not_measured(
+                "the regression",
+                f"R2 {theirs.r2:g}",
+                source=theirs.source,
+                why=f"{len(rows)} points do not tell the regressors apart",
+            ),
+        )
         return Section(title=_TITLE, comparisons=lines)
     sizes, volumes = [one.size for one in rows], [one.step_payload for one in rows]
     (slope,) = whole.of(SIZE)
@@ -79,14 +89,25 @@ def equation(found: Sequence[Measured], printed: Zerwas) -> Section:
         ),
         comparisons=(
             near("R2", whole.r2, theirs.r2, within=R2_WITHIN, source=theirs.source),
-            near("MB a step for a MB of the model", slope.estimate, theirs.slope, within=SLOPE_WITHIN,
-                 shown=printed_slope, source=theirs.source),
-            near("correlation of volume and model size", float(np.corrcoef(sizes, volumes)[0, 1]), theirs.correlation,
-                 within=CORRELATION_WITHIN, source=theirs.source),
+            near(
+                "MB a step for a MB of the model",
+                slope.estimate,
+                theirs.slope,
+                within=SLOPE_WITHIN,
+                shown=printed_slope,
+                source=theirs.source,
+            ),
+            near(
+                "correlation of volume and model size",
+                float(np.corrcoef(sizes, volumes)[0, 1]),
+                theirs.correlation,
+                within=CORRELATION_WITHIN,
+                source=theirs.source,
+            ),
             *_significance(whole),
         ),
         tables=(_coefficients(whole),),
-    )  # fmt: skip
+    )
 
 
 _TITLE = "Equation 1: what a step sends"
@@ -95,35 +116,63 @@ _TITLE = "Equation 1: what a step sends"
 def _significance(whole: Regression) -> Iterator[Comparison]:
     source = "section VI"
     (slope,) = whole.of(SIZE)
-    yield holds("the model's size is significant", true=slope.significant, ours=_told(slope), printed="significant",
-                source=source)  # fmt: skip
+    yield holds(
+        "the model's size is significant",
+        true=slope.significant,
+        ours=_told(slope),
+        printed="significant",
+        source=source,
+    )
     for name in (SAMPLES, TOPOLOGY):
         mine = whole.of(name)
         if not mine:
             yield not_measured(f"{name} is insignificant", "insignificant", source=source)
             continue
-        yield holds(f"{name} is insignificant", true=not any(one.significant for one in mine), printed="insignificant",
-                    ours="; ".join(f"{one.level}: {_told(one)}" for one in mine), source=source)  # fmt: skip
+        yield holds(
+            f"{name} is insignificant",
+            true=not any(one.significant for one in mine),
+            printed="insignificant",
+            ours="; ".join(f"{one.level}: {_told(one)}" for one in mine),
+            source=source,
+        )
     pairs = [one for one in whole.of(FRAMEWORK) if one.level == PAIRS]
     others = [one for one in whole.of(FRAMEWORK) if one.level != PAIRS]
     for one in pairs:
-        yield holds("pair averaging sends significantly less", ours=_told(one), printed="significant, negative",
-                    true=one.significant and one.estimate.value < 0, source=source)  # fmt: skip
+        yield holds(
+            "pair averaging sends significantly less",
+            ours=_told(one),
+            printed="significant, negative",
+            true=one.significant and one.estimate.value < 0,
+            source=source,
+        )
     if others:
-        yield holds("no other framework is significant", true=not any(one.significant for one in others),
-                    ours="; ".join(f"{one.level}: {_told(one)}" for one in others), printed="insignificant",
-                    source=source)  # fmt: skip
+        yield holds(
+            "no other framework is significant",
+            true=not any(one.significant for one in others),
+            ours="; ".join(f"{one.level}: {_told(one)}" for one in others),
+            printed="insignificant",
+            source=source,
+        )
 
 
 def _coefficients(whole: Regression) -> Table:
     rows: Rows = [
-        (one.name or "intercept", one.level or "-", number(one.estimate.value),
-         f"{number(one.estimate.low)} to {number(one.estimate.high)}", f"{one.p:.2g}")
+        (
+            one.name or "intercept",
+            one.level or "-",
+            number(one.estimate.value),
+            f"{number(one.estimate.low)} to {number(one.estimate.high)}",
+            f"{one.p:.2g}",
+        )
         for one in (whole.intercept, *whole.coefficients)
-    ]  # fmt: skip
+    ]
     at_zero = "p: the probability of a coefficient as far from 0 were it 0 (Student's t)."
-    return Table("Coefficients", f"MB a step, with 95 % intervals. {at_zero}", ("regressor", "level", "coefficient",
-                 "95 %", "p"), rows)  # fmt: skip
+    return Table(
+        "Coefficients",
+        f"MB a step, with 95 % intervals. {at_zero}",
+        ("regressor", "level", "coefficient", "95 %", "p"),
+        rows,
+    )
 
 
 def _told(one: Coefficient) -> str:

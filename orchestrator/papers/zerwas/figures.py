@@ -35,12 +35,25 @@ def bars(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[P
     for number, name in enumerate(names):
         mine = {one.model: volumes.total_gb(one, printed) for one in grid if one.framework == name}
         at = [models.index(model) + (number + 0.5) * wide - 0.4 for model in mine]
-        panel.bar(at, list(mine.values()), wide, color=SERIES[number % len(SERIES)],
-                  alpha=1.0 if number < len(SERIES) else 0.5, label=CALLED[name])  # fmt: skip
+        panel.bar(
+            at,
+            list(mine.values()),
+            wide,
+            color=SERIES[number % len(SERIES)],
+            alpha=1.0 if number < len(SERIES) else 0.5,
+            label=CALLED[name],
+        )
     for line in printed.volumes:
         panel.axhline(line.gb, color=SOFT, linewidth=0.9, linestyle=":")
-        panel.annotate(f"printed: {line.what}", (1.0, line.gb), xycoords=("axes fraction", "data"), ha="right",
-                       va="bottom", fontsize=7.5, color=SOFT)  # fmt: skip
+        panel.annotate(
+            f"printed: {line.what}",
+            (1.0, line.gb),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="bottom",
+            fontsize=7.5,
+            color=SOFT,
+        )
     panel.set_xticks(range(len(models)), models)
     panel.set(ylabel="GB", yscale="log")
     panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -89,8 +102,15 @@ def _heatmap(panel: Any, kind: str, mine: Sequence[Measured], factor: float) -> 
     panel.set_title(f"{CALLED[kind]}\n({len(by_model)} model{several})", fontsize=7)
     for row, column in np.argwhere(shown >= 0.001 * shown.max()):
         value = shown[row, column]
-        panel.text(column, row, f"{value:.3g}", ha="center", va="center", fontsize=6.5,
-                   color="#fefefe" if value > 0.5 * shown.max() else INK)  # fmt: skip
+        panel.text(
+            column,
+            row,
+            f"{value:.3g}",
+            ha="center",
+            va="center",
+            fontsize=6.5,
+            color="#fefefe" if value > 0.5 * shown.max() else INK,
+        )
 
 
 def timed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
@@ -143,8 +163,15 @@ def losses(ratios: Mapping[float, Estimate], printed: Zerwas, folder: Path) -> I
     low, high = (np.array([getattr(ratios[share], end) for share in shares]) for end in ("low", "high"))
     errors = np.nan_to_num(np.clip(np.array([values - low, high - values]), 0, None))
     panel.errorbar([share * 100 for share in shares], values, yerr=errors, color=SERIES[0], marker="o", label="ours")
-    panel.plot([line.share * 100 for line in printed.losses], [line.ratio for line in printed.losses], color=SERIES[1],
-               marker="D", linestyle="", markerfacecolor="none", label="printed")  # fmt: skip
+    panel.plot(
+        [line.share * 100 for line in printed.losses],
+        [line.ratio for line in printed.losses],
+        color=SERIES[1],
+        marker="D",
+        linestyle="",
+        markerfacecolor="none",
+        label="printed",
+    )
     panel.set(xlabel="packets lost (%)", ylabel="duration over that without loss")
     panel.set_ylim(bottom=0)
     legend(panel)

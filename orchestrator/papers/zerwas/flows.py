@@ -61,8 +61,15 @@ def _all(line: Flows, grid: Sequence[Measured]) -> Comparison:
         return not_measured(what, str(line.flows), source=line.source)
     counted = " to ".join(str(value) for value in dict.fromkeys((counts[0], counts[-1])))
     if line.framework not in frameworks.RINGS:
-        return Comparison(what=what, ours=counted, printed=str(line.flows), difference="", verdict="cannot be compared",
-                          why=IMITATED, source=line.source)  # fmt: skip
+        return Comparison(
+            what=what,
+            ours=counted,
+            printed=str(line.flows),
+            difference="",
+            verdict="cannot be compared",
+            why=IMITATED,
+            source=line.source,
+        )
     note = f" ({line.note})" if line.note else ""
     return same(f"{what}{note}", counts[0] if len(counts) == 1 else counted, line.flows, source=line.source)
 

@@ -93,12 +93,15 @@ def measured(entries: Iterable[Entry], printed_models: Sequence[str]) -> tuple[M
         model = str(point.value("workload.*.model"))
         found.append(
             Measured(
-                point=point, framework=name, model=model,
+                point=point,
+                framework=name,
+                model=model,
                 batch=int(point.value("workload.*.batch") or catalog.load(model).batch),
-                classes=int(point.value("workload.*.classes") or catalog.CLASSES), losses=_losses(point),
+                classes=int(point.value("workload.*.classes") or catalog.CLASSES),
+                losses=_losses(point),
                 printed_model=model in printed_models,
             )
-        )  # fmt: skip
+        )
     models, names = [*printed_models, *catalog.names()], list(CALLED)
     return tuple(sorted(found, key=lambda one: (models.index(one.model), names.index(one.framework))))
 
@@ -145,7 +148,7 @@ def _losses(point: Point) -> float | None:
 def plain(found: Sequence[Measured], *, classes: int = CLASSES) -> list[Measured]:
     """The captured points of the paper's grid: its models and its batch, without losses."""
     return [
-        one for one in found
-        if one.printed_model and one.batch == BATCH and one.classes == classes and one.losses is None
-        and one.sights
-    ]  # fmt: skip
+        one
+        for one in found
+        if one.printed_model and one.batch == BATCH and one.classes == classes and one.losses is None and one.sights
+    ]

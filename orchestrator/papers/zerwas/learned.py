@@ -69,12 +69,13 @@ def accuracy(found: Sequence[Learned], printed: Zerwas) -> Section:
     """What each level of accuracy took, and what the paper says of it."""
     rows: Rows = [
         (
-            one.called, f"{one.runs[0].accuracy[-1]:.1%}",
+            one.called,
+            f"{one.runs[0].accuracy[-1]:.1%}",
             *(number(one.sent(level) / _MB) for level in printed.accuracy.levels),
             *(number(one.seconds(level)) for level in printed.accuracy.levels),
         )
         for one in found
-    ]  # fmt: skip
+    ]
     levels = [f"{level:.0%}" for level in printed.accuracy.levels]
     head = ("training", "at the end", *(f"{unit} to {level}" for unit in ("MB", "s") for level in levels))
     return Section(

@@ -44,14 +44,16 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
             equation.equation(found, printed),
         )
     return Content(
-        made_of=f"{len(points)} points of {windows} windows", sections=sections, limits=tuple(_limits(found)),
+        made_of=f"{len(points)} points of {windows} windows",
+        sections=sections,
+        limits=tuple(_limits(found)),
         contradictions=(
             "Section IV.B gives sizes of models for ImageNet's thousand classes (14 to 171 MB), section V.A volumes of "
             "models for ten (140 to 4,000 GB).",
             "Fig 4b shows traffic between W1 and W4, which a binary tree star has no edge for; the paper does not "
             "explain it.",
         ),
-    )  # fmt: skip
+    )
 
 
 def _with(section: Section, pictures: Iterator[Picture]) -> Section:

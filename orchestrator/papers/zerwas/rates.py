@@ -15,14 +15,7 @@ from orchestrator.papers.zerwas import frameworks
 from orchestrator.papers.zerwas.frameworks import CALLED, PAIRS, Measured
 from orchestrator.papers.zerwas.published import Flow, Zerwas
 from orchestrator.papers.zerwas.sights import STEP_NS, Sight
-from orchestrator.report.study.comparison import (
-    NOT_MEASURED,
-    Comparison,
-    apart,
-    holds,
-    near,
-    not_measured,
-)
+from orchestrator.report.study.comparison import NOT_MEASURED, Comparison, apart, holds, near, not_measured
 from orchestrator.report.study.content import Section
 from orchestrator.report.study.text import number
 
@@ -47,34 +40,50 @@ def table_one(found: Sequence[Measured], printed: Zerwas) -> Section:
             "a point together (batch means); the paper took them of ten runs. What can be compared is the order."
         ),
         comparisons=(
-            *(apart(f"{line.model}, {CALLED[line.framework]}", means.get((line.model, line.framework), unknown),
-                    line.estimate, unit="Gbit/s", source=line.source, why=EMULATED)
-              for line in printed.total_throughput),
+            *(
+                apart(
+                    f"{line.model}, {CALLED[line.framework]}",
+                    means.get((line.model, line.framework), unknown),
+                    line.estimate,
+                    unit="Gbit/s",
+                    source=line.source,
+                    why=EMULATED,
+                )
+                for line in printed.total_throughput
+            ),
             *_orders({key: mean.value for key, mean in means.items()}),
         ),
-    )  # fmt: skip
+    )
 
 
 def _orders(means: Mapping[tuple[str, str], float]) -> Iterator[Comparison]:
     """What the text says of Table I: of frameworks with one model, and of models with one framework."""
     models, names = (list(dict.fromkeys(key[place] for key in means)) for place in (0, 1))
     for low, high in (("tensorflow", "horovod-mpi"), ("tensorflow", "horovod-gloo"), (PAIRS, "binary-tree-star")):
-        pairs = [(model, means[model, low], means[model, high]) for model in models
-                 if (model, low) in means and (model, high) in means]  # fmt: skip
+        pairs = [
+            (model, means[model, low], means[model, high])
+            for model in models
+            if (model, low) in means and (model, high) in means
+        ]
         what, printed = f"{CALLED[low]} below {CALLED[high]}", "with every model"
         if not pairs:
             yield not_measured(what, printed, source="section V.C")
             continue
         ours = "; ".join(f"{model} {number(one)} and {number(other)} Gbit/s" for model, one, other in pairs)
-        yield holds(what, true=all(one < other for _, one, other in pairs), ours=ours, printed=printed,
-                    source="section V.C")  # fmt: skip
+        yield holds(
+            what, true=all(one < other for _, one, other in pairs), ours=ours, printed=printed, source="section V.C"
+        )
     for name in names:
         mine = {model: means[model, name] for model in models if (model, name) in means}
         if ZOOMED in mine and len(mine) > 1:
             least = min(mine, key=lambda model: mine[model])
-            yield holds(f"{CALLED[name]}: the smallest model has the lowest throughput", true=least == ZOOMED,
-                        ours=", ".join(f"{model} {number(value)}" for model, value in mine.items()),
-                        printed=f"{ZOOMED} lowest", source="Table I")  # fmt: skip
+            yield holds(
+                f"{CALLED[name]}: the smallest model has the lowest throughput",
+                true=least == ZOOMED,
+                ours=", ".join(f"{model} {number(value)}" for model, value in mine.items()),
+                printed=f"{ZOOMED} lowest",
+                source="Table I",
+            )
 
 
 def table_two(found: Sequence[Measured], printed: Zerwas) -> Section:
@@ -105,8 +114,9 @@ def _flow(one: Measured | None, line: Flow) -> Comparison:
 
 def _peak(one: Measured, line: Flow) -> Comparison:
     peak = max(float(window.big[0].max()) for window in one.sights)
-    return near(f"{CALLED[one.framework]}: peak", peak, line.peak_gbps, within=PEAK_WITHIN, unit="Gbit/s",
-                source=line.source)  # fmt: skip
+    return near(
+        f"{CALLED[one.framework]}: peak", peak, line.peak_gbps, within=PEAK_WITHIN, unit="Gbit/s", source=line.source
+    )
 
 
 def together(one: Sight) -> float:
@@ -128,8 +138,13 @@ def rhythm(found: Sequence[Measured]) -> Section:
         comparison = not_measured(what, printed, source="section V.C, Fig 7")
     else:
         ring, pairs = (float(np.mean([together(window) for window in one.sights])) for one in (rings[0], mine[PAIRS]))
-        comparison = holds(what, true=ring > pairs, printed=printed, source="section V.C, Fig 7",
-                           ours=f"mean correlation {ring:.2f} ({CALLED[rings[0].framework]}), {pairs:.2f}")  # fmt: skip
+        comparison = holds(
+            what,
+            true=ring > pairs,
+            printed=printed,
+            source="section V.C, Fig 7",
+            ours=f"mean correlation {ring:.2f} ({CALLED[rings[0].framework]}), {pairs:.2f}",
+        )
     return Section(
         title="Fig 7: pairs of hosts within a quarter of a second",
         text=f"{ZOOMED}. Rates of the flows that carry 99 % of the payload, in steps of {STEP_NS / 1e6:g} ms.",
@@ -148,16 +163,39 @@ def batches(found: Sequence[Measured]) -> Section:
             comparisons.append(not_measured(f"batch {batch} against {BATCHES[0]}", "the same volume", source=source))
             continue
         comparisons += [
-            near(f"volume of a step, batch {batch}", one.step_payload / 1e6, first.step_payload / 1e6, unit="MB",
-                 within=VOLUME_WITHIN, source=source, shown=f"that of batch {BATCHES[0]}"),
-            near(f"rate while sending, batch {batch}", _sending(one), _sending(first), unit="Gbit/s",
-                 within=RATE_WITHIN, source=source, shown=f"that of batch {BATCHES[0]}"),
-            holds(f"share of time in which a pair sends, batch {batch}", true=duty(one) < duty(first),
-                  ours=f"{duty(one):.0%} against {duty(first):.0%}", printed="less", source=source),
-            holds(f"period, batch {batch}", true=one.point.mean_s.value > first.point.mean_s.value,
-                  ours=f"{one.point.mean_s.value:.3f} s against {first.point.mean_s.value:.3f} s", printed="longer",
-                  source=source),
-        ]  # fmt: skip
+            near(
+                f"volume of a step, batch {batch}",
+                one.step_payload / 1e6,
+                first.step_payload / 1e6,
+                unit="MB",
+                within=VOLUME_WITHIN,
+                source=source,
+                shown=f"that of batch {BATCHES[0]}",
+            ),
+            near(
+                f"rate while sending, batch {batch}",
+                _sending(one),
+                _sending(first),
+                unit="Gbit/s",
+                within=RATE_WITHIN,
+                source=source,
+                shown=f"that of batch {BATCHES[0]}",
+            ),
+            holds(
+                f"share of time in which a pair sends, batch {batch}",
+                true=duty(one) < duty(first),
+                ours=f"{duty(one):.0%} against {duty(first):.0%}",
+                printed="less",
+                source=source,
+            ),
+            holds(
+                f"period, batch {batch}",
+                true=one.point.mean_s.value > first.point.mean_s.value,
+                ours=f"{one.point.mean_s.value:.3f} s against {first.point.mean_s.value:.3f} s",
+                printed="longer",
+                source=source,
+            ),
+        ]
     return Section(
         title="Fig 9: three batches",
         text=f"{ZOOMED}, Horovod on Gloo, one pair of the ring. Compute takes as long as its batch is large.",
@@ -168,10 +206,14 @@ def batches(found: Sequence[Measured]) -> Section:
 def of_batches(found: Sequence[Measured]) -> dict[int, Measured]:
     """The points of Fig 9 by their batch."""
     return {
-        one.batch: one for one in found
-        if one.framework == "horovod-gloo" and one.model == ZOOMED and one.classes == frameworks.CLASSES
-        and one.losses is None and one.sights
-    }  # fmt: skip
+        one.batch: one
+        for one in found
+        if one.framework == "horovod-gloo"
+        and one.model == ZOOMED
+        and one.classes == frameworks.CLASSES
+        and one.losses is None
+        and one.sights
+    }
 
 
 def _sending(one: Measured) -> float:

@@ -42,6 +42,9 @@ def sight(of: Seen) -> Sight:
         return traffic.series(found, flows, width_ns=width) * 8 * of.run.scale / width
 
     return Sight(
-        volume=of.volume, flows=int((volumes.of_job(of.whole, job) & (of.whole.packets > 0)).sum()), total=rate(mine),
-        big=np.array([rate(np.arange(len(found)) == row) for row in rows]), width_s=width / 1e9,
-    )  # fmt: skip
+        volume=of.volume,
+        flows=int((volumes.of_job(of.whole, job) & (of.whole.packets > 0)).sum()),
+        total=rate(mine),
+        big=np.array([rate(np.arange(len(found)) == row) for row in rows]),
+        width_s=width / 1e9,
+    )

@@ -41,16 +41,21 @@ def volumes(found: Sequence[Measured], printed: Zerwas) -> Section:
             "held to theory, their ends and ratios to what the text says. Of pair averaging theory says 4.0 models a "
             "step, of a parameter server 8.0, of all others 6.0."
         ),
-        comparisons=(
-            *(_against_theory(one, printed) for one in whole), *_ends(grid, printed), *_ratios(grid, printed)
-        ),
-    )  # fmt: skip
+        comparisons=(*(_against_theory(one, printed) for one in whole), *_ends(grid, printed), *_ratios(grid, printed)),
+    )
 
 
 def _against_theory(one: Measured, printed: Zerwas) -> Comparison:
     theory_gb = one.theory * printed.steps(one.batch) / 1e9
-    return near(one.called, total_gb(one, printed), theory_gb, within=THEORY_WITHIN, unit="GB",
-                shown=f"{number(theory_gb)} GB by theory", source="Fig 3")  # fmt: skip
+    return near(
+        one.called,
+        total_gb(one, printed),
+        theory_gb,
+        within=THEORY_WITHIN,
+        unit="GB",
+        shown=f"{number(theory_gb)} GB by theory",
+        source="Fig 3",
+    )
 
 
 def _ends(grid: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
@@ -60,12 +65,14 @@ def _ends(grid: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
     (_, least), (_, most) = sizes[0], sizes[-1]
     ends = {
         "smallest": totals.get((least, PAIRS), math.nan),
-        "largest": max((gb for (model, name), gb in totals.items() if model == most and name != PAIRS),
-                       default=math.nan),
-    }  # fmt: skip
+        "largest": max(
+            (gb for (model, name), gb in totals.items() if model == most and name != PAIRS), default=math.nan
+        ),
+    }
     for line in printed.volumes:
-        yield near(f"{line.what} volume of all", ends[line.what], line.gb, within=PRINTED_WITHIN, unit="GB",
-                   source=line.source)  # fmt: skip
+        yield near(
+            f"{line.what} volume of all", ends[line.what], line.gb, within=PRINTED_WITHIN, unit="GB", source=line.source
+        )
 
 
 def _ratios(grid: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
@@ -74,9 +81,13 @@ def _ratios(grid: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
         others = [size for name, size in mine.items() if name != PAIRS]
         ratio = mine.get(PAIRS, math.nan) / float(np.mean(others)) if others else math.nan
         yield between(
-            f"{model.model}: pair averaging over synchronous SGD", ratio, RATIO - RATIO_WITHIN, RATIO + RATIO_WITHIN,
-            printed=1 - printed.pair_averaging.saves, source=printed.pair_averaging.source,
-        )  # fmt: skip
+            f"{model.model}: pair averaging over synchronous SGD",
+            ratio,
+            RATIO - RATIO_WITHIN,
+            RATIO + RATIO_WITHIN,
+            printed=1 - printed.pair_averaging.saves,
+            source=printed.pair_averaging.source,
+        )
 
 
 def classes(found: Sequence[Measured], printed: Zerwas) -> Section:
@@ -89,13 +100,28 @@ def classes(found: Sequence[Measured], printed: Zerwas) -> Section:
             mine = [one for one in frameworks.plain(found, classes=count) if one.model == model.model]
             shown = {one.framework: f"{number(total_gb(one, printed))}" for one in mine}
             synchronous = [f"{text} ({CALLED[name]})" for name, text in shown.items() if name in RINGS]
-            rows.append((
-                model.model, str(count), f"{size / 1e6:.1f}", f"{model.mb:g}",
-                number(SYNCHRONOUS * size * steps / 1e9), synchronous[0] if synchronous else "-",
-                number(ASYNCHRONOUS * size * steps / 1e9), shown.get(PAIRS, "-"),
-            ))  # fmt: skip
-    head = ("model", "classes", "size (MB)", "printed size (MB)", "synchronous, theory (GB)", "measured",
-            "pair averaging, theory (GB)", "measured")  # fmt: skip
+            rows.append(
+                (
+                    model.model,
+                    str(count),
+                    f"{size / 1e6:.1f}",
+                    f"{model.mb:g}",
+                    number(SYNCHRONOUS * size * steps / 1e9),
+                    synchronous[0] if synchronous else "-",
+                    number(ASYNCHRONOUS * size * steps / 1e9),
+                    shown.get(PAIRS, "-"),
+                )
+            )
+    head = (
+        "model",
+        "classes",
+        "size (MB)",
+        "printed size (MB)",
+        "synchronous, theory (GB)",
+        "measured",
+        "pair averaging, theory (GB)",
+        "measured",
+    )
     caption = (
         "The printed ends, 140 and 4,000 GB, fit ten classes (140 and 3,980 by theory) and not a thousand (219 and "
         "4,170). The printed sizes are those of models for a thousand classes."
@@ -131,13 +157,31 @@ def _edges(rings: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
         yield not_measured(what, edge, source=source, why=missing)
     else:
         along, framed, _ = each.mean(axis=0) * steps
-        yield near(f"{what}, layer 2, {CLASSES} classes", framed, printed.ring.edge_gb, unit="GB",
-                   within=PRINTED_WITHIN, source=source)  # fmt: skip
-        yield apart(f"{what}, payload, {CLASSES} classes", along, printed.ring.edge_gb, unit="GB", source=source,
-                    why="the paper counts headers, which are 4.8 % of full frames")  # fmt: skip
+        yield near(
+            f"{what}, layer 2, {CLASSES} classes",
+            framed,
+            printed.ring.edge_gb,
+            unit="GB",
+            within=PRINTED_WITHIN,
+            source=source,
+        )
+        yield apart(
+            f"{what}, payload, {CLASSES} classes",
+            along,
+            printed.ring.edge_gb,
+            unit="GB",
+            source=source,
+            why="the paper counts headers, which are 4.8 % of full frames",
+        )
         more = np.mean([1.5 * size_of(model.model, 1000) for model in printed.models]) * steps
-        yield apart(f"{what}, 1000 classes by theory", float(more), printed.ring.edge_gb, unit="GB", source=source,
-                    why="theory, payload; 10 classes fit the printed totals")  # fmt: skip
+        yield apart(
+            f"{what}, 1000 classes by theory",
+            float(more),
+            printed.ring.edge_gb,
+            unit="GB",
+            source=source,
+            why="theory, payload; 10 classes fit the printed totals",
+        )
     if len(each):
         along, _, back = each.mean(axis=0)
         yield at_most("payload against the ring over that with it", back / along, 0.01, source=source)
@@ -166,7 +210,7 @@ def _relays(grid: Sequence[Measured]) -> Iterator[Comparison]:
         PAIRS: ("all pairs", {(a, b) for a in range(4) for b in range(a)}),
         "binary-tree-star": ("W1 with W2 and W3, W2 with W4", {(0, 1), (0, 2), (1, 3)}),
         SERVERS: ("each worker with the server alone", None),
-    }  # fmt: skip
+    }
     for name, (called, pairs) in said.items():
         mine = [one for one in grid if one.framework == name]
         what = f"{CALLED[name]}: who exchanges gradients"
@@ -175,8 +219,13 @@ def _relays(grid: Sequence[Measured]) -> Iterator[Comparison]:
             continue
         ours = [exchanges(one) for one in mine]
         wanted = {tuple(sorted(pair)) for pair in pairs} if pairs is not None else _with_server(mine[0])
-        yield holds(what, true=all(one == wanted for one in ours), ours=_names(ours[0]), printed=called,
-                    source="section V.A, Fig 4")  # fmt: skip
+        yield holds(
+            what,
+            true=all(one == wanted for one in ours),
+            ours=_names(ours[0]),
+            printed=called,
+            source="section V.A, Fig 4",
+        )
 
 
 def exchanges(one: Measured) -> set[tuple[int, ...]]:

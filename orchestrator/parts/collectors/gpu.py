@@ -26,12 +26,7 @@ LIBRARY = "libnvidia-ml.so.1"
 ROLLS_OVER_AT = 1 << 32  # the counters of PCI Express
 
 # How NVML's units become SI: the end of a name, what stands in its place, and the factor.
-_UNITS = (
-    ("_percent", "_share", 0.01),
-    ("_mhz", "_hz", 1e6),
-    ("_mw", "_w", 1e-3),
-    ("_kib", "_bytes", 1024.0),
-)
+_UNITS = (("_percent", "_share", 0.01), ("_mhz", "_hz", 1e6), ("_mw", "_w", 1e-3), ("_kib", "_bytes", 1024.0))
 
 
 class Config(Model):

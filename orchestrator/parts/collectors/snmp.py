@@ -106,10 +106,14 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
     node = _asking(config, topology)
     return [
         Requirement(
-            node=node.name, kind="module", what="gufo.snmp", python=node.python, remedy=_REMEDY,
+            node=node.name,
+            kind="module",
+            what="gufo.snmp",
+            python=node.python,
+            remedy=_REMEDY,
             needed_by=f"collector {NAME}",
         )
-    ]  # fmt: skip
+    ]
 
 
 def launches(config: Config, topology: Topology) -> list[Launch]:

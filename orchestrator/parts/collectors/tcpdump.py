@@ -188,19 +188,7 @@ def _snaplen(config: Config, topology: Topology) -> int:
 def _launch(config: Config, node: Node, device: str, *, name: str, snaplen: int, ring: int) -> Launch:
     # -Z root: without it tcpdump gives up root after opening its first file and cannot open the next one.
     # -p: what is not for this device is no part of it, and the device keeps its state.
-    argv = [
-        "tcpdump",
-        "-Z",
-        "root",
-        "-i",
-        device,
-        "-p",
-        "-n",
-        "-s",
-        str(snaplen),
-        "-B",
-        str(ring // 1024),
-    ]
+    argv = ["tcpdump", "-Z", "root", "-i", device, "-p", "-n", "-s", str(snaplen), "-B", str(ring // 1024)]
     argv += ["--time-stamp-precision=nano", "-w"]
     if config.rotate_every is not None:
         argv += [

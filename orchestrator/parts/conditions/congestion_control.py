@@ -56,13 +56,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
         requirement
         for node in named_hosts.chosen(config.hosts, topology)
         for requirement in (
-            Requirement(
-                node=node.name,
-                kind="program",
-                what="ip",
-                remedy=packages.remedy("ip"),
-                needed_by=by,
-            ),
+            Requirement(node=node.name, kind="program", what="ip", remedy=packages.remedy("ip"), needed_by=by),
             Requirement(node=node.name, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by),
         )
     ]

@@ -62,17 +62,14 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
     by = f"condition {NAME}"
     return [
         Requirement(
-            node=node.name, kind="program", what=_command(node), remedy=packages.remedy(_command(node)),
-            needed_by=by,
+            node=node.name, kind="program", what=_command(node), remedy=packages.remedy(_command(node)), needed_by=by
         ),
-        Requirement(
-            node=node.name, kind="privilege", what="root", remedy=ROOT, needed_by=by
-        ),
+        Requirement(node=node.name, kind="privilege", what="root", remedy=ROOT, needed_by=by),
         *(
             Requirement(node=node.name, kind="device", what=device, remedy="name a device that exists", needed_by=by)
             for device in node.devices
         ),
-    ]  # fmt: skip
+    ]
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
@@ -142,9 +139,7 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `delays`: one, or none where the process did not come to its end."""
     try:
         measured = json.loads(safepath.content(output.folder / FILE) or b"")
-        row = {
-            name: {"int64": int, "float64": float}[kind](measured[name]) for name, kind in TABLES[TABLE].items()
-        }  # fmt: skip
+        row = {name: {"int64": int, "float64": float}[kind](measured[name]) for name, kind in TABLES[TABLE].items()}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {TABLE: {name: [] for name in TABLES[TABLE]}}
     return {TABLE: {name: [value] for name, value in row.items()}}

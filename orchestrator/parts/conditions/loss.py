@@ -31,9 +31,7 @@ class Config(Model):
 
 
 def _rule(config: Config) -> PacketRule:
-    return PacketRule(
-        kind=NAME, host=config.host, where=config.where, share=config.share, match="", verdict="drop"
-    )  # fmt: skip
+    return PacketRule(kind=NAME, host=config.host, where=config.where, share=config.share, match="", verdict="drop")
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:

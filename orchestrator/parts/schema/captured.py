@@ -39,15 +39,11 @@ TABLES: Mapping[str, Table] = {
             "kind": Column("string", "training, cross, control or other"),
             "name": Column("string", "name of the job or of the traffic source"),
             "packets": Column(
-                "int64",
-                "as captured: one that the device cuts into frames (segmentation offload) counts once",
+                "int64", "as captured: one that the device cuts into frames (segmentation offload) counts once"
             ),
             "wire_bytes": Column("int64", "layer 2, without FCS; of the frames that such a packet is cut into"),
             "payload_bytes": Column("int64", "transport payload"),
-            "repeated_bytes": Column(
-                "int64",
-                "payload whose sequence numbers were captured before at this point",
-            ),
+            "repeated_bytes": Column("int64", "payload whose sequence numbers were captured before at this point"),
             "first_ns": Column("int64", "first packet"),
             "last_ns": Column("int64", "last packet"),
         },
@@ -58,8 +54,7 @@ TABLES: Mapping[str, Table] = {
         {
             "port": Column("string", "network device that was captured"),
             "flow": Column(
-                "int64",
-                "place of the flow among the rows of `capture_flows` of the same node and launch, from 0",
+                "int64", "place of the flow among the rows of `capture_flows` of the same node and launch, from 0"
             ),
             "bin_ns": Column("int64", "start of the bin"),
             "width_ns": Column("int64", "of the bin: a millisecond (wider in older runs of many flows)"),

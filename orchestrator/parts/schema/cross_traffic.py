@@ -82,8 +82,7 @@ TABLES: Mapping[str, Table] = {
             "acknowledged_bps": Column("float64", "layer 2, of the flows acknowledged in the window"),
             "received_payload_bps": Column("float64", "by the sinks' own counters; NaN when they have none"),
             "size_distance": Column(
-                "float64",
-                "Kolmogorov-Smirnov, of the sizes from their distribution; NaN without one",
+                "float64", "Kolmogorov-Smirnov, of the sizes from their distribution; NaN without one"
             ),
             "size_limit": Column("float64", "distance above which it is noted"),
             "gap_distance": Column("float64", "likewise, of the gaps between flows from the planned ones"),

@@ -24,8 +24,7 @@ TABLES: Mapping[str, Table] = {
             "threads": Column("int64", "number of threads"),
             "run_s": Column("float64", "processor time used"),
             "wait_s": Column(
-                "float64",
-                "time for which a thread was ready to run and had to wait; missing where not counted",
+                "float64", "time for which a thread was ready to run and had to wait; missing where not counted"
             ),
         },
     ),
@@ -116,16 +115,13 @@ TABLES: Mapping[str, Table] = {
             "steal_share": Column("float64", "taken by the hypervisor"),
             "pressure_share": Column("float64", "of the window: some process waited for a processor"),
             "throttled_share": Column(
-                "float64",
-                "of the window: a control group's limit stopped processes, on all processors",
+                "float64", "of the window: a control group's limit stopped processes, on all processors"
             ),
             "wait_share": Column(
-                "float64",
-                "of the window: the process of a job that waited longest, with all its threads",
+                "float64", "of the window: the process of a job that waited longest, with all its threads"
             ),
             "others_wait_share": Column(
-                "float64",
-                "likewise, for work that is not the run's: as the gate `processor` has it",
+                "float64", "likewise, for work that is not the run's: as the gate `processor` has it"
             ),
         },
     ),

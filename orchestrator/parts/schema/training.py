@@ -23,8 +23,7 @@ TABLES: Mapping[str, Table] = {
             "loss": Column("float64", "loss"),
             "samples": Column("int64", "of this rank"),
             "accuracy": Column(
-                "float64",
-                "share of the samples that were classified right before the step; missing where unknown",
+                "float64", "share of the samples that were classified right before the step; missing where unknown"
             ),
         },
     ),
@@ -89,8 +88,7 @@ TABLES: Mapping[str, Table] = {
             "seconds": Column("float64", "time of one operation, mean over its repetitions"),
             "algorithm_bps": Column("float64", "message size over time"),
             "bus_bps": Column(
-                "float64",
-                "bus bandwidth: what the links carry, whatever the operation and the number of ranks",
+                "float64", "bus bandwidth: what the links carry, whatever the operation and the number of ranks"
             ),
             "link_bps": Column("float64", "rate of the host's link"),
         },
@@ -104,8 +102,7 @@ TABLES: Mapping[str, Table] = {
             "iteration": Column("int64", "number in the job, from 0"),
             "operation": Column("string", "as the framework calls it"),
             "bytes": Column(
-                "int64",
-                "message size as the framework counts it: DeepSpeed has a rank's part of a gather",
+                "int64", "message size as the framework counts it: DeepSpeed has a rank's part of a gather"
             ),
             "count": Column("int64", "number of such operations"),
             "seconds": Column("float64", "mean time; of an operation that does not block, the time to start it"),
@@ -207,17 +204,14 @@ TABLES: Mapping[str, Table] = {
             "p99_low_s": Column("float64", "lower end of its 95% interval, within the run"),
             "p99_high_s": Column("float64", "upper end"),
             "sent_bytes": Column(
-                "float64",
-                "TCP payload per iteration, mean over ranks, scaled; NaN where not captured",
+                "float64", "TCP payload per iteration, mean over ranks, scaled; NaN where not captured"
             ),
             "theory_bytes": Column("float64", "the same by theory, scaled"),
             "left_out": Column(
-                "int64",
-                "iterations under the window's traffic that were warm-up; missing where not recorded",
+                "int64", "iterations under the window's traffic that were warm-up; missing where not recorded"
             ),
             "drift": Column(
-                "float64",
-                "trend of the iteration time over the window, share of its mean; NaN where too short",
+                "float64", "trend of the iteration time over the window, share of its mean; NaN where too short"
             ),
             "drift_low": Column("float64", "lower end of its 95% interval"),
             "drift_high": Column("float64", "upper end"),

@@ -11,11 +11,7 @@ from orchestrator.parts.launch import Change, Requirement, Sign
 
 # As `ethtool -k` calls them and as `ethtool -K` does; every device tells the first three.
 _EVERYWHERE = MappingProxyType(
-    {
-        "tcp-segmentation-offload": "tso",
-        "generic-segmentation-offload": "gso",
-        "generic-receive-offload": "gro",
-    }
+    {"tcp-segmentation-offload": "tso", "generic-segmentation-offload": "gso", "generic-receive-offload": "gro"}
 )
 _SOMEWHERE = MappingProxyType({"large-receive-offload": "lro", "rx-gro-hw": "rx-gro-hw"})
 

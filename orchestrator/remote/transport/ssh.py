@@ -67,9 +67,12 @@ def connect(
             _hand_over(session, agent_source())
         session.settimeout(None)
         return SshChannel(
-            target, closing.pop_all(), session, way=_through(way) if sock is None else (),
+            target,
+            closing.pop_all(),
+            session,
+            way=_through(way) if sock is None else (),
             by_hand=target.by_hand(python, "-V"),
-        )  # fmt: skip
+        )
     raise AssertionError  # the stack suppresses nothing
 
 

@@ -31,14 +31,18 @@ def render(trace: Trace, output: Path, *, top: int = 10) -> Path:
     StoreError when it cannot be written.
     """
     seen = view.of_trace(trace) if len(trace.bins) and trace.last_ns > trace.first_ns else None
-    return page.write("capture.html", output, lambda folder: {
-        "title": ", ".join(point.name for point in trace.points),
-        "points": trace.points,
-        "notes": [*(problem for point in trace.points for problem in (*point.unread, *point.damage)), *trace.notes],
-        "tables": [_captures(trace), _pairs(trace, top), _flows(trace, top), _queue_pairs(trace, top)],
-        "traffic": trafficview.section([("", seen)]) if seen else "",
-        "pictures": _pictures(trace, seen, folder),
-    })  # fmt: skip
+    return page.write(
+        "capture.html",
+        output,
+        lambda folder: {
+            "title": ", ".join(point.name for point in trace.points),
+            "points": trace.points,
+            "notes": [*(problem for point in trace.points for problem in (*point.unread, *point.damage)), *trace.notes],
+            "tables": [_captures(trace), _pairs(trace, top), _flows(trace, top), _queue_pairs(trace, top)],
+            "traffic": trafficview.section([("", seen)]) if seen else "",
+            "pictures": _pictures(trace, seen, folder),
+        },
+    )
 
 
 def _captures(trace: Trace) -> Table:
@@ -58,9 +62,15 @@ def _captures(trace: Trace) -> Table:
         ]
         for point in trace.points
     ]
-    heads = ["capture", Number("files"), "link type",
-             *map(Number, ("packets", "bytes", "seconds", "cut short", "not readable")),
-             "interfaces", "in tunnels", Number("not readable inside")]  # fmt: skip
+    heads = [
+        "capture",
+        Number("files"),
+        "link type",
+        *map(Number, ("packets", "bytes", "seconds", "cut short", "not readable")),
+        "interfaces",
+        "in tunnels",
+        Number("not readable inside"),
+    ]
     return table("Captures", heads, rows)
 
 

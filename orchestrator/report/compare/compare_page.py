@@ -26,16 +26,20 @@ _PANELS = 6  # histories in one figure
 
 def render(comparison: Comparison, output: Path) -> Path:
     """Write the page `output` and its figures into `<output's stem>-figures` beside it; StoreError when it cannot."""
-    return page.write("comparison.html", output, lambda folder: {
-        "title": f"{comparison.b.name} against {comparison.a.name}",
-        "state": _STATES.get(_worst(comparison), "doubt"),
-        "headline": headline(comparison).splitlines(),
-        "points": _points(comparison),
-        "tables": tables_beside.tables(comparison),
-        "lists": told.lists(comparison),
-        "rule": comparison.rule,
-        "pictures": _pictures(comparison, folder),
-    })  # fmt: skip
+    return page.write(
+        "comparison.html",
+        output,
+        lambda folder: {
+            "title": f"{comparison.b.name} against {comparison.a.name}",
+            "state": _STATES.get(_worst(comparison), "doubt"),
+            "headline": headline(comparison).splitlines(),
+            "points": _points(comparison),
+            "tables": tables_beside.tables(comparison),
+            "lists": told.lists(comparison),
+            "rule": comparison.rule,
+            "pictures": _pictures(comparison, folder),
+        },
+    )
 
 
 def _points(comparison: Comparison) -> Table:
@@ -93,9 +97,16 @@ def _bar(panel: Any, place: int, point: PointChange) -> None:
     change = point.change("p50")
     low, middle, high = (100 * (value - 1) for value in (change.low, change.ratio, change.high))
     panel.errorbar(
-        middle, place, xerr=[[middle - low], [high - middle]], color=_VERDICT_COLORS[point.verdict],
-        marker=_MARKERS[point.verdict], markersize=6, capsize=3, linewidth=1.4, label=point.verdict,
-    )  # fmt: skip
+        middle,
+        place,
+        xerr=[[middle - low], [high - middle]],
+        color=_VERDICT_COLORS[point.verdict],
+        marker=_MARKERS[point.verdict],
+        markersize=6,
+        capsize=3,
+        linewidth=1.4,
+        label=point.verdict,
+    )
 
 
 def _histories(shown: Sequence[History]) -> Any:

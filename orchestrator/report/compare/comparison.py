@@ -95,10 +95,13 @@ def junit(comparison: Comparison) -> str:
     """A test case a point: worse fails, "cannot tell" is skipped, and so is every window that does not count."""
     left_out = [*comparison.a.left_out, *comparison.b.left_out]
     suite = ET.Element(
-        "testsuite", name=f"orch compare {comparison.a.name} {comparison.b.name}",
-        tests=str(len(comparison.changes)), failures=str(len(comparison.of("worse"))), errors="0",
+        "testsuite",
+        name=f"orch compare {comparison.a.name} {comparison.b.name}",
+        tests=str(len(comparison.changes)),
+        failures=str(len(comparison.of("worse"))),
+        errors="0",
         skipped=str(len(comparison.of("cannot tell"))),
-    )  # fmt: skip
+    )
     for change in comparison.changes:
         label = comparison.labels[change.point]
         case = ET.SubElement(suite, "testcase", classname=comparison.b.name, name=label)
@@ -149,10 +152,16 @@ def row(comparison: Comparison, point: PointChange) -> tuple[str, ...]:
     adjusted = [change.p_adjusted for change in point.changes if not math.isnan(change.p_adjusted)]
     p = "-" if not adjusted or point.verdict == "same" else f"{min(adjusted):.2g}"
     return (
-        comparison.labels[point.point], point.verdict, percent(p50.ratio), _interval(p50.ratio, p50.low, p50.high),
-        detectable(point), percent(p99.ratio), _interval(p99.ratio, p99.low, p99.high),
-        p, *_sides(comparison, point),
-    )  # fmt: skip
+        comparison.labels[point.point],
+        point.verdict,
+        percent(p50.ratio),
+        _interval(p50.ratio, p50.low, p50.high),
+        detectable(point),
+        percent(p99.ratio),
+        _interval(p99.ratio, p99.low, p99.high),
+        p,
+        *_sides(comparison, point),
+    )
 
 
 def _lines(comparison: Comparison, point: PointChange) -> list[tuple[str, ...]]:

@@ -74,8 +74,14 @@ def figure(
     by = windows.axis(seen, series) if series else ""
     windows.refuse_mixed(seen, filter(None, (path, by)))
     places, unit = _places(sorted({one.value(path) for one in seen}, key=natural))
-    return Figure(quantity=quantity, over=path, series=by, unit=unit, common=windows.common(seen, chosen),
-                  curves=_curves(seen, quantity, path, by, places))  # fmt: skip
+    return Figure(
+        quantity=quantity,
+        over=path,
+        series=by,
+        unit=unit,
+        common=windows.common(seen, chosen),
+        curves=_curves(seen, quantity, path, by, places),
+    )
 
 
 def _places(values: Sequence[str]) -> tuple[dict[str, float], str]:
@@ -114,11 +120,13 @@ def _points(seen: Sequence[Seen], quantity: Quantity, path: str, places: dict[st
         at[one.value(path)].append(one)
     return tuple(
         Point(
-            text=text, at=places[text], iterations=sum(one.row.iterations for one in at[text]),
+            text=text,
+            at=places[text],
+            iterations=sum(one.row.iterations for one in at[text]),
             level=level(one_a_run((one.entry.run, _at_full_size(one, quantity)) for one in at[text])),
         )
         for text in sorted(at, key=lambda text: places[text])
-    )  # fmt: skip
+    )
 
 
 def _at_full_size(one: Seen, quantity: Quantity) -> Estimate:

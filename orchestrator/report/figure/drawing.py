@@ -55,17 +55,25 @@ def _label(found: Figure | FlowTimes, value: str) -> str:
 
 def _table(found: Figure) -> Table:
     rows = [
-        (point.text if not found.unit else f"{point.at:.6g}", str(point.level.runs), str(point.iterations),
-         *tables.numbers(point.level.estimate))
+        (
+            point.text if not found.unit else f"{point.at:.6g}",
+            str(point.level.runs),
+            str(point.iterations),
+            *tables.numbers(point.level.estimate),
+        )
         for curve in found.curves
         for point in curve.points
-    ]  # fmt: skip
+    ]
     return Table(
-        title=f"{found.quantity.title} over {found.over}", series=found.series,
-        labels=tuple(curve.label for curve in found.curves for _ in curve.points), rows=tuple(rows),
-        head=(found.axis, "runs", "iterations", found.quantity.axis, LOW, HIGH), note=f"{OVER_RUNS}; one run has none",
-        common=found.common, multiplied=found.quantity.scales,
-    )  # fmt: skip
+        title=f"{found.quantity.title} over {found.over}",
+        series=found.series,
+        labels=tuple(curve.label for curve in found.curves for _ in curve.points),
+        rows=tuple(rows),
+        head=(found.axis, "runs", "iterations", found.quantity.axis, LOW, HIGH),
+        note=f"{OVER_RUNS}; one run has none",
+        common=found.common,
+        multiplied=found.quantity.scales,
+    )
 
 
 # Flows
@@ -103,11 +111,16 @@ def _shown(found: FlowTimes, one: SizeBin, at: str) -> Estimate:
 def _table_of_flows(found: FlowTimes) -> Table:
     what = _of_flows(found)
     rows = [
-        (f"{one.low_bytes:.4g}", f"{one.high_bytes:.4g}", str(one.p50.runs), str(one.flows),
-         *(number for at in QUANTILES for number in tables.numbers(_shown(found, one, at))))
+        (
+            f"{one.low_bytes:.4g}",
+            f"{one.high_bytes:.4g}",
+            str(one.p50.runs),
+            str(one.flows),
+            *(number for at in QUANTILES for number in tables.numbers(_shown(found, one, at))),
+        )
         for curve in found.curves
         for one in curve.bins
-    ]  # fmt: skip
+    ]
     note = (
         f"{OVER_RUNS}; of one run the interval is within it. "
         f"99th percentiles of runs with at least {FEWEST_P99} flows of a size. Flows that did not end: {found.lost}"
@@ -118,8 +131,12 @@ def _table_of_flows(found: FlowTimes) -> Table:
         )
     quantiles = (cell for at in QUANTILES for cell in (f"{what}, {at}", LOW, HIGH))
     return Table(
-        title=f"{what} of cross traffic by flow size", series=found.series,
-        labels=tuple(curve.label for curve in found.curves for _ in curve.bins), rows=tuple(rows),
-        head=("bytes from", "bytes below", "runs", "flows", *quantiles), note=note, common=found.common,
+        title=f"{what} of cross traffic by flow size",
+        series=found.series,
+        labels=tuple(curve.label for curve in found.curves for _ in curve.bins),
+        rows=tuple(rows),
+        head=("bytes from", "bytes below", "runs", "flows", *quantiles),
+        note=note,
+        common=found.common,
         multiplied=True,
-    )  # fmt: skip
+    )

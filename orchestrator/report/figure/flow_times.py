@@ -101,8 +101,7 @@ def flow_times(chosen: Chosen, *, slowdown: bool, series: str = "", conditions: 
             f"{chosen.name}: fewer than {FEWEST} flows of any planned size in its valid windows; "
             "accepted: runs with websearch or replay"
         )
-    return FlowTimes(slowdown=slowdown, series=by, curves=tuple(curves), lost=lost,
-                     common=windows.common(seen, chosen))  # fmt: skip
+    return FlowTimes(slowdown=slowdown, series=by, curves=tuple(curves), lost=lost, common=windows.common(seen, chosen))
 
 
 def _runs(seen: Sequence[Seen], *, slowdown: bool) -> list[_Flows]:
@@ -113,9 +112,12 @@ def _runs(seen: Sequence[Seen], *, slowdown: bool) -> list[_Flows]:
     for mine in of_run.values():
         parts = [_flows(one, slowdown=slowdown) for one in mine.values()]
         found.append(
-            _Flows(np.concatenate([part.size for part in parts]), np.concatenate([part.value for part in parts]),
-                   sum(part.lost for part in parts))
-        )  # fmt: skip
+            _Flows(
+                np.concatenate([part.size for part in parts]),
+                np.concatenate([part.value for part in parts]),
+                sum(part.lost for part in parts),
+            )
+        )
     return found
 
 
@@ -150,9 +152,12 @@ def _bin(runs: Sequence[_Flows], low: float, high: float) -> SizeBin | None:
         return None
     found = [(len(mine), summarise(mine)) for mine in values if len(mine)]
     return SizeBin(
-        low_bytes=low, high_bytes=high, flows=count, p50=_level([summary.p50 for _, summary in found]),
+        low_bytes=low,
+        high_bytes=high,
+        flows=count,
+        p50=_level([summary.p50 for _, summary in found]),
         p99=_level([summary.p99 for flows, summary in found if flows >= FEWEST_P99]),
-    )  # fmt: skip
+    )
 
 
 def _level(runs: Sequence[Estimate]) -> Level:

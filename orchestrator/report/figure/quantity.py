@@ -35,24 +35,35 @@ def _estimate(value: float | None, low: float | None, high: float | None) -> Est
     return Estimate(*(math.nan if end is None else end for end in (value, low, high)))
 
 
-QUANTITIES: Mapping[str, Quantity] = MappingProxyType({
-    "iteration-time": Quantity(
-        title="median iteration time", unit="ms", factor=1e3,
-        of=lambda row: _estimate(row.p50_s, row.p50_low_s, row.p50_high_s),
-    ),
-    "mean-iteration-time": Quantity(
-        title="mean iteration time", unit="ms", factor=1e3,
-        of=lambda row: _estimate(row.mean_s, row.mean_low_s, row.mean_high_s),
-    ),
-    "p99-iteration-time": Quantity(
-        title="99th percentile of the iteration time", unit="ms", factor=1e3,
-        of=lambda row: _estimate(row.p99_s, row.p99_low_s, row.p99_high_s),
-    ),
-    "sent-bytes": Quantity(
-        title="payload sent by a rank in an iteration", unit="MB", factor=1e-6, scales=True,
-        of=lambda row: _estimate(row.sent_bytes, None, None),
-    ),
-})  # fmt: skip
+QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
+    {
+        "iteration-time": Quantity(
+            title="median iteration time",
+            unit="ms",
+            factor=1e3,
+            of=lambda row: _estimate(row.p50_s, row.p50_low_s, row.p50_high_s),
+        ),
+        "mean-iteration-time": Quantity(
+            title="mean iteration time",
+            unit="ms",
+            factor=1e3,
+            of=lambda row: _estimate(row.mean_s, row.mean_low_s, row.mean_high_s),
+        ),
+        "p99-iteration-time": Quantity(
+            title="99th percentile of the iteration time",
+            unit="ms",
+            factor=1e3,
+            of=lambda row: _estimate(row.p99_s, row.p99_low_s, row.p99_high_s),
+        ),
+        "sent-bytes": Quantity(
+            title="payload sent by a rank in an iteration",
+            unit="MB",
+            factor=1e-6,
+            scales=True,
+            of=lambda row: _estimate(row.sent_bytes, None, None),
+        ),
+    }
+)
 
 
 def named(name: str) -> Quantity:

@@ -71,10 +71,12 @@ def common(windows: Sequence[Seen], chosen: Chosen) -> Common:
     """The same of these windows."""
     shared = {key: value for key, value in windows[0].settings.items() if all(w.value(key) == value for w in windows)}
     return Common(
-        conditions=tuple(sorted(shared.items())), scales=tuple(sorted({one.scale for one in windows})),
+        conditions=tuple(sorted(shared.items())),
+        scales=tuple(sorted({one.scale for one in windows})),
         commits=tuple(sorted({str(git.commit) for one in windows if (git := one.entry.manifest.git)})),
-        runs=tuple(sorted({one.entry.run for one in windows})), left_out=chosen.left_out,
-    )  # fmt: skip
+        runs=tuple(sorted({one.entry.run for one in windows})),
+        left_out=chosen.left_out,
+    )
 
 
 def seen(chosen: Chosen, conditions: Sequence[Condition] = ()) -> list[Seen]:
@@ -90,11 +92,17 @@ def seen(chosen: Chosen, conditions: Sequence[Condition] = ()) -> list[Seen]:
         variables = {axis: where.text_of(value) for axis, value in window.values.items() if "." not in axis}
         if all(condition.holds({**variables, **settings}) for condition in conditions):
             found += [
-                Seen(entry=run, window=window.record, row=row, settings=settings, variables=variables,
-                     least_rate_bps=setting.setting.least_rate_bps)
+                Seen(
+                    entry=run,
+                    window=window.record,
+                    row=row,
+                    settings=settings,
+                    variables=variables,
+                    least_rate_bps=setting.setting.least_rate_bps,
+                )
                 for row in window.record.training
                 if row.job == window.job
-            ]  # fmt: skip
+            ]
     if not found:
         why = "none meets every --where" if chosen.windows else "; ".join(chosen.left_out[:2]) or "none was measured"
         raise ConfigError(f"{chosen.name}: no valid window to draw: {why}")

@@ -78,18 +78,38 @@ def events(entries: Iterable[Entry], *, origin_ns: int) -> list[TraceEvent]:
     placed = [(entry, _lane(entry, lanes)) for entry in sorted(slices, key=lambda one: (one.start_ns, -one.end_ns))]
     tids = _threads(lanes)
     for entry, lane in placed:
-        timed.append((entry.start_ns, -entry.end_ns, {
-            "name": entry.name, "cat": "run", "ph": "X", "ts": _us(entry.start_ns - origin_ns),
-            "dur": _us(max(0, entry.end_ns - entry.start_ns)), "pid": pids[entry.process],
-            "tid": tids[entry.process, entry.track, lane], "args": dict(entry.args),
-        }))  # fmt: skip
+        timed.append(
+            (
+                entry.start_ns,
+                -entry.end_ns,
+                {
+                    "name": entry.name,
+                    "cat": "run",
+                    "ph": "X",
+                    "ts": _us(entry.start_ns - origin_ns),
+                    "dur": _us(max(0, entry.end_ns - entry.start_ns)),
+                    "pid": pids[entry.process],
+                    "tid": tids[entry.process, entry.track, lane],
+                    "args": dict(entry.args),
+                },
+            )
+        )
     timed += [
-        (sample.time_ns, 0, {
-            "name": sample.counter, "cat": "run", "ph": "C", "ts": _us(sample.time_ns - origin_ns),
-            "pid": pids[sample.process], "args": {"value": sample.value},
-        })
-        for sample in everything if isinstance(sample, Sample)
-    ]  # fmt: skip
+        (
+            sample.time_ns,
+            0,
+            {
+                "name": sample.counter,
+                "cat": "run",
+                "ph": "C",
+                "ts": _us(sample.time_ns - origin_ns),
+                "pid": pids[sample.process],
+                "args": {"value": sample.value},
+            },
+        )
+        for sample in everything
+        if isinstance(sample, Sample)
+    ]
     timed.sort(key=lambda one: one[:2])
     return [*_names(pids, tids), *(event for *_, event in timed)]
 

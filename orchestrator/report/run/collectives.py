@@ -48,11 +48,17 @@ def measured(run: Run) -> list[Measured]:
         ranks = len({row["rank"] for row in rows})
         found.append(
             Measured(
-                window=window, job=job, operation=operation, bytes=size * run.scale, count=int(weights.sum()) // ranks,
-                seconds=seconds, algorithm_bps=algorithm * run.scale, bus_bps=bus * run.scale,
+                window=window,
+                job=job,
+                operation=operation,
+                bytes=size * run.scale,
+                count=int(weights.sum()) // ranks,
+                seconds=seconds,
+                algorithm_bps=algorithm * run.scale,
+                bus_bps=bus * run.scale,
                 utilization=bus / min(row["link_bps"] for row in rows),
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -69,9 +75,11 @@ def utilization(runs: Sequence[Run]) -> tuple[Any, str] | None:
     drawing, (above, below) = figure(2, height_in=4.2)
     for number, (name, points) in enumerate(lines.items()):
         look = {
-            "marker": "o", "markersize": 4, "color": SERIES[number % len(SERIES)],
+            "marker": "o",
+            "markersize": 4,
+            "color": SERIES[number % len(SERIES)],
             "linestyle": LINES[number // len(SERIES) % len(LINES)],
-        }  # fmt: skip
+        }
         sizes = [one.bytes / 1e6 for one in points]
         above.plot(sizes, [one.utilization * 100 for one in points], label=name, **look)
         below.plot(sizes, [one.seconds * 1e3 for one in points], **look)

@@ -97,17 +97,29 @@ def _iterations(runs: Sequence[Run]) -> tuple[Any, str] | None:
     drawing, (panel,) = figure(height_in=2.7)
     for run, job, label, color, style in drawn:
         at = (job.start_ns - run.origin_ns) / 1e9
-        panel.plot(*thinned(at, job.seconds), color=color, linestyle=style, label=label, linewidth=1.1,
-                   marker="." if len(at) <= 60 else "", markersize=5)  # fmt: skip
+        panel.plot(
+            *thinned(at, job.seconds),
+            color=color,
+            linestyle=style,
+            label=label,
+            linewidth=1.1,
+            marker="." if len(at) <= 60 else "",
+            markersize=5,
+        )
     shown = next((run for run in runs if run.windows), runs[0])
     for window in shown.windows:
         begin, end = ((at_ns - shown.origin_ns) / 1e9 for at_ns in window.span_ns)
         panel.axvspan(begin, end, color=GRID, alpha=0.45, linewidth=0, zorder=0)
         panel.axvline(begin, color=SOFT, linewidth=0.8)
         panel.annotate(
-            window.name, (begin, 0.0), xycoords=("data", "axes fraction"), xytext=(4, 4),
-            textcoords="offset points", fontsize=8, color=SOFT,
-        )  # fmt: skip
+            window.name,
+            (begin, 0.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(4, 4),
+            textcoords="offset points",
+            fontsize=8,
+            color=SOFT,
+        )
     panel.set(xlabel="time since the first window began (s)", ylabel="iteration time (s)")
     from_zero(panel)
     legend(panel)
@@ -160,9 +172,15 @@ def _loads(runs: Sequence[Run]) -> tuple[Any, str] | None:
         mine = [(requested, received) for owner, requested, received in points if owner == number]
         if mine:
             panel.plot(
-                *zip(*mine, strict=True), marker="osD^v<>"[number % 7], linestyle="", markersize=5.5,
-                color=SERIES[number % len(SERIES)], label=run.name, markeredgecolor=INK, markeredgewidth=0.4,
-            )  # fmt: skip
+                *zip(*mine, strict=True),
+                marker="osD^v<>"[number % 7],
+                linestyle="",
+                markersize=5.5,
+                color=SERIES[number % len(SERIES)],
+                label=run.name,
+                markeredgecolor=INK,
+                markeredgewidth=0.4,
+            )
     panel.set(xlim=(0, most), ylim=(0, most), xlabel="requested (Gbit/s)", ylabel="received (Gbit/s)")
     panel.set_aspect("equal", adjustable="box", anchor="W")
     panel.legend(loc="upper left", bbox_to_anchor=(1.03, 1.0))
@@ -196,8 +214,14 @@ def _bytes(runs: Sequence[Run]) -> tuple[Any, str] | None:
     for place, row in enumerate(rows):
         if row[3] > 0 and row[4] > 0:
             beyond = max(row[3], row[4])
-            panel.annotate(f"{row[3] / row[4] - 1:+.1%}", (beyond, place), xytext=(7, 0), textcoords="offset points",
-                           va="center", fontsize=8.5)  # fmt: skip
+            panel.annotate(
+                f"{row[3] / row[4] - 1:+.1%}",
+                (beyond, place),
+                xytext=(7, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8.5,
+            )
     several_jobs = len({row[2] for row in rows}) > 1
     panel.set_yticks(at, [f"{row[0].name}, {row[1]}" + (f", {row[2]}" if several_jobs else "") for row in rows])
     panel.invert_yaxis()

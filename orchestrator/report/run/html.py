@@ -29,23 +29,27 @@ def render(runs: Sequence[Path], output: Path, *, others: Sequence[Summary] = ()
     if not runs:
         raise StoreError("a report needs at least one run", hint="orch ls")
     read = load(runs)
-    return page.write("report.html", output, lambda folder: {
-        "title": _title(read),
-        "runs": [_about(run) for run in read],
-        "verdict": verdict.of_runs(read, others),
-        "together": _together(read, output, others) if len(read) > 1 else None,
-        "levels": run_tables.levels(over_runs.curves(read)),
-        "windows": run_tables.windows(read),
-        "variation": run_tables.variation(read),
-        "loads": run_tables.loads(read),
-        "schedules": [line for run in read for line in drawn_from.told(run)],
-        "collectives": run_tables.collectives(read),
-        "captures": run_tables.captures(read),
-        "scales": sorted({run.scale for run in read}),
-        "emulated": any("emulated" in (job.compute or "").lower() for run in read for job in run.manifest.jobs),
-        **_pictures(read, folder),
-        **_of_one(read, folder),
-    })  # fmt: skip
+    return page.write(
+        "report.html",
+        output,
+        lambda folder: {
+            "title": _title(read),
+            "runs": [_about(run) for run in read],
+            "verdict": verdict.of_runs(read, others),
+            "together": _together(read, output, others) if len(read) > 1 else None,
+            "levels": run_tables.levels(over_runs.curves(read)),
+            "windows": run_tables.windows(read),
+            "variation": run_tables.variation(read),
+            "loads": run_tables.loads(read),
+            "schedules": [line for run in read for line in drawn_from.told(run)],
+            "collectives": run_tables.collectives(read),
+            "captures": run_tables.captures(read),
+            "scales": sorted({run.scale for run in read}),
+            "emulated": any("emulated" in (job.compute or "").lower() for run in read for job in run.manifest.jobs),
+            **_pictures(read, folder),
+            **_of_one(read, folder),
+        },
+    )
 
 
 def _title(runs: Sequence[Run]) -> str:
@@ -80,14 +84,16 @@ def _together(runs: Sequence[Run], output: Path, others: Sequence[Summary]) -> T
         found = verdict.of_run(run, every)
         valid = sum(window.valid for window in run.windows)
         why = found.lines[0] if found.lines else ""
-        rows.append([
-            run.name,
-            run.id,
-            Cell(found.word, look={"valid": "good", "doubt": "open"}.get(found.state, "bad")),
-            f"{valid} of {len(run.windows)}",
-            why if len(why) <= _MOST_WHY else f"{why[:_MOST_WHY].rsplit(' ', 1)[0]} ...",
-            Cell("its report" if made else f"orch report {run.id}", link=link),
-        ])  # fmt: skip
+        rows.append(
+            [
+                run.name,
+                run.id,
+                Cell(found.word, look={"valid": "good", "doubt": "open"}.get(found.state, "bad")),
+                f"{valid} of {len(run.windows)}",
+                why if len(why) <= _MOST_WHY else f"{why[:_MOST_WHY].rsplit(' ', 1)[0]} ...",
+                Cell("its report" if made else f"orch report {run.id}", link=link),
+            ]
+        )
     heads = ["run", "id", "verdict", "valid windows", "why not", "by itself"]
     return table("Runs", heads, rows, caption="Figures of traffic, queues and sockets are in the report of each run.")
 

@@ -109,8 +109,9 @@ def _kernel(version: Any) -> str:
 
 def _offloads(text: Any) -> str:
     states = dict(re.findall(r"^([a-z0-9-]+): (on|off)", str(text or ""), flags=re.MULTILINE))
-    return ", ".join(f"{''.join(word[0] for word in name.split('-'))} {states[name]}" for name in _OFFLOADS
-                     if name in states)  # fmt: skip
+    return ", ".join(
+        f"{''.join(word[0] for word in name.split('-'))} {states[name]}" for name in _OFFLOADS if name in states
+    )
 
 
 def _time(ns: float) -> str:

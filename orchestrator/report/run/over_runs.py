@@ -117,11 +117,12 @@ def _points(found: Sequence[_Seen]) -> tuple[Point, ...]:
         at[one.requested_bps].append(one)
     return tuple(
         Point(
-            requested_bps=load, achieved_bps=float(np.mean([one.achieved_bps for one in at[load]])),
+            requested_bps=load,
+            achieved_bps=float(np.mean([one.achieved_bps for one in at[load]])),
             level=level(one_a_run((one.run, one.p50) for one in at[load])),
         )
         for load in sorted(at)
-    )  # fmt: skip
+    )
 
 
 def _labels(keys: Sequence[_Key]) -> dict[_Key, str]:
@@ -159,9 +160,12 @@ def drawn(found: Sequence[Curve]) -> tuple[Any, str] | None:
     drawing, (panel,) = figure(height_in=2.9)
     for number, curve in enumerate(shown):
         errorbars(
-            panel, [point.achieved_bps / 1e9 for point in curve.points],
-            [point.level.estimate for point in curve.points], number=number, label=curve.label,
-        )  # fmt: skip
+            panel,
+            [point.achieved_bps / 1e9 for point in curve.points],
+            [point.level.estimate for point in curve.points],
+            number=number,
+            label=curve.label,
+        )
     panel.set(xlabel="cross traffic as received (Gbit/s)", ylabel="median iteration time (s)")
     from_zero(panel)
     legend(panel, columns=2)

@@ -61,17 +61,17 @@ def queue(run: Run) -> tuple[Any, str] | None:
     queues = {(key["node"], key["port"], key["counter"].rpartition(".")[0]) for key in keys}
 
     def trouble(queue: tuple[str, str, str]) -> tuple[float, float]:
-        amounts = {key["counter"].rpartition(".")[2]: (key["value_max"], key["value_min"]) for key in keys
-                   if (key["node"], key["port"], key["counter"].rpartition(".")[0]) == queue}  # fmt: skip
+        amounts = {
+            key["counter"].rpartition(".")[2]: (key["value_max"], key["value_min"])
+            for key in keys
+            if (key["node"], key["port"], key["counter"].rpartition(".")[0]) == queue
+        }
         drops, backlog = amounts.get("drops", (0, 0)), amounts.get("backlog_bytes", (0, 0))
         return (drops[0] or 0) - (drops[1] or 0), backlog[0] or 0
 
     node, port, name = max(sorted(queues), key=trouble)
     drawing, (above, below) = figure(2, height_in=3.0)
-    for panel, what, label in (
-        (above, "backlog_bytes", "backlog (kB)"),
-        (below, "drops", "packets dropped"),
-    ):
+    for panel, what, label in ((above, "backlog_bytes", "backlog (kB)"), (below, "drops", "packets dropped")):
         at, value = throughput.samples(mine, node=node, port=port, counter=f"{name}.{what}")
         if len(at):
             scaled = value / 1e3 if what == "backlog_bytes" else value - value[0]
@@ -107,8 +107,14 @@ def round_trips(run: Run) -> tuple[Any, str] | None:
         steps, groups = _grouped(place[inside], value)
         x = (steps + 0.5) * step / 1e9
         for q, color, style, name in ((50, SERIES[0], "-", "median"), (95, SERIES[1], "--", "95th percentile")):
-            panel.plot(x, [np.nanpercentile(g, q) if len(g) else np.nan for g in groups], color=color, linestyle=style,
-                       label=name, linewidth=1.1)  # fmt: skip
+            panel.plot(
+                x,
+                [np.nanpercentile(g, q) if len(g) else np.nan for g in groups],
+                color=color,
+                linestyle=style,
+                label=name,
+                linewidth=1.1,
+            )
         panel.set(ylabel=label)
         panel.set_ylim(bottom=0)
         panel.set_xlim(0, (run.end_ns - run.origin_ns) / 1e9)

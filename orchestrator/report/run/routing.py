@@ -34,9 +34,13 @@ def routing(run: Run) -> tuple[Any, str] | None:
     for number, (rank, counts) in enumerate(sorted(tokens.items())):
         share = np.array([counts[iteration] for iteration in whole]) / np.maximum(total, 1) * 100
         above.plot(
-            whole, share, color=SERIES[number % len(SERIES)], linewidth=1.1, label=f"experts of rank {rank}",
+            whole,
+            share,
+            color=SERIES[number % len(SERIES)],
+            linewidth=1.1,
+            label=f"experts of rank {rank}",
             linestyle=LINES[number // len(SERIES) % len(LINES)],
-        )  # fmt: skip
+        )
     above.set(ylabel="share of tokens (%)")
     from_zero(above)
     below.plot(whole, [factor[iteration] * run.scale / 1e6 for iteration in whole], color=SERIES[0], linewidth=1.1)

@@ -58,8 +58,17 @@ def windows(runs: Sequence[Run]) -> Table:
     rows = [
         [*_which(runs, run, row), *_window(run, row, run.rows("loads"))] for run in runs for row in run.rows("training")
     ]
-    heads = [*_WHICH, "valid", Number("iterations"), Number("mean"), Number("median"), Number("p99"), Number("drift"),
-             "cross traffic received", Number("bytes sent an iteration")]  # fmt: skip
+    heads = [
+        *_WHICH,
+        "valid",
+        Number("iterations"),
+        Number("mean"),
+        Number("median"),
+        Number("p99"),
+        Number("drift"),
+        "cross traffic received",
+        Number("bytes sent an iteration"),
+    ]
     return table("Windows", heads, rows, caption=_WINDOWS)
 
 
@@ -122,8 +131,15 @@ def _bytes(row: Row, scale: int) -> Cell:
 
 def levels(found: Sequence[over_runs.Curve]) -> Table:
     """The level of each point over runs."""
-    heads = ["what", Number("load"), Number("runs"), Number("median"), Number("95 % interval over runs"),
-             Number("runs differ by"), Number("of that, within runs")]  # fmt: skip
+    heads = [
+        "what",
+        Number("load"),
+        Number("runs"),
+        Number("median"),
+        Number("95 % interval over runs"),
+        Number("runs differ by"),
+        Number("of that, within runs"),
+    ]
     return table("Levels over runs", heads, over_runs.rows(found), caption=_OVER_RUNS)
 
 
@@ -190,8 +206,17 @@ def collectives(runs: Sequence[Run]) -> Table:
         for run in runs
         for one in measured(run)
     ]
-    heads = ["run", "window", "operation", Number("message"), Number("operations"), Number("time"),
-             Number("algorithm bandwidth"), Number("bus bandwidth"), Number("utilization")]  # fmt: skip
+    heads = [
+        "run",
+        "window",
+        "operation",
+        Number("message"),
+        Number("operations"),
+        Number("time"),
+        Number("algorithm bandwidth"),
+        Number("bus bandwidth"),
+        Number("utilization"),
+    ]
     caption = """Means over ranks and repeats; bandwidths as nccl-tests defines them, utilization is bus bandwidth over
 the slowest link's rate."""
     return table("Collective operations", heads, rows, caption=caption)
@@ -212,8 +237,15 @@ def captures(runs: Sequence[Run]) -> Table:
         for run in runs
         for row in run.rows("captures")
     ]
-    heads = ["run", "port", Number("packets captured"), Number("dropped"), Number("share"), Number("files"),
-             Number("size")]  # fmt: skip
+    heads = [
+        "run",
+        "port",
+        Number("packets captured"),
+        Number("dropped"),
+        Number("share"),
+        Number("files"),
+        Number("size"),
+    ]
     return table("Packet captures", heads, rows)
 
 
@@ -226,12 +258,14 @@ def gates(run: Run) -> Table:
         [
             window.name,
             gate.name,
-            Cell(looks[gate.passed][0] + ("" if gate.required or gate.passed is not False else " (noted)"),
-                 look=looks[gate.passed][1]),
+            Cell(
+                looks[gate.passed][0] + ("" if gate.required or gate.passed is not False else " (noted)"),
+                look=looks[gate.passed][1],
+            ),
             gate.message,
         ]
         for window, gate in judged
-    ]  # fmt: skip
+    ]
     failed = sum(gate.passed is False for _, gate in judged)
     return table(f"Validity gates, {failed} failed", ["window", "gate", "verdict", "what was found"], rows)
 

@@ -36,8 +36,15 @@ def plot(flows: Sequence[tuple[float, int]], burst: BurstShape | None, stem: Pat
         panel.plot(at, size, color=GRID, linewidth=0.8, zorder=1)
         panel.plot(at[~inside], size[~inside], linestyle="", marker="o", markersize=3, color=SERIES[0], label="flows")
         if burst:
-            panel.plot(at[inside], size[inside], linestyle="", marker="o", markersize=4, color=SERIES[1],
-                       label="flows of bursts")  # fmt: skip
+            panel.plot(
+                at[inside],
+                size[inside],
+                linestyle="",
+                marker="o",
+                markersize=4,
+                color=SERIES[1],
+                label="flows of bursts",
+            )
         panel.set(xlabel="start (ms)", ylabel="flow size (kB)")
         panel.set_ylim(bottom=0)
         legend(panel)
@@ -99,8 +106,9 @@ def beside(run: Run, window: str = "") -> tuple[Any, str] | None:
     above.set_ylim(bottom=0)
     for number, (label, bins) in enumerate(_captured(run, shown).items()):
         x, rate = bins.rate(begin, begin + SHOWN_NS, STEP_NS)
-        below.plot(x * 1e3, rate * run.scale / 1e9, color=SERIES[number], linestyle=LINES[number], label=label,
-                   linewidth=1.1)  # fmt: skip
+        below.plot(
+            x * 1e3, rate * run.scale / 1e9, color=SERIES[number], linestyle=LINES[number], label=label, linewidth=1.1
+        )
     below.axhline(shown.planned_bps * run.scale / 1e9, color=SOFT, linewidth=0.9, label="mean of the window")
     below.set(xlabel="time (ms)", ylabel="Gbit/s", xlim=(0, SHOWN_NS / 1e6))
     below.set_ylim(bottom=0)
@@ -166,8 +174,9 @@ def injection(runs: Sequence[Run]) -> tuple[Any, str] | None:
     """How often generated traffic left at which rate, in steps of a millisecond; Salamy's figure 3-8."""
     curves = [
         (f"{run.name}, {source}" + (f", {window}" if len(run.windows) > 1 else ""), rate)
-        for run in runs for window, source, rate in sent_rates(run)
-    ]  # fmt: skip
+        for run in runs
+        for window, source, rate in sent_rates(run)
+    ]
     if not curves:
         return None
     scales = sorted({run.scale for run in runs})
@@ -195,9 +204,14 @@ def distribution(curves: Sequence[tuple[str, throughput.Floats]]) -> Any:
         color = SERIES[number % len(SERIES)]
         count, _ = np.histogram(rate, edges)
         idle = count[0] / max(1, len(rate))  # of bursty traffic the highest class by far
-        panel.stairs(count / max(1, count[1:].max()), edges, color=color,
-                     label=f"{label} ({len(rate):,} steps, {idle:.0%} of them below {edges[1]:.2g})",
-                     linestyle=LINES[number // len(SERIES) % len(LINES)], linewidth=1.2)  # fmt: skip
+        panel.stairs(
+            count / max(1, count[1:].max()),
+            edges,
+            color=color,
+            label=f"{label} ({len(rate):,} steps, {idle:.0%} of them below {edges[1]:.2g})",
+            linestyle=LINES[number // len(SERIES) % len(LINES)],
+            linewidth=1.2,
+        )
         panel.axvline(float(rate.mean()), color=color, linestyle=":", linewidth=1.0)
     panel.set(xlabel="rate in a millisecond (Gbit/s)", ylabel="count (highest bar: 1)", xlim=(0, edges[-1]))
     panel.set_ylim(0, 1.05)

@@ -81,8 +81,16 @@ def phases(run: Run) -> Part:
     for window in run.windows:
         if window.start_ns and window.end_ns:
             args = {"valid": window.valid, "reasons": list(window.reasons)}
-            found.append(Slice(process="run", track="windows", name=window.name, args=args,
-                               start_ns=window.start_ns, end_ns=window.end_ns))  # fmt: skip
+            found.append(
+                Slice(
+                    process="run",
+                    track="windows",
+                    name=window.name,
+                    args=args,
+                    start_ns=window.start_ns,
+                    end_ns=window.end_ns,
+                )
+            )
     return Part(found)
 
 
@@ -112,8 +120,10 @@ def spans(run: Run) -> Part:
     if "spans" not in TABLES:
         return Part([])
     table = run.table("spans")
-    return Part(list(span_entries(table.slice(0, MOST).to_pylist())),
-                f"{table.num_rows - MOST} spans" if table.num_rows > MOST else "")  # fmt: skip
+    return Part(
+        list(span_entries(table.slice(0, MOST).to_pylist())),
+        f"{table.num_rows - MOST} spans" if table.num_rows > MOST else "",
+    )
 
 
 def span_entries(rows: Iterable[Row]) -> Iterator[Slice]:
@@ -121,9 +131,13 @@ def span_entries(rows: Iterable[Row]) -> Iterator[Slice]:
     for row in rows:
         args = {key: row[key] for key in ("iteration", "bytes", "peer") if _known(row[key]) and row[key] != -1}
         yield Slice(
-            process=row["node"], track=f"{row['job']}, rank {row['rank']}: {row['lane']}",
-            name=f"{row['span']} {row['what']}".strip(), start_ns=row["start_ns"], end_ns=row["end_ns"], args=args,
-        )  # fmt: skip
+            process=row["node"],
+            track=f"{row['job']}, rank {row['rank']}: {row['lane']}",
+            name=f"{row['span']} {row['what']}".strip(),
+            start_ns=row["start_ns"],
+            end_ns=row["end_ns"],
+            args=args,
+        )
 
 
 def bursts(run: Run) -> Part:
@@ -151,10 +165,16 @@ def bursts(run: Run) -> Part:
     for head, tail, total in zip(heads.tolist(), tails.tolist(), totals.tolist(), strict=True):
         src, dst = divmod(int(pair[head]), len(found.hosts))
         begin, end = int(start[head]), int(start[tail]) + found.width_ns
-        entries.append(Slice(
-            process="training traffic", track=f"{found.hosts[src]} → {found.hosts[dst]}", name="burst", start_ns=begin,
-            end_ns=end, args={"payload_bytes": total, "bits_per_second": round(total * 8e9 / (end - begin))},
-        ))  # fmt: skip
+        entries.append(
+            Slice(
+                process="training traffic",
+                track=f"{found.hosts[src]} → {found.hosts[dst]}",
+                name="burst",
+                start_ns=begin,
+                end_ns=end,
+                args={"payload_bytes": total, "bits_per_second": round(total * 8e9 / (end - begin))},
+            )
+        )
     joined = (
         f"pauses of training traffic below {pause / 1e6:.0f} ms" if pause > max(PAUSE_NS, 2 * found.width_ns) else ""
     )
@@ -174,24 +194,31 @@ def flows(run: Run) -> Part:
     dated = [row for row in table.to_pylist() if row["start_ns"] and _end(row) > row["start_ns"]]
     entries = [
         Slice(
-            process="cross traffic", name=f"flow {row['flow']}", start_ns=row["start_ns"], end_ns=_end(row),
+            process="cross traffic",
+            name=f"flow {row['flow']}",
+            start_ns=row["start_ns"],
+            end_ns=_end(row),
             track=f"{row['source']}, {names.get(row['src'], row['src'])} → {names.get(row['dst'], row['dst'])}",
             args={key: row[key] for key in ("bytes", "retransmits", "error") if _known(row[key])},
         )
         for row in dated
-    ]  # fmt: skip
+    ]
     known = {row["source"] for row in dated}
     found = run.traffic
     if found is not None:
         captured = np.flatnonzero(found.of(CROSS) & (found.payload_bytes > 0)).tolist()
         entries += [
             Slice(
-                process="cross traffic", name=found.label(row), start_ns=int(found.first_ns[row]),
-                end_ns=int(found.last_ns[row]), args={"payload_bytes": int(found.payload_bytes[row])},
+                process="cross traffic",
+                name=found.label(row),
+                start_ns=int(found.first_ns[row]),
+                end_ns=int(found.last_ns[row]),
+                args={"payload_bytes": int(found.payload_bytes[row])},
                 track=f"{found.name[row]}, {found.hosts[found.src[row]]} → {found.hosts[found.dst[row]]}",
             )
-            for row in captured if found.name[row] not in known
-        ]  # fmt: skip
+            for row in captured
+            if found.name[row] not in known
+        ]
     entries.sort(key=lambda one: one.start_ns - one.end_ns)
     missing = len(entries) - MOST
     return Part(list(entries[:MOST]), f"the {missing} shortest flows of cross traffic" if missing > 0 else "")

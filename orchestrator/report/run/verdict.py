@@ -81,9 +81,11 @@ def of_runs(runs: Sequence[Run], others: Sequence[Summary] = ()) -> Verdict:
         (f"{_count(len(lost), 'measurement')} not valid, and part of no level over runs", lost),
     )
     return Verdict(
-        state=state, title=title, lines=tuple(_valid_ones(mine, points)),
+        state=state,
+        title=title,
+        lines=tuple(_valid_ones(mine, points)),
         more=tuple((what, tuple(_told(one, names) for one in found)) for what, found in more if found),
-    )  # fmt: skip
+    )
 
 
 def _valid_ones(mine: Sequence[Attempt], points: Collection[Key]) -> Iterator[str]:

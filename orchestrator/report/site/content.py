@@ -26,8 +26,23 @@ from orchestrator.store.manifests.window_records import Training, WindowSummary
 from orchestrator.store.rundir import Listed
 from orchestrator.store.sweeps import Sweep
 
-RUN = ("id", "name", "verdict", "against", "began", "seconds", "scale", "commit", "sweep", "jobs", "asked", "why",
-       "folder", "report", "windows")  # fmt: skip
+RUN = (
+    "id",
+    "name",
+    "verdict",
+    "against",
+    "began",
+    "seconds",
+    "scale",
+    "commit",
+    "sweep",
+    "jobs",
+    "asked",
+    "why",
+    "folder",
+    "report",
+    "windows",
+)
 WINDOW = ("label", "name", "valid", "why", "requested", "achieved", "jobs")
 JOB = ("job", "iterations", "mean", "p50", "low", "high", "p99")
 DIGITS = 5

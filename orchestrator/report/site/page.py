@@ -41,8 +41,9 @@ def text(data: content.StoreData) -> str:
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    return page.fill("site/index.html", store=data["store"], policy=policy, style=style, script=script,
-                     data=_packed(data))  # fmt: skip
+    return page.fill(
+        "site/index.html", store=data["store"], policy=policy, style=style, script=script, data=_packed(data)
+    )
 
 
 def _script() -> str:

@@ -111,7 +111,11 @@ def studies(results: Path) -> list[StudyPage]:
         for page in folder.glob("study-*.html"):
             with contextlib.suppress(OSError):
                 found.append(
-                    {"name": page.stem.removeprefix("study-"), "page": f"{way}{quote(page.name)}",
-                     "made": int(page.stat().st_mtime), "verdict": _about(page).get("verdict", "")}
-                )  # fmt: skip
+                    {
+                        "name": page.stem.removeprefix("study-"),
+                        "page": f"{way}{quote(page.name)}",
+                        "made": int(page.stat().st_mtime),
+                        "verdict": _about(page).get("verdict", ""),
+                    }
+                )
     return sorted(found, key=lambda one: one["made"], reverse=True)

@@ -42,8 +42,16 @@ def near(
     `shown` is shown in the place of the value, where that is not printed but follows from the paper.
     """
     off = _off(ours, printed)
-    return _held(what, ours, shown or _text(printed, unit), off=off, good=abs(off) <= within, unit=unit, source=source,
-                 why=f"within {within * 100:.3g} %")  # fmt: skip
+    return _held(
+        what,
+        ours,
+        shown or _text(printed, unit),
+        off=off,
+        good=abs(off) <= within,
+        unit=unit,
+        source=source,
+        why=f"within {within * 100:.3g} %",
+    )
 
 
 def between(
@@ -53,8 +61,9 @@ def between(
     text = f"{number(low)} to {number(high)}"
     shown = text if printed is None else number(printed)
     off = math.nan if printed is None else _off(ours, printed)
-    return _held(what, ours, _unit(shown, unit), off=off, good=low <= value(ours) <= high, unit=unit, source=source,
-                 why=text)  # fmt: skip
+    return _held(
+        what, ours, _unit(shown, unit), off=off, good=low <= value(ours) <= high, unit=unit, source=source, why=text
+    )
 
 
 def at_least(what: str, ours: Value, least: float, *, unit: str = "", source: str) -> Comparison:
@@ -73,14 +82,22 @@ def same(what: str, ours: float | str, printed: float | str, *, source: str) -> 
     """Held to equality: of counts, or of texts such as an order."""
     if isinstance(ours, str) or isinstance(printed, str):
         return holds(what, true=ours == printed, ours=str(ours), printed=str(printed), source=source, why="the same")
-    return _held(what, ours, number(printed), off=_off(ours, printed), good=ours == printed,
-                 source=source, why="the same")  # fmt: skip
+    return _held(
+        what, ours, number(printed), off=_off(ours, printed), good=ours == printed, source=source, why="the same"
+    )
 
 
 def holds(what: str, *, true: bool, ours: str, printed: str, source: str, why: str = "as printed") -> Comparison:
     """A claim in words, and what ours rests on."""
-    return Comparison(what=what, ours=ours, printed=printed, difference="", verdict=WITHIN if true else OUTSIDE,
-                      why=why, source=source)  # fmt: skip
+    return Comparison(
+        what=what,
+        ours=ours,
+        printed=printed,
+        difference="",
+        verdict=WITHIN if true else OUTSIDE,
+        why=why,
+        source=source,
+    )
 
 
 def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str, why: str) -> Comparison:
@@ -88,10 +105,14 @@ def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str
     if math.isnan(value(ours)):
         return not_measured(what, _text(printed, unit), source=source)
     return Comparison(
-        what=what, ours=_text(ours, unit), printed=_text(printed, unit),
-        difference=percent(_off(ours, printed)), verdict=APART, why=why,
+        what=what,
+        ours=_text(ours, unit),
+        printed=_text(printed, unit),
+        difference=percent(_off(ours, printed)),
+        verdict=APART,
+        why=why,
         source=source,
-    )  # fmt: skip
+    )
 
 
 def not_measured(what: str, printed: str, *, source: str, why: str = NOT_MEASURED) -> Comparison:
@@ -119,8 +140,15 @@ def _held(
 ) -> Comparison:
     if math.isnan(value(ours)):
         return not_measured(what, printed, source=source)
-    return Comparison(what=what, ours=_text(ours, unit), printed=printed, difference=percent(off),
-                      verdict=WITHIN if good else OUTSIDE, why=why, source=source)  # fmt: skip
+    return Comparison(
+        what=what,
+        ours=_text(ours, unit),
+        printed=printed,
+        difference=percent(off),
+        verdict=WITHIN if good else OUTSIDE,
+        why=why,
+        source=source,
+    )
 
 
 def _text(of: Value, unit: str) -> str:

@@ -24,14 +24,22 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
     def shown(folder: Path) -> page.Values:
         content = paper.content(entries, folder)
         sections = [section for section in content.sections if not section.empty]
-        lines = {verdict: [f"{line.section}: {line.text}" for line in found]
-                 for verdict, found in summary.lines(sections).items()}  # fmt: skip
+        lines = {
+            verdict: [f"{line.section}: {line.text}" for line in found]
+            for verdict, found in summary.lines(sections).items()
+        }
         drawn = next((section for section in sections if section.pictures), None)
-        return {"title": paper.SHOWS, "source": paper.TITLE, "content": content,
-                "lead": _part(drawn) if drawn else None,
-                "rest": [_part(section) for section in sections if section is not drawn],
-                "kept": lines[WITHIN], "missed": lines[OUTSIDE], "apart": lines[APART],
-                "headline": summary.headline(sections)}  # fmt: skip
+        return {
+            "title": paper.SHOWS,
+            "source": paper.TITLE,
+            "content": content,
+            "lead": _part(drawn) if drawn else None,
+            "rest": [_part(section) for section in sections if section is not drawn],
+            "kept": lines[WITHIN],
+            "missed": lines[OUTSIDE],
+            "apart": lines[APART],
+            "headline": summary.headline(sections),
+        }
 
     return page.write("study.html", output, shown)
 
@@ -39,13 +47,23 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
 def _part(section: Section) -> Mapping[str, object]:
     """A section as the template shows it; `about` says what it holds."""
     counts = Counter(one.verdict for one in section.comparisons)
-    found = [f"{counts[verdict]} {word}" for verdict, word in ((WITHIN, "kept"), (OUTSIDE, "missed"), (APART, APART))
-             if counts[verdict]]  # fmt: skip
+    found = [
+        f"{counts[verdict]} {word}"
+        for verdict, word in ((WITHIN, "kept"), (OUTSIDE, "missed"), (APART, APART))
+        if counts[verdict]
+    ]
     beside = [
-        (one.what, one.ours, one.printed, one.difference, Cell(one.verdict, look=_LOOKS.get(one.verdict, "soft")),
-         one.why, one.source)
+        (
+            one.what,
+            one.ours,
+            one.printed,
+            one.difference,
+            Cell(one.verdict, look=_LOOKS.get(one.verdict, "soft")),
+            one.why,
+            one.source,
+        )
         for one in section.comparisons
-    ]  # fmt: skip
+    ]
     return {
         "title": section.title,
         "about": ", ".join([*(["a figure"] if section.pictures else []), *found]),

@@ -37,6 +37,10 @@ def seen(point: Point) -> Iterator[Seen]:
         steps = sum(done.values()) / len(done)
         if steps > 0:
             yield Seen(
-                window=window, run=run, traffic=part, whole=run.traffic, steps=steps,
+                window=window,
+                run=run,
+                traffic=part,
+                whole=run.traffic,
+                steps=steps,
                 volume=volumes.volume(part, steps=steps, scale=run.scale, job=job),
-            )  # fmt: skip
+            )

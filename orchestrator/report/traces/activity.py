@@ -82,10 +82,15 @@ def _of(table: Any, job: str, rank: int) -> list[Row]:
 
 def _recorded(row: Row, scale: int) -> Activity:
     return Activity(
-        lane=row["lane"], name=row["span"], what=row["what"], peer=row["peer"],
+        lane=row["lane"],
+        name=row["span"],
+        what=row["what"],
+        peer=row["peer"],
         size=None if row["bytes"] is None else row["bytes"] * scale,
-        iteration=row["iteration"], start_ns=row["start_ns"], end_ns=row["end_ns"],
-    )  # fmt: skip
+        iteration=row["iteration"],
+        start_ns=row["start_ns"],
+        end_ns=row["end_ns"],
+    )
 
 
 def _passes(row: Row) -> Iterator[Activity]:

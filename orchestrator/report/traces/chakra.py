@@ -46,9 +46,12 @@ def write(run: Run, folder: Path) -> list[Path]:
     for rank in of_run(run):
         path = folder / safepath.segment(rank.job) / f"trace.{rank.rank}.et"
         notes: dict[str, str | int] = {
-            "run": run.id, "experiment": run.manifest.experiment, "rank": rank.rank, "ranks": rank.ranks,
+            "run": run.id,
+            "experiment": run.manifest.experiment,
+            "rank": rank.rank,
+            "ranks": rank.ranks,
             "scale": run.scale,
-        }  # fmt: skip
+        }
         content = encoded(rank, notes)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,11 +137,15 @@ def _node(number: int, node: Node, rank: int, origin_ns: int) -> bytes:
         attributes["what"] = one.what
     return b"".join(
         (
-            wire.integer(1, number), wire.text(2, one.name), wire.integer(3, kind), wire.integers(5, node.after),
-            wire.integer(6, begin_us), wire.integer(7, end_us - begin_us),
+            wire.integer(1, number),
+            wire.text(2, one.name),
+            wire.integer(3, kind),
+            wire.integers(5, node.after),
+            wire.integer(6, begin_us),
+            wire.integer(7, end_us - begin_us),
             *(_attribute(name, value, field=10) for name, value in attributes.items()),
         )
-    )  # fmt: skip
+    )
 
 
 def _kind(one: Activity, rank: int) -> tuple[int, dict[str, int]]:

@@ -66,9 +66,15 @@ def _names(rank: RankActivities) -> Iterator[JsonObject]:
 def _steps(rank: RankActivities, origin_ns: int) -> Iterator[JsonObject]:
     for one in rank.iterations:
         yield {
-            "ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{one.number}", "pid": 1, "tid": 1,
-            "ts": _us(one.start_ns - origin_ns), "dur": _us(one.end_ns - one.start_ns), "args": {},
-        }  # fmt: skip
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": f"ProfilerStep#{one.number}",
+            "pid": 1,
+            "tid": 1,
+            "ts": _us(one.start_ns - origin_ns),
+            "dur": _us(one.end_ns - one.start_ns),
+            "args": {},
+        }
 
 
 def _kernels(rank: RankActivities, origin_ns: int) -> Iterator[JsonObject]:
@@ -87,15 +93,25 @@ def _kernels(rank: RankActivities, origin_ns: int) -> Iterator[JsonObject]:
             "args": {"correlation": number, "External id": number},
         }
         yield {
-            "ph": "X", "cat": "kernel", "name": _kernel(one), "pid": 0, "tid": stream, "ts": begin_us,
+            "ph": "X",
+            "cat": "kernel",
+            "name": _kernel(one),
+            "pid": 0,
+            "tid": stream,
+            "ts": begin_us,
             "dur": _us(one.end_ns - one.start_ns),
             "args": {
-                "device": 0, "context": 1, "stream": stream, "correlation": number, "External id": number,
-                "activity": f"{one.name} {one.what}".strip(), "iteration": one.iteration,
+                "device": 0,
+                "context": 1,
+                "stream": stream,
+                "correlation": number,
+                "External id": number,
+                "activity": f"{one.name} {one.what}".strip(),
+                "iteration": one.iteration,
                 **({"peer": one.peer} if one.lane != COMPUTE else {}),
                 **({"bytes": one.size} if one.lane != COMPUTE and one.size is not None else {}),
             },
-        }  # fmt: skip
+        }
 
 
 def _kernel(one: Activity) -> str:

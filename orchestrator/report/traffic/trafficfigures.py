@@ -86,8 +86,15 @@ def _heatmap(view: View, scale: int) -> tuple[Any, str] | None:
         if len(hosts) <= _MOST_WRITTEN:
             for row, column in np.argwhere(shown >= 0.001 * shown.max()):
                 value = shown[row, column]
-                panel.text(column, row, f"{value:.2g}" if value < 10 else f"{value:.0f}", ha="center", va="center",
-                           fontsize=7.5, color="#fefefe" if value > 0.5 * shown.max() else "#101010")  # fmt: skip
+                panel.text(
+                    column,
+                    row,
+                    f"{value:.2g}" if value < 10 else f"{value:.0f}",
+                    ha="center",
+                    va="center",
+                    fontsize=7.5,
+                    color="#fefefe" if value > 0.5 * shown.max() else "#101010",
+                )
         else:
             drawing.colorbar(image, ax=panel, fraction=0.046, pad=0.03).outline.set_visible(False)
     return drawing, "Bytes of layer 2 from row to column."
@@ -143,8 +150,9 @@ def flow_chart(found: Traffic, cycle_s: float) -> tuple[Any, str] | None:
         image[2 * place, :, 3] = opacity
         image[2 * place + 1, :, 3] = 0.0
     drawing, (panel,) = figure(height_in=1.0 + 0.19 * len(rows))
-    panel.imshow(image, aspect="auto", interpolation="none",
-                 extent=(0, rates.shape[1] * step / 1e9, len(rows) - 0.25, -0.25))  # fmt: skip
+    panel.imshow(
+        image, aspect="auto", interpolation="none", extent=(0, rates.shape[1] * step / 1e9, len(rows) - 0.25, -0.25)
+    )
     panel.set_yticks(range(len(rows)), [found.label(row) for row in rows], fontsize=7)
     panel.set(xlabel="time since the first packet (s)", xlim=(0, found.seconds))
     panel.grid(visible=False)
@@ -258,8 +266,12 @@ def _period(view: View, scale: int) -> tuple[Any, str] | None:
     for number, job in enumerate(view.jobs):
         mine = found.of(TRAINING) & (found.name == job.name)
         values = traffic.series(found, mine, payload=True)
-        most = min(len(values) // 3, int(3.3 * (job.iterations.period.period_s or 1) * 1e9 / found.width_ns)
-                   if job.iterations.period.found else len(values) // 3)  # fmt: skip
+        most = min(
+            len(values) // 3,
+            int(3.3 * (job.iterations.period.period_s or 1) * 1e9 / found.width_ns)
+            if job.iterations.period.found
+            else len(values) // 3,
+        )
         if most < 3:
             return None
         r = periodicity.autocorrelation(values, most)
@@ -276,12 +288,22 @@ def _period(view: View, scale: int) -> tuple[Any, str] | None:
         below.step(
             sizes[keep] / 1e6, count[keep], where="post", color=color, linestyle=line, label=f"{label}: messages"
         )
-        below.step(sizes[keep] / 1e6, (np.cumsum(sizes) / sizes.sum())[keep], where="post", color=color,
-                   linestyle=LINES[(number + 1) % len(LINES)], label=f"{label}: bytes in them")  # fmt: skip
+        below.step(
+            sizes[keep] / 1e6,
+            (np.cumsum(sizes) / sizes.sum())[keep],
+            where="post",
+            color=color,
+            linestyle=LINES[(number + 1) % len(LINES)],
+            label=f"{label}: bytes in them",
+        )
     above.set(xlabel="lag (ms)", ylabel="autocorrelation")
     above.set_xlim(left=0)
-    below.set(xlabel="sent by a flow without a pause of 2 ms (MB)", ylabel="share up to this size", xscale="log",
-              ylim=(0, 1.02))  # fmt: skip
+    below.set(
+        xlabel="sent by a flow without a pause of 2 ms (MB)",
+        ylabel="share up to this size",
+        xscale="log",
+        ylim=(0, 1.02),
+    )
     legend(below, columns=2)
     return drawing, (
         "Above: how the rate of the training's payload resembles itself some time later; dotted: the period. "

@@ -39,8 +39,15 @@ def _places(views: Sequence[tuple[str, View]]) -> list[tuple[str, View]]:
 
 
 def _jobs(views: Sequence[tuple[str, View]], scale: int) -> Table:
-    heads = ["window", "job", "communication pattern", Number("iteration"), Number("by its own log"), Number("sending"),
-             Number("bytes an iteration, all hosts")]  # fmt: skip
+    heads = [
+        "window",
+        "job",
+        "communication pattern",
+        Number("iteration"),
+        Number("by its own log"),
+        Number("sending"),
+        Number("bytes an iteration, all hosts"),
+    ]
     rows = [[place, *_job(one, job, scale)] for place, one in _places(views) for job in one.jobs]
     return table("Trainings, as their traffic shows them", heads, rows, caption=_JOBS)
 
@@ -74,18 +81,28 @@ def _kinds(views: Sequence[tuple[str, View]], scale: int) -> Table:
 def _flows(views: Sequence[tuple[str, View]], scale: int) -> Table:
     """Of every training as a whole, and of the biggest flows of the first stretch."""
     rows: list[list[str]] = [
-        ["everything of " + (job.name or called(TRAINING, one.traffic)) + (f", {place}" if place else ""), "training",
-         "", "", *_rates(job.total, scale)]
+        [
+            "everything of " + (job.name or called(TRAINING, one.traffic)) + (f", {place}" if place else ""),
+            "training",
+            "",
+            "",
+            *_rates(job.total, scale),
+        ]
         for place, one in _places(views)
         for job in one.jobs
-    ]  # fmt: skip
+    ]
     caption = _THROUGHPUT.format(step=f"{view.STEP_NS / 1e6:.0f} ms")
     for place, one in views[:1]:
         rows += [
-            [row.label, called(row.kind, one.traffic) + (f", {row.name}" if row.name and row.name != row.kind else ""),
-             size(row.wire_bytes * scale), f"{row.share:.1%}", *_rates(row.rates, scale)]
+            [
+                row.label,
+                called(row.kind, one.traffic) + (f", {row.name}" if row.name and row.name != row.kind else ""),
+                size(row.wire_bytes * scale),
+                f"{row.share:.1%}",
+                *_rates(row.rates, scale),
+            ]
             for row in one.flows
-        ]  # fmt: skip
+        ]
         if one.flows:
             where = f" in {place}" if len(views) > 1 else ""
             biggest = ", of which the biggest are here" if len(one.big) > len(one.flows) else ""

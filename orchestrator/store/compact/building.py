@@ -27,8 +27,10 @@ _BRIEF = "brief"
 _ABOUT = b"orch.compacted"  # in a file's metadata: what it is made of, and its runs, those without rows too
 _ROWS_PER_GROUP = 1 << 18
 _ROWS: Mapping[str, Callable[[Sequence[Listed]], pa.Table]] = {
-    "runs": manifest_tables.runs_table, "windows": manifest_tables.windows_table, "hosts": manifest_tables.hosts_table,
-}  # fmt: skip
+    "runs": manifest_tables.runs_table,
+    "windows": manifest_tables.windows_table,
+    "hosts": manifest_tables.hosts_table,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,14 @@ class Builder:
 
         rows, (_, blocks) = pq.read_metadata(path).num_rows, catalogue.digested(path)
         file = File(
-            name=name, bytes=path.stat().st_size, rows=rows, runs=(), stamps=coding.raw([]), made_of=made_of,
+            name=name,
+            bytes=path.stat().st_size,
+            rows=rows,
+            runs=(),
+            stamps=coding.raw([]),
+            made_of=made_of,
             blocks=blocks,
-        )  # fmt: skip
+        )
         return self._told(target, file, held, new=True)
 
     def _told(self, target: Target, file: File, held: Set[str], *, new: bool) -> Built:

@@ -69,9 +69,12 @@ def compact(results: Path, *, tell: Callable[[str], None] = lambda _: None) -> C
         runs = tuple(_runs(results, before, briefs, found[targets.BRIEFS]))
         _commit(results, Catalogue(store=before.store, runs=runs, tables={key: tuple(tables[key]) for key in tables}))
         return Compacted(
-            runs=len(briefs), files=len(wanted), written=len(written), bytes=sum(file.bytes for file in written),
+            runs=len(briefs),
+            files=len(wanted),
+            written=len(written),
+            bytes=sum(file.bytes for file in written),
             problems=tuple(dict.fromkeys(problems)),
-        )  # fmt: skip
+        )
 
 
 @contextlib.contextmanager

@@ -66,9 +66,11 @@ def push(
             others = {file for other, one in there.items() if other != name for file in one.names()}
             bucket.remove([f"{FOLDER}/{gone}" for gone in sorted(before.names() - after.names() - others)])
         return Pushed(
-            runs=len(new) - len(unsent), files=files, bytes=count + sum(one.bytes for one in sent),
+            runs=len(new) - len(unsent),
+            files=files,
+            bytes=count + sum(one.bytes for one in sent),
             problems=(*problems, *(problem for one in sent for problem in one.problems)),
-        )  # fmt: skip
+        )
 
 
 def _catalogues(bucket: Bucket, own: str) -> tuple[dict[str, Catalogue], list[str]]:

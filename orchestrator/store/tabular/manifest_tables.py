@@ -119,16 +119,30 @@ def runs_table(entries: Sequence[Listed]) -> pa.Table:
         job, sweep = next(iter(manifest.jobs), None), manifest.sweep
         rows.append(
             {
-                "run": entry.run, "experiment": manifest.experiment, "outcome": entry.outcome, "valid": manifest.valid,
-                "reasons": "\n".join(manifest.reasons), "stage": manifest.stage, "error": manifest.error,
-                "began_ns": manifest.began_ns, "ended_ns": manifest.ended_ns, "point": manifest.point,
-                "repetition": manifest.repetition, "seed": manifest.seed, "scale": manifest.scale,
-                "workload": job.workload if job else None, "model": job.model if job else None,
-                "ranks": len(job.ranks) if job else 0, "sweep": sweep.id if sweep else None,
-                "sweep_name": sweep.name if sweep else None, "git": manifest.git.commit if manifest.git else None,
-                "total_s": manifest.phases.get("total"), "overhead_s": manifest.overhead_s, "path": str(entry.path),
+                "run": entry.run,
+                "experiment": manifest.experiment,
+                "outcome": entry.outcome,
+                "valid": manifest.valid,
+                "reasons": "\n".join(manifest.reasons),
+                "stage": manifest.stage,
+                "error": manifest.error,
+                "began_ns": manifest.began_ns,
+                "ended_ns": manifest.ended_ns,
+                "point": manifest.point,
+                "repetition": manifest.repetition,
+                "seed": manifest.seed,
+                "scale": manifest.scale,
+                "workload": job.workload if job else None,
+                "model": job.model if job else None,
+                "ranks": len(job.ranks) if job else 0,
+                "sweep": sweep.id if sweep else None,
+                "sweep_name": sweep.name if sweep else None,
+                "git": manifest.git.commit if manifest.git else None,
+                "total_s": manifest.phases.get("total"),
+                "overhead_s": manifest.overhead_s,
+                "path": str(entry.path),
             }
-        )  # fmt: skip
+        )
     return arrow_table(rows, RUNS)
 
 
@@ -144,16 +158,23 @@ def _window(entry: Listed, window: WindowSummary) -> list[Row]:
     sweep, point = manifest.sweep, manifest.points.get(window.name)
     achieved = window.achieved_bps
     common = {
-        "run": entry.run, "experiment": manifest.experiment, "window_name": window.name,
-        "start_ns": window.start_ns, "end_ns": window.end_ns, "valid": window.valid,
-        "reasons": "\n".join(window.reasons), "scale": manifest.scale,
-        "requested_bps": window.requested_bps * scale, "achieved_bps": None if achieved is None else achieved * scale,
-        "sweep": sweep.id if sweep else None, "sweep_name": sweep.name if sweep else None,
+        "run": entry.run,
+        "experiment": manifest.experiment,
+        "window_name": window.name,
+        "start_ns": window.start_ns,
+        "end_ns": window.end_ns,
+        "valid": window.valid,
+        "reasons": "\n".join(window.reasons),
+        "scale": manifest.scale,
+        "requested_bps": window.requested_bps * scale,
+        "achieved_bps": None if achieved is None else achieved * scale,
+        "sweep": sweep.id if sweep else None,
+        "sweep_name": sweep.name if sweep else None,
         "sweep_point": point.point if point else None,
         "repetition": point.repetition if point else manifest.repetition,
         "recheck": point is not None and point.recheck,
         "axis_values": json.dumps(point.values) if point else None,
-    }  # fmt: skip
+    }
     if not window.training:
         return [{**common, "job": None, "model": None, **dict.fromkeys(_FIGURES)}]
     return [
@@ -169,11 +190,15 @@ def hosts_table(entries: Sequence[Listed]) -> pa.Table:
 
     rows = [
         {
-            "run": entry.run, "host": node.name, "kind": node.kind, "rail": number, "address": rail.address,
+            "run": entry.run,
+            "host": node.name,
+            "kind": node.kind,
+            "rail": number,
+            "address": rail.address,
             "device": rail.device,
         }
         for entry in filter(None, (entry_at(one.path) for one in entries))
         for node in entry.manifest.topology.nodes
         for number, rail in enumerate(node.rails or (Rail(),))
-    ]  # fmt: skip
+    ]
     return arrow_table(rows, HOSTS)

@@ -108,13 +108,41 @@ class ContainerHosts:
         names = [word for host, address in self.addresses.items() for word in ("--add-host", f"{host}:{address}")]
         try:
             runtime.ask(
-                "run", "--detach", "--rm", "--pull", "never", "--name", container(self.run_id, name),
-                "--hostname", name, *names, "--network", "none", "--user", "0:0", "--workdir", "/",
-                "--label", f"{LABEL}={self.run_id}", "--pids-limit", "-1", "--shm-size", str(_half_of_memory()),
-                *runtimes.limits(), *runtimes.rights(), *options, *seen(self.spec),
-                "--entrypoint", python(self.spec), image, "-I", f"{_DOOR}/init.py", _DOOR, name,
+                "run",
+                "--detach",
+                "--rm",
+                "--pull",
+                "never",
+                "--name",
+                container(self.run_id, name),
+                "--hostname",
+                name,
+                *names,
+                "--network",
+                "none",
+                "--user",
+                "0:0",
+                "--workdir",
+                "/",
+                "--label",
+                f"{LABEL}={self.run_id}",
+                "--pids-limit",
+                "-1",
+                "--shm-size",
+                str(_half_of_memory()),
+                *runtimes.limits(),
+                *runtimes.rights(),
+                *options,
+                *seen(self.spec),
+                "--entrypoint",
+                python(self.spec),
+                image,
+                "-I",
+                f"{_DOOR}/init.py",
+                _DOOR,
+                name,
                 deadline=deadline,
-            )  # fmt: skip
+            )
         except TestbedError as error:
             error.node = name
             raise
@@ -170,10 +198,11 @@ def no_image(runtime: Runtime, image: str, deadline: Deadline) -> tuple[str, str
 def _ended(name: str, shared: Path) -> TestbedError:
     said = shared / f"{name}.said"
     return TestbedError(
-        "its container has ended, or its processes are not of this machine", node=name,
+        "its container has ended, or its processes are not of this machine",
+        node=name,
         tail=said.read_text() if said.exists() else "",
         hint="see that the image has Python 3.8 or later, and that the runtime runs on this machine itself",
-    )  # fmt: skip
+    )
 
 
 def container(run_id: str, host: str) -> str:

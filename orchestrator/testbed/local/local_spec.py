@@ -106,25 +106,31 @@ def topology(spec: LocalSpec) -> Topology:
     if not 2 <= len(spec.hosts) <= MOST_HOSTS or len(set(spec.hosts)) != len(spec.hosts) or SWITCH in spec.hosts:
         raise ConfigError(f"a local testbed has 2 to {MOST_HOSTS} hosts with different names, none called {SWITCH}")
     hosts = tuple(
-        Node(
-            name=name, rails=tuple(_rail(spec, rail, i) for rail in range(spec.rails)), python=spec.python, work=WORK
-        )
+        Node(name=name, rails=tuple(_rail(spec, rail, i) for rail in range(spec.rails)), python=spec.python, work=WORK)
         for i, name in enumerate(spec.hosts, 1)
-    )  # fmt: skip
+    )
     links = tuple(
         Link(
-            host=host.name, device=end.device, switch=SWITCH, switch_port=port_name(i, host.name, rail),
+            host=host.name,
+            device=end.device,
+            switch=SWITCH,
+            switch_port=port_name(i, host.name, rail),
             rate=spec.rates[host.name],
         )
         for i, host in enumerate(hosts, 1)
         for rail, end in enumerate(host.rails)
-    )  # fmt: skip
+    )
     switch = Node(name=SWITCH, kind="switch", python=sys.executable, work=WORK)
     given = spec.containers
     return Topology(
-        kind="local", nodes=(*hosts, switch), links=links, scale=spec.scale, mtu=spec.mtu,
-        runtime=given.runtime if given else "", image=given.image or "" if given else "",
-    )  # fmt: skip
+        kind="local",
+        nodes=(*hosts, switch),
+        links=links,
+        scale=spec.scale,
+        mtu=spec.mtu,
+        runtime=given.runtime if given else "",
+        image=given.image or "" if given else "",
+    )
 
 
 def mac_address(index: int, rail: int) -> str:

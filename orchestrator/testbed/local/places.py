@@ -92,9 +92,21 @@ class InImage:
 
     def _words(self, program: str, *words: str) -> list[str]:
         return [
-            "--rm", "--pull", "never", "--network", "none", "--user", "0:0", "--workdir", "/",
-            *limits(), "--entrypoint", program, self._image, *words,
-        ]  # fmt: skip
+            "--rm",
+            "--pull",
+            "never",
+            "--network",
+            "none",
+            "--user",
+            "0:0",
+            "--workdir",
+            "/",
+            *limits(),
+            "--entrypoint",
+            program,
+            self._image,
+            *words,
+        ]
 
 
 def _run(argv: Sequence[str], env: Mapping[str, str], within_s: float) -> subprocess.CompletedProcess[str]:

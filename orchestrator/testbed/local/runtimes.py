@@ -71,10 +71,15 @@ class Runtime:
         """What a command prints on standard output; TestbedError with a remedy when it fails."""
         try:
             done = subprocess.run(
-                self.argv(*words), input=data if data is not None else b"", capture_output=True, check=False,
-                timeout=max(deadline.remaining, 1e-3), env=environment(), cwd="/",
+                self.argv(*words),
+                input=data if data is not None else b"",
+                capture_output=True,
+                check=False,
+                timeout=max(deadline.remaining, 1e-3),
+                env=environment(),
+                cwd="/",
                 start_new_session=True,  # Ctrl-C is not to cut it off in the midst
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired as error:
             raise DeadlineExceeded(f"gave up waiting for {self.name} {words[0]}") from error
         except OSError as error:
@@ -101,9 +106,15 @@ class Runtime:
         """The containers of ours that are there, running or not, or of one run alone: id by name."""
         label = f"{LABEL}={run}" if run else LABEL
         said = self.ask(
-            "ps", "--all", "--no-trunc", "--filter", f"label={label}", "--format", "{{.Names}} {{.ID}}",
+            "ps",
+            "--all",
+            "--no-trunc",
+            "--filter",
+            f"label={label}",
+            "--format",
+            "{{.Names}} {{.ID}}",
             deadline=deadline,
-        )  # fmt: skip
+        )
         return {line.split()[0]: line.split()[1] for line in said.splitlines() if line.strip()}
 
 

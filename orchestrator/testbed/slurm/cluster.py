@@ -125,9 +125,12 @@ class LocalCluster:
 
     def _agent(self, deadline: Deadline, name: str) -> AgentClient:
         client = AgentClient(
-            self.testbed.topology.node(name), self.testbed.connect(name, deadline), run=self.testbed.run_id, holder={},
+            self.testbed.topology.node(name),
+            self.testbed.connect(name, deadline),
+            run=self.testbed.run_id,
+            holder={},
             on_event=lambda _: None,
-        )  # fmt: skip
+        )
         client.hello(deadline)
         return client
 
@@ -169,15 +172,24 @@ def _munged(host: str, key: bytes) -> Launch:
     options = ("--foreground", "--force", "--key-file=key", f"--socket={MUNGE}/munge.socket.2", "--num-threads=2")
     files = ("--pid-file=pid", "--seed-file=seed", "--log-file=log")
     return Launch(
-        name="munged", node=host, role="condition", argv=("munged", *options, *files), files={"key": key},
+        name="munged",
+        node=host,
+        role="condition",
+        argv=("munged", *options, *files),
+        files={"key": key},
         privileged=True,
-    )  # fmt: skip
+    )
 
 
 def _daemon(host: str, program: str) -> Launch:
     argv = (program, "-D", "-f", f"{CONFIG}/slurm.conf", *(("-N", host) if program == "slurmd" else ()))
     port = NODE_PORT if program == "slurmd" else CONTROLLER_PORT
     return Launch(
-        name=program, node=host, role="condition", argv=argv, ready=Listening(port), ready_within_s=CALL_S,
+        name=program,
+        node=host,
+        role="condition",
+        argv=argv,
+        ready=Listening(port),
+        ready_within_s=CALL_S,
         privileged=True,
-    )  # fmt: skip
+    )

@@ -45,9 +45,14 @@ def scheduler() -> Iterator[Any]:
     host, security = _own_address(job), Security.temporary()
     with dask.config.set(PLAIN):
         cluster = LocalCluster(
-            n_workers=0, processes=False, protocol="tls", host=host, scheduler_port=jobs.free_port(host, job.ports),
-            dashboard_address=LOOPBACK, security=security,
-        )  # fmt: skip
+            n_workers=0,
+            processes=False,
+            protocol="tls",
+            host=host,
+            scheduler_port=jobs.free_port(host, job.ports),
+            dashboard_address=LOOPBACK,
+            security=security,
+        )
     port = int(cluster.scheduler_address.rpartition(":")[2])
     tls = {name: getattr(security, name) for name in ("tls_ca_file", "tls_worker_cert", "tls_worker_key")}
     with tempfile.TemporaryFile() as said, cluster:

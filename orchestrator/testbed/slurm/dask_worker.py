@@ -46,10 +46,15 @@ async def work(settings: Settings) -> None:
     with dask.config.set(PLAIN):
         folder = tempfile.mkdtemp(prefix="orch-dask-")
         worker = Worker(
-            f"tls://{host}:{settings.port}", host=own_address(settings.host), dashboard_address=LOOPBACK,
-            nthreads=int(os.environ["SLURM_CPUS_ON_NODE"]), memory_limit=0, local_directory=folder,
-            death_timeout=DEATH_S, security=Security(require_encryption=True, **settings.tls),
-        )  # fmt: skip
+            f"tls://{host}:{settings.port}",
+            host=own_address(settings.host),
+            dashboard_address=LOOPBACK,
+            nthreads=int(os.environ["SLURM_CPUS_ON_NODE"]),
+            memory_limit=0,
+            local_directory=folder,
+            death_timeout=DEATH_S,
+            security=Security(require_encryption=True, **settings.tls),
+        )
         shutil.rmtree(folder)  # for what memory does not hold, which has no limit here: a killed worker leaves none
         async with worker:
             await worker.finished()

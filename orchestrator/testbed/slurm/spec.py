@@ -96,9 +96,7 @@ def topology(spec: SlurmSpec, allocation: Allocation) -> Topology:
     for name, host in allocation.hosts.items():
         rails = (inventory.rail(host.data),)
         nodes.append(
-            Node(
-                name=name, rails=rails, python=spec.interpreter, gpus=host.gpus, work=spec.work, scheduled=host.node
-            )
-        )  # fmt: skip
+            Node(name=name, rails=rails, python=spec.interpreter, gpus=host.gpus, work=spec.work, scheduled=host.node)
+        )
         links.append(Link(host=name, device=host.data.device, rate=host.link))
     return Topology(kind="slurm", nodes=tuple(nodes), links=tuple(links), mtu=allocation.mtu, rights=allocation.rights)

@@ -32,11 +32,24 @@ def srun_argv(job: Job, nodes: Sequence[str], program: Sequence[str], *, name: s
     """
     count = str(len(nodes))
     return [
-        "srun", f"--jobid={job.id}", f"--job-name={name}", f"--nodes={count}", f"--ntasks={count}",
-        "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}", "--overlap", "--mem=0", "--cpu-bind=none", "--mpi=none",
-        "--input=all", "--label", "--unbuffered", "--kill-on-bad-exit=0", "--wait=0",
+        "srun",
+        f"--jobid={job.id}",
+        f"--job-name={name}",
+        f"--nodes={count}",
+        f"--ntasks={count}",
+        "--ntasks-per-node=1",
+        f"--nodelist={','.join(nodes)}",
+        "--overlap",
+        "--mem=0",
+        "--cpu-bind=none",
+        "--mpi=none",
+        "--input=all",
+        "--label",
+        "--unbuffered",
+        "--kill-on-bad-exit=0",
+        "--wait=0",
         *program,
-    ]  # fmt: skip
+    ]
 
 
 def started(argv: Sequence[str], given: bytes, said: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -116,9 +129,7 @@ class Step:
         size = os.fstat(self._said.fileno()).st_size
         lines = os.pread(self._said.fileno(), _SAID_BYTES, max(0, size - _SAID_BYTES)).decode(errors="replace")
         labels = {f"{place}:" for place, name in enumerate(self._nodes) if node in (None, name)}
-        return "\n".join(
-            line for line in lines.splitlines() if not _label(line) or line.split()[0] in labels
-        )  # fmt: skip
+        return "\n".join(line for line in lines.splitlines() if not _label(line) or line.split()[0] in labels)
 
     def close(self) -> None:
         """End what channels are left, and see that srun and its step are gone; a second call does nothing."""

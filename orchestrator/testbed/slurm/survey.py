@@ -127,9 +127,10 @@ def data_plane(spec: SlurmSpec, addresses: str, *, node: str) -> Data:
     if len(found) != 1:
         listed = ", ".join(f"{data.device} {data.address}" for data in found)
         raise TestbedError(
-            f"it has {f'more than {meant}: {listed}' if found else f'no {meant.partition(chr(32))[2]}'}", node=node,
+            f"it has {f'more than {meant}: {listed}' if found else f'no {meant.partition(chr(32))[2]}'}",
+            node=node,
             hint="see `srun ip -br address`, and correct `network` or `device`",
-        )  # fmt: skip
+        )
     return found[0]
 
 
@@ -138,8 +139,10 @@ def _candidates(spec: SlurmSpec, addresses: str, node: str) -> Sequence[Data]:
         listed: Any = json.loads(addresses or "[]")
         entries = [
             (str(link["ifname"]), ipaddress.IPv4Interface(f"{one['local']}/{one['prefixlen']}"))
-            for link in listed for one in link.get("addr_info", ()) if one.get("family") == "inet"
-        ]  # fmt: skip
+            for link in listed
+            for one in link.get("addr_info", ())
+            if one.get("family") == "inet"
+        ]
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         raise AgentError("`ip -j address show` says nothing that can be read", node=node, tail=addresses) from None
     within = None if spec.network is None else ipaddress.IPv4Network(spec.network)

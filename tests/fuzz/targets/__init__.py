@@ -8,7 +8,13 @@ from tests.fuzz.targets import captures, channel, files, journal, operations, ou
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        *files.TARGETS, *channel.TARGETS, *journal.TARGETS, *store.TARGETS, *captures.TARGETS, *outputs.TARGETS,
-        *ssh.TARGETS, *operations.TARGETS,
+        *files.TARGETS,
+        *channel.TARGETS,
+        *journal.TARGETS,
+        *store.TARGETS,
+        *captures.TARGETS,
+        *outputs.TARGETS,
+        *ssh.TARGETS,
+        *operations.TARGETS,
     )
-}  # fmt: skip
+}

@@ -62,8 +62,10 @@ ASKED = {
 EVENTS: tuple[dict[str, Any], ...] = (
     {"event": "exit", "name": "p", "status": 0, "wall_ns": 1, "node": "n1"},
     {"event": "lines", "name": "p", "lines": ["x", "y"], "wall_ns": 1, "node": "n1"},
-    {"id": 1, "more": True, "bytes": 3}, {"id": None, "error": "not JSON"}, {"id": 1, "ok": True},
-)  # fmt: skip
+    {"id": 1, "more": True, "bytes": 3},
+    {"id": None, "error": "not JSON"},
+    {"id": 1, "ok": True},
+)
 REQUESTS: tuple[dict[str, Any], ...] = (
     {"op": "hello", "node": "n1", "run": "r1", "folder": "/w/r1.n1", "holder": {"user": "u"}, "silence_s": 9.0},
     {"op": "ping"}, {"op": "disk", "path": "/"}, {"op": "wait", "name": "p", "timeout_s": 0.0}, {"op": "bye"},
@@ -97,8 +99,10 @@ def _frames(data: bytes, _: Path) -> None:
     for cut in (1, len(data) // 2, len(data) - 1):
         assert _heard((data[:cut], data[cut:])) == (whole, first), "it matters how the bytes were cut"
     for header, _payload in whole:
-        for read in (lambda spoken: list(events("n1", spoken)) if "event" in spoken else None,
-                     lambda spoken: refusal("n1", spoken, None) if "error" in spoken else None):  # fmt: skip
+        for read in (
+            lambda spoken: list(events("n1", spoken)) if "event" in spoken else None,
+            lambda spoken: refusal("n1", spoken, None) if "error" in spoken else None,
+        ):
             try:
                 read(header)
             except BadAnswer as error:

@@ -65,9 +65,27 @@ WORDS = (
     *(b"switch", b"name", b"hosts: ", b"traffic: ", b"windows:\n", b"jobs:\n", b"inventory: ", b"count: 999999999"),
     *(b"step: 0.0000001", b"hosts: 99999999", b"from: ", b"to: ", b"named: ", b"recheck: 9", b"repetitions: 1000"),
 )
-VALUES = ("h1", "h9", "switch", ["h1", "h1"], "8gbit", "1e400gbit", "-1s", "0gbit", 10**9, 10**15, {"from": 0, "to": 9},
-          "resnet50", {"ddp": {"model": "vgg16"}}, {"local": {"hosts": 9}}, "*", "a.b", "traffic.0.iperf.load",
-          {"from": 0, "to": 1e9, "step": 1e-9}, {"from": 0, "to": 1, "count": 10**12})  # fmt: skip
+VALUES = (
+    "h1",
+    "h9",
+    "switch",
+    ["h1", "h1"],
+    "8gbit",
+    "1e400gbit",
+    "-1s",
+    "0gbit",
+    10**9,
+    10**15,
+    {"from": 0, "to": 9},
+    "resnet50",
+    {"ddp": {"model": "vgg16"}},
+    {"local": {"hosts": 9}},
+    "*",
+    "a.b",
+    "traffic.0.iperf.load",
+    {"from": 0, "to": 1e9, "step": 1e-9},
+    {"from": 0, "to": 1, "count": 10**12},
+)
 PLACE = re.compile(r"[^\n]*?((?:fuzz|base)\.yaml:\d+:\d+|--set .*|[\w/.-]+\.yaml): ", re.DOTALL)
 
 
@@ -159,9 +177,15 @@ def _option(data: bytes, _: Path) -> None:
         _placed(error)
 
 
-OPTIONS = (b"measure.iterations=50", b"windows.1.traffic.0.iperf.load=8gbit", b"testbed.local.hosts=[h1, h2]",
-           b"collect.0=cpu", b"jobs.0.workload.ddp={model: resnet50}", b"name={a: [1, 2]}",
-           b"repetitions=3")  # fmt: skip
+OPTIONS = (
+    b"measure.iterations=50",
+    b"windows.1.traffic.0.iperf.load=8gbit",
+    b"testbed.local.hosts=[h1, h2]",
+    b"collect.0=cpu",
+    b"jobs.0.workload.ddp={model: resnet50}",
+    b"name={a: [1, 2]}",
+    b"repetitions=3",
+)
 VARIED = (
     b"name: own\ninclude: [base.yaml]\nvars:\n  load: 2gbit\n  count: {type: integer, default: 9, help: how many}\n"
     b"measure: {iterations: $count}\nseed: $count\nvalidity: {load: null}\njobs: null\nwindows: null\n"

@@ -18,9 +18,12 @@ from tests.fuzz import mutate
 from tests.fuzz.target import Target
 
 ENTRIES: tuple[dict[str, Any], ...] = (
-    {"id": "qdisc", "undo": [["tc", "qdisc", "del"], ["true"]], "whole": False}, {"id": "qdisc", "whole": True},
-    {"id": "route", "undo": [["ip", "route", "replace"]]}, {"id": "qdisc", "done": True}, {"id": "x", "whole": False},
-)  # fmt: skip
+    {"id": "qdisc", "undo": [["tc", "qdisc", "del"], ["true"]], "whole": False},
+    {"id": "qdisc", "whole": True},
+    {"id": "route", "undo": [["ip", "route", "replace"]]},
+    {"id": "qdisc", "done": True},
+    {"id": "x", "whole": False},
+)
 
 
 def _made(source: random.Random) -> bytes:

@@ -34,11 +34,22 @@ NOBODY = 65534
 FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # empty ones of the agent's own
 WORK = "/var/tmp/work"
 HELLO: dict[str, Any] = {
-    "op": "hello", "node": "n1", "run": "r1", "folder": f"{WORK}/r1.n1", "holder": {"user": "u"}, "silence_s": 300.0,
+    "op": "hello",
+    "node": "n1",
+    "run": "r1",
+    "folder": f"{WORK}/r1.n1",
+    "holder": {"user": "u"},
+    "silence_s": 300.0,
     "proof": "x",
-}  # fmt: skip
-STARTED = {"op": "start", "name": "p", "argv": ["sleep", "600"], "env": {"A": "1"}, "ready": {"kind": "started"},
-           "ready_within_s": 5.0}  # fmt: skip
+}
+STARTED = {
+    "op": "start",
+    "name": "p",
+    "argv": ["sleep", "600"],
+    "env": {"A": "1"},
+    "ready": {"kind": "started"},
+    "ready_within_s": 5.0,
+}
 RULE = ["sh", "-c", "echo x >> /var/tmp/rules"]
 GOOD: tuple[dict[str, Any], ...] = (
     STARTED, STARTED,
@@ -61,8 +72,34 @@ GOOD: tuple[dict[str, Any], ...] = (
     {"op": "sweep", "work": WORK, "keep_data": False, "forget": "r0"},
 )  # fmt: skip
 RARE: tuple[dict[str, Any], ...] = (HELLO, {"op": "remove"}, {"op": "bye"})
-VALUES = (0, 1, 9, 15, 19, -9, 1e308, "p", "k", "x", "p/x", "../x", "/proc/self/mem", [["true"]], [], {}, "started",
-          "line", "exited", "listening", "(", "lo", WORK, f"{WORK}/r1.n1", "/", ["sleep", "0.05"])  # fmt: skip
+VALUES = (
+    0,
+    1,
+    9,
+    15,
+    19,
+    -9,
+    1e308,
+    "p",
+    "k",
+    "x",
+    "p/x",
+    "../x",
+    "/proc/self/mem",
+    [["true"]],
+    [],
+    {},
+    "started",
+    "line",
+    "exited",
+    "listening",
+    "(",
+    "lo",
+    WORK,
+    f"{WORK}/r1.n1",
+    "/",
+    ["sleep", "0.05"],
+)
 
 
 def _made(source: random.Random) -> bytes:

@@ -24,9 +24,12 @@ DATA = Path(__file__).parents[2] / "data"
 
 # Of what others print (tests/data/logs): the part that reads it, and under which name; None is that of the sample.
 _LOGS = {
-    "nccl": ("workload.ddp", "nccl.1.log"), "kineto": ("workload.command", None), "chakra": ("workload.command", None),
-    "horovod": ("workload.horovod", "timeline.json"), "iperf3": ("traffic.iperf", "stdout"),
-}  # fmt: skip
+    "nccl": ("workload.ddp", "nccl.1.log"),
+    "kineto": ("workload.command", None),
+    "chakra": ("workload.command", None),
+    "horovod": ("workload.horovod", "timeline.json"),
+    "iperf3": ("traffic.iperf", "stdout"),
+}
 
 
 @functools.cache
@@ -86,9 +89,15 @@ def _read(data: bytes, folder: Path) -> None:
         hit = at == (data[1] if len(data) > 1 else 0) % len(files)
         (folder / "output" / name).write_bytes(data[2:] if hit else content)
     output = LaunchOutput(
-        folder=folder / "output", node="h1", launch="x", job="training", rank=0, window="w1", source="s0",
+        folder=folder / "output",
+        node="h1",
+        launch="x",
+        job="training",
+        rank=0,
+        window="w1",
+        source="s0",
         offset_ns=5_000,
-    )  # fmt: skip
+    )
     try:
         with TableWriter(folder / "tables", run="r") as writer:
             for table, columns in launch_outputs.rows_of(label, output).items():

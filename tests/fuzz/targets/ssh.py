@@ -24,8 +24,16 @@ KEYS = (
     b"G5N87uRgg6CLrbo5wAdT/y6v0mKV0U2w0WZ2YB/++Tpockg=",
     b"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQDdlJnPXHn6sU0kxBHv/zfKdQ==",
 )
-HOSTS = (b"h1", b"*,!h2", b"[h1]:2222", b"@revoked h1", b"@cert-authority *.rack", b"h?.*", b"10.0.0.7,h1",
-         b"|1|a73aiHce8lcF6qIVVPkUNVHOmKY=|axrmuU3UguA4mgQy4IwIQST3ygc=")  # fmt: skip
+HOSTS = (
+    b"h1",
+    b"*,!h2",
+    b"[h1]:2222",
+    b"@revoked h1",
+    b"@cert-authority *.rack",
+    b"h?.*",
+    b"10.0.0.7,h1",
+    b"|1|a73aiHce8lcF6qIVVPkUNVHOmKY=|axrmuU3UguA4mgQy4IwIQST3ygc=",
+)
 NAMES = ("h1", "[h1]:2222", "h2.rack", "::1", "x" * 200)
 CONFIG = b"""\
 Host h1 other
@@ -62,9 +70,35 @@ hostkeyalgorithms ssh-ed25519,ssh-rsa
 proxyjump jump1,[::1]:22
 compression yes
 """
-WORDS = (*mutate.TEXT, b"%h", b"%%", b"%", b"%C", b"${HOME}", b"${", b"~", b"~nobody", b"none", b"yes", b"Host *\n",
-         b"Match all\n", b"Include x\n", b"Port ", b"ProxyJump ", b"[", b"]", b"@", b",", b"!", b"*" * 50, b"|1|",
-         b"=", b"IdentityFile ", b"ConnectTimeout ", b"2147483648")  # fmt: skip
+WORDS = (
+    *mutate.TEXT,
+    b"%h",
+    b"%%",
+    b"%",
+    b"%C",
+    b"${HOME}",
+    b"${",
+    b"~",
+    b"~nobody",
+    b"none",
+    b"yes",
+    b"Host *\n",
+    b"Match all\n",
+    b"Include x\n",
+    b"Port ",
+    b"ProxyJump ",
+    b"[",
+    b"]",
+    b"@",
+    b",",
+    b"!",
+    b"*" * 50,
+    b"|1|",
+    b"=",
+    b"IdentityFile ",
+    b"ConnectTimeout ",
+    b"2147483648",
+)
 
 
 def _known_hosts(source: random.Random) -> bytes:
@@ -94,10 +128,18 @@ def _shown() -> tuple[bytes, ...]:
     authority = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32))
     host = ec.derive_private_key(7, ec.SECP256R1())
     made = [
-        SSHCertificateBuilder().public_key(key).type(SSHCertificateType.HOST).key_id(b"h").valid_principals([b"h1"])
-        .valid_after(0).valid_before(2**40).serial(1).sign(authority).public_bytes()
+        SSHCertificateBuilder()
+        .public_key(key)
+        .type(SSHCertificateType.HOST)
+        .key_id(b"h")
+        .valid_principals([b"h1"])
+        .valid_after(0)
+        .valid_before(2**40)
+        .serial(1)
+        .sign(authority)
+        .public_bytes()
         for key in (host.public_key(), authority.public_key())
-    ]  # fmt: skip
+    ]
     return tuple(base64.b64decode(line.split()[1]) for line in (*made, *KEYS[:2]))
 
 
@@ -136,11 +178,26 @@ def _expand(hop: settings.Hop) -> None:
 
 
 TARGETS = (
-    Target(name="certificate", make=lambda source: mutate.havoc(source, _shown()), read=_certificate,
-           ours=(ValueError,), share=50),
+    Target(
+        name="certificate",
+        make=lambda source: mutate.havoc(source, _shown()),
+        read=_certificate,
+        ours=(ValueError,),
+        share=50,
+    ),
     Target(name="known_hosts", make=_known_hosts, read=_look_up, ours=(), share=80),
-    Target(name="ssh", make=lambda source: mutate.havoc(source, (CONFIG,), WORDS), read=_configuration,
-           ours=(OrchError,), share=10),
-    Target(name="settings", make=lambda source: mutate.havoc(source, (PRINTED,), WORDS), read=_printed,
-           ours=(OrchError,), share=80),
-)  # fmt: skip
+    Target(
+        name="ssh",
+        make=lambda source: mutate.havoc(source, (CONFIG,), WORDS),
+        read=_configuration,
+        ours=(OrchError,),
+        share=10,
+    ),
+    Target(
+        name="settings",
+        make=lambda source: mutate.havoc(source, (PRINTED,), WORDS),
+        read=_printed,
+        ours=(OrchError,),
+        share=80,
+    ),
+)

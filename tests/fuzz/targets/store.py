@@ -53,20 +53,59 @@ COMMANDS = (
     ("query", "select * from windows"), ("history", "load"), ("recover",),
 )  # fmt: skip
 QUERIES = (
-    b"select * from runs", b"select experiment, avg(mean_s) from windows where valid group by 1 order by 2",
-    b"select count(*) from iterations join runs using (run)", b"with a as (select 1) select * from a, windows",
-    b"select unnest(range(10))", b"describe runs", b"select 'a' || path from runs limit 1 -- x",
-)  # fmt: skip
-SQL = (*mutate.TEXT, b"select ", b" from ", b"runs",
-       b"windows", b"(", b")", b";", b"--", b"/*", b"::int", b" union all ",
-       b"null", b"1/0", b"'", b"cast(1e99 as int)", b"$1", b"?", b" cross join runs", b"iterations")  # fmt: skip
+    b"select * from runs",
+    b"select experiment, avg(mean_s) from windows where valid group by 1 order by 2",
+    b"select count(*) from iterations join runs using (run)",
+    b"with a as (select 1) select * from a, windows",
+    b"select unnest(range(10))",
+    b"describe runs",
+    b"select 'a' || path from runs limit 1 -- x",
+)
+SQL = (
+    *mutate.TEXT,
+    b"select ",
+    b" from ",
+    b"runs",
+    b"windows",
+    b"(",
+    b")",
+    b";",
+    b"--",
+    b"/*",
+    b"::int",
+    b" union all ",
+    b"null",
+    b"1/0",
+    b"'",
+    b"cast(1e99 as int)",
+    b"$1",
+    b"?",
+    b" cross join runs",
+    b"iterations",
+)
 ARGUMENTS = (  # what stands before an argument, and behind it
     (("ls", "--since"), ()), (("ls", "--where"), ()), (("prune", "--dry-run", "--keep"), ()),
     (("prune", "--dry-run", "--drop-after"), ()), (("show",), ()), (("history",), ()), (("compare", "r1"), ()),
     (("ls", "--experiment"), ()), (("query", "select * from runs", "--where"), ()),
 )  # fmt: skip
-WORDS = (b"14d", b"7d", b"12h", b"2026-11-20", b"2026-11-20T18:00", b"load<=8gbit", b"model=vgg16", b"50gb", b"r1",
-         b"training.ranks>=1", b"1e3mb", b"last", b"load@2026-11-20", b"e/r1", b"0001-01-01", b"8gbit")  # fmt: skip
+WORDS = (
+    b"14d",
+    b"7d",
+    b"12h",
+    b"2026-11-20",
+    b"2026-11-20T18:00",
+    b"load<=8gbit",
+    b"model=vgg16",
+    b"50gb",
+    b"r1",
+    b"training.ranks>=1",
+    b"1e3mb",
+    b"last",
+    b"load@2026-11-20",
+    b"e/r1",
+    b"0001-01-01",
+    b"8gbit",
+)
 VALUES = ("h1", "w1", "training", "../../x", 1_795_000_000_000_000_000, 0.2, {"w1": {}}, "r1.partial")
 
 

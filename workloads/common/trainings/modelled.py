@@ -59,10 +59,11 @@ def without_classes(config: Modelled) -> list[Problem]:
     known = [name for name in catalog.names() if catalog.has_classes(catalog.load(name))]
     return [
         Problem(
-            at=("classes",), message=f"{config.model} has no choice of classes",
+            at=("classes",),
+            message=f"{config.model} has no choice of classes",
             accepted=f"no classes, or one of {', '.join(known)}",
         )
-    ]  # fmt: skip
+    ]
 
 
 def batch(config: Modelled) -> int:

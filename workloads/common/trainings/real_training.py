@@ -84,9 +84,12 @@ def emulated_problems(config: Trained) -> list[Problem]:
     """Options of real compute where layers sleep."""
     found = []
     given = {
-        "data": config.data, "samples": config.samples, "held_out": config.held_out,
-        "optimizer": None if config.optimizer == "sgd" else config.optimizer, "learning_rate": config.learning_rate,
-    }  # fmt: skip
+        "data": config.data,
+        "samples": config.samples,
+        "held_out": config.held_out,
+        "optimizer": None if config.optimizer == "sgd" else config.optimizer,
+        "learning_rate": config.learning_rate,
+    }
     for name, value in given.items():
         if value is not None:
             message = "emulated compute looks at no images" if name == "data" else "emulated compute learns nothing"

@@ -63,11 +63,15 @@ def passes(
             moved += size * repeats
             log.write(
                 {
-                    "iteration": iteration, "operation": name, "bytes": size, "repeats": repeats,
-                    "seconds": (end_ns - start_ns) / repeats / 1e9, "world": world,
+                    "iteration": iteration,
+                    "operation": name,
+                    "bytes": size,
+                    "repeats": repeats,
+                    "seconds": (end_ns - start_ns) / repeats / 1e9,
+                    "world": world,
                     "link_bps": config["link_bps"][number],
                 }
-            )  # fmt: skip
+            )
             trace.communicated(name, start_ns, size=size * repeats, what=f"{repeats} x {size} bytes")
         spent_s = (time.monotonic_ns() - begin_ns) / 1e9
         return {"forward_s": 0.0, "backward_s": 0.0, "wait_s": spent_s, "loss": 0.0, "samples": len(planned) * repeats}

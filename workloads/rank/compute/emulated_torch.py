@@ -90,7 +90,7 @@ class EmulatedModel(nn.Module):
             made.append(layer)
             self.blocks.append(EmulatedBlock(layer, owned))
         backward_s = 0.0
-        for layer, (_, layer_backward_s, _) in zip(reversed(made), reversed(layers)):  # noqa: B905 - Python 3.9
+        for layer, (_, layer_backward_s, _) in zip(reversed(made), reversed(layers)):
             backward_s += layer_backward_s
             layer.backward_s = backward_s
         made[0].first = True

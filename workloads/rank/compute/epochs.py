@@ -77,8 +77,12 @@ class Evaluation:
             correct, loss = correct + right, loss + lost
         self._log.write(
             {
-                "epoch": epoch, "iteration": iteration, "end_ns": end_ns,
-                "evaluation_s": (time.monotonic_ns() - begin_ns) / 1e9, "samples": count, "correct": correct,
+                "epoch": epoch,
+                "iteration": iteration,
+                "end_ns": end_ns,
+                "evaluation_s": (time.monotonic_ns() - begin_ns) / 1e9,
+                "samples": count,
+                "correct": correct,
                 "loss": loss / max(count, 1),
             }
-        )  # fmt: skip
+        )

@@ -61,6 +61,6 @@ def small_network(seed: int) -> nn.Module:
         layers += [nn.Linear(read, made), nn.ReLU()]
     model = nn.Sequential(*layers[:-1])
     with torch.no_grad():
-        for parameter, values in zip(model.parameters(), small_cnn.weights(seed)):  # noqa: B905 - Python 3.9
+        for parameter, values in zip(model.parameters(), small_cnn.weights(seed)):
             parameter.copy_(torch.from_numpy(values))
     return model

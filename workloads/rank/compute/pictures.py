@@ -40,7 +40,7 @@ def load(data: str, *, training: int | None, held_out: int | None, seed: int) ->
     `training` and `held_out` are how many images of each are used; RuntimeError where a set has fewer.
     """
     if data == GRATINGS:
-        counts = [given or usual for given, usual in zip((training, held_out), _DEFAULT_COUNTS)]  # noqa: B905
+        counts = [given or usual for given, usual in zip((training, held_out), _DEFAULT_COUNTS)]
         return gratings(counts[0], seed=[seed, 0]), gratings(counts[1], seed=[seed, 1])
     whole = read(Path(data) / FOLDER)
     for name, count, found in (("samples", training, whole[0]), ("held_out", held_out, whole[1])):
@@ -52,7 +52,7 @@ def load(data: str, *, training: int | None, held_out: int | None, seed: int) ->
 def read(folder: Path) -> Tuple[Pictures, Pictures]:
     """The training set and the held-out one of a folder; RuntimeError where a file is missing or damaged."""
     parts = [_file(folder / name) for name in TRAINING_FILES]
-    pixels, labels = (np.concatenate(arrays) for arrays in zip(*parts))  # noqa: B905 - Python 3.9
+    pixels, labels = (np.concatenate(arrays) for arrays in zip(*parts))
     return Pictures(pixels, labels), _file(folder / HELD_OUT_FILE)
 
 
@@ -96,7 +96,7 @@ def gratings(count: int, *, seed: int | list[int]) -> Pictures:
     """
     draw = np.random.default_rng(seed)
     parts = [_drawn(min(_CHUNK, count - begin), draw) for begin in range(0, count, _CHUNK)]
-    pixels, labels = (np.concatenate(arrays) for arrays in zip(*parts))  # noqa: B905 - Python 3.9
+    pixels, labels = (np.concatenate(arrays) for arrays in zip(*parts))
     return Pictures(pixels, labels)
 
 

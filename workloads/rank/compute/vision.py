@@ -81,9 +81,14 @@ class DataSet:
             pictures, world, rank, seed=config["seed"], drop_last=True
         )
         self._loader = DataLoader(
-            pictures, config["batch"], sampler=self._sampler, num_workers=config["loaders"], drop_last=True,
-            pin_memory=device.type == "cuda", persistent_workers=config["loaders"] > 0,
-        )  # fmt: skip
+            pictures,
+            config["batch"],
+            sampler=self._sampler,
+            num_workers=config["loaders"],
+            drop_last=True,
+            pin_memory=device.type == "cuda",
+            persistent_workers=config["loaders"] > 0,
+        )
         if not len(self._loader):
             raise RuntimeError(f"{folder} has too few images for batches of {config['batch']} on {world} ranks")
         self._left = iter(self._loader)

@@ -70,12 +70,9 @@ class CommunicationLog:
     def close_iteration(self, iteration: int) -> None:
         """Write, for each operation and message size, the count and the means of what DeepSpeed logged: s and bit/s."""
         found = [
-            [
-                name, size, count, sum(latencies) / count * 1e-3,
-                sum(algorithm) / count * 1e9, sum(bus) / count * 1e9,
-            ]
+            [name, size, count, sum(latencies) / count * 1e-3, sum(algorithm) / count * 1e9, sum(bus) / count * 1e9]
             for name, sizes in self._logger.get_raw_data().items()
             for size, (count, latencies, algorithm, bus) in sizes.items()
-        ]  # fmt: skip
+        ]
         self._logger.reset_data()
         self._log.write({"iteration": iteration, "operations": found})

@@ -104,10 +104,15 @@ class Passes:
                 fail(f"nccl-tests found {wrong:g} wrong values after {operation} of {size} bytes")
             self._collectives.write(
                 {
-                    "iteration": iteration, "operation": operation, "bytes": size, "repeats": self._settings["repeats"],
-                    "seconds": seconds, "world": world, "link_bps": self._settings["link_bps"],
+                    "iteration": iteration,
+                    "operation": operation,
+                    "bytes": size,
+                    "repeats": self._settings["repeats"],
+                    "seconds": seconds,
+                    "world": world,
+                    "link_bps": self._settings["link_bps"],
                 }
-            )  # fmt: skip
+            )
         self._rows += 1
         if self.count > iteration:
             self._passed(iteration)
@@ -117,12 +122,18 @@ class Passes:
         mono_ns, wall_ns = self._before
         self._iterations.write(
             {
-                "iteration": iteration, "start_ns": before[1], "end_ns": wall_ns,
-                "mono_start_ns": before[0], "mono_end_ns": mono_ns,
-                "forward_s": 0.0, "backward_s": 0.0, "wait_s": (mono_ns - before[0]) / 1e9, "loss": 0.0,
+                "iteration": iteration,
+                "start_ns": before[1],
+                "end_ns": wall_ns,
+                "mono_start_ns": before[0],
+                "mono_end_ns": mono_ns,
+                "forward_s": 0.0,
+                "backward_s": 0.0,
+                "wait_s": (mono_ns - before[0]) / 1e9,
+                "loss": 0.0,
                 "samples": 2 * len(self._settings["sizes"]) * self._settings["repeats"],
             }
-        )  # fmt: skip
+        )
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ def _emulated(config: Settings, compression: Any, *, checksum: bool) -> Step:
             values = [tf.convert_to_tensor(weight) for weight in model.weights]
             loss = model.loss(tape, values, tf.constant(0.0))
         tape = hvd.DistributedGradientTape(tape, compression=compression)
-        for weight, gradient in zip(model.weights, tape.gradient(loss, model.weights)):  # noqa: B905 - Python 3.9
+        for weight, gradient in zip(model.weights, tape.gradient(loss, model.weights)):
             weight.assign_sub(LEARNING_RATE * gradient)
         return loss
 
@@ -81,7 +81,7 @@ def _learning(config: Settings, compression: Any, *, checksum: bool) -> Step:
             hvd.allreduce(gradient, name=f"gradient{place}", op=hvd.Average, compression=compression)
             for place, gradient in enumerate(gradients)
         ]
-        optimizer.apply_gradients(zip(means, weights))  # noqa: B905 - Python 3.9
+        optimizer.apply_gradients(zip(means, weights))
         return measures
 
     with plain_errors():

@@ -50,7 +50,7 @@ def _emulated(config: Settings, strategy: Any, options: Any, *, checksum: bool) 
             model = EmulatedModel(config["layers"], clockwork)
 
     def update(_strategy: Any, gradients: list[Any]) -> None:
-        for weight, gradient in zip(model.weights, gradients):  # noqa: B905 - Python 3.9
+        for weight, gradient in zip(model.weights, gradients):
             strategy.extended.update(weight, lambda mine, g: mine.assign_sub(LEARNING_RATE * g), args=(gradient,))
 
     def replica() -> Any:
@@ -82,7 +82,7 @@ def _learning(config: Settings, strategy: Any, options: Any, *, checksum: bool) 
     def replica(images: Any, labels: Any) -> Any:
         gradients, measures = learning.passes(images, labels)
         means = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients, options)
-        pairs = zip(means, learning.network.weights)  # noqa: B905 - Python 3.9
+        pairs = zip(means, learning.network.weights)
         optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
         return measures
 

@@ -121,7 +121,7 @@ def step_over(model: Any, tf: Any) -> Any:
     gradients = tape.gradient(loss, model.weights)
     applied = [
         weight.assign_sub(LEARNING_RATE * gradient, read_value=False)
-        for weight, gradient in zip(model.weights, gradients)  # noqa: B905 - Python 3.9
+        for weight, gradient in zip(model.weights, gradients)
     ]
     with tf.control_dependencies(applied):
         return tf.identity(loss)

@@ -92,11 +92,15 @@ def split(module: torch.nn.Module, rank: Rank[Settings]) -> list[Bucket]:
         held += parameter.numel() * 4
     return [
         Bucket(
-            number, group,
+            number,
+            group,
             schedule(
-                config["strategy"], rank=rank.number, hosts=config["hosts"], servers=config["servers"],
+                config["strategy"],
+                rank=rank.number,
+                hosts=config["hosts"],
+                servers=config["servers"],
                 size=sum(parameter.numel() for parameter in group),
             ),
         )
         for number, group in enumerate(groups)
-    ]  # fmt: skip
+    ]

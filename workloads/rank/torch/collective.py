@@ -70,9 +70,13 @@ def prepare(rank: Rank[Settings]) -> Step:
             torch.cuda.synchronize()
 
     return passes(
-        lambda name, size: operation(name, size, rank, own, group), rank.config, rank.trace, number=rank.number,
-        world=len(own), finished=finished,
-    )  # fmt: skip
+        lambda name, size: operation(name, size, rank, own, group),
+        rank.config,
+        rank.trace,
+        number=rank.number,
+        world=len(own),
+        finished=finished,
+    )
 
 
 def main() -> None:

@@ -85,9 +85,7 @@ def prepare(work: Compute, rank: Rank[Settings]) -> Step:
 
     config, trace = rank.config, rank.trace
     model = DistributedDataParallel(
-        work.module,
-        device_ids=[rank.device] if rank.device.type == "cuda" else None,
-        **bucket_sizes(config),
+        work.module, device_ids=[rank.device] if rank.device.type == "cuda" else None, **bucket_sizes(config)
     )
     register_hook(model, rank)
     optimizer = optimizers.of_torch(config, model.parameters())

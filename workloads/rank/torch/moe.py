@@ -50,9 +50,11 @@ class Experts:
         self._clock = ComputeClock()
         self._precision = precision_of(config["precision"])
         self.gates = torch.nn.ModuleList(
-            Gate(config["experts"], top=config["top"], seed=config["seed"] + block) if block in config["sparse"]
-            else torch.nn.Identity() for block in range(config["blocks"])
-        )  # fmt: skip
+            Gate(config["experts"], top=config["top"], seed=config["seed"] + block)
+            if block in config["sparse"]
+            else torch.nn.Identity()
+            for block in range(config["blocks"])
+        )
         self._tokens = Tokens(config["tokens"], seed=config["seed"], rank=rank.number)
         draw = torch.Generator().manual_seed(config["seed"] + rank.number)
         self.dense = torch.nn.Parameter(torch.ones(config["dense"]))

@@ -24,10 +24,15 @@ def connect(config: Settings, *, rank: int, world: int, device: torch.device) ->
     listener = listening(address, port) if rank == 0 else None
     try:
         store = TCPStore(
-            address, port, world, rank == 0, timeout=timedelta(seconds=config["rendezvous_s"]), wait_for_workers=True,
+            address,
+            port,
+            world,
+            rank == 0,
+            timeout=timedelta(seconds=config["rendezvous_s"]),
+            wait_for_workers=True,
             # The store owns the descriptor from here on, and closes it.
             master_listen_fd=None if listener is None else listener.detach(),
-        )  # fmt: skip
+        )
         dist.init_process_group(
             config["backend"],
             store=store,

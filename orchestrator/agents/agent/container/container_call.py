@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 LOOK_S = 0.01
 MESSAGE_BYTES = 1 << 16
 INHERITED = (
-    resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_MEMLOCK, resource.RLIMIT_CORE, resource.RLIMIT_STACK
-)  # fmt: skip
+    resource.RLIMIT_NOFILE,
+    resource.RLIMIT_NPROC,
+    resource.RLIMIT_MEMLOCK,
+    resource.RLIMIT_CORE,
+    resource.RLIMIT_STACK,
+)
 NAMESPACES = ("net", "ipc")  # that a rank shares with its host
 
 
@@ -97,10 +101,13 @@ class Call:
         line = self.connected()
         join_groups(self.first)
         message: Wanted = {
-            "argv": self.words.argv, "env": self.words.env, "umask": 0o022,
-            "affinity": sorted(os.sched_getaffinity(0)), "nice": os.getpriority(os.PRIO_PROCESS, 0),
+            "argv": self.words.argv,
+            "env": self.words.env,
+            "umask": 0o022,
+            "affinity": sorted(os.sched_getaffinity(0)),
+            "nice": os.getpriority(os.PRIO_PROCESS, 0),
             "limits": {str(number): resource.getrlimit(number) for number in INHERITED},
-        }  # fmt: skip
+        }
         line.sendmsg([json.dumps(message).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", self.given))])
         self.close_given()
         end = time.monotonic() + within_s

@@ -63,12 +63,14 @@ def host_of(whose: Whose, user: Optional[pwd.struct_passwd]) -> Host:
         if hard != resource.RLIM_INFINITY:
             limits.append((name, hard))
     return Host(
-        uid=whose.uid, gid=whose.gid,
+        uid=whose.uid,
+        gid=whose.gid,
         groups=tuple(os.getgrouplist(user.pw_name, user.pw_gid) if user else os.getgroups()),
         infiniband=os.path.isdir("/dev/infiniband"),
         runc=(shutil.which("runc", path=SBIN) or "") if os.path.isdir(UNIFIED) else "",
-        limits=tuple(limits), node=os.environ.get("SLURMD_NODENAME", socket.gethostname()),
-    )  # fmt: skip
+        limits=tuple(limits),
+        node=os.environ.get("SLURMD_NODENAME", socket.gethostname()),
+    )
 
 
 def spec_of(value: Container) -> Spec:

@@ -128,16 +128,24 @@ class Containers:
         call = Call(folder, self.run_folder.whose.uid, self.run_folder.whose.gid, words)
         try:
             argv = line(
-                meant, host_of(self.run_folder.whose, self.run_folder.user),
-                folder=folder.path, cidfile=cidfile, label="/".join(tags.values()),
+                meant,
+                host_of(self.run_folder.whose, self.run_folder.user),
+                folder=folder.path,
+                cidfile=cidfile,
+                label="/".join(tags.values()),
                 env=["%s=%s" % pair for pair in tags.items()],
                 command=["-I", "-S", "%s/%s" % (folder.path, PROGRAM), folder.path, SOCKET],
-            )  # fmt: skip
+            )
             with open(os.devnull, "rb") as null:
                 client = self.children.spawn(
-                    argv, folder, privileged=False, env=self.environment(spec), stdin=null,
-                    stdout=streams["stderr"], stderr=streams["stderr"],
-                )  # fmt: skip
+                    argv,
+                    folder,
+                    privileged=False,
+                    env=self.environment(spec),
+                    stdin=null,
+                    stdout=streams["stderr"],
+                    stderr=streams["stderr"],
+                )
         except (OSError, Refusal):
             call.close()
             self.changes.book().done(key)

@@ -78,9 +78,14 @@ class Images:
                 with open(place.replace(COMMAND_SCRIPT, 0o644, self.run_folder.whose), "w") as file:
                     file.write('exec "$@"\n')
             argv = line(
-                meant, host, folder=place.path, cidfile=cidfile, label="probe", env=(),
+                meant,
+                host,
+                folder=place.path,
+                cidfile=cidfile,
+                label="probe",
+                env=(),
                 command=["-I", "-c", PROBE, wanted],
-            )  # fmt: skip
+            )
             key = self.containers.note(name, spec, cidfile)
             try:
                 done = yield from self.ask(spec, argv, PROBE_S)

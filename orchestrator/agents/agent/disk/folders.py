@@ -267,8 +267,11 @@ def link_in(folder: Folder, name: str, whose: Whose) -> Optional[str]:
     if not stat.S_ISLNK(status.st_mode):
         return None
     if status.st_uid not in (0, whose.agent):
-        raise Refusal("folder", "%s is a link of user %d, which may lead anywhere; name in `work:` where it leads"
-                      % (folder.path_of(name), status.st_uid))  # fmt: skip
+        raise Refusal(
+            "folder",
+            "%s is a link of user %d, which may lead anywhere; name in `work:` where it leads"
+            % (folder.path_of(name), status.st_uid),
+        )
     return os.readlink(name, dir_fd=folder.fd)
 
 

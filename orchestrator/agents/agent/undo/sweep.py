@@ -48,9 +48,15 @@ class Sweep:
     """
 
     def __init__(
-        self, run_folder: RunFolder, commands: Commands, *, work: str, keep_data: bool, forget: str,
+        self,
+        run_folder: RunFolder,
+        commands: Commands,
+        *,
+        work: str,
+        keep_data: bool,
+        forget: str,
         stayed_s: Optional[float] = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.run_folder = run_folder
         self.commands = commands
         self.work = work
@@ -60,8 +66,14 @@ class Sweep:
         self.alive: List[Tuple[str, str]] = []
         self.left: List[Left] = []
         self.report: SweptFolders = {
-            "undone": [], "already": [], "failed": [], "forgotten": [], "removed": [], "kept": [], "stayed": []
-        }  # fmt: skip
+            "undone": [],
+            "already": [],
+            "failed": [],
+            "forgotten": [],
+            "removed": [],
+            "kept": [],
+            "stayed": [],
+        }
 
     def carry_out(self) -> Steps[Swept]:
         """End what dead agents left: processes by their tag, changes by their journals, and folders if asked."""
@@ -182,9 +194,15 @@ class Sweep:
                 self.report["failed"].append({"id": path, "argv": [], "status": None, "tail": str(error)})
                 return
         self.report["stayed"].append(
-            {"folder": path, "run": str(about.get("run", ""))[:200], "files": len(sizes), "bytes": sum(sizes),
-             "age_s": age_s, "removed": removed}
-        )  # fmt: skip
+            {
+                "folder": path,
+                "run": str(about.get("run", ""))[:200],
+                "files": len(sizes),
+                "bytes": sum(sizes),
+                "age_s": age_s,
+                "removed": removed,
+            }
+        )
 
     def sweep_journal(self, left: Left, journal: Journal) -> Steps[bool]:
         """Take back what a journal holds; whether nothing of it is left to be done."""

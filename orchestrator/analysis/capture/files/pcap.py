@@ -297,10 +297,13 @@ class CaptureFile:
                 return
             rows = np.concatenate((rows, np.zeros_like(rows)))
         rows[known] = (
-            self._link(link) | number << 16, snap, 10 ** max(0, 9 - power), 10 ** min(18, max(0, power - 9)),
+            self._link(link) | number << 16,
+            snap,
+            10 ** max(0, 9 - power),
+            10 ** min(18, max(0, power - 9)),
             min(power, 62) if binary else -1,
             max(-_MOST_OFFSET_S, min(_MOST_OFFSET_S, offset_s)) * 1_000_000_000,
-        )  # fmt: skip
+        )
         self._form = replace(self._form, interfaces=rows, known=known + 1, age=self._form.age + 1)
 
 

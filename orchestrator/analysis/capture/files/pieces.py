@@ -57,9 +57,14 @@ class Piece:
         self._dealt = np.empty((shards, rows, DEALT_WORDS), np.int64)
         self._counts = program.layout(shards)
         self.words[program.FRAMES : program.WHY] = (
-            program.where(self.frames), rows, program.where(self.headers), program.where(self._dealt),
-            program.where(self._counts), shards, bin_ns,
-        )  # fmt: skip
+            program.where(self.frames),
+            rows,
+            program.where(self.headers),
+            program.where(self._dealt),
+            program.where(self._counts),
+            shards,
+            bin_ns,
+        )
         self.home = home  # where it waits when nobody looks at it any more
         self.place = 0  # of its first byte in the file
         self.whole = True  # whether the file goes on behind it
@@ -74,11 +79,23 @@ class Piece:
         """
         words, interfaces = self.words, form.interfaces
         words[program.HELD : program.BEFORE_NS + 1] = (
-            held, at, limit, form.ng, form.big, form.nanos, form.most, form.link, form.head,
-            form.order, form.offset_ns,
-            0 if interfaces is None else program.where(interfaces), 0 if interfaces is None else len(interfaces),
-            form.known, form.near_s, before_ns,
-        )  # fmt: skip
+            held,
+            at,
+            limit,
+            form.ng,
+            form.big,
+            form.nanos,
+            form.most,
+            form.link,
+            form.head,
+            form.order,
+            form.offset_ns,
+            0 if interfaces is None else program.where(interfaces),
+            0 if interfaces is None else len(interfaces),
+            form.known,
+            form.near_s,
+            before_ns,
+        )
         self.place, self.age = place, form.age
         self.whole = held == len(self.memory)
         compiled.program()["survey"](program.where(words))

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 _COMPRESSIONS = {
-    b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4", b"BZh": "bz2",
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"BZh": "bz2",
     # A skippable frame, of which lz4 has some too: pzstd begins its files with one.
     **{bytes([0x50 + number]) + b"\x2a\x4d\x18": "zstd" for number in range(16)},
-}  # fmt: skip
+}
 _GZIP_BITS = 31  # zlib's word for a header and trailer of gzip, with any window
 _PACKED_BYTES = 1 << 16
 _SLICE_BYTES = 4096  # what is unpacked at once, so that little is lost where a compressed file is cut off

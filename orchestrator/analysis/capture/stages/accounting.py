@@ -12,13 +12,7 @@ import numpy.typing as npt
 
 from orchestrator.analysis.capture.stages import holes as gaps
 from orchestrator.analysis.capture.stages import segments
-from orchestrator.analysis.capture.stages.closing import (
-    ACTIVE,
-    BACK_BINS,
-    BIN_BEGIN,
-    CONVERSATIONS,
-    hand_out_bins,
-)
+from orchestrator.analysis.capture.stages.closing import ACTIVE, BACK_BINS, BIN_BEGIN, CONVERSATIONS, hand_out_bins
 from orchestrator.analysis.capture.stages.compiled import inline, stage
 from orchestrator.analysis.capture.stages.dealing import (
     CAME_BY,
@@ -191,10 +185,23 @@ def _ask_ahead(dealt: Ints, number: int, found: int, slots: Ints, keys: Ints, di
 
 @stage
 def account(
-    dealt: Ints, headers: Ints, begin: int, found: int, base: int, bin_ns: int,
-    segment: int, most: int, slots: Ints, keys: Ints, shared: Ints, directions: Ints, holes: Ints, active: Ints,
-    state: Ints, out: Ints,
-) -> tuple[int, int]:  # fmt: skip
+    dealt: Ints,
+    headers: Ints,
+    begin: int,
+    found: int,
+    base: int,
+    bin_ns: int,
+    segment: int,
+    most: int,
+    slots: Ints,
+    keys: Ints,
+    shared: Ints,
+    directions: Ints,
+    holes: Ints,
+    active: Ints,
+    state: Ints,
+    out: Ints,
+) -> tuple[int, int]:
     """Account for the rows `begin` to `found` that a shard was dealt of a piece; gives (why it ended, before which).
 
     `base`: how many packets there were before the piece. `segment`: the longest IP packet on the wire, 0 where captured
@@ -226,9 +233,13 @@ def account(
             why = HOLES_FULL
             break
         first, second, third, fourth, word, via = (
-            packet[LOWER_HIGH], packet[LOWER_LOW], packet[HIGHER_HIGH], packet[HIGHER_LOW], packet[ENDS],
+            packet[LOWER_HIGH],
+            packet[LOWER_LOW],
+            packet[HIGHER_HIGH],
+            packet[HIGHER_LOW],
+            packet[ENDS],
             packet[CAME_BY],
-        )  # fmt: skip
+        )
         wire, payload, tcp = packet[WIRE_BYTES], packet[PAYLOAD_BYTES], packet[TCP]
         turned = code & 1
         place = _slot(slots, keys, code >> 1, first, second, third, fourth, word, via)

@@ -29,9 +29,14 @@ def build() -> bytes:
     words, code = {}, b""
     for name in program.CALLABLE:
         made = compiler.compile_extra(
-            cpu_target.typing_context, context, getattr(program, name), (types.CPointer(types.int64),), types.int64,
-            flags, {},
-        )  # fmt: skip
+            cpu_target.typing_context,
+            context,
+            getattr(program, name),
+            (types.CPointer(types.int64),),
+            types.int64,
+            flags,
+            {},
+        )
         one = _object(made.library)
         words[name] = (made.fndesc.llvm_func_name, len(code), len(code) + len(one))
         code += one

@@ -35,9 +35,9 @@ Ints = npt.NDArray[np.int64]
 # TCP flags << 48 | window << 32 | sequence number (negative where there is none), payload and wire bytes, and which
 # packet of the piece it is. A row of ANOTHERS says that a packet of another shard begins a bin at that instant, since
 # every shard closes its bins then.
-(
-    NS, HASH, LOWER_HIGH, LOWER_LOW, HIGHER_HIGH, HIGHER_LOW, ENDS, CAME_BY, TCP, PAYLOAD_BYTES, WIRE_BYTES, NUMBER,
-) = range(12)  # fmt: skip
+(NS, HASH, LOWER_HIGH, LOWER_LOW, HIGHER_HIGH, HIGHER_LOW, ENDS, CAME_BY, TCP, PAYLOAD_BYTES, WIRE_BYTES, NUMBER) = (
+    range(12)
+)
 DEALT_WORDS = 12
 ANOTHERS = -1
 

@@ -24,11 +24,29 @@ Bytes = npt.NDArray[np.uint8]
 # what tells networks of the innermost such tunnel apart (0: nothing). Where it is in a tunnel, all else is of the
 # innermost headers, but for the IP and link bytes and hardware addresses of what is on the wire.
 (
-    SRC_HIGH, SRC_LOW, DST_HIGH, DST_LOW, WORD, VIA,
-    PAYLOAD, SEQUENCE, ACKNOWLEDGED, FLAGS, WINDOW, SCALE,  # FLAGS is -1 where there is no TCP header to read
-    IP_BYTES, LINK_BYTES, SRC_MAC, DST_MAC, TRANSPORT,  # TRANSPORT: where the transport header is in the buffer
-    OUTER_SCOPE, OUTER_SRC_HIGH, OUTER_SRC_LOW, OUTER_DST_HIGH, OUTER_DST_LOW,  # of packets in tunnels alone
-) = range(22)  # fmt: skip
+    SRC_HIGH,
+    SRC_LOW,
+    DST_HIGH,
+    DST_LOW,
+    WORD,
+    VIA,
+    PAYLOAD,
+    SEQUENCE,
+    ACKNOWLEDGED,
+    FLAGS,
+    WINDOW,
+    SCALE,  # FLAGS is -1 where there is no TCP header to read
+    IP_BYTES,
+    LINK_BYTES,
+    SRC_MAC,
+    DST_MAC,
+    TRANSPORT,  # TRANSPORT: where the transport header is in the buffer
+    OUTER_SCOPE,
+    OUTER_SRC_HIGH,
+    OUTER_SRC_LOW,
+    OUTER_DST_HIGH,
+    OUTER_DST_LOW,  # of packets in tunnels alone
+) = range(22)
 HEADER_WORDS = 22
 SCOPE_V4, SCOPE_V6, SCOPE_LINK, SCOPE_RUNT = 4, 6, 2, 0
 INTERFACE_SHIFT, KIND_SHIFT, KIND_BITS = 44, 32, 4

@@ -82,9 +82,20 @@ def _within(stamp: int, counts: Ints) -> int:
 
 @stage
 def pcap_packets(
-    data: Bytes, at: int, size: int, limit: int, big: bool, nanos: int, most: int, link: int, head: int, order: int,
-    offset_ns: int, frames: Ints, counts: Ints,
-) -> tuple[int, int, int]:  # fmt: skip
+    data: Bytes,
+    at: int,
+    size: int,
+    limit: int,
+    big: bool,
+    nanos: int,
+    most: int,
+    link: int,
+    head: int,
+    order: int,
+    offset_ns: int,
+    frames: Ints,
+    counts: Ints,
+) -> tuple[int, int, int]:
     """Find records of classic pcap that begin before `limit` and are whole in data[at:size].
 
     Gives (why it ended, where, packets in `frames`). `nanos`: nanoseconds in a unit of the record's fraction of a
@@ -157,9 +168,18 @@ def _nanoseconds(high: int, low: int, interface: Ints) -> int:
 
 @stage
 def pcapng_packets(
-    data: Bytes, at: int, size: int, limit: int, big: bool, interfaces: Ints, known: int, offset_ns: int, last_ns: int,
-    frames: Ints, counts: Ints,
-) -> tuple[int, int, int]:  # fmt: skip
+    data: Bytes,
+    at: int,
+    size: int,
+    limit: int,
+    big: bool,
+    interfaces: Ints,
+    known: int,
+    offset_ns: int,
+    last_ns: int,
+    frames: Ints,
+    counts: Ints,
+) -> tuple[int, int, int]:
     """Find the packets of pcapng blocks that begin before `limit` and are whole in data[at:size].
 
     Gives (why it ended, where, packets in `frames`). `interfaces`: the rows of which `known` are described so far in

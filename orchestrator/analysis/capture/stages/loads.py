@@ -97,9 +97,13 @@ def _view(dimensions: int, *, signed: bool) -> Any:
         strides = [size] if len(shape) == 1 else [builder.mul(shape[1], size), size]
         place = builder.inttoptr(address, context.get_data_type(kind.dtype).as_pointer())
         arrayobj.populate_array(
-            array, data=place, shape=cgutils.pack_array(builder, shape), strides=cgutils.pack_array(builder, strides),
-            itemsize=size, meminfo=None,
-        )  # fmt: skip
+            array,
+            data=place,
+            shape=cgutils.pack_array(builder, shape),
+            strides=cgutils.pack_array(builder, strides),
+            itemsize=size,
+            meminfo=None,
+        )
         return array._getvalue()  # noqa: SLF001
 
     if dimensions == 1:

@@ -36,26 +36,95 @@ CALLABLE = (
 # packets (ROWS), and as much for each shard, with how many each was dealt (COUNTS). Out: why and where its walk ended,
 # its packets, and what they add up to. Instants are nanoseconds.
 (
-    DATA, HELD, AT, LIMIT, NG, BIG, NANOS, MOST, LINK, HEAD, ORDER, OFFSET_NS, INTERFACES, INTERFACE_ROWS, KNOWN,
-    NEAR_S, BEFORE_NS, FRAMES, ROWS, HEADERS, DEALT, COUNTS, SHARDS, BIN_NS,
-    WHY, BEGIN, END, FOUND, UNDECODED, FRAGMENTS, ROCE, INNER,
-    WIRE, KEPT, SNAPPED, BACKWARDS, OPENING_NS, CLOSING_NS, LEAST_NS, MOST_NS, ODD,
-) = range(41)  # fmt: skip
+    DATA,
+    HELD,
+    AT,
+    LIMIT,
+    NG,
+    BIG,
+    NANOS,
+    MOST,
+    LINK,
+    HEAD,
+    ORDER,
+    OFFSET_NS,
+    INTERFACES,
+    INTERFACE_ROWS,
+    KNOWN,
+    NEAR_S,
+    BEFORE_NS,
+    FRAMES,
+    ROWS,
+    HEADERS,
+    DEALT,
+    COUNTS,
+    SHARDS,
+    BIN_NS,
+    WHY,
+    BEGIN,
+    END,
+    FOUND,
+    UNDECODED,
+    FRAGMENTS,
+    ROCE,
+    INNER,
+    WIRE,
+    KEPT,
+    SNAPPED,
+    BACKWARDS,
+    OPENING_NS,
+    CLOSING_NS,
+    LEAST_NS,
+    MOST_NS,
+    ODD,
+) = range(41)
 PIECE_WORDS = ODD + framing.ODDITIES  # the last ones: what framing counts
 
 # Of accounting, for a shard. PLACE: of the first row to look at, and of the one that it ended before.
 (
-    A_DEALT, A_FOUND, A_HEADERS, A_ROWS, A_PLACE, A_BASE, A_BIN_NS, A_SEGMENT, A_MOST, A_SLOTS,
-    A_SLOT_COUNT, A_KEYS, A_SHARED, A_DIRECTIONS, A_CONVERSATIONS, A_HOLES, A_HOLE_WORDS, A_ACTIVE, A_STATE, A_OUT,
+    A_DEALT,
+    A_FOUND,
+    A_HEADERS,
+    A_ROWS,
+    A_PLACE,
+    A_BASE,
+    A_BIN_NS,
+    A_SEGMENT,
+    A_MOST,
+    A_SLOTS,
+    A_SLOT_COUNT,
+    A_KEYS,
+    A_SHARED,
+    A_DIRECTIONS,
+    A_CONVERSATIONS,
+    A_HOLES,
+    A_HOLE_WORDS,
+    A_ACTIVE,
+    A_STATE,
+    A_OUT,
     A_OUT_ROWS,
-) = range(21)  # fmt: skip
+) = range(21)
 ACCOUNT_WORDS = 21
 
 # Of queue pairs.
 (
-    Q_DATA, Q_HELD, Q_FRAMES, Q_HEADERS, Q_ROWS, Q_PLACE, Q_FOUND, Q_SLOTS, Q_KEYS, Q_STATS, Q_OPCODES, Q_SIZES,
-    Q_CAPACITY, Q_PAIRS, Q_COUNTS, Q_KEY,
-) = range(16)  # fmt: skip
+    Q_DATA,
+    Q_HELD,
+    Q_FRAMES,
+    Q_HEADERS,
+    Q_ROWS,
+    Q_PLACE,
+    Q_FOUND,
+    Q_SLOTS,
+    Q_KEYS,
+    Q_STATS,
+    Q_OPCODES,
+    Q_SIZES,
+    Q_CAPACITY,
+    Q_PAIRS,
+    Q_COUNTS,
+    Q_KEY,
+) = range(16)
 PAIR_WORDS = 16
 
 # Of sightings.
@@ -123,14 +192,34 @@ def _framed(p: Any, data: Any, last_ns: int, frames: Any) -> tuple[int, int]:
     if p[NG]:
         interfaces = table(p[INTERFACES], p[INTERFACE_ROWS], framing.INTERFACE_WORDS)
         why, at, found = framing.pcapng_packets(
-            data, p[END], p[HELD], p[LIMIT], big, interfaces, p[KNOWN], p[OFFSET_NS], last_ns, frames,
+            data,
+            p[END],
+            p[HELD],
+            p[LIMIT],
+            big,
+            interfaces,
+            p[KNOWN],
+            p[OFFSET_NS],
+            last_ns,
+            frames,
             p[ODD:PIECE_WORDS],
-        )  # fmt: skip
+        )
     else:
         why, at, found = framing.pcap_packets(
-            data, p[END], p[HELD], p[LIMIT], big, p[NANOS], p[MOST], p[LINK], p[HEAD], p[ORDER], p[OFFSET_NS], frames,
+            data,
+            p[END],
+            p[HELD],
+            p[LIMIT],
+            big,
+            p[NANOS],
+            p[MOST],
+            p[LINK],
+            p[HEAD],
+            p[ORDER],
+            p[OFFSET_NS],
+            frames,
             p[ODD:PIECE_WORDS],
-        )  # fmt: skip
+        )
     p[END] = at
     return why, found
 
@@ -158,14 +247,23 @@ def account(pointer: Any) -> int:
     p = words(address(pointer), ACCOUNT_WORDS)
     rows = p[A_CONVERSATIONS]
     why, place = accounting.account(
-        table(p[A_DEALT], p[A_FOUND], dealing.DEALT_WORDS), table(p[A_HEADERS], p[A_ROWS], decoding.HEADER_WORDS),
-        p[A_PLACE], p[A_FOUND], p[A_BASE], p[A_BIN_NS], p[A_SEGMENT], p[A_MOST],
-        words(p[A_SLOTS], p[A_SLOT_COUNT]), table(p[A_KEYS], rows, accounting.KEY_WORDS),
+        table(p[A_DEALT], p[A_FOUND], dealing.DEALT_WORDS),
+        table(p[A_HEADERS], p[A_ROWS], decoding.HEADER_WORDS),
+        p[A_PLACE],
+        p[A_FOUND],
+        p[A_BASE],
+        p[A_BIN_NS],
+        p[A_SEGMENT],
+        p[A_MOST],
+        words(p[A_SLOTS], p[A_SLOT_COUNT]),
+        table(p[A_KEYS], rows, accounting.KEY_WORDS),
         table(p[A_SHARED], rows, segments.CONVERSATION_WORDS),
-        table(p[A_DIRECTIONS], 2 * rows, segments.DIRECTION_WORDS), words(p[A_HOLES], p[A_HOLE_WORDS]),
-        words(p[A_ACTIVE], 2 * rows), words(p[A_STATE], closing.STATE_WORDS),
+        table(p[A_DIRECTIONS], 2 * rows, segments.DIRECTION_WORDS),
+        words(p[A_HOLES], p[A_HOLE_WORDS]),
+        words(p[A_ACTIVE], 2 * rows),
+        words(p[A_STATE], closing.STATE_WORDS),
         table(p[A_OUT], closing.BIN_WORDS, p[A_OUT_ROWS]),
-    )  # fmt: skip
+    )
     p[A_PLACE] = place
     return why
 
@@ -175,9 +273,12 @@ def close_bins(pointer: Any) -> int:
     p = words(address(pointer), ACCOUNT_WORDS)
     rows, state = p[A_CONVERSATIONS], words(p[A_STATE], closing.STATE_WORDS)
     closing.hand_out_bins(
-        table(p[A_DIRECTIONS], 2 * rows, segments.DIRECTION_WORDS), words(p[A_ACTIVE], 2 * rows), state,
-        state[closing.BIN_BEGIN] // p[A_BIN_NS], table(p[A_OUT], closing.BIN_WORDS, p[A_OUT_ROWS]),
-    )  # fmt: skip
+        table(p[A_DIRECTIONS], 2 * rows, segments.DIRECTION_WORDS),
+        words(p[A_ACTIVE], 2 * rows),
+        state,
+        state[closing.BIN_BEGIN] // p[A_BIN_NS],
+        table(p[A_OUT], closing.BIN_WORDS, p[A_OUT_ROWS]),
+    )
     return state[closing.ACTIVE]
 
 
@@ -195,12 +296,20 @@ def account_pairs(pointer: Any) -> int:
     p = words(address(pointer), PAIR_WORDS)
     rows = p[Q_CAPACITY]
     place, pairs = queuepairs.account(
-        octets(p[Q_DATA], p[Q_HELD]), table(p[Q_FRAMES], p[Q_ROWS], framing.FRAME_WORDS),
-        table(p[Q_HEADERS], p[Q_ROWS], decoding.HEADER_WORDS), p[Q_PLACE], p[Q_FOUND], words(p[Q_SLOTS], 2 * rows),
-        table(p[Q_KEYS], rows, queuepairs.KEY_WORDS), table(p[Q_STATS], rows, queuepairs.STAT_WORDS),
-        table(p[Q_OPCODES], rows, queuepairs.OPCODES), table(p[Q_SIZES], rows, queuepairs.SIZE_BINS), p[Q_PAIRS],
-        words(p[Q_COUNTS], 2), words(p[Q_KEY], queuepairs.KEY_WORDS),
-    )  # fmt: skip
+        octets(p[Q_DATA], p[Q_HELD]),
+        table(p[Q_FRAMES], p[Q_ROWS], framing.FRAME_WORDS),
+        table(p[Q_HEADERS], p[Q_ROWS], decoding.HEADER_WORDS),
+        p[Q_PLACE],
+        p[Q_FOUND],
+        words(p[Q_SLOTS], 2 * rows),
+        table(p[Q_KEYS], rows, queuepairs.KEY_WORDS),
+        table(p[Q_STATS], rows, queuepairs.STAT_WORDS),
+        table(p[Q_OPCODES], rows, queuepairs.OPCODES),
+        table(p[Q_SIZES], rows, queuepairs.SIZE_BINS),
+        p[Q_PAIRS],
+        words(p[Q_COUNTS], 2),
+        words(p[Q_KEY], queuepairs.KEY_WORDS),
+    )
     p[Q_PLACE], p[Q_PAIRS] = place, pairs
     return 0
 
@@ -217,9 +326,14 @@ def sight(pointer: Any) -> int:
     """Note when single packets of a piece were seen; gives how many are noted."""
     p = words(address(pointer), SIGHT_WORDS)
     place, used = sightings.sight(
-        table(p[S_FRAMES], p[S_ROWS], framing.FRAME_WORDS), table(p[S_HEADERS], p[S_ROWS], decoding.HEADER_WORDS),
-        p[S_PLACE], p[S_FOUND], p[S_MASK], table(p[S_OUT], p[S_OUT_ROWS], sightings.WORDS), p[S_USED],
-    )  # fmt: skip
+        table(p[S_FRAMES], p[S_ROWS], framing.FRAME_WORDS),
+        table(p[S_HEADERS], p[S_ROWS], decoding.HEADER_WORDS),
+        p[S_PLACE],
+        p[S_FOUND],
+        p[S_MASK],
+        table(p[S_OUT], p[S_OUT_ROWS], sightings.WORDS),
+        p[S_USED],
+    )
     p[S_PLACE], p[S_USED] = place, used
     return used
 
@@ -244,9 +358,13 @@ def lay(pointer: Any) -> int:
     """Merge rows of bins into columns; gives the source that is to be filled again, -1 at the end."""
     p = words(address(pointer), LAY_WORDS)
     return laying.lay(
-        table(p[L_SOURCES], p[L_SOURCE_COUNT], laying.SOURCE_WORDS), words(p[L_CHOSEN], p[L_FLOWS]), p[L_OTHERS],
-        p[L_WIDTH_NS], table(p[L_OUT], laying.COLUMNS, p[L_CAPACITY]), words(p[L_STATE], laying.STATE_WORDS),
-    )  # fmt: skip
+        table(p[L_SOURCES], p[L_SOURCE_COUNT], laying.SOURCE_WORDS),
+        words(p[L_CHOSEN], p[L_FLOWS]),
+        p[L_OTHERS],
+        p[L_WIDTH_NS],
+        table(p[L_OUT], laying.COLUMNS, p[L_CAPACITY]),
+        words(p[L_STATE], laying.STATE_WORDS),
+    )
 
 
 def count_bins(pointer: Any) -> int:

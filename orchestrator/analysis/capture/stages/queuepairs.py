@@ -32,10 +32,20 @@ Bytes = npt.NDArray[np.uint8]
 # Identity: the addresses of both ends (two words each), scope << 32 | destination queue pair, VIA.
 KEY_WORDS = 6
 (
-    PACKETS, WIRE, PAYLOAD_SUM, FIRST, LAST, MESSAGES, MESSAGE_BYTES, OUT_OF_SEQUENCE, EXPECTED,
-    ASKED, SENT, ANSWERED,  # bytes of the message under way: by its RDMA header, of requests, of responses; -1: none
+    PACKETS,
+    WIRE,
+    PAYLOAD_SUM,
+    FIRST,
+    LAST,
+    MESSAGES,
+    MESSAGE_BYTES,
+    OUT_OF_SEQUENCE,
+    EXPECTED,
+    ASKED,
+    SENT,
+    ANSWERED,  # bytes of the message under way: by its RDMA header, of requests, of responses; -1: none
     NEGATIVE,
-) = range(13)  # fmt: skip
+) = range(13)
 STAT_WORDS = 13
 OPCODES = 256
 SIZE_BINS = 256
@@ -142,9 +152,20 @@ def rehash(slots: Ints, keys: Ints, rows: int) -> None:
 
 @stage
 def account(
-    data: Bytes, frames: Ints, headers: Ints, begin: int, found: int,
-    slots: Ints, keys: Ints, stats: Ints, opcodes: Ints, sizes: Ints, rows: int, counts: Ints, key: Ints,
-) -> tuple[int, int]:  # fmt: skip
+    data: Bytes,
+    frames: Ints,
+    headers: Ints,
+    begin: int,
+    found: int,
+    slots: Ints,
+    keys: Ints,
+    stats: Ints,
+    opcodes: Ints,
+    sizes: Ints,
+    rows: int,
+    counts: Ints,
+    key: Ints,
+) -> tuple[int, int]:
     """Account for the RoCEv2 packets of a batch; gives (the packet it ended before, rows).
 
     It ends early when there is no free row. `counts`: packets whose base transport header was not captured, and

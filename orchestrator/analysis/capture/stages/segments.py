@@ -26,10 +26,24 @@ CONVERSATION_WORDS = 9
 # A direction's figures; its row is twice the conversation's, plus one where the higher end sends. Words 17, 18, 19, 30
 # and 31 are its holes'. UNSURE: bytes called repeated below FORGOTTEN.
 (
-    PACKETS, WIRE, PAYLOAD_SUM, REPEATED, FIRST, LAST, HIGHEST, SLOW,
-    BIN_PACKETS, BIN_WIRE, BIN_PAYLOAD, BIN_REPEATED, BIN_FRAMES, BIN_CAPTURED, MOST_WINDOW,
-    BASE, SYN_NS,
-) = range(17)  # fmt: skip
+    PACKETS,
+    WIRE,
+    PAYLOAD_SUM,
+    REPEATED,
+    FIRST,
+    LAST,
+    HIGHEST,
+    SLOW,
+    BIN_PACKETS,
+    BIN_WIRE,
+    BIN_PAYLOAD,
+    BIN_REPEATED,
+    BIN_FRAMES,
+    BIN_CAPTURED,
+    MOST_WINDOW,
+    BASE,
+    SYN_NS,
+) = range(17)
 UNSURE, AGAIN, LATE, SYNS, FINS, RESETS, ZERO_WINDOWS, SHIFT, FROM_MAC, TO_MAC = range(20, 30)
 DIRECTION_WORDS = 32
 

@@ -30,8 +30,14 @@ IN_DATAGRAM, IN_LINK = 1 << 16, 1 << 17
 BRIDGED = 0x6558  # stands for an Ethernet frame, as in GRE
 _IPV4, _IPV6, _MPLS, _MPLS_UPSTREAM, _PPP = 0x0800, 0x86DD, 0x8847, 0x8848, 0x880B
 _VXLAN_PORT, _VXLAN_OLD_PORT, _GPE_PORT, _GENEVE_PORT, _GTP_PORT, _MPLS_PORT, _GRE_PORT = (
-    4789, 8472, 4790, 6081, 2152, 6635, 4754,
-)  # fmt: skip
+    4789,
+    8472,
+    4790,
+    6081,
+    2152,
+    6635,
+    4754,
+)
 _MOST_LABELS = 16
 _MOST_EXTENSIONS = 16
 _FIRST_VSID = 0x1000  # those below are reserved (RFC 7637, section 3.2), so that a lower key is no VSID

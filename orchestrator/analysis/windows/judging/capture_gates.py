@@ -37,11 +37,15 @@ def captures(planned: Iterable[trust.Planned], manifest: Manifest, window: Windo
         counts = one.counts or {}
         found.append(
             Capture(
-                node=one.node, port=one.port, captured=counts.get("captured"), received=counts.get("received"),
-                dropped=counts.get("dropped"), gap="" if one.state == "complete" else f"{one.state} ({one.why})",
+                node=one.node,
+                port=one.port,
+                captured=counts.get("captured"),
+                received=counts.get("received"),
+                dropped=counts.get("dropped"),
+                gap="" if one.state == "complete" else f"{one.state} ({one.why})",
                 needed=one.state == "ended early" and one.node in measured_at,
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 

@@ -26,11 +26,7 @@ SIGNS: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
     {
         "cnp_sent": (("rdma.np_cnp_sent",), ("rdma.tx_cnp_pkts",), ("rdma.tx_rdma_cnp_pkts",)),
         "cnp_handled": (("rdma.rp_cnp_handled",), ("rdma.rx_cnp_pkts",), ("rdma.rx_rdma_cnp_pkts",)),
-        "ecn_marked": (
-            ("rdma.np_ecn_marked_roce_packets",),
-            ("rdma.rx_ecn_marked_pkts",),
-            ("rdma.rx_rdma_ecn_pkts",),
-        ),
+        "ecn_marked": (("rdma.np_ecn_marked_roce_packets",), ("rdma.rx_ecn_marked_pkts",), ("rdma.rx_rdma_ecn_pkts",)),
         "out_of_sequence": (("rdma.out_of_sequence",), ("rdma.oos_drop_count",), ("rdma.resp_rx_outouf_seq",)),
         "retransmits": (
             ("rdma.packet_seq_err", "rdma.implied_nak_seq_err"),
@@ -92,11 +88,13 @@ def found(counters: throughput.Kept, topology: Topology, span_ns: tuple[int, int
         grown = {name: _grown(counters, host, device, name, span_ns) for name in SIGNS}
         rows.append(
             Congestion(
-                host=host, rail=rail, device=device,
+                host=host,
+                rail=rail,
+                device=device,
                 figures={name: value for name, (value, _) in grown.items()},
                 lost=frozenset(name for name, (_, lost) in grown.items() if lost),
             )
-        )  # fmt: skip
+        )
     return tuple(row for row in rows if row.lost or not all(map(math.isnan, row.figures.values())))
 
 

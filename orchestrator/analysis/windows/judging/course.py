@@ -49,9 +49,14 @@ class Schedule:
 
 
 def course(
-    source: str, dst: str, arrived: throughput.Bins, span_ns: tuple[int, int], *, iteration_s: float,
+    source: str,
+    dst: str,
+    arrived: throughput.Bins,
+    span_ns: tuple[int, int],
+    *,
+    iteration_s: float,
     schedule: Schedule | None = None,
-) -> Course:  # fmt: skip
+) -> Course:
     """Hold what arrived against the schedule, or against a constant load where there is none."""
     begin, end = span_ns
     length = (end - begin) / 1e9
@@ -68,9 +73,14 @@ def course(
     due = np.ones(count) if planned is None else np.histogram(planned.start_ns, edges, weights=planned.wire_bytes)[0]
     one, other = came / came.mean(), due / due.mean()
     return Course(
-        source=source, dst=dst, piece_s=length / count, pieces=count, off=float(np.sqrt(np.mean((one - other) ** 2))),
-        scheduled=float(np.std(other)), arrived=float(np.std(one)),
-    )  # fmt: skip
+        source=source,
+        dst=dst,
+        piece_s=length / count,
+        pieces=count,
+        off=float(np.sqrt(np.mean((one - other) ** 2))),
+        scheduled=float(np.std(other)),
+        arrived=float(np.std(one)),
+    )
 
 
 def _planned(schedule: Schedule | None, begin: int, end: int) -> Schedule | None:
@@ -89,9 +99,13 @@ def _longest_s(planned: Schedule | None, length_s: float) -> float:
 
 
 def courses(
-    topology: Topology, window: Window, *, arrived: Callable[[str, str, int], throughput.Bins | None],
-    schedules: Mapping[tuple[str, str], Schedule], iteration_s: float,
-) -> tuple[Course, ...]:  # fmt: skip
+    topology: Topology,
+    window: Window,
+    *,
+    arrived: Callable[[str, str, int], throughput.Bins | None],
+    schedules: Mapping[tuple[str, str], Schedule],
+    iteration_s: float,
+) -> tuple[Course, ...]:
     """The course of every source at every receiver of a window of which `arrived` says what came there over time.
 
     `schedules` are by source and receiver's address; `iteration_s` is the mean time of the slowest job.

@@ -12,6 +12,10 @@ def gate(
 ) -> Gate:
     """A gate; a `measured` of NaN is not known."""
     return Gate(
-        name=name, passed=passed, required=required, measured=None if math.isnan(measured) else measured, limit=limit,
+        name=name,
+        passed=passed,
+        required=required,
+        measured=None if math.isnan(measured) else measured,
+        limit=limit,
         message=message,
-    )  # fmt: skip
+    )

@@ -60,9 +60,16 @@ class Carried:
 
 
 def carried(
-    packets: throughput.Kept, counters: throughput.Kept, *, spans: Any, iterations: Any, manifest: Manifest,
-    part: JobSeries, window: str, whole: bool,
-) -> tuple[Carried, ...]:  # fmt: skip
+    packets: throughput.Kept,
+    counters: throughput.Kept,
+    *,
+    spans: Any,
+    iterations: Any,
+    manifest: Manifest,
+    part: JobSeries,
+    window: str,
+    whole: bool,
+) -> tuple[Carried, ...]:
     """Every rail of every host of a job; `spans` and `iterations` are the run's tables (pyarrow)."""
     job, span = manifest.job(part.job), part.span_ns
     if span is None:
@@ -85,9 +92,16 @@ def _fields(rail: Carried) -> Row:
 
 
 def _measured(
-    packets: throughput.Kept, counters: throughput.Kept, manifest: Manifest, job: str, name: str, *,
-    span_ns: tuple[int, int], iterations: float, whole: bool,
-) -> list[Carried]:  # fmt: skip
+    packets: throughput.Kept,
+    counters: throughput.Kept,
+    manifest: Manifest,
+    job: str,
+    name: str,
+    *,
+    span_ns: tuple[int, int],
+    iterations: float,
+    whole: bool,
+) -> list[Carried]:
     found = []
     for rail, device in enumerate(manifest.topology.node(name).devices):
         there = whole and throughput.captured(packets, node=name, port=device)
@@ -97,7 +111,10 @@ def _measured(
         words, frames = (_grown(counters, name, device, counter, span_ns) for counter in NEEDED)
         found.append(
             Carried(
-                job=job, host=name, rail=rail, device=device,
+                job=job,
+                host=name,
+                rail=rail,
+                device=device,
                 captured_bytes=throughput.bins(packets, out).within(*span_ns) if there else math.nan,
                 counted_bytes=_grown(counters, name, device, "tx_bytes", span_ns),
                 sent_bytes=amount / iterations if there else math.nan,
@@ -106,7 +123,7 @@ def _measured(
                 headers=frames * RDMA_HEADER_BYTES / iterations,
                 edges=payload.busiest(*span_ns) / amount if amount else 0.0,
             )
-        )  # fmt: skip
+        )
     return found
 
 

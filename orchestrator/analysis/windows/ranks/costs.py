@@ -50,9 +50,10 @@ def cost(iterations: Any, job: str, sent: Sequence[Bins]) -> Cost | None:
     values = {name: _smoothed(means[f"{name}_mean"].to_numpy().astype(np.float64)) for name in known}
     ends = means["end_ns_max"].to_numpy()
     return Cost(
-        sent_bytes=np.sum([sent_until(bins, ends) for bins in sent], axis=0), accuracy=values["accuracy"],
+        sent_bytes=np.sum([sent_until(bins, ends) for bins in sent], axis=0),
+        accuracy=values["accuracy"],
         loss=values.get("loss"),
-    )  # fmt: skip
+    )
 
 
 def sent_until(bins: Bins, ends_ns: Any) -> Floats:

@@ -74,9 +74,12 @@ def _held(logged: Any, spans: Any) -> dict[str, Ints | Floats]:
         overlap[rows] = _common_s(begin[rows], end[rows], np.array(moved, np.int64))
     known = ~np.isnan(communication)
     return {
-        "rank": rank[known], "iteration": iteration[known], "compute_s": (end - begin)[known] / 1e9,
-        "communication_s": communication[known], "overlap_s": overlap[known],
-    }  # fmt: skip
+        "rank": rank[known],
+        "iteration": iteration[known],
+        "compute_s": (end - begin)[known] / 1e9,
+        "communication_s": communication[known],
+        "overlap_s": overlap[known],
+    }
 
 
 def _common_s(begin: Ints, end: Ints, moved: Ints) -> Floats:

@@ -65,15 +65,26 @@ class Arrivals:
         begin, end = window.span_ns
         source, there = load.source, self._rail(load.dst, load.rail)
         achieved = throughput.achieved_bps(
-            self.packets, self.capture_flows, source=source, dst=load.dst, port=there.device or None,
-            src_address=self._rail(load.src, load.rail).address, begin_ns=begin, end_ns=end,
+            self.packets,
+            self.capture_flows,
+            source=source,
+            dst=load.dst,
+            port=there.device or None,
+            src_address=self._rail(load.src, load.rail).address,
+            begin_ns=begin,
+            end_ns=end,
             sent=sent.get((source, there.address)),
-        )  # fmt: skip
+        )
         arrived = throughput.bins(self.packets, self._match(source, load.dst, load.rail))
         return Load(
-            source=source, src=load.src, dst=load.dst, rail=load.rail, requested_bps=load.requested_bps,
-            achieved_bps=achieved, longest_gap_s=arrived.longest_gap_s(begin, end),
-        )  # fmt: skip
+            source=source,
+            src=load.src,
+            dst=load.dst,
+            rail=load.rail,
+            requested_bps=load.requested_bps,
+            achieved_bps=achieved,
+            longest_gap_s=arrived.longest_gap_s(begin, end),
+        )
 
     def _match(self, source: str, dst: str, rail: int) -> Mapping[str, str | None]:
         port = self._rail(dst, rail).device or None

@@ -25,9 +25,13 @@ AROUND_S = 1.0  # of the window, in which a quiet sample is looked for
 
 
 def ports(
-    packets: throughput.Kept, counters: throughput.Kept, planned: Iterable[trust.Planned], span_ns: tuple[int, int],
-    *, counting: Collection[str] = (),
-) -> tuple[PortBytes, ...]:  # fmt: skip
+    packets: throughput.Kept,
+    counters: throughput.Kept,
+    planned: Iterable[trust.Planned],
+    span_ns: tuple[int, int],
+    *,
+    counting: Collection[str] = (),
+) -> tuple[PortBytes, ...]:
     """Both directions of every port that was to be captured; `packets` and `counters` are the run's tables.
 
     `counting` are the nodes whose devices' counters were to be sampled.
@@ -54,12 +58,17 @@ def _port(
     before, after = at[(at >= begin - around) & (at <= begin)], at[(at >= end) & (at <= end + around)]
     span = (_quietest(wire, before[::-1], begin), _quietest(wire, after, end))
     return PortBytes(
-        node=node, port=port, direction=direction, counted=counted(BYTES[direction]),
+        node=node,
+        port=port,
+        direction=direction,
+        counted=counted(BYTES[direction]),
         edges=sum(float(_at(wire, np.array([instant]))[0]) for instant in span),
         captured=captured("captured_bytes").within(*span) if one.state == "complete" else math.nan,
-        packets=captured("packets").within(*span), frames=captured("frames").within(*span), wire=wire.within(*span),
+        packets=captured("packets").within(*span),
+        frames=captured("frames").within(*span),
+        wire=wire.within(*span),
         counted_packets=counted(PACKETS[direction]),
-    )  # fmt: skip
+    )
 
 
 def _quietest(bins: throughput.Bins, instants: throughput.Ints, otherwise: int) -> int:

@@ -119,10 +119,13 @@ def kernels(nodes: Mapping[str, Sampled], shared: Mapping[str, str], steps: Step
         grown = [{name: steps.growth(nodes[node].counters.get(name, NOTHING)) for name in COUNTERS} for node in members]
         seen = nodes[members[0]].counters.get("count", NOTHING).values
         kernel = Kernel(
-            tuple(members), float(seen[-1]) if len(seen) else np.nan,
-            grown[0]["busy_s"], grown[0]["interrupt_s"], grown[0]["steal_s"],
+            tuple(members),
+            float(seen[-1]) if len(seen) else np.nan,
+            grown[0]["busy_s"],
+            grown[0]["interrupt_s"],
+            grown[0]["steal_s"],
             np.sum([one["own_s"] for one in grown], axis=0),
-        )  # fmt: skip
+        )
         found.update(dict.fromkeys(members, kernel))
     return found
 
@@ -157,12 +160,14 @@ def waiting(job: str, processes: Sequence[Watched], kernel: Mapping[str, Kernel]
     kept = np.max([one.kept for one in processes], axis=0)
     waited = np.max([one.waited for one in processes], axis=0)
     return Waiting(
-        job=job, process=longest.process, node=longest.node,
+        job=job,
+        process=longest.process,
+        node=longest.node,
         kept=float(kept.sum()) / steps.seconds,
         own=float(np.clip(waited - kept, 0.0, None).sum()) / steps.seconds,
         others=float(there.others.sum() / there.work.sum()) if there.work.sum() else 0.0,
         stolen=float(there.steal.sum() / there.work.sum()) if there.work.sum() else 0.0,
-    )  # fmt: skip
+    )
 
 
 def rows(
@@ -196,8 +201,9 @@ def shares(found: Sequence[ProcessorShares], kernel: Mapping[str, Kernel]) -> It
         yield Processors(
             nodes=tuple(row.host for row in stopped),
             used=sum(known(row.own_share) for row in mine) + known(mine[0].interrupt_share),
-            pressure=known(mine[0].pressure_share), throttled=known(stopped[0].throttled_share),
-        )  # fmt: skip
+            pressure=known(mine[0].pressure_share),
+            throttled=known(stopped[0].throttled_share),
+        )
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:

@@ -48,9 +48,14 @@ def bins(counters: throughput.Kept, topology: Topology, node: str, rail: int, sp
 
 
 def loads(
-    counters: throughput.Kept, topology: Topology, window: Window, asked: Sequence[window_records.Load], *,
-    jobs: Sequence[Job], sent: Sent,
-) -> tuple[Load, ...]:  # fmt: skip
+    counters: throughput.Kept,
+    topology: Topology,
+    window: Window,
+    asked: Sequence[window_records.Load],
+    *,
+    jobs: Sequence[Job],
+    sent: Sent,
+) -> tuple[Load, ...]:
     """What arrived of the loads that a window asks for at one host's rail, all of them together where they are several.
 
     By their senders' own logs (`sent`), where one source has them, each sender's part is known.
@@ -81,10 +86,16 @@ def _load(
 ) -> Load:
     sources, hosts = (dict.fromkeys(names) for names in ([one.source for one in asked], [one.src for one in asked]))
     return Load(
-        source=" and ".join(sources), src=" and ".join(hosts), dst=asked[0].dst, rail=asked[0].rail,
-        requested_bps=requested, achieved_bps=achieved, longest_gap_s=gap, seen_by="" if unseen else SEEN_BY,
+        source=" and ".join(sources),
+        src=" and ".join(hosts),
+        dst=asked[0].dst,
+        rail=asked[0].rail,
+        requested_bps=requested,
+        achieved_bps=achieved,
+        longest_gap_s=gap,
+        seen_by="" if unseen else SEEN_BY,
         unseen=unseen,
-    )  # fmt: skip
+    )
 
 
 def _busy(arrived: Bins, wanted_bps: float) -> Bins:

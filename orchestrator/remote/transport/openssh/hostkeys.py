@@ -85,9 +85,8 @@ class Transport(paramiko.Transport):
         parsed: dict[str, Any] = _PARAMIKO._really_parse_kex_init(self, message, ignore_first_byte)  # noqa: SLF001
         if not ignore_first_byte:  # the server's own, not ours read again
             self._offered = {
-                name: [one for one in parsed[name] if not one.startswith(_NO_ALGORITHM)]
-                for name, _, _ in _NEGOTIATED
-            }  # fmt: skip
+                name: [one for one in parsed[name] if not one.startswith(_NO_ALGORITHM)] for name, _, _ in _NEGOTIATED
+            }
         return parsed
 
 

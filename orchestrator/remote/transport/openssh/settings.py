@@ -128,9 +128,14 @@ def _jump(target: SshTarget, jumps: str) -> SshTarget:
     else:
         source = f"ProxyJump of {target.host} in {target.config or '~/.ssh/config'}, or what includes it"
     return SshTarget(
-        name=f"jump host {host}", host=host, user=found["user"], port=port, config=target.config, jump=before or None,
+        name=f"jump host {host}",
+        host=host,
+        user=found["user"],
+        port=port,
+        config=target.config,
+        jump=before or None,
         source=source,
-    )  # fmt: skip
+    )
 
 
 def ask(target: SshTarget, deadline: Deadline) -> Settings:
