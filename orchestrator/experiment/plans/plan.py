@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from orchestrator.experiment import fitting
 from orchestrator.experiment.choice import Choice
-from orchestrator.experiment.experiment import Experiment, Measure, Validity
+from orchestrator.experiment.experiment import Experiment, Measure
 from orchestrator.experiment.plans import reductions
 from orchestrator.experiment.resolved import resolved_data
 from orchestrator.parts import contained, registry
@@ -20,6 +20,7 @@ from orchestrator.parts.launch import Change, Container, Launch, Listening, Requ
 from orchestrator.parts.protocols import Demand, Remarking, Source
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
+from orchestrator.store.manifests.records import LimitValue
 from orchestrator.testbed import inventory as inventory_testbed
 from workloads.common import container_config, placement
 
@@ -79,7 +80,7 @@ class RunPlan:
     repetition: int  # from 1
     seed: int
     topology: Topology
-    validity: Validity
+    validity: Mapping[str, LimitValue]
     changes: tuple[Change, ...]
     requirements: tuple[Requirement, ...]
     collectors: tuple[Launch, ...]
@@ -140,7 +141,7 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, text: str)
         repetition=repetition,
         seed=seed,
         topology=topology,
-        validity=experiment.validity,
+        validity=dict(experiment.validity),
         changes=_changes(experiment, topology),
         requirements=_requirements(experiment, topology, jobs, windows, collectors if stay else ()),
         collectors=collectors,
