@@ -45,14 +45,13 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
     not be read are told; where NCCL had no choice they fail the gate.
     """
     manifest = window.manifest
+    requests = {job.name: request for job in manifest.jobs if (request := _request(manifest, job.name)) is not None}
+    if not requests:
+        return
     rows = window.table("nccl_connections").select(["job", "transport", "device"]).to_pylist()
     unread = _unread(manifest, window.table("unread").to_pylist())
-    for job in manifest.jobs:
-        request = _request(manifest, job.name)
-        if request is not None:
-            yield from _judged(
-                job.name, request, [row for row in rows if row["job"] == job.name], unread.get(job.name, [])
-            )
+    for job, request in requests.items():
+        yield from _judged(job, request, [row for row in rows if row["job"] == job], unread.get(job, []))
 
 
 def _judged(job: str, request: Request, rows: list[Row], unread: list[Row]) -> Iterator[Gate]:
