@@ -14,7 +14,8 @@ what is wrong and what would do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -88,13 +89,20 @@ def with_nodesets(document: Document) -> Document:
     return replace(filled, data=nodesets.expanded(filled.data, document.folders, where=document.name))
 
 
-def with_hosts(
-    document: Document, folders: Sequence[Path], inventory: Callable[[Path], Document] = load_inventory
-) -> Document:
+class Files:
+    """Reads the files that others name, each once in a pass, however many points and sweeps name it."""
+
+    def __init__(self) -> None:
+        self.experiment = functools.cache(functools.partial(documents.load, needs=EXPERIMENT_NEEDS))
+        self.inventory = functools.cache(load_inventory)
+
+
+def with_hosts(document: Document, folders: Sequence[Path], files: Files | None = None) -> Document:
     """Put the inventory file that an experiment names in its place, or spell out the hosts that stand there.
 
-    Files are looked up in `folders`; `inventory` reads one.
+    Files are looked up in `folders`, and read by `files`.
     """
+    inventory = load_inventory if files is None else files.inventory
     testbed = document.data.get("testbed")
     named = testbed.get("inventory") if isinstance(testbed, dict) else None
     at = ("testbed", "inventory")

@@ -153,9 +153,14 @@ def study(
     document, overrides = variables.filled(document, overrides)
     file = validate(document, StudyFile)
     version = "quick" if quick else "full"
+    files = loading.Files()
     found = tuple(
         sweepfile.load(
-            loading.named_by(document, (version, number), document.folders), overrides, local=local, compute_s=compute_s
+            loading.named_by(document, (version, number), document.folders),
+            overrides,
+            local=local,
+            compute_s=compute_s,
+            files=files,
         )
         for number in range(len(document.value((version,))))
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +20,7 @@ from orchestrator.core.units import Mistake
 from orchestrator.experiment import documents, loading, matrix, variables
 from orchestrator.experiment.documents import Document, Keys, Variable
 from orchestrator.experiment.experiment import Experiment, Name, TestbedChoice, resolved_data
+from orchestrator.experiment.loading import Files
 from orchestrator.experiment.matrix import Axis
 from orchestrator.experiment.validation import validate
 
@@ -148,19 +148,30 @@ def _is_load(path: str) -> bool:
 
 
 def load(
-    path: Path, overrides: Sequence[str] = (), *, local: bool = False, compute_s: Mapping[str, float] = NO_TIMES
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    local: bool = False,
+    compute_s: Mapping[str, float] = NO_TIMES,
+    files: Files | None = None,
 ) -> Definition:
     """Read a sweep file and check every point; `overrides` are `--set` options of the experiment below it.
 
     `compute_s` are compute times by model, for points whose compute is emulated and that have no time of their own.
+    `files` reads what the sweep names; what several sweeps share they read by the same.
 
     ConfigError tells every mistake of the file, or all of the first point that has any.
     """
-    return definition(documents.load(path, needs=NEEDS), overrides, local=local, compute_s=compute_s)
+    return definition(documents.load(path, needs=NEEDS), overrides, local=local, compute_s=compute_s, files=files)
 
 
 def definition(
-    document: Document, overrides: Sequence[str] = (), *, local: bool, compute_s: Mapping[str, float] = NO_TIMES
+    document: Document,
+    overrides: Sequence[str] = (),
+    *,
+    local: bool,
+    compute_s: Mapping[str, float] = NO_TIMES,
+    files: Files | None = None,
 ) -> Definition:
     """Expand a sweep file that has been read, as `load` does."""
     path = Path(document.name)
@@ -169,7 +180,7 @@ def definition(
     _refuse_nested(document)
     document, overrides = variables.filled(document, overrides)
     file = validate(document, SweepFile)
-    base = _base(document, file.experiment, file.paths, overrides)
+    base = _base(document, file.experiment, file.paths, overrides, files or Files())
     combinations = list(matrix.combinations(file.axes, file.zip, file.exclude, path))
     points = tuple(
         _point(
@@ -208,7 +219,7 @@ class _Base:
     folders: tuple[Path, ...]
     options: tuple[str, ...]
     variable_axes: tuple[str, ...]
-    inventory: Callable[[Path], Document]  # reads an inventory file, once for all points
+    files: Files
 
     def filled(self, values: AxisValues) -> Document:
         """Return the experiment with these values of a point's axes, as far as they are variables'."""
@@ -218,9 +229,9 @@ class _Base:
         return variables.with_overrides(document, options)
 
 
-def _base(sweep: Document, experiment: Any, axes: Sequence[str], options: Sequence[str]) -> _Base:
+def _base(sweep: Document, experiment: Any, axes: Sequence[str], options: Sequence[str], files: Files) -> _Base:
     """Read what stands at `experiment` of a sweep with these axes; ConfigError where that is none."""
-    document, folders = _experiment(sweep, experiment)
+    document, folders = _experiment(sweep, experiment, files)
     names = variables.names(document)
     own = {variable.name for variable in sweep.variables}
     for axis in axes:
@@ -236,7 +247,7 @@ def _base(sweep: Document, experiment: Any, axes: Sequence[str], options: Sequen
         folders=folders,
         options=tuple(options),
         variable_axes=found,
-        inventory=functools.cache(loading.load_inventory),
+        files=files,
     )
 
 
@@ -249,11 +260,11 @@ def _refuse_nested(sweep: Document) -> None:
             raise ConfigError(f"{where}: is a file's; accepted: {key} at the top of the sweep, or an experiment file")
 
 
-def _experiment(sweep: Document, named: Any) -> tuple[Document, tuple[Path, ...]]:
+def _experiment(sweep: Document, named: Any, files: Files) -> tuple[Document, tuple[Path, ...]]:
     """Return the experiment, and the folders of the files that it is written in."""
     if isinstance(named, str):
         path = loading.named_by(sweep, ("experiment",), sweep.folders)
-        found = documents.load(path, needs=loading.EXPERIMENT_NEEDS)
+        found = files.experiment(path)
         return replace(found, variables=sweep.variables), tuple(dict.fromkeys([*found.folders, *sweep.folders]))
     if not isinstance(named, dict):
         raise ConfigError(
@@ -293,7 +304,7 @@ def _point(
             document = variables.with_value(
                 document, ("workload", kind, "compute_time"), duration, origin="calibration"
             )
-    document = loading.with_hosts(document, base.folders, base.inventory)
+    document = loading.with_hosts(document, base.folders, base.files)
     experiment = loading.fit(loading.validated(document, base.folders), document, local=local)
     resolved = resolved_data(experiment)
     point_values = {
