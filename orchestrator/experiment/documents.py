@@ -1,22 +1,29 @@
-"""YAML files as data that knows where each of its values stands, and the `--set` options laid over it."""
+"""Read YAML files, with those that they include, as data that knows where each of its values stands.
+
+`include:` lays other files under a file, so that what several experiments share is written once. Data of the files are
+merged as JSON Merge Patch does it (RFC 7396): mappings key by key, of anything else the higher one as a whole, and null
+takes a key away. Highest is the file itself, then the last of its includes; what an include includes lies below that.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from orchestrator.core import secret_looks
 from orchestrator.core.errors import ConfigError, shortened
-from orchestrator.experiment.yamlfiles import yamltext
+from orchestrator.core.paths import safepath
+from orchestrator.experiment import yamltext
 
 Keys = tuple[str | int, ...]  # the way to a value: keys of mappings and places in lists
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 20  # of a file
+INCLUDE = "include"
+MOST_FILES = 32
+_ACCEPTED = "a path from this file's folder, or a list of them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,39 +57,39 @@ class Document:
         return tuple(dict.fromkeys(Path(layer.name).parent for layer in self.layers or (self,)))
 
     def below(self, key: str) -> Document:
-        """What stands at a key, as a document of its own."""
+        """Return what stands at a key, as a document of its own."""
         pairs = self.root.value if isinstance(self.root, yaml.MappingNode) else []
         root = next((value for name, value in pairs if name.value == key), None)
         layers = tuple(layer.below(key) for layer in self.layers if isinstance(layer.data.get(key), dict))
         return replace(self, data=self.data[key], root=root, layers=layers)
 
     def value(self, at: Sequence[str | int]) -> Any:
-        """What stands at a path that is there."""
+        """Return what stands at a path that is there."""
         found = self.data
         for step in at:
             found = found[step]
         return found
 
     def place(self, at: Sequence[str | int]) -> str:
-        """`file:line:column` of the key (in a list: the entry) at this path, or of the nearest one above it."""
-        owner, mark = self.found(at)
+        """Return `file:line:column` of the key (in a list: the entry) at this path, or of the nearest one above it."""
+        owner, mark = self.owner(at)
         if isinstance(owner, str):
             return owner
         return f"{owner.name}:{mark.line + 1}:{mark.column + 1}" if mark else f"{owner.name}:1:1"
 
     def rank(self, at: Sequence[str | int]) -> tuple[str, int, int]:
-        """Sorts paths by file, line and column; options come first."""
-        owner, mark = self.found(at)
+        """Return a key that sorts paths by file, line and column; options come first."""
+        owner, mark = self.owner(at)
         if isinstance(owner, str):
             return ("", 0, 0)
         return (owner.name, mark.line, mark.column) if mark else (owner.name, 0, 0)
 
-    def found(self, at: Sequence[str | int]) -> tuple[Document | str, yaml.Mark | None]:
-        """The document (or the origin of what was laid over it) that a path is in, and where in its file."""
+    def owner(self, at: Sequence[str | int]) -> tuple[Document | str, yaml.Mark | None]:
+        """Find the document (or the origin of what was laid over it) that a path is in, and where in its file."""
         for length in range(len(at), 0, -1):
             head = tuple(at[:length])
             if head in self.parts:
-                return self.parts[head].found(at[length:])
+                return self.parts[head].owner(at[length:])
             if head in self.overrides:
                 return self.overrides[head], None
         owner = max(self.layers, key=lambda layer: _depth(layer.data, at), default=self)  # of equal ones the highest
@@ -118,6 +125,78 @@ def _mark(root: yaml.Node | None, at: Sequence[str | int]) -> yaml.Mark | None:
 
 
 def load(path: Path, *, needs: str) -> Document:
+    """Read a file and all that it includes; ConfigError with the place of the first mistake."""
+    own = _load_alone(path, needs=needs)
+    if INCLUDE not in own.data:
+        return own
+    layers: list[Document] = []
+    for layer in _layers(own, path, ()):
+        if len(layers) == MOST_FILES:
+            raise ConfigError(
+                f"{own.place((INCLUDE,))}: include: more than {MOST_FILES} files; accepted: at most {MOST_FILES}"
+            )
+        layers.append(layer)
+    merged: Any = {}
+    for layer in reversed(layers):
+        merged = patched(merged, layer.data)
+    return replace(own, data=merged, layers=tuple(layers))
+
+
+def patched(low: Any, high: Any) -> Any:
+    """Return the second value laid over the first (RFC 7396, section 2)."""
+    if not isinstance(high, dict):
+        return high
+    found = dict(low) if isinstance(low, dict) else {}
+    for key, value in high.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = patched(found.get(key), value)
+    return found
+
+
+def _layers(own: Document, path: Path, above: Sequence[Path]) -> Iterator[Document]:
+    """A file and what it includes without their own `include`, the highest first; `above` leads to it.
+
+    Each is read when it is asked for.
+    """
+    chain = [*above, path.resolve()]
+    named = own.data.get(INCLUDE, ())
+    named = [named] if isinstance(named, str) else named
+    if not isinstance(named, list | tuple) or not all(isinstance(one, str) for one in named):
+        raise ConfigError(f"{own.place((INCLUDE,))}: include: holds {kind_text(own.data[INCLUDE])}; {_ACCEPTED}")
+    yield replace(own, data={key: value for key, value in own.data.items() if key != INCLUDE})
+    for place in reversed(range(len(named))):
+        at = (INCLUDE, place) if isinstance(own.data[INCLUDE], list) else (INCLUDE,)
+        where = f"{own.place(at)}: {dotted(at)}"
+        other = _beside(named[place], path, where)
+        if other.resolve() in chain:
+            circle = " -> ".join(str(file) for file in [*chain[chain.index(other.resolve()) :], other.resolve()])
+            raise ConfigError(f"{where}: goes in a circle: {circle}; accepted: a file that does not include this one")
+        if len(chain) >= MOST_FILES:
+            raise ConfigError(f"{where}: {len(chain)} files include each other; accepted: fewer than {MOST_FILES}")
+        yield from _layers(_load_alone(other, needs="keys of an experiment"), other, chain)
+
+
+def _beside(named: str, path: Path, where: str) -> Path:
+    """The file that is meant, from the including file's folder; outside of that only where the path itself says so."""
+    folder = path.parent
+    try:
+        given = Path(named).expanduser()
+    except RuntimeError:  # no such user's home
+        given = Path(named)
+    found = folder / given
+    if not safepath.is_there(found):
+        raise ConfigError(f"{where}: no file {shortened(str(found))}; accepted: {_ACCEPTED}")
+    says_so = given.is_absolute() or ".." in given.parts
+    if not says_so and not found.resolve().is_relative_to(folder.resolve()):
+        raise ConfigError(
+            f"{where}: {found} is a link to {found.resolve()}; accepted: that path itself, if it is meant"
+        )
+    return found
+
+
+def _load_alone(path: Path, *, needs: str) -> Document:
     """Read and parse a YAML file; ConfigError with the place of the first mistake.
 
     `needs` tells in messages what such a file has at least.
@@ -144,60 +223,12 @@ def parse(raw: bytes, *, name: str, needs: str, most: int = yamltext.MOST_NODES)
     return Document(name=name, data=data, root=root)
 
 
-def with_overrides(document: Document, options: Sequence[str]) -> Document:
-    """Apply `key.path=value` options (values in YAML) to the document's data."""
-    for option in options:
-        key, equals, text = option.partition("=")
-        origin = f"--set {shortened(secret_looks.masked(option))}"
-        if not equals or len(key) > yamltext.MOST_KEY or not all(key.split(".")):
-            raise ConfigError(
-                f"{origin}: not a change; accepted: a key path, '=' and a value, as in measure.iterations=50"
-            )
-        try:
-            value = yamltext.parsed(text, "value")[1]
-        except ConfigError as error:
-            raise ConfigError(f"{origin}: {error}") from None
-        document = with_value(document, steps(key), value, origin=origin)
-    return document
-
-
-def steps(path: str) -> Keys:
-    """The way that a dotted path names."""
-    return tuple(int(step) if re.fullmatch("[0-9]{1,6}", step) else step for step in path.split("."))
-
-
-def with_value(document: Document, way: Keys, value: Any, *, origin: str) -> Document:
-    """The document with one value replaced; mistakes in it are told as at `origin`."""
-    data = _replaced(document.data, way, value, origin=origin, at=())
-    overrides = {path: owner for path, owner in document.overrides.items() if path[: len(way)] != way}
-    return replace(document, data=data, overrides={**overrides, way: origin})
-
-
-def _replaced(data: Any, way: Keys, value: Any, *, origin: str, at: Keys) -> Any:
-    if not way:
-        return value
-    step, rest = way[0], way[1:]
-    where = dotted(at) or "the file"
-    if isinstance(data, list):
-        if not isinstance(step, int) or step > len(data):
-            last = f"0 to {len(data) - 1}, or {len(data)} to add one" if data else "0, to add one"
-            raise ConfigError(f"{origin}: {where} is a list and has no entry {step}; accepted: {last}")
-        inner = data[step] if step < len(data) else None
-        return [*data[:step], _replaced(inner, rest, value, origin=origin, at=(*at, step)), *data[step + 1 :]]
-    if data is None or data == step:  # nothing, or a part's bare name: make room below it
-        data = {} if data is None else {data: {}}
-    if not isinstance(data, dict):
-        raise ConfigError(f"{origin}: {where} is {kind_text(data)}; there is nothing below it")
-    key = str(step)
-    return {**data, key: _replaced(data.get(key), rest, value, origin=origin, at=(*at, key))}
-
-
 def dotted(at: Sequence[str | int]) -> str:
-    """A path as messages and `--set` write it."""
+    """Write a path as messages and `--set` do."""
     return ".".join(str(step) for step in at)
 
 
 def kind_text(value: Any) -> str:
-    """What kind of thing a value is, in the words of a YAML file's author."""
+    """Name the kind of a value, in the words of a YAML file's author."""
     names = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
     return "nothing" if value is None else names.get(type(value), f"a {type(value).__name__}")

@@ -1,5 +1,6 @@
-"""`vars:` in a file: names for values that change from use to use, with types and defaults, set by `--set NAME=VALUE`.
+"""Fill in the variables of a file, and lay `--set KEY.PATH=VALUE` options over it.
 
+`vars:` in a file has names for values that change from use to use, with types and defaults, set by `--set NAME=VALUE`.
 `$name` or `${name}` stands for the value in any text of the file but its keys: alone for the value itself, within text
 for its text. `$$` is a dollar sign. In a file without `vars` a dollar sign is nothing special.
 """
@@ -19,10 +20,10 @@ from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.opendata import AxisValues
 from orchestrator.core.units import quantity
 from orchestrator.core.where import text_of
-from orchestrator.experiment.yamlfiles import documents, yamltext
-from orchestrator.experiment.yamlfiles.documents import Document, Keys, Variable
+from orchestrator.experiment import documents, yamltext
+from orchestrator.experiment.documents import Document, Keys, Variable
 
-KEY = "vars"
+VARS = "vars"
 QUANTITIES = ("rate", "size", "duration", "share")
 
 
@@ -77,18 +78,18 @@ class _Declared:
 
 
 def names(document: Document) -> frozenset[str]:
-    """The variables that a document declares."""
-    said = document.data.get(KEY) if isinstance(document.data, dict) else None
+    """Return the names of the variables that a document declares."""
+    said = document.data.get(VARS) if isinstance(document.data, dict) else None
     return frozenset(said) if isinstance(said, dict) else frozenset()
 
 
 def filled(document: Document, options: Sequence[str] = (), axes: AxisValues = NO_AXES) -> tuple[Document, list[str]]:
-    """The document with its variables' values in place, and the `--set` options that are of something else.
+    """Put the values of its variables into a document; returns it with the `--set` options that are of something else.
 
     `axes` are values of variables that are axes of a sweep; they are not among the document's variables then.
     ConfigError with the place of a variable that is declared wrongly, has no value, or is not declared.
     """
-    if not isinstance(document.data, dict) or KEY not in document.data:
+    if not isinstance(document.data, dict) or VARS not in document.data:
         return document, list(options)
     declared = _declared(document)
     given = {name: option for option in options if (name := option.partition("=")[0]) in declared and "=" in option}
@@ -101,7 +102,7 @@ def filled(document: Document, options: Sequence[str] = (), axes: AxisValues = N
             accepted = "env_from of the workload, and {env:NAME} in the argv of a command"
             raise _wrong(document, (name,), "this looks like a secret, and variables are recorded", accepted)
     rest = [option for option in options if option.partition("=")[0] not in given]
-    data = {key: value for key, value in document.data.items() if key != KEY}
+    data = {key: value for key, value in document.data.items() if key != VARS}
     filling = _Filling(document, values)
     data = {key: filling.in_place(value, (key,)) for key, value in data.items()}
     own = (value for name, value in values.items() if name not in axes)
@@ -109,7 +110,7 @@ def filled(document: Document, options: Sequence[str] = (), axes: AxisValues = N
 
 
 def _declared(document: Document) -> dict[str, _Declared]:
-    said = document.data[KEY]
+    said = document.data[VARS]
     if not isinstance(said, dict):
         raise _wrong(document, (), f"holds {documents.kind_text(said)}", "a mapping of names and values")
     found = {}
@@ -161,7 +162,7 @@ def _value(document: Document, name: str, about: _Declared, option: str | None, 
     if option is None:
         if about.default is None:
             hint = f"--set {name}=VALUE; accepted: a value of type {about.type}"
-            raise ConfigError(f"{document.place((KEY, name))}: vars.{name}: has no value and no default", hint=hint)
+            raise ConfigError(f"{document.place((VARS, name))}: vars.{name}: has no value and no default", hint=hint)
         return Variable(name=name, value=about.default, type=about.type, origin="default", help=about.help)
     origin = f"--set {shortened(secret_looks.masked(option))}"
     text = option.partition("=")[2]
@@ -172,7 +173,7 @@ def _value(document: Document, name: str, about: _Declared, option: str | None, 
 
 
 def _at(document: Document, name: str) -> str:
-    return f"vars.{name} at {document.place((KEY, name))}"
+    return f"vars.{name} at {document.place((VARS, name))}"
 
 
 class _Filling:
@@ -226,5 +227,53 @@ def _meant(document: Document, match: re.Match[str], at: Keys, values: Mapping[s
 
 
 def _wrong(document: Document, at: Keys, message: str, accepted: str) -> ConfigError:
-    way = (KEY, *at)
+    way = (VARS, *at)
     return ConfigError(f"{document.place(way)}: {documents.dotted(way)}: {message}; accepted: {accepted}")
+
+
+def with_overrides(document: Document, options: Sequence[str]) -> Document:
+    """Lay `key.path=value` options (values in YAML) over a document's data."""
+    for option in options:
+        key, equals, text = option.partition("=")
+        origin = f"--set {shortened(secret_looks.masked(option))}"
+        if not equals or len(key) > yamltext.MOST_KEY or not all(key.split(".")):
+            raise ConfigError(
+                f"{origin}: not a change; accepted: a key path, '=' and a value, as in measure.iterations=50"
+            )
+        try:
+            value = yamltext.parsed(text, "value")[1]
+        except ConfigError as error:
+            raise ConfigError(f"{origin}: {error}") from None
+        document = with_value(document, steps(key), value, origin=origin)
+    return document
+
+
+def steps(path: str) -> Keys:
+    """Split a dotted path into its steps; digits are places in lists."""
+    return tuple(int(step) if re.fullmatch("[0-9]{1,6}", step) else step for step in path.split("."))
+
+
+def with_value(document: Document, way: Keys, value: Any, *, origin: str) -> Document:
+    """Replace one value of a document; mistakes in it are told as at `origin`."""
+    data = _replaced(document.data, way, value, origin=origin, at=())
+    overrides = {path: owner for path, owner in document.overrides.items() if path[: len(way)] != way}
+    return replace(document, data=data, overrides={**overrides, way: origin})
+
+
+def _replaced(data: Any, way: Keys, value: Any, *, origin: str, at: Keys) -> Any:
+    if not way:
+        return value
+    step, rest = way[0], way[1:]
+    where = documents.dotted(at) or "the file"
+    if isinstance(data, list):
+        if not isinstance(step, int) or step > len(data):
+            last = f"0 to {len(data) - 1}, or {len(data)} to add one" if data else "0, to add one"
+            raise ConfigError(f"{origin}: {where} is a list and has no entry {step}; accepted: {last}")
+        inner = data[step] if step < len(data) else None
+        return [*data[:step], _replaced(inner, rest, value, origin=origin, at=(*at, step)), *data[step + 1 :]]
+    if data is None or data == step:  # nothing, or a part's bare name: make room below it
+        data = {} if data is None else {data: {}}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{origin}: {where} is {documents.kind_text(data)}; there is nothing below it")
+    key = str(step)
+    return {**data, key: _replaced(data.get(key), rest, value, origin=origin, at=(*at, key))}

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from orchestrator.core.screen import alike, layout
 from orchestrator.core.units import bytes_text, duration_text, rate_text
 from orchestrator.core.where import text_of
-from orchestrator.experiment.plans.plan import PlannedJob, PlannedSource, PlannedWindow, RunPlan
-from orchestrator.experiment.yamlfiles.documents import Variable
+from orchestrator.experiment.documents import Variable
+from orchestrator.experiment.plan import PlannedJob, PlannedSource, PlannedWindow, RunPlan
 from orchestrator.parts.launch import Change, Container, Launch
 from orchestrator.parts.topology import Topology
 

@@ -1,4 +1,4 @@
-"""What a sweep file can say, and the points that it means: every one a whole, checked experiment; pure."""
+"""Read a sweep file, and expand it into points: every one a whole, checked experiment."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.fields import Model
 from orchestrator.core.opendata import AxisValues, YamlMapping, YamlValue
 from orchestrator.core.units import Mistake
-from orchestrator.experiment import config, fitting
-from orchestrator.experiment.experiment import Experiment, Name, TestbedChoice, on_this_machine
-from orchestrator.experiment.resolved import resolved_data
-from orchestrator.experiment.series import matrix, sweepbase
-from orchestrator.experiment.series.axis import Axis
-from orchestrator.experiment.series.sweepbase import Base
-from orchestrator.experiment.yamlfiles import documents, filevars, includes
-from orchestrator.experiment.yamlfiles.documents import Keys, Variable
+from orchestrator.experiment import documents, loading, matrix, variables
+from orchestrator.experiment.documents import Document, Keys, Variable
+from orchestrator.experiment.experiment import Experiment, Name, TestbedChoice, resolved_data
+from orchestrator.experiment.loading import Files
+from orchestrator.experiment.matrix import Axis
+from orchestrator.experiment.validation import validate
 
 NEEDS = "name, experiment and axes"
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
@@ -150,21 +148,39 @@ def _is_load(path: str) -> bool:
 
 
 def load(
-    path: Path, overrides: Sequence[str] = (), *, local: bool = False, compute_s: Mapping[str, float] = NO_TIMES
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    local: bool = False,
+    compute_s: Mapping[str, float] = NO_TIMES,
+    files: Files | None = None,
 ) -> Definition:
     """Read a sweep file and check every point; `overrides` are `--set` options of the experiment below it.
 
     `compute_s` are compute times by model, for points whose compute is emulated and that have no time of their own.
+    `files` reads what the sweep names; what several sweeps share they read by the same.
 
     ConfigError tells every mistake of the file, or all of the first point that has any.
     """
-    document = includes.load(path, needs=NEEDS)
+    return definition(documents.load(path, needs=NEEDS), overrides, local=local, compute_s=compute_s, files=files)
+
+
+def definition(
+    document: Document,
+    overrides: Sequence[str] = (),
+    *,
+    local: bool,
+    compute_s: Mapping[str, float] = NO_TIMES,
+    files: Files | None = None,
+) -> Definition:
+    """Expand a sweep file that has been read, as `load` does."""
+    path = Path(document.name)
     if "experiment" not in document.data:
-        config.refuse_other(path, document, "sweep")
-    sweepbase.refuse_nested(document)
-    document, overrides = filevars.filled(document, overrides)
-    file = config.validate(document, SweepFile)
-    base = sweepbase.of(document, file.experiment, file.paths, overrides)
+        loading.refuse_other(document, "sweep")
+    _refuse_nested(document)
+    document, overrides = variables.filled(document, overrides)
+    file = validate(document, SweepFile)
+    base = _base(document, file.experiment, file.paths, overrides, files or Files())
     combinations = list(matrix.combinations(file.axes, file.zip, file.exclude, path))
     points = tuple(
         _point(
@@ -191,37 +207,105 @@ def load(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Base:
+    """The experiment below a sweep as it is written, the folders of its files, and the `--set` options for it.
+
+    `variable_axes` are those axes of the sweep that are variables of the experiment.
+    """
+
+    name: str
+    document: Document
+    folders: tuple[Path, ...]
+    options: tuple[str, ...]
+    variable_axes: tuple[str, ...]
+    files: Files
+
+    def filled(self, values: AxisValues) -> Document:
+        """Return the experiment with these values of a point's axes, as far as they are variables'."""
+        of_variables = {axis: values[axis] for axis in self.variable_axes}
+        document, options = variables.filled(self.document, self.options, of_variables)
+        document = replace(document, data={**document.data, "name": self.name})
+        return variables.with_overrides(document, options)
+
+
+def _base(sweep: Document, experiment: Any, axes: Sequence[str], options: Sequence[str], files: Files) -> _Base:
+    """Read what stands at `experiment` of a sweep with these axes; ConfigError where that is none."""
+    document, folders = _experiment(sweep, experiment, files)
+    names = variables.names(document)
+    own = {variable.name for variable in sweep.variables}
+    for axis in axes:
+        if axis in own - names:
+            place = f"{sweep.place(('axes', axis))}: {axis}"
+            raise ConfigError(
+                f"{place}: is a variable of the sweep; accepted: one of the experiment file, or a key path"
+            )
+    found = tuple(axis for axis in axes if axis in names)
+    return _Base(
+        name=sweep.data["name"],
+        document=document,
+        folders=folders,
+        options=tuple(options),
+        variable_axes=found,
+        files=files,
+    )
+
+
+def _refuse_nested(sweep: Document) -> None:
+    """Raise ConfigError for an experiment within a sweep that has includes or variables: those are a file's."""
+    named = sweep.data.get("experiment")
+    for key in (documents.INCLUDE, variables.VARS):
+        if isinstance(named, dict) and key in named:
+            where = f"{sweep.place(('experiment', key))}: experiment.{key}"
+            raise ConfigError(f"{where}: is a file's; accepted: {key} at the top of the sweep, or an experiment file")
+
+
+def _experiment(sweep: Document, named: Any, files: Files) -> tuple[Document, tuple[Path, ...]]:
+    """Return the experiment, and the folders of the files that it is written in."""
+    if isinstance(named, str):
+        path = loading.named_by(sweep, ("experiment",), sweep.folders)
+        found = files.experiment(path)
+        return replace(found, variables=sweep.variables), tuple(dict.fromkeys([*found.folders, *sweep.folders]))
+    if not isinstance(named, dict):
+        raise ConfigError(
+            f"{sweep.place(('experiment',))}: experiment: holds {documents.kind_text(named)}; accepted: the path of "
+            "an experiment file, or what would stand in one"
+        )
+    return sweep.below("experiment"), sweep.folders
+
+
 def _once(point: Point) -> Point:
     experiment = point.experiment.model_copy(update={"repetitions": 1})
     return replace(point, experiment=experiment, resolved=resolved_data(experiment))
 
 
 def label(values: AxisValues) -> str:
-    """A point's values in a few words."""
+    """Write a point's values in a few words."""
     return ", ".join(secret_looks.masked(f"{path}={where.text_of(value)}") for path, value in values.items())
 
 
 def _point(
-    base: Base, values: AxisValues, *, place: str, local: bool, names: AxisValues, compute_s: Mapping[str, float]
+    base: _Base, values: AxisValues, *, place: str, local: bool, names: AxisValues, compute_s: Mapping[str, float]
 ) -> Point:
     document = base.filled(values)
     ways: dict[str, Keys] = {}
     for axis, value in values.items():
         if axis in base.variable_axes:
             continue
-        found = list(matrix.places(document.data, documents.steps(axis)))
+        found = list(matrix.places(document.data, variables.steps(axis)))
         if not found:
             raise ConfigError(f"{place}: nothing in the experiment is at {axis}")
         for way in found:
-            document = documents.with_value(document, way, value, origin=place)
+            document = variables.with_value(document, way, value, origin=place)
         ways[axis] = found[0]
     for kind, given in _emulated(document.data).items():
         if given["model"] in compute_s:
-            fitted = units.duration_text(compute_s[given["model"]])
-            document = documents.with_value(document, ("workload", kind, "compute_time"), fitted, origin="calibration")
-    experiment, document = config.experiment_of(document, base.folders)
-    experiment = on_this_machine(experiment) if local else config.with_allocation(experiment)
-    experiment = fitting.fitted(experiment, document.place)
+            duration = units.duration_text(compute_s[given["model"]])
+            document = variables.with_value(
+                document, ("workload", kind, "compute_time"), duration, origin="calibration"
+            )
+    document = loading.with_hosts(document, base.folders, base.files)
+    experiment = loading.fit(loading.validated(document, base.folders), document, local=local)
     resolved = resolved_data(experiment)
     point_values = {
         axis: matrix.value_at(resolved, ways[axis], name) if name is values[axis] and axis in ways else name

@@ -12,8 +12,8 @@ from typing import Any
 
 from orchestrator.core.errors import ConfigError, StoreError, UnsafePath
 from orchestrator.core.paths import safepath
-from orchestrator.experiment.yamlfiles import documents
-from orchestrator.experiment.yamlfiles.documents import Document, Keys
+from orchestrator.experiment import documents
+from orchestrator.experiment.documents import Document, Keys
 
 _FILE = "experiment.yaml"
 _MOST_BYTES = 8 << 20  # hosts that a file gives as a set are spelled out in it

@@ -1,4 +1,4 @@
-"""What a study file says: which sweeps make up a study, in short and in full, and with which paper it is compared."""
+"""Read a study file: which sweeps make up a study, in short and in full, and with which paper it is compared."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import Field
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration, Model
 from orchestrator.core.paths import playbooks
-from orchestrator.experiment import config
+from orchestrator.experiment import documents, loading, sweepfile, variables
+from orchestrator.experiment.documents import Document
 from orchestrator.experiment.experiment import Name
-from orchestrator.experiment.series import sweepfile
-from orchestrator.experiment.series.sweepfile import NO_TIMES, Definition
-from orchestrator.experiment.yamlfiles import documents, filevars, includes
+from orchestrator.experiment.sweepfile import NO_TIMES, Definition
+from orchestrator.experiment.validation import validate
 
 NEEDS = "name, paper, quick and full"
 FOLDER = Path("playbooks/studies")
@@ -121,7 +121,7 @@ def find(name: str) -> Path:
 
 def read(path: Path) -> StudyFile:
     """A study file by itself, without its sweeps."""
-    return config.validate(filevars.filled(includes.load(path, needs=NEEDS))[0], StudyFile)
+    return validate(variables.filled(documents.load(path, needs=NEEDS))[0], StudyFile)
 
 
 def load(
@@ -136,21 +136,37 @@ def load(
 
     `compute_s` are compute times by model, for points whose compute is emulated and that have no time of their own.
     """
-    document = includes.load(path, needs=NEEDS)
-    if config.kind_of(document.data) in ("sweep", "inventory"):
-        config.refuse_other(path, document, "study")
-    document, overrides = filevars.filled(document, overrides)
-    file = config.validate(document, StudyFile)
+    return study(documents.load(path, needs=NEEDS), overrides, quick=quick, local=local, compute_s=compute_s)
+
+
+def study(
+    document: Document,
+    overrides: Sequence[str] = (),
+    *,
+    quick: bool,
+    local: bool,
+    compute_s: Mapping[str, float] = NO_TIMES,
+) -> Study:
+    """Read the sweeps of a study file that has been read, as `load` does."""
+    if loading.kind_of(document.data) in ("sweep", "inventory"):
+        loading.refuse_other(document, "study")
+    document, overrides = variables.filled(document, overrides)
+    file = validate(document, StudyFile)
     version = "quick" if quick else "full"
+    files = loading.Files()
     found = tuple(
         sweepfile.load(
-            config.named_by(document, (version, number), document.folders), overrides, local=local, compute_s=compute_s
+            loading.named_by(document, (version, number), document.folders),
+            overrides,
+            local=local,
+            compute_s=compute_s,
+            files=files,
         )
         for number in range(len(document.value((version,))))
     )
     names = [definition.file.name for definition in found]
     if len(set(names)) < len(names):
-        raise ConfigError(f"{path}: two sweeps of one name; accepted: {', '.join(names)}, each once")
+        raise ConfigError(f"{document.name}: two sweeps of one name; accepted: {', '.join(names)}, each once")
     covers, takes_s = (file.covers.quick, file.takes.quick) if quick else (file.covers.full, file.takes.full)
     name = f"{file.name}-quick" if quick else file.name
     calibration = None if file.calibrate is None else _calibration(document, file.calibrate, overrides, found)
@@ -165,7 +181,7 @@ def load(
 
 
 def _calibration(
-    document: documents.Document, asked: Calibrate, overrides: Sequence[str], sweeps: Sequence[Definition]
+    document: Document, asked: Calibrate, overrides: Sequence[str], sweeps: Sequence[Definition]
 ) -> Calibration | None:
     """What has to be fitted for these sweeps; None where nothing has."""
     models = dict.fromkeys(model for definition in sweeps for model in definition.timeless())
@@ -173,7 +189,7 @@ def _calibration(
     if not wanted:
         return None
     return Calibration(
-        experiment=config.named_by(document, ("calibrate", "experiment"), document.folders),
+        experiment=loading.named_by(document, ("calibrate", "experiment"), document.folders),
         overrides=tuple(option for option in overrides if option.startswith(OF_ALL)),
         iteration_s=wanted,
     )

@@ -1,30 +1,35 @@
-"""From an experiment to its runs: who plays which rank, every process, flag and file; pure, and without a network."""
+"""Plan the runs of an experiment: who plays which rank, every process, flag and file; pure, and without a network."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, TypedDict, cast
 
+from orchestrator.core.opendata import JsonObject, YamlValue
 from orchestrator.experiment import fitting
-from orchestrator.experiment.choice import Choice
-from orchestrator.experiment.experiment import Experiment, Measure, Validity
-from orchestrator.experiment.plans import reductions
-from orchestrator.experiment.resolved import resolved_data
+from orchestrator.experiment.documents import Variable
+from orchestrator.experiment.experiment import Choice, Experiment, Measure, Validity, resolved_data
 from orchestrator.parts import contained, registry
-from orchestrator.parts.collectors import processor
+from orchestrator.parts.collectors import processor, tcpdump
 from orchestrator.parts.launch import Change, Container, Launch, Listening, Requirement
 from orchestrator.parts.protocols import Demand, Remarking, Source
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
+from orchestrator.store.manifests import records
 from orchestrator.testbed import inventory as inventory_testbed
 from workloads.common import container_config, placement
 
+REDUCTION_MODULES = ("numpy", "numba")  # of the interpreter on a host that reduces captures itself
+REDUCTION_PYTHON = "python>=3.10"
 PORTS_PER_SOURCE = 16
 LONGEST_WINDOW_S = 3600.0  # of one that ends by iterations alone
+_AFTERWARDS = ("status", "failed")  # of a process: what is known once it has ended
 WARMUP_ALLOWANCE_S = 120.0  # how much longer than its window a traffic source may be needed
 
 
@@ -133,7 +138,7 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, text: str)
         for choice in experiment.collect
         for launch in registry.collector(choice.name).launches(choice.config, topology)
     )
-    stay = reductions.stay(experiment, topology)
+    stay = captures_stay(experiment, topology)
     plan = RunPlan(
         experiment=experiment.name,
         point=digest[:8],
@@ -147,7 +152,7 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, text: str)
         jobs=jobs,
         windows=windows,
         stay=stay,
-        as_they_close=reductions.as_they_close(experiment, topology),
+        as_they_close=read_as_they_close(experiment, topology),
     )
     plan = replace(plan, collectors=(*collectors, *_processors(experiment, plan)))
     _refuse_twins(plan)
@@ -265,7 +270,7 @@ def _requirements(
 ) -> tuple[Requirement, ...]:
     needed = dict.fromkeys(_of_parts(experiment, topology, jobs))
     needed |= dict.fromkeys(_ports(jobs, windows))
-    needed |= dict.fromkeys(reductions.requirements(reducing, topology))
+    needed |= dict.fromkeys(reduction_requirements(reducing, topology))
     if topology.kind != "local":
         hosts = dict.fromkeys(requirement.node for requirement in needed)
         needed |= dict.fromkeys(inventory_testbed.requirements(topology, hosts))
@@ -312,3 +317,122 @@ def _refuse_twins(plan: RunPlan) -> None:
         if (launch.node, launch.name) in seen:
             raise AssertionError(f"{launch.part} plans two processes called {launch.name} on {launch.node}")
         seen.add((launch.node, launch.name))
+
+
+def captures_stay(experiment: Experiment, topology: Topology) -> bool:
+    """Whether captures stay on hosts: those of this machine write them into the run's folder."""
+    return experiment.captures is not None and experiment.captures.stay and topology.kind != "local"
+
+
+def read_as_they_close(experiment: Experiment, topology: Topology) -> bool:
+    """Whether hosts read captures that stay while they are written."""
+    return (
+        captures_stay(experiment, topology)
+        and experiment.captures is not None
+        and experiment.captures.reduce != "at-end"
+    )
+
+
+def reduction_requirements(collectors: Sequence[Launch], topology: Topology) -> Iterator[Requirement]:
+    """What each host that captures needs in order to reduce."""
+    nodes = dict.fromkeys(launch.node for launch in collectors if launch.part == f"collector.{tcpdump.NAME}")
+    for node in nodes:
+        python = topology.node(node).python
+        for module in (REDUCTION_PYTHON, *REDUCTION_MODULES):
+            way = "name a later one as `python:`" if module == REDUCTION_PYTHON else f"{python} -m pip install {module}"
+            remedy = f"{way}, or leave out `captures: {{stay: true}}`"
+            yield Requirement(
+                node=node, kind="module", what=module, python=python, remedy=remedy, needed_by="captures that stay"
+            )
+
+
+class VariableData(TypedDict):
+    """A variable of a file: its value, and where that is from."""
+
+    value: YamlValue
+    type: str
+    origin: str
+
+
+def plan_data(plan: RunPlan) -> JsonObject:
+    """The plan as JSON data: every process with its flags and files, every change, every demand."""
+    return {
+        "experiment": plan.experiment,
+        "point": plan.point,
+        "repetition": plan.repetition,
+        "seed": plan.seed,
+        "topology": dataclasses.asdict(plan.topology),
+        "changes": [{"node": c.node, "name": c.name, "kind": c.kind, "read": list(c.read)} for c in plan.changes],
+        "collectors": _launches(plan.collectors),
+        "jobs": [
+            {
+                "name": planned.job.name,
+                "workload": planned.workload,
+                "config": planned.config.model_dump(mode="json", by_alias=True, exclude_none=True),
+                "ranks": [dataclasses.asdict(rank) for rank in planned.job.ranks],
+                "theory": dataclasses.asdict(planned.theory) if planned.theory else None,
+                "launches": _launches(planned.launches),
+            }
+            for planned in plan.jobs
+        ],
+        "windows": [
+            {
+                "name": window.name,
+                "measure": window.measure.model_dump(mode="json", exclude_none=True),
+                "sources": [
+                    {
+                        "name": source.name,
+                        "part": source.part,
+                        "demands": [dataclasses.asdict(demand) for demand in source.demands],
+                        "launches": _launches(source.launches),
+                        "escalations": [
+                            {"text": step.text, "launches": _launches(step.launches)} for step in source.escalations
+                        ],
+                    }
+                    for source in window.sources
+                ],
+            }
+            for window in plan.windows
+        ],
+        "requirements": [dataclasses.asdict(requirement) for requirement in plan.requirements],
+    }
+
+
+def variables_data(variables: Iterable[Variable]) -> dict[str, VariableData]:
+    """Variables as JSON data, by name."""
+    return {one.name: {"value": one.value, "type": one.type, "origin": one.origin} for one in variables}
+
+
+def _launches(launches: Iterable[Launch]) -> list[JsonObject]:
+    """Processes that have not run."""
+    return [
+        {key: value for key, value in dataclasses.asdict(launch_record(launch)).items() if key not in _AFTERWARDS}
+        for launch in launches
+    ]
+
+
+def launch_record(launch: Launch, *, status: int | None = None, failed: str | None = None) -> records.Launch:
+    """A process as manifests keep it; of its files the sizes."""
+    return records.Launch(
+        name=launch.name,
+        node=launch.node,
+        part=launch.part,
+        role=launch.role,
+        argv=launch.argv,
+        env=dict(launch.env),
+        env_from=dict(launch.env_from),
+        files={
+            name: len(content) if isinstance(content, bytes) else Path(content).stat().st_size
+            for name, content in launch.files.items()
+        },
+        privileged=launch.privileged,
+        required=launch.required,
+        job=launch.job,
+        rank=launch.rank,
+        window=launch.window,
+        source=launch.source,
+        flows=launch.flows,
+        container=launch.container,
+        status=status,
+        failed=failed,
+    )

@@ -1,4 +1,4 @@
-"""What is wrong with a document in words: pydantic's errors, placed in the file, and what would be accepted instead."""
+"""Validate a document against a model: every mistake with its place in the file, and what would be accepted instead."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from orchestrator.core.errors import shortened
+from orchestrator.core.errors import ConfigError, shortened
+from orchestrator.core.paths import lookup
 from orchestrator.core.units import Mistake
-from orchestrator.experiment.yamlfiles import renamed
-from orchestrator.experiment.yamlfiles.documents import Document, Keys, dotted, kind_text
+from orchestrator.experiment import old_names
+from orchestrator.experiment.documents import Document, Keys, dotted, kind_text
 from orchestrator.parts import registry
+
+M = TypeVar("M", bound=BaseModel)
 
 _BOUNDS = {  # kind of error: what is said of the value, and what would do, with pydantic's context
     "greater_than_equal": (" too small", "{ge} or more"),
@@ -56,8 +60,19 @@ class _Said:
     misfit: bool  # it is about the wrong kind of thing, not about a value of the right kind
 
 
-def explained(document: Document, model: type[BaseModel], errors: Sequence[ErrorDetails]) -> list[str]:
-    """A line for every mistake, in the order of the file: `place: path: what is wrong; accepted: what would do`."""
+def validate(document: Document, model: type[M], *, folders: Sequence[Path] | None = None) -> M:
+    """Check a document against a model; one ConfigError tells every mistake, each with its place.
+
+    Files that it names are looked up in `folders`; without any they are taken as they are named.
+    """
+    try:
+        return model.model_validate(document.data, context=None if folders is None else lookup.context(*folders))
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explained(document, model, error.errors(include_url=False)))) from None
+
+
+def _explained(document: Document, model: type[BaseModel], errors: Sequence[ErrorDetails]) -> list[str]:
+    """Write a line for every mistake, in the order of the file: `place: path: message; accepted: what would do`."""
     said = [_say(document, model, error) for error in errors]
     kept = [entry for entry in said if entry.union is None]
     for union in dict.fromkeys(entry.union for entry in said if entry.union is not None):
@@ -166,7 +181,7 @@ def _words_on_keys(model: type[BaseModel], at: Keys, kind: str, value: Any) -> t
         return f"missing ({purpose})" if purpose else "missing", accepted + example
     if kind == "extra_forbidden":
         known = _keys_at(model, at[:-1])
-        new = renamed.key_now(at)
+        new = old_names.key_now(at)
         if new in known:
             return f"is called {new} now", new
         broken = next((one for one in registry.unusable() if one.name == at[-1]), None)
@@ -178,7 +193,7 @@ def _words_on_keys(model: type[BaseModel], at: Keys, kind: str, value: Any) -> t
 
 
 def _words_on_choices(model: type[BaseModel], at: Keys, value: Any, expected: str) -> tuple[str, str]:
-    if new := renamed.word_now(at, value):
+    if new := old_names.word_now(at, value):
         return f"{short(value)} is called {new} now", new
     known = [str(choice) for choice in typing.get_args(_literal(model, at))]
     return f"{short(value)} is not known" + _similar(str(value), known), expected
