@@ -22,9 +22,9 @@ from workloads.common.placement import placement_problems, ranks
 from workloads.common.sent.collective_traffic import bus_factor, exchanged, members
 from workloads.common.torch_ranks import TorchConfig
 from workloads.nccl_tests import Benchmark
-from workloads.rank.base import passes as benchmark
-from workloads.rank.mpi.collective_mpi import Settings as MpiSettings
-from workloads.rank.torch.collective import Settings
+from workloads.rank import collective_passes as benchmark
+from workloads.rank.mpi.collective_mpi import MpiCollectiveSettings as MpiSettings
+from workloads.rank.torch.collective import CollectiveSettings
 from workloads.readers import lines
 from workloads.readers.iteration_logs import LOG as ITERATIONS
 from workloads.readers.iteration_logs import read_training
@@ -141,7 +141,7 @@ def _foreign_options(config: Config) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    passes: benchmark.Settings = {
+    passes: benchmark.PassSettings = {
         "operations": config.operations,
         "sizes": [max(1, round(size / topology.scale)) for size in config.sizes],
         "repeats": config.repeats,
@@ -151,7 +151,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         return _mpi_launches(config, job, topology, passes)
     if config.backend == "nccl-tests":
         return nccl_tests.launches(_benchmark(config, job, topology), job, topology)
-    settings: Settings = {
+    settings: CollectiveSettings = {
         **torch_ranks.settings(config, job, seed=seed),
         **passes,
         "groups": members(len(job.ranks), config.groups),
@@ -166,7 +166,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     )
 
 
-def _mpi_launches(config: Config, job: Job, topology: Topology, passes: benchmark.Settings) -> list[Launch]:
+def _mpi_launches(config: Config, job: Job, topology: Topology, passes: benchmark.PassSettings) -> list[Launch]:
     """What mpirun and its daemons need, then a launch for each rank."""
     mpi = _mpi(config)
     settings: MpiSettings = {**passes, "trace": config.trace, "join_s": mpi_ranks.MEET_S}

@@ -28,8 +28,7 @@ from workloads.common.launchers import Launcher
 from workloads.common.nccl_evidence import NcclConfig
 from workloads.common.placement import placement_problems
 from workloads.common.variables import Recorded
-from workloads.rank.external.command import Settings
-from workloads.rank.external.printed import ODD_LINES
+from workloads.rank.external.command import ODD_LINES, LoggedCommandSettings
 from workloads.readers import lines
 from workloads.readers.iteration_logs import LOG, read_iterations
 from workloads.readers.nccl import read_nccl
@@ -271,7 +270,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     for rank in job.ranks:
         values = _values(job, rank, topology)
         reads = rank.rank == 0 or reading.ranks == "all"
-        settings: Settings = {
+        settings: LoggedCommandSettings = {
             "argv": [_filled(word, values) for word in config.argv],
             "cwd": None if config.cwd is None else _filled(config.cwd, values),
             "reads": reads,

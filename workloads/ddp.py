@@ -19,7 +19,7 @@ from workloads.common.sent.ddp_buckets import buckets
 from workloads.common.trainings import model_training, modelled
 from workloads.common.trainings.model_training import ModelConfig
 from workloads.common.trainings.modelled import BYTES_PER_PARAMETER
-from workloads.rank.torch.ddp import Settings
+from workloads.rank.torch.ddp import DdpSettings
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
 
@@ -64,7 +64,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    settings: Settings = {
+    settings: DdpSettings = {
         **torch_ranks.settings(config, job, seed=seed, on_gpu=model_training.on_gpu(config, job)),
         **model_training.settings(config, topology, seed=seed),
         "bucket_mib": config.bucket / topology.scale / 2**20,

@@ -136,7 +136,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     ]
 
 
-def _settings(config: Config, job: Job, seed: int) -> engine.Settings:
+def _settings(config: Config, job: Job, seed: int) -> engine.DeepSpeedSettings:
     """What both programs are given."""
     return {
         **torch_ranks.settings(config, job, seed=seed),
@@ -148,7 +148,7 @@ def _settings(config: Config, job: Job, seed: int) -> engine.Settings:
     }
 
 
-def _pipeline(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str, pipeline.Settings]:
+def _pipeline(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str, pipeline.PipelineSettings]:
     return "deepspeed.pipeline", {
         **_settings(config, job, seed),
         "stages": deepspeed_stages.plans(config, topology),
@@ -156,7 +156,7 @@ def _pipeline(config: Config, job: Job, topology: Topology, seed: int) -> tuple[
     }
 
 
-def _zero(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str, zero.Settings]:
+def _zero(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str, zero.ZeroSettings]:
     element = ELEMENT_BYTES[config.precision] * topology.scale
     return "deepspeed.zero", {
         **_settings(config, job, seed),

@@ -19,7 +19,7 @@ from workloads.common.torch_ranks import TorchConfig
 from workloads.common.trainings import modelled
 from workloads.common.trainings.modelled import BYTES_PER_PARAMETER, ModelName
 from workloads.models import catalog
-from workloads.rank.torch.fsdp import Settings
+from workloads.rank.torch.fsdp import FsdpSettings
 from workloads.readers.iteration_logs import read_training
 
 NAME = "fsdp"
@@ -60,7 +60,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    settings: Settings = {
+    settings: FsdpSettings = {
         **torch_ranks.settings(config, job, seed=seed),
         "layers": modelled.layers(config, topology),
         "batch": modelled.batch(config),

@@ -28,7 +28,7 @@ from workloads.common.mpi_ranks import Mpi
 from workloads.common.nccl_evidence import NcclConfig
 from workloads.common.trainings import emulated_training, modelled, real_training
 from workloads.common.trainings.real_training import RealConfig
-from workloads.rank.horovod.on_torch import Settings
+from workloads.rank.horovod.on_torch import HorovodTorchSettings
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.horovod_timeline import read_timeline
 from workloads.readers.iteration_logs import LOG, read_iterations
@@ -153,7 +153,7 @@ def _mpi_problems(config: Config) -> list[Problem]:
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """What the ranks meet by, then a launch for each rank."""
     by_mpi = config.controller == "mpi"
-    settings: Settings = {
+    settings: HorovodTorchSettings = {
         **real_training.settings(config, topology, seed=seed),
         "compression": config.compression,
         "join_s": mpi_ranks.MEET_S if by_mpi else None,

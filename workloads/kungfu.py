@@ -17,7 +17,7 @@ from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology, in_url
 from workloads.common import between, environments, shipping
 from workloads.common.trainings import emulated_training, modelled
 from workloads.common.trainings.emulated_training import EmulatedConfig
-from workloads.rank.external.command import Settings as CommandSettings
+from workloads.rank.external.command import LoggedCommandSettings as CommandSettings
 from workloads.readers.iteration_logs import LOG, read_iterations
 
 NAME = "kungfu"

@@ -22,7 +22,7 @@ from workloads.common.trainings.modelled import BYTES_PER_PARAMETER
 from workloads.models import gpt
 from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape
-from workloads.rank.torch.moe import Settings
+from workloads.rank.torch.moe import MoeSettings
 from workloads.readers import lines
 from workloads.readers.iteration_logs import read_training
 
@@ -122,7 +122,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     (whole,) = gpt.stages(shape, pipeline=1, tensor=1)
     second = config.compute_time * FORWARD_SHARE / whole.flops
     settled = config.model_copy(update={"backend": "gloo"})
-    settings: Settings = {
+    settings: MoeSettings = {
         **torch_ranks.settings(settled, job, seed=seed),
         "blocks": shape.layers,
         "sparse": _sparse(config),

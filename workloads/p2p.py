@@ -17,8 +17,7 @@ from workloads.common import between, torch_ranks
 from workloads.common.trainings import model_training, modelled
 from workloads.common.trainings.model_training import ModelConfig
 from workloads.common.trainings.modelled import BYTES_PER_PARAMETER
-from workloads.rank.torch.buckets import Settings
-from workloads.rank.torch.exchange import asking_share, schedule
+from workloads.rank.torch.exchange import P2pSettings, asking_share, schedule
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
 
@@ -91,7 +90,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
     settled = config.model_copy(update={"backend": "gloo"})
-    settings: Settings = {
+    settings: P2pSettings = {
         **torch_ranks.settings(settled, job, seed=seed),
         **model_training.settings(config, topology, seed=seed),
         "bucket_bytes": config.bucket / topology.scale,

@@ -28,7 +28,7 @@ from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape, Stage
 from workloads.rank.torch import parallel
 from workloads.rank.torch.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
-from workloads.rank.torch.ptd import Settings, StagePlan
+from workloads.rank.torch.ptd import PtdSettings, StagePlan
 from workloads.readers.iteration_logs import read_training
 
 NAME = "ptd"
@@ -189,7 +189,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
     sizes = messages(config, topology.scale)
     settled = config.model_copy(update={"backend": "gloo"})
-    settings: Settings = {
+    settings: PtdSettings = {
         **torch_ranks.settings(settled, job, seed=seed),
         "places": placed(config),
         "stages": [_plan(config, stage) for stage in _stages(config)],

@@ -176,7 +176,9 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     ]
 
 
-def _settings(config: Config, topology: Topology, seed: int) -> mirrored.Settings | parameter_server.Settings:
+def _settings(
+    config: Config, topology: Topology, seed: int
+) -> mirrored.MirroredSettings | parameter_server.ParameterServerSettings:
     if config.strategy == "parameter-server":
         trained = emulated_training.settings(config, topology, seed=seed)
         return {**trained, "meet_s": _MEET_S, "trace": config.trace}

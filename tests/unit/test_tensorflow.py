@@ -12,7 +12,7 @@ from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import tensorflow
 from workloads.common.placement import ranks
 from workloads.common.trainings import modelled
-from workloads.rank.tensorflow.transfers import transfers
+from workloads.rank.tensorflow.parameter_server import transfers
 
 HOSTS = ("h1", "h2", "h3", "h4")
 MIRRORED = {"strategy": "multi-worker-mirrored"}

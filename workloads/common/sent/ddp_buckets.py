@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from orchestrator.parts.work import Bucket
-from workloads.rank.base.rank_settings import LayerPlan
+from workloads.rank.lifecycle import LayerPlan
 
 _ELEMENT_BYTES = 4  # DDP counts a bucket as it lies in memory, before any compression
 

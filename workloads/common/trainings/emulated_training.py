@@ -10,7 +10,7 @@ from orchestrator.parts.topology import Topology
 from workloads.common.placement import WorkloadConfig, placement_problems
 from workloads.common.trainings import modelled
 from workloads.common.trainings.modelled import ModelName
-from workloads.rank.base.rank_settings import TrainingSettings
+from workloads.rank.lifecycle import TrainingSettings
 
 READY_S = 180.0  # for all ranks to import their framework and to meet
 

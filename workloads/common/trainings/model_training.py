@@ -16,7 +16,7 @@ from workloads.common.torch_ranks import TorchConfig, backend_of, backend_proble
 from workloads.common.trainings import modelled, real_training
 from workloads.common.trainings.modelled import ModelName
 from workloads.common.trainings.real_training import LearningConfig
-from workloads.rank.compute.compute_settings import Settings
+from workloads.rank.compute.training import ModelSettings
 
 NUMPY = {"numpy": "pip install numpy"}
 TORCHVISION = {"torchvision": "pip install --no-deps torchvision pillow"}
@@ -60,7 +60,7 @@ def problems(config: ModelConfig, topology: Topology) -> list[Problem]:
     return found or backend_problems(config, topology)
 
 
-def settings(config: ModelConfig, topology: Topology, *, seed: int) -> Settings:
+def settings(config: ModelConfig, topology: Topology, *, seed: int) -> ModelSettings:
     """What the rank program is given of the model; the same for all ranks."""
     return {
         **real_training.real_settings(config, image=config.image, loaders=config.loaders, seed=seed),

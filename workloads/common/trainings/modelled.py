@@ -14,7 +14,7 @@ from workloads.common import footprints
 from workloads.common.footprints import Framework
 from workloads.models import catalog
 from workloads.models.catalog import ModelData
-from workloads.rank.base.rank_settings import LayerPlan
+from workloads.rank.lifecycle import LayerPlan
 
 BYTES_PER_PARAMETER = 4  # float32
 

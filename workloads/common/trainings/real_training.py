@@ -15,7 +15,7 @@ from workloads.common.placement import WorkloadConfig, placement_problems
 from workloads.common.trainings import emulated_training, modelled
 from workloads.common.trainings.emulated_training import EmulatedConfig
 from workloads.models import catalog
-from workloads.rank.compute.compute_settings import RealSettings, Settings
+from workloads.rank.compute.training import ModelSettings, RealSettings
 
 GRATINGS = "gratings"
 SMALL = "small_cnn"
@@ -149,7 +149,7 @@ def real_settings(config: Trained, *, image: int, loaders: int, seed: int) -> Re
     }
 
 
-class ThreadedSettings(Settings):
+class ThreadedSettings(ModelSettings):
     """What a rank is given whose framework meets the others by itself."""
 
     threads: int
