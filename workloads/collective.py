@@ -16,10 +16,10 @@ from orchestrator.parts.rows import Columns, LaunchOutput, Row, gathered
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads import nccl_tests
-from workloads.common import between, environments, footprints, mpi_ranks, nccl_evidence, shipping, torch_ranks
+from workloads.common import environments, footprints, mpi_ranks, nccl_evidence, rank_traffic, shipping, torch_ranks
+from workloads.common.collective_traffic import bus_factor, exchanged, members
 from workloads.common.mpi_ranks import Mpi
 from workloads.common.placement import placement_problems, ranks
-from workloads.common.sent.collective_traffic import bus_factor, exchanged, members
 from workloads.common.torch_ranks import TorchConfig
 from workloads.nccl_tests import Benchmark
 from workloads.rank import collective_passes as benchmark
@@ -249,7 +249,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
         backend = "mpi" if config.backend == "mpi" else torch_ranks.backend_of(config, job.ranks)
         own = world // config.groups
         sizes, times = tuple(_whole(asked / topology.scale, own) for asked in config.sizes), config.repeats
-    once = between.summed(
+    once = rank_traffic.summed(
         exchanged(operation, world, size, groups=config.groups, backend=backend, algorithm=config.algorithm)[0]
         for operation in config.operations
         for size in sizes
@@ -258,7 +258,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     reduced = f", all-reduce by {config.algorithm}" if config.algorithm else ""
     at_once = f" in {config.groups} groups at once" if config.groups > 1 else ""
     source = f"one pass of {', '.join(config.operations)}: rings, mesh and binomial tree on {backend}{reduced}{at_once}"
-    return between.theory(job, total, parameters=0, source=source)
+    return rank_traffic.theory(job, total, parameters=0, source=source)
 
 
 def _whole(size: float, world: int) -> int:

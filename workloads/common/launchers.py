@@ -16,7 +16,7 @@ from typing import Literal
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Node, Rank, Topology
-from workloads.common import between, mpi_ranks, shipping
+from workloads.common import mpi_ranks, rank_traffic, shipping
 from workloads.common.mpi_ranks import Mpi
 
 Launcher = Literal["torchrun", "mpirun", "srun"]
@@ -74,7 +74,7 @@ def programs(launcher: Launcher | None) -> tuple[str, ...]:
 
 def flows(launcher: Launcher | None, job: Job, topology: Topology) -> tuple[Flow, ...]:
     """What the ranks send; of Open MPI its launches say so."""
-    return () if launcher == "mpirun" else between.flows(job, topology, port=RENDEZVOUS_PORT + job.index)
+    return () if launcher == "mpirun" else rank_traffic.flows(job, topology, port=RENDEZVOUS_PORT + job.index)
 
 
 def requirements(

@@ -1,4 +1,4 @@
-"""What every workload on torch.distributed shares: its options, how its ranks are started, and what they need."""
+"""Launch ranks of torch.distributed: the options of every workload on it, its launches, and what they need."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.theory import Spread
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Node, Rank, Topology
 from workloads.common import environments, nccl_evidence, shipping
-from workloads.common.between import flows
 from workloads.common.nccl_evidence import NcclConfig
 from workloads.common.placement import ranks
+from workloads.common.rank_traffic import flows
 from workloads.rank.torch.program import TorchSettings
 from workloads.readers.iteration_logs import LOG
 
