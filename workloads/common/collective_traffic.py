@@ -1,11 +1,11 @@
-"""What collective operations send: by whom to whom, in how many rounds, and what their bandwidths are made of."""
+"""Say what collective operations send: by whom to whom, in how many rounds, and what their bandwidths are made of."""
 
 from __future__ import annotations
 
 import math
 
-from workloads.common import between, mpi_ranks
-from workloads.common.between import Pairs
+from workloads.common import mpi_ranks, rank_traffic
+from workloads.common.rank_traffic import Pairs
 
 
 def bus_factor(operation: str, world: int) -> float:
@@ -55,12 +55,12 @@ def sent_in(
     if operation == "all-to-all":
         return {(a, b): size / world for a in range(world) for b in range(world) if a != b}
     if operation == "send-receive":
-        return between.turned(between.ring(world, size))
+        return rank_traffic.turned(rank_traffic.ring(world, size))
     if operation == "broadcast":
         return {(rank - (1 << (rank.bit_length() - 1)), rank): size for rank in range(1, world)}
     if operation == "reduce-scatter" and backend == "gloo":
         operation = "all-reduce"
     if backend == "mpi" and operation == "all-reduce":
         return mpi_ranks.all_reduce(algorithm or "ring", world, size)
-    ring = between.ring(world, bus_factor(operation, world) * size)
-    return between.turned(ring) if backend == "mpi" or operation == "all-gather" else ring
+    ring = rank_traffic.ring(world, bus_factor(operation, world) * size)
+    return rank_traffic.turned(ring) if backend == "mpi" or operation == "all-gather" else ring

@@ -1,4 +1,4 @@
-"""Learning on TensorFlow: the small network, its loss, and how it does on held-out images."""
+"""Train the small network of images on TensorFlow, and judge it by held-out images."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ..base.stepping import Evaluated, Step, timed
-from . import pictures, small_cnn
+from ..lifecycle import Evaluated, Step, timed
+from . import image_sets
 from .emulated_tensorflow import plain_errors
-from .epochs import Evaluation, Feed
+from .image_sets import EpochBatches, Evaluation
 
 if TYPE_CHECKING:
-    from .compute_settings import RealSettings
+    from .training import RealSettings
 
 
 class SmallNetwork:
     """The small network; its variables are those of `small_cnn`, the axes of kernels and matrices as TensorFlow's."""
 
     def __init__(self, seed: int) -> None:
-        values = small_cnn.weights(seed)
+        values = image_sets.small_cnn_weights(seed)
         turned = [array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T for array in values]
         self.weights = [tf.Variable(array, trainable=True) for array in turned]
 
@@ -30,10 +30,10 @@ class SmallNetwork:
         """What each class gets, (count, 10), for images (count, 3, 32, 32)."""
         left = iter(self.weights)
         signal = tf.transpose(images, (0, 2, 3, 1))  # on CPUs TensorFlow convolves with channels last alone
-        for _ in small_cnn.KERNELS:
+        for _ in image_sets.KERNELS:
             signal = tf.nn.relu(tf.nn.conv2d(signal, next(left), strides=1, padding="SAME") + next(left))
             signal = tf.nn.max_pool2d(signal, 2, 2, "VALID")
-        signal = tf.reshape(tf.transpose(signal, (0, 3, 1, 2)), (-1, small_cnn.DENSE[0][1]))
+        signal = tf.reshape(tf.transpose(signal, (0, 3, 1, 2)), (-1, image_sets.DENSE[0][1]))
         hidden = tf.nn.relu(tf.matmul(signal, next(left)) + next(left))
         return tf.matmul(hidden, next(left)) + next(left)
 
@@ -44,10 +44,10 @@ class Learning:
     def __init__(self, config: RealSettings, *, rank: int, world: int) -> None:
         if config["data"] is None:
             raise RuntimeError("real compute on TensorFlow needs data")
-        training, self._held_out = pictures.load(
+        training, self._held_out = image_sets.load_images(
             config["data"], training=config["samples"], held_out=config["held_out"], seed=config["seed"]
         )
-        self._feed = Feed(training, batch=config["batch"], rank=rank, world=world, seed=config["seed"])
+        self._feed = EpochBatches(training, batch=config["batch"], rank=rank, world=world, seed=config["seed"])
         self._rank, self._world, self._batch = rank, world, config["batch"]
         self.network = SmallNetwork(config["seed"])
 
@@ -66,7 +66,7 @@ class Learning:
 
     def signature(self) -> tuple[Any, Any]:
         """Shapes and types of a batch."""
-        images = tf.TensorSpec((self._batch, 3, pictures.EDGE, pictures.EDGE), tf.float32)
+        images = tf.TensorSpec((self._batch, 3, image_sets.EDGE, image_sets.EDGE), tf.float32)
         return images, tf.TensorSpec((self._batch,), tf.int64)
 
     def step_of(self, trained: Callable[[Any, Any], Any], *, checksum: bool) -> Step:

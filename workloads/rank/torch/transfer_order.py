@@ -1,4 +1,4 @@
-"""TIC and TAC: in which order a worker should get its parameters, from the graph that computes with them.
+"""Order transfers by TIC and TAC: when a worker should get which parameter, by the graph that computes.
 
 After Hashemi, Abdu Jyothi and Campbell, "TicTac: Accelerating Distributed Deep Learning with Communication Scheduling"
 (MLSys 2019, arXiv 1803.03288), algorithms 1 to 3. Of a transfer that is outstanding

@@ -1,4 +1,8 @@
-"""What trainings with real compute share, whatever their framework: data, optimizer, their problems, their settings."""
+"""Share what workloads have that can really train a model: data, optimizer, their problems, their settings.
+
+Frameworks that meet by themselves (Horovod, TensorFlow) build on `RealConfig`, those on torch.distributed on
+`TorchModelConfig`.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,25 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
 
+from orchestrator.core.fields import Duration
 from orchestrator.parts.launch import Footprint
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.topology import Topology
-from workloads.common import footprints
+from orchestrator.parts.topology import Job, Topology
+from workloads.common import footprints, trained_model
 from workloads.common.footprints import Framework
 from workloads.common.placement import WorkloadConfig, placement_problems
-from workloads.common.trainings import emulated_training, modelled
-from workloads.common.trainings.emulated_training import EmulatedConfig
+from workloads.common.torch_ranks import TorchConfig, backend_of, backend_problems
+from workloads.common.trained_model import EmulatedConfig, ModelName
 from workloads.models import catalog
-from workloads.rank.compute.compute_settings import RealSettings, Settings
+from workloads.rank.compute.training import ModelSettings, RealSettings
 
 GRATINGS = "gratings"
 SMALL = "small_cnn"
-
 _CLASSES = 10
 _RATES = {"sgd": 0.01, "adam": 0.001, "rmsprop": 0.001}
 _LEAST_EDGE = {"inception_v3": 75}  # in pixels; images of CIFAR-10 have 32
+NUMPY = {"numpy": "pip install numpy"}
+TORCHVISION = {"torchvision": "pip install --no-deps torchvision pillow"}
 
 
 class LearningConfig(WorkloadConfig):
@@ -80,7 +86,7 @@ class Trained(Protocol):
     def learning_rate(self) -> float | None: ...
 
 
-def emulated_problems(config: Trained) -> list[Problem]:
+def real_option_problems(config: Trained) -> list[Problem]:
     """Options of real compute where layers sleep."""
     found = []
     given = {
@@ -136,7 +142,7 @@ def real_settings(config: Trained, *, image: int, loaders: int, seed: int) -> Re
     """What a rank is given of real compute."""
     return {
         "model": config.model,
-        "batch": modelled.batch(config),
+        "batch": trained_model.batch(config),
         "classes": config.classes,
         "image": image,
         "data": config.data,
@@ -149,7 +155,7 @@ def real_settings(config: Trained, *, image: int, loaders: int, seed: int) -> Re
     }
 
 
-class ThreadedSettings(Settings):
+class ThreadedSettings(ModelSettings):
     """What a rank is given whose framework meets the others by itself."""
 
     threads: int
@@ -158,9 +164,9 @@ class ThreadedSettings(Settings):
 def problems(config: RealConfig, topology: Topology, *, known: tuple[str, ...]) -> list[Problem]:
     """What keeps this model from being trained on this testbed."""
     if config.compute == "real":
-        found = [*placement_problems(config.hosts, topology), *modelled.without_classes(config)]
+        found = [*placement_problems(config.hosts, topology), *trained_model.without_classes(config)]
         return found or real_problems(config, topology, known=known)
-    return emulated_training.problems(config, topology) + emulated_problems(config)
+    return trained_model.emulated_problems(config, topology) + real_option_problems(config)
 
 
 def settings(config: RealConfig, topology: Topology, *, seed: int) -> ThreadedSettings:
@@ -169,7 +175,7 @@ def settings(config: RealConfig, topology: Topology, *, seed: int) -> ThreadedSe
     return {
         **real_settings(config, image=32, loaders=0, seed=seed),
         "compute": config.compute,
-        "layers": [] if real else modelled.layers(config, topology),
+        "layers": [] if real else trained_model.layers(config, topology),
         "threads": config.threads,
     }
 
@@ -177,6 +183,77 @@ def settings(config: RealConfig, topology: Topology, *, seed: int) -> ThreadedSe
 def footprint(config: RealConfig, topology: Topology, *, ranks: int, framework: Framework) -> Footprint:
     """What a rank takes of its machine."""
     if config.compute == "emulated":
-        return modelled.footprint(config, topology, ranks=ranks, framework=framework)
-    held = modelled.parameters(config, topology) * modelled.BYTES_PER_PARAMETER
+        return trained_model.footprint(config, topology, ranks=ranks, framework=framework)
+    held = trained_model.parameters(config, topology) * trained_model.BYTES_PER_PARAMETER
     return footprints.computing(held, threads=config.threads, ranks=ranks, framework=framework)
+
+
+class TorchModelConfig(LearningConfig, TorchConfig):
+    """A training of a model of the catalog."""
+
+    model: ModelName
+    """The model that is trained; its layers, sizes and calibrated time are in `workloads/models`."""
+
+    classes: int | None = Field(default=None, ge=1)
+    """How many classes a model of images tells apart: outputs of its last layer. Default: ImageNet's 1000, or with
+    real compute those of `data`, which must be as many as are named here."""
+
+    batch: int | None = Field(default=None, ge=1)
+    """Samples per rank and iteration. Default: the batch that the model's compute time was calibrated with."""
+
+    compute: Literal["emulated", "real"] = "emulated"
+    """`emulated`: layers sleep for their share of the compute time, real gradients travel. `real`: torchvision's model,
+    or `small_cnn`, is trained on images: without `data` on one batch of noise again and again."""
+
+    compute_time: Duration | None = None
+    """Emulated compute: time of the forward and the backward pass of one iteration on the accelerator that is modelled.
+    Default: the model's calibrated time, times batch over the batch it was calibrated with."""
+
+    image: int = Field(default=224, ge=32)
+    """Real compute: edge of the square input images in pixels; gratings and CIFAR-10's binary version keep their 32."""
+
+    loaders: int = Field(default=0, ge=0)
+    """Processes of each rank that read images; 0: the rank reads them itself."""
+
+
+def torch_problems(config: TorchModelConfig, topology: Topology) -> list[Problem]:
+    """What keeps this model from being trained on this testbed."""
+    found = [*placement_problems(config.hosts, topology), *trained_model.without_classes(config)]
+    if config.compute == "real":
+        found += real_problems(config, topology, known=on_torch())
+    else:
+        found += trained_model.uncalibrated(config) + real_option_problems(config)
+    return found or backend_problems(config, topology)
+
+
+def torch_settings(config: TorchModelConfig, topology: Topology, *, seed: int) -> ModelSettings:
+    """What the rank program is given of the model; the same for all ranks."""
+    return {
+        **real_settings(config, image=config.image, loaders=config.loaders, seed=seed),
+        "compute": config.compute,
+        "layers": [] if config.compute == "real" else trained_model.layers(config, topology),
+    }
+
+
+def on_gpu(config: TorchModelConfig, job: Job) -> bool:
+    """Gloo takes gradients from the CPU; only where real compute has a GPU for each rank does it run there."""
+    with_gpus = all(rank.device != "cpu" for rank in job.ranks)
+    return backend_of(config, job.ranks) == "nccl" or (config.compute == "real" and with_gpus)
+
+
+def torch_footprint(config: TorchModelConfig, job: Job, topology: Topology) -> Footprint:
+    """What a rank takes of its machine, where it computes on processors."""
+    ranks = len(job.ranks)
+    if on_gpu(config, job):
+        return footprints.unknown(ranks)
+    if config.compute == "real":
+        held = trained_model.parameters(config, topology) * trained_model.BYTES_PER_PARAMETER
+        return footprints.computing(held, threads=config.threads + config.loaders, ranks=ranks)
+    return trained_model.footprint(config, topology, ranks=ranks)
+
+
+def torch_modules(config: TorchModelConfig) -> dict[str, str]:
+    """Python modules beside torch that the ranks import, and how to get them."""
+    if config.compute == "emulated":
+        return {}
+    return NUMPY if config.model == SMALL else TORCHVISION

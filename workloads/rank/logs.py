@@ -1,15 +1,35 @@
-"""Records when a rank computes and communicates: spans in memory, one line an iteration."""
+"""Write the logs of a rank: a JSON line an iteration, and the spans in which it computed and communicated."""
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Tuple
 
-from .iteration_log import IterationLog
-
 COMPUTE, COMMUNICATION = "compute", "communication"
+
+
+class IterationLog:
+    """The file `iterations.jsonl`: each line is written by one call and is in the file when that returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._lock = threading.Lock()
+
+    def write(self, record: Mapping[str, object]) -> None:
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        with self._lock:
+            os.write(self._file, line)
+
+    def close(self) -> None:
+        """Let a line that is being written end, and write no more: the lock is kept until the process is gone."""
+        self._lock.acquire()
+        os.close(self._file)
+
 
 # Lane, name, what, peer, bytes, begin and end by the monotonic clock in ns.
 Span = Tuple[str, str, str, int, int, int, int]

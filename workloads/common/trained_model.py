@@ -1,22 +1,25 @@
-"""What workloads that train a model of the catalog share, whatever their framework: its name, its time, its layers."""
+"""Share what workloads have that train a model of the catalog: its name, layers, parameters and compute time."""
 
 from __future__ import annotations
 
 from typing import Annotated, Protocol
 
-from pydantic import AfterValidator, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 
+from orchestrator.core.fields import Duration
 from orchestrator.core.units import Mistake
 from orchestrator.parts.launch import Footprint
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
 from workloads.common import footprints
 from workloads.common.footprints import Framework
+from workloads.common.placement import WorkloadConfig, placement_problems
 from workloads.models import catalog
 from workloads.models.catalog import ModelData
-from workloads.rank.base.rank_settings import LayerPlan
+from workloads.rank.lifecycle import LayerPlan, TrainingSettings
 
 BYTES_PER_PARAMETER = 4  # float32
+READY_S = 180.0  # for all ranks to import their framework and to meet
 
 
 def _known_model(name: str) -> str:
@@ -91,7 +94,7 @@ def uncalibrated(config: Modelled) -> list[Problem]:
     ]
 
 
-def problems(config: Modelled) -> list[Problem]:
+def model_problems(config: Modelled) -> list[Problem]:
     """What keeps a model from being emulated."""
     return [*without_classes(config), *uncalibrated(config)]
 
@@ -116,3 +119,37 @@ def layers(config: Modelled, topology: Topology) -> list[LayerPlan]:
 def parameters(config: Modelled, topology: Topology) -> int:
     """Parameters that are trained, scaled."""
     return data(config).parameters // topology.scale
+
+
+class EmulatedConfig(WorkloadConfig):
+    """A training whose layers sleep for their share of the compute time while real gradients travel."""
+
+    model: ModelName
+    """The model that is trained; its layers, sizes and calibrated time are in `workloads/models`."""
+
+    classes: int | None = Field(default=None, ge=1)
+    """How many classes a model of images tells apart: outputs of its last layer. Default: ImageNet's 1000."""
+
+    batch: int | None = Field(default=None, ge=1)
+    """Samples per rank and iteration. Default: the batch that the model's compute time was calibrated with."""
+
+    compute_time: Duration | None = None
+    """Time of the forward and the backward pass of one iteration on the accelerator that is modelled.
+    Default: the model's calibrated time, times batch over the batch it was calibrated with."""
+
+    threads: int = Field(default=1, ge=1)
+    """CPU threads that each rank may compute with."""
+
+    python: str | None = Field(default=None, min_length=1)
+    """Python interpreter that has the framework, the same path on each host. Default: on containers of this machine the
+    one that `orch prepare` built, else the host's `python`."""
+
+
+def emulated_problems(config: EmulatedConfig, topology: Topology, *, least: int = 2) -> list[Problem]:
+    """Hosts that are not there, and a model whose time nobody knows."""
+    return [*placement_problems(config.hosts, topology, least=least), *model_problems(config)]
+
+
+def emulated_settings(config: EmulatedConfig, topology: Topology, *, seed: int) -> TrainingSettings:
+    """What every such program is given."""
+    return {"layers": layers(config, topology), "batch": batch(config), "seed": seed, "threads": config.threads}

@@ -1,4 +1,4 @@
-"""What the ranks of a job send each other: flows to know their packets by, and bytes in theory."""
+"""Say what the ranks of a job send each other: flows to know their packets by, and bytes in theory."""
 
 from __future__ import annotations
 

@@ -1,23 +1,77 @@
-"""Models with real compute: torchvision's, also beside a torch that was built without CUDA, and a small one of ours."""
+"""Train models of images on PyTorch: torchvision's, also beside a torch built without CUDA, and the small network."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from ..base.stepping import Evaluated, Step
-from . import pictures, small_cnn
-from .compute_settings import RealSettings
-from .learning_torch import Batch, Epochs, small_network
+from ..lifecycle import Evaluated, Step
+from . import image_sets
+from .image_sets import EpochBatches, Evaluation
+from .training import RealSettings
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CLASSES = 1000
 IMAGENET_MEAN_AND_DEVIATION = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _MISSING_OPERATOR = "torchvision::nms"
+
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+class Epochs:
+    """Batches of a rank's share of CIFAR-10 or of gratings, without end."""
+
+    classes = image_sets.CLASSES
+
+    def __init__(self, config: RealSettings, data: str, *, rank: int, world: int, device: torch.device) -> None:
+        training, self._held_out = image_sets.load_images(
+            data, training=config["samples"], held_out=config["held_out"], seed=config["seed"]
+        )
+        self._feed = EpochBatches(training, batch=config["batch"], rank=rank, world=world, seed=config["seed"])
+        self._rank, self._world, self._device = rank, world, device
+
+    def next(self) -> Batch:
+        return self._moved(*self._feed.next())
+
+    def _moved(self, images: np.ndarray, labels: np.ndarray) -> Batch:
+        return torch.from_numpy(images).to(self._device), torch.from_numpy(labels).to(self._device)
+
+    def evaluation(self, model: nn.Module) -> Evaluation:
+        """What looks at the held-out images after each epoch."""
+
+        def score(images: np.ndarray, labels: np.ndarray) -> tuple[int, float]:
+            seen, right = self._moved(images, labels)
+            model.eval()
+            with torch.no_grad():
+                scores = model(seen)
+                lost = nn.functional.cross_entropy(scores, right, reduction="sum")
+            model.train()
+            return int((scores.argmax(1) == right).sum()), float(lost)
+
+        return Evaluation(self._held_out, score, steps=self._feed.steps, rank=self._rank, world=self._world)
+
+
+def small_network(seed: int) -> nn.Module:
+    """The small network on PyTorch."""
+    layers: list[nn.Module] = []
+    for made, read, height, width in image_sets.KERNELS:
+        layers += [nn.Conv2d(read, made, (height, width), padding="same"), nn.ReLU(), nn.MaxPool2d(2)]
+    layers.append(nn.Flatten())
+    for made, read in image_sets.DENSE:
+        layers += [nn.Linear(read, made), nn.ReLU()]
+    model = nn.Sequential(*layers[:-1])
+    with torch.no_grad():
+        for parameter, values in zip(model.parameters(), image_sets.small_cnn_weights(seed)):
+            parameter.copy_(torch.from_numpy(values))
+    return model
 
 
 def load_torchvision() -> ModuleType:
@@ -40,7 +94,7 @@ def load_torchvision() -> ModuleType:
     return found
 
 
-def build(name: str, *, classes: int = CLASSES) -> nn.Module:
+def build_torchvision(name: str, *, classes: int = CLASSES) -> nn.Module:
     """The torchvision model of this name with random weights."""
     # Inception is told not to redraw its weights from a truncated normal, which takes a minute.
     more = {"init_weights": False} if name == "inception_v3" else {}
@@ -71,17 +125,17 @@ class DataSet:
     def __init__(self, folder: Path, config: RealSettings, *, rank: int, world: int, device: torch.device) -> None:
         from torch.utils.data import DataLoader, DistributedSampler
 
-        pictures = _open(folder, image=config["image"])
-        self.classes = len(pictures.classes)
+        image_sets = _open(folder, image=config["image"])
+        self.classes = len(image_sets.classes)
         if config["classes"] not in (None, self.classes):
             raise RuntimeError(f"{folder} has {self.classes} classes, and {config['classes']} are configured")
         self._device = device
         self._epoch = 0
         self._sampler: DistributedSampler[Any] = DistributedSampler(
-            pictures, world, rank, seed=config["seed"], drop_last=True
+            image_sets, world, rank, seed=config["seed"], drop_last=True
         )
         self._loader = DataLoader(
-            pictures,
+            image_sets,
             config["batch"],
             sampler=self._sampler,
             num_workers=config["loaders"],
@@ -122,15 +176,15 @@ def batches(config: RealSettings, *, rank: int, world: int, device: torch.device
     if data is None:
         classes = CLASSES if config["classes"] is None else config["classes"]
         return Noise(config["batch"], config["image"], classes=classes, seed=config["seed"] + rank, device=device)
-    if data == pictures.GRATINGS or Path(data, pictures.FOLDER).is_dir():
+    if data == image_sets.GRATINGS or Path(data, image_sets.CIFAR_FOLDER).is_dir():
         return Epochs(config, data, rank=rank, world=world, device=device)
     return DataSet(Path(data), config, rank=rank, world=world, device=device)
 
 
 def _network(config: RealSettings, *, classes: int) -> nn.Module:
-    if config["model"] == small_cnn.NAME:
+    if config["model"] == image_sets.SMALL_CNN:
         return small_network(config["seed"])
-    return build(config["model"], classes=classes)
+    return build_torchvision(config["model"], classes=classes)
 
 
 class RealCompute:

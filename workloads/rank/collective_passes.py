@@ -1,4 +1,4 @@
-"""A step of a benchmark of collective operations, whatever carries them out: one pass over all of them and all sizes.
+"""Time collective operations: one step is one pass over all operations and all message sizes.
 
 A message is counted as nccl-tests counts it: what a rank contributes to an all-reduce, a broadcast and an all-to-all,
 what all ranks together contribute to an all-gather, and what a rank brings to a reduce-scatter.
@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from .iteration_log import IterationLog
-from .span_trace import Trace
-from .stepping import Step
+from .lifecycle import Step
+from .logs import IterationLog, Trace
 
 Operation = Callable[[], object]
 
 
-class Settings(TypedDict):
+class PassSettings(TypedDict):
     """What is passed over; a rank's link in bit/s."""
 
     operations: Sequence[str]
@@ -34,7 +33,7 @@ def floats_of(size: int, world: int) -> int:
 
 def passes(
     operation: Callable[[str, int], tuple[Operation, int]],
-    config: Settings,
+    config: PassSettings,
     trace: Trace,
     *,
     number: int,
