@@ -14,13 +14,12 @@ from typing import TypedDict
 
 import numpy as np
 
-from orchestrator.analysis.capture import binning, merging
+from orchestrator.analysis.capture import binning, trace
 from orchestrator.analysis.capture.binning import BIN_BUDGET
-from orchestrator.analysis.capture.directions import Directions, split_via
-from orchestrator.analysis.capture.files.rotation import in_order
+from orchestrator.analysis.capture.directions import Directions, HostNumbers, address_text, split_via
 from orchestrator.analysis.capture.flowtable import MEMORY, MOST_CONVERSATIONS, FlowTable, threads
-from orchestrator.analysis.capture.hostnames import HostNumbers, address_text
-from orchestrator.analysis.capture.stages import decoding, holes, queuepairs, segments
+from orchestrator.analysis.capture.pcap import in_order
+from orchestrator.analysis.capture.stages import decoding, queuepairs, segments
 from orchestrator.analysis.capture.trace import (
     OVERFLOW,
     Flows,
@@ -52,6 +51,8 @@ _FIGURES = {  # columns of Flows that `segments` keeps of directions
     "syns": segments.SYNS, "fins": segments.FINS, "resets": segments.RESETS, "zero_windows": segments.ZERO_WINDOWS,
     "window_bytes": segments.MOST_WINDOW,
 }  # fmt: skip
+
+NEAR_NS = 10_000_000  # between two interfaces of a host that a packet passes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +173,7 @@ def read(
     points = [part.points[0] for part in parts]
     if sets and all(len(point.unread) == len(point.files) for point in points):
         raise CaptureError("; ".join(problem for point in points for problem in point.unread))
-    made = merging.merged(parts)
+    made = merged(parts)
     process_memory.give_back()
     return made
 
@@ -296,7 +297,7 @@ def _notes(one: CaptureSet, table: FlowTable, flows: Flows, *, small: int) -> li
         notes.append(f"{one.name}: {later} later fragments of IP packets, which have no ports, are rows of their own")
     if unsure := int(flows.unsure_bytes.sum()):
         notes.append(
-            f"{one.name}: {unsure} bytes that count as repeated may be new: over {holes.MOST_HOLES} gaps were open"
+            f"{one.name}: {unsure} bytes that count as repeated may be new: over {segments.MOST_HOLES} gaps were open"
             " at once"
         )
     if twice := int(flows.packets[~flows.counted].sum()):
@@ -353,7 +354,7 @@ def _flows(table: FlowTable, directions: Directions, hosts: HostNumbers, interfa
         counted=np.ones(directions.flows, np.bool_),
         **named,
     )
-    return replace(found, counted=merging.once(found))
+    return replace(found, counted=once(found))
 
 
 def _named(table: FlowTable, number: Ints, interfaces: HostNumbers) -> Ints:
@@ -393,3 +394,127 @@ def _queue_pairs(whole: FlowTable, hosts: HostNumbers, interfaces: HostNumbers) 
 
 def _scope(v6: bool) -> int:
     return decoding.SCOPE_V6 if v6 else decoding.SCOPE_V4
+
+
+def merged(parts: Sequence[Trace]) -> Trace:
+    """One trace of several: hosts are those of the same address, and a conversation seen at many points counts once."""
+    if len(parts) == 1:
+        return parts[0]
+    hosts, interfaces = HostNumbers(), HostNumbers()
+    maps = [np.array([hosts.number(name) for name in part.hosts] or [0], np.int64) for part in parts]
+    wires = [np.array([interfaces.number(name) for name in part.interfaces] or [0], np.int64) for part in parts]
+    width_ns = max((part.bins.width_ns for part in parts), default=1)
+    moved, first_conversation, first_point = [], 0, 0
+    for part, numbers, places in zip(parts, maps, wires, strict=True):
+        moved.append(
+            replace(
+                part,
+                flows=replace(
+                    part.flows,
+                    point=part.flows.point + first_point,
+                    conversation=part.flows.conversation + first_conversation,
+                    src=numbers[part.flows.src],
+                    dst=numbers[part.flows.dst],
+                    interface=places[part.flows.interface],
+                    outer_src=_outer(numbers, part.flows.outer_src),
+                    outer_dst=_outer(numbers, part.flows.outer_dst),
+                ),
+                queue_pairs=replace(
+                    part.queue_pairs,
+                    point=part.queue_pairs.point + first_point,
+                    src=numbers[part.queue_pairs.src],
+                    dst=numbers[part.queue_pairs.dst],
+                    interface=places[part.queue_pairs.interface],
+                ),
+            )
+        )
+        first_conversation += int(part.flows.conversation.max(initial=-1)) + 1
+        first_point += len(part.points)
+    flows = trace.joined(Flows, [part.flows for part in moved])
+    return Trace(
+        points=tuple(point for part in parts for point in part.points),
+        hosts=tuple(hosts.names),
+        interfaces=tuple(interfaces.names),
+        flows=replace(flows, counted=_counted(flows)),
+        bins=binning.joined([(part.bins, len(part.flows)) for part in moved], width_ns=width_ns),
+        queue_pairs=trace.joined(QueuePairs, [part.queue_pairs for part in moved], shared=("size_edges",)),
+        notes=tuple(note for part in parts for note in part.notes),
+    )
+
+
+def _outer(numbers: trace.Ints, ends: trace.Ints) -> trace.Ints:
+    return np.where(ends < 0, -1, numbers[ends])
+
+
+def once(flows: Flows) -> trace.Mask:
+    """True for the rows of the interface of a point that saw most packets of a flow; others may be of other times.
+
+    What a tunnel carried on one interface and another interface saw without it is the same flow; what two networks of
+    tunnels carried is not. A packet passes a host within NEAR_NS.
+    """
+    found = np.ones(len(flows), np.bool_)
+    if len(np.unique(flows.interface)) < 2:
+        return found
+    ends = np.stack([flows.protocol, flows.src, flows.dst, flows.src_port, flows.dst_port])
+    _, tuples = np.unique(ends, axis=1, return_inverse=True)
+    order = np.argsort(tuples.ravel(), kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(tuples.ravel()[order])) + 1)
+    for rows in groups:
+        interfaces, place = np.unique(flows.interface[rows], return_inverse=True)
+        if len(interfaces) > 1:
+            packets = np.bincount(place.ravel(), flows.packets[rows])
+            apart = [rows[place.ravel() == one] for one in np.argsort(-packets, kind="stable").tolist()]
+            _leave_out(flows, apart, found)
+    return found
+
+
+def _leave_out(flows: Flows, interfaces: Sequence[trace.Ints], found: trace.Mask) -> None:
+    """Clear of each interface's rows of a 5-tuple what one before it saw."""
+    known = interfaces[0]
+    for rows in interfaces[1:]:
+        for tunnel in np.unique(flows.tunnel[rows]).tolist():
+            mine = rows[flows.tunnel[rows] == tunnel]
+            same = known if tunnel == 0 else known[np.isin(flows.tunnel[known], (0, tunnel))]
+            found[mine] = ~_at_the_time(flows, mine, same)
+        known = np.concatenate((known, rows[found[rows]]))
+
+
+def _at_the_time(flows: Flows, rows: trace.Ints, others: trace.Ints) -> trace.Mask:
+    """Which rows share an instant with one of the others; short ones also where they are near to one."""
+    if not len(others):
+        return np.zeros(len(rows), np.bool_)
+    others = others[np.argsort(flows.first_ns[others], kind="stable")]
+    begins, ends = flows.first_ns[others], np.maximum.accumulate(flows.last_ns[others])
+    first, last = flows.first_ns[rows], flows.last_ns[rows]
+    near = np.where(last - first <= NEAR_NS, NEAR_NS, 0)
+    place = np.searchsorted(begins, last + near, side="right")
+    return np.asarray((place > 0) & (ends[np.maximum(place - 1, 0)] >= first - near))
+
+
+def _counted(flows: Flows) -> trace.Mask:
+    """True for the rows of the point that saw most packets of a 5-tuple, the first such point where several did.
+
+    Of a 5-tuple that no point saw outside of a tunnel, each network of tunnels is another.
+    """
+    if not len(flows):
+        return np.zeros(0, np.bool_)
+    turned = (flows.src > flows.dst) | ((flows.src == flows.dst) & (flows.src_port > flows.dst_port))
+    ends = [
+        np.where(turned, one, other)
+        for one, other in (
+            (flows.dst, flows.src),
+            (flows.src, flows.dst),
+            (flows.dst_port, flows.src_port),
+            (flows.src_port, flows.dst_port),
+        )
+    ]
+    _, bare = np.unique(np.stack([flows.protocol, *ends]), axis=1, return_inverse=True)
+    plain = np.zeros(int(bare.max()) + 1, np.bool_)
+    plain[bare.ravel()[flows.tunnel == 0]] = True
+    network = np.where(plain[bare.ravel()], 0, flows.tunnel)
+    _, tuples = np.unique(np.stack([bare.ravel(), network]), axis=1, return_inverse=True)
+    points = int(flows.point.max()) + 1
+    places = tuples.ravel() * points + flows.point
+    packets = np.bincount(places, weights=flows.packets * flows.counted, minlength=(int(tuples.max()) + 1) * points)
+    best = packets.reshape(-1, points).argmax(axis=1)
+    return np.asarray(flows.counted & (best[tuples.ravel()] == flows.point))

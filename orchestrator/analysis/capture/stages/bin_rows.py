@@ -1,11 +1,12 @@
-"""Packs rows of bins into few bytes, and back: part of the capture reader.
+"""Packs rows of bins into few bytes, and merges them into columns: the compiled last stage of the capture reader.
 
 A capture has a row for each direction and bin, far more than are kept in the end, and most numbers in them are small or
 close to each other. So they wait in blocks, of which each column is its least number and what is beyond it in as few
-bytes as the largest needs.
+bytes as the largest needs. They are merged in one linear pass.
 """
 
 # Compiled code takes no keyword-only arguments, and for mypy its integers are NumPy's.
+# ruff: noqa: PLR0917
 # mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.analysis.capture.stages.accounting import BIN_WORDS as _BIN_WORDS
 from orchestrator.analysis.capture.stages.compiled import inline, stage
-from orchestrator.analysis.capture.stages.loads import le16, le32, le64, store8, store16, store32, store64
+from orchestrator.analysis.capture.stages.loads import le16, le32, le64, store8, store16, store32, store64, table, words
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -24,8 +26,25 @@ _HEAD = 9  # of a column in a block: how wide its numbers are, and the least of 
 _AS_BEFORE = 255  # in place of a width: the column is the same as the one four before (frames and captured bytes are)
 _BACK = 4
 
+# Columns that are laid out: the flow, where its bin begins (ns), and sums.
+FLOW, START_NS, PACKETS, WIRE, PAYLOAD, REPEATED = range(6)
+COLUMNS = 6
 
-def room(rows: int, columns: int) -> int:
+# One source of rows, each in the order of bins: a part of its rows as accounting has them, in columns of some length,
+# how many, which is next, and whether more follow. Of rows of the table that they are from: which flow each is, and
+# whether it counts among the conversations that are not told apart, of which no repetitions are known.
+ROWS, LENGTH, COUNT, NEXT, ENDED, FLOW_OF, FOLDED, TABLE_ROWS = range(8)
+SOURCE_WORDS = 8
+
+COUNTED, LAID = 1, 6  # columns of rows that `count` and `lay` look at
+
+# What goes on from call to call: rows that are laid out, the one with the sums of a bin's small flows (-1: none), and
+# its bin.
+USED, SLOT, SLOT_BIN = range(3)
+STATE_WORDS = 3
+
+
+def packed_room(rows: int, columns: int) -> int:
     """Bytes that so many rows may take."""
     return rows * columns * 8 + (rows // BLOCK_ROWS + 1) * columns * _HEAD
 
@@ -122,3 +141,65 @@ def unpack(data: Bytes, columns: Ints, rows: int, wanted: int) -> int:
             else:
                 at += _HEAD + np.int64(data[at]) * (end - begin)
     return at
+
+
+@stage
+def lay(sources: Ints, chosen: Ints, others: int, width_ns: int, out: Ints, state: Ints) -> int:
+    """Merge the rows of sources bin by bin into columns: those of chosen flows each, a bin's others as of `others`.
+
+    Gives the source that it needs more rows of, -1 when all are laid out.
+    """
+    while True:
+        best, first_bin = -1, 0
+        for number in range(sources.shape[0]):
+            source = sources[number]
+            if source[NEXT] < source[COUNT]:
+                here = table(source[ROWS], _BIN_WORDS, source[LENGTH])[1, source[NEXT]]
+                if best < 0 or here < first_bin:
+                    best, first_bin = number, here
+            elif source[ENDED] == 0:
+                return number
+        if best < 0:
+            return -1
+        _lay_bin(sources[best], first_bin, chosen, others, width_ns, out, state)
+
+
+@inline
+def _lay_bin(source: Ints, number: int, chosen: Ints, others: int, width_ns: int, out: Ints, state: Ints) -> None:
+    """Lay out a source's rows of one bin."""
+    used, slot, slot_bin = state[USED], state[SLOT], state[SLOT_BIN]
+    rows = table(source[ROWS], _BIN_WORDS, source[LENGTH])
+    flow_of, folded = words(source[FLOW_OF], source[TABLE_ROWS]), words(source[FOLDED], source[TABLE_ROWS])
+    at, end = source[NEXT], source[COUNT]
+    while at < end and rows[1, at] == number:
+        row = rows[0, at]
+        flow = flow_of[row]
+        repeated = 0 if folded[row] else rows[5, at]
+        if chosen[flow] == 0:
+            if slot >= 0 and slot_bin == number:
+                out[PACKETS, slot] += rows[2, at]
+                out[WIRE, slot] += rows[3, at]
+                out[PAYLOAD, slot] += rows[4, at]
+                out[REPEATED, slot] += repeated
+                at += 1
+                continue
+            flow, slot, slot_bin = others, used, number
+        out[FLOW, used] = flow
+        out[START_NS, used] = number * width_ns
+        out[PACKETS, used] = rows[2, at]
+        out[WIRE, used] = rows[3, at]
+        out[PAYLOAD, used] = rows[4, at]
+        out[REPEATED, used] = repeated
+        used += 1
+        at += 1
+    source[NEXT] = at
+    state[USED], state[SLOT], state[SLOT_BIN] = used, slot, slot_bin
+
+
+@stage
+def count_rows(source: Ints, counts: Ints) -> None:
+    """Count the rows of each flow in a part of a source."""
+    rows = table(source[ROWS], _BIN_WORDS, source[LENGTH])
+    flow_of = words(source[FLOW_OF], source[TABLE_ROWS])
+    for number in range(source[COUNT]):
+        counts[flow_of[rows[0, number]]] += 1

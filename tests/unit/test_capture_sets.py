@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis.capture import capturesets, capturetables, trace
+from orchestrator.analysis.capture import capture_sets, trace, trace_tables
 from orchestrator.core.errors import CaptureError, ConfigError
 from tests import wireshark
 from tests.craft import (
@@ -39,7 +39,7 @@ needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark
 
 
 def read(*files, **options):
-    return capturesets.read(capturesets.grouped(files), workers=1, **options)
+    return capture_sets.read(capture_sets.grouped(files), workers=1, **options)
 
 
 def read_bytes(folder, data, name="x.pcap", **options):
@@ -50,7 +50,7 @@ def read_bytes(folder, data, name="x.pcap", **options):
 def flow(found, **match):
     (row,) = [
         row
-        for row in capturetables.rows(capturetables.flows(found))
+        for row in trace_tables.rows(trace_tables.flows(found))
         if all(row[name] == value for name, value in match.items())
     ]
     return row
@@ -89,7 +89,7 @@ def test_every_section_and_interface_has_its_own_clock_and_link_type(tmp_path):
     assert found.points[0].link_types == ("Ethernet", "Linux cooked v1", "raw IP")
     # 2 s - 5 s by the first interface, 3 s by the second, 4 s - 5 s by the old block, as long again for the one without
     # a stamp, 5 s in binary fractions, 6 s in another section.
-    sent = [row for row in capturetables.rows(capturetables.flows(found)) if row["protocol"] == "tcp"]
+    sent = [row for row in trace_tables.rows(trace_tables.flows(found)) if row["protocol"] == "tcp"]
     assert [(row["interface"], row["first_ns"], row["last_ns"], row["packets"]) for row in sent] == [
         ("interface 1", -3 * 10**9, 6 * 10**9, 4),
         ("interface 3", 5 * 10**9, 5 * 10**9, 1),
@@ -147,7 +147,7 @@ def test_what_was_captured_before_is_told_from_what_comes_late(tmp_path):
 
 def test_roce_messages_have_the_size_that_their_header_gives_or_their_packets_add_up_to(tmp_path):
     found = read_bytes(tmp_path, NASTY["roce.pcap"])
-    writes, answers = capturetables.rows(capturetables.queue_pairs(found))
+    writes, answers = trace_tables.rows(trace_tables.queue_pairs(found))
     assert (writes["queue_pair"], writes["messages"], writes["message_bytes"]) == (0x11, 3, 2500 + 33 + 64)
     assert writes["sizes"] == [
         {"at_least_bytes": 32, "messages": 1},
@@ -165,7 +165,7 @@ def test_a_read_answer_is_a_message_of_its_packets(tmp_path):
     packets = [bth(13, 5, 1, bytes(256), bytes(4)), bth(14, 5, 2, bytes(256)), bth(15, 5, 3, bytes(10), bytes(4))]
     asked = bth(12, 6, 1, b"", reth(522))
     frames = [ethernet(ip6(udp(one, **port), following=UDP), 0x86DD) for one in (asked, *packets)]
-    pairs = capturetables.rows(capturetables.queue_pairs(read_bytes(tmp_path, pcap(frames))))
+    pairs = trace_tables.rows(trace_tables.queue_pairs(read_bytes(tmp_path, pcap(frames))))
     assert [(row["messages"], row["message_bytes"]) for row in pairs] == [(0, 0), (1, 522)]
 
 
@@ -196,9 +196,9 @@ def test_a_pipe_can_be_read(tmp_path):
     path = tmp_path / "x.pcap"
     path.write_bytes(gzip.compress(pcap([ethernet(ip4(tcp()))] * 50)))
     with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE) as cat:
-        one = capturesets.CaptureSet(name="pipe", files=(Path(f"/dev/fd/{cat.stdout.fileno()}"),))
+        one = capture_sets.CaptureSet(name="pipe", files=(Path(f"/dev/fd/{cat.stdout.fileno()}"),))
         # To know the order of files their first packets are read, which a pipe gives once; a single one needs no order.
-        assert capturesets.read([one], workers=1).points[0].packets == 50
+        assert capture_sets.read([one], workers=1).points[0].packets == 50
 
 
 @pytest.mark.parametrize(
@@ -242,12 +242,12 @@ def test_captures_of_several_points_count_a_conversation_once(tmp_path):
     frames = [ethernet(one) for one in connection()]
     (tmp_path / "a.pcap").write_bytes(pcap(frames))
     (tmp_path / "b.pcap").write_bytes(pcap([*frames[1:], ethernet(ip4(udp(), protocol=UDP, src="10.9.0.7"))]))
-    sets = capturesets.grouped([tmp_path / "a.pcap", f"late={tmp_path / 'b.pcap'}"], offsets_ns={"late": -500})
+    sets = capture_sets.grouped([tmp_path / "a.pcap", f"late={tmp_path / 'b.pcap'}"], offsets_ns={"late": -500})
     for workers in (1, 2):
-        found = capturesets.read(sets, workers=workers)
+        found = capture_sets.read(sets, workers=workers)
         assert [point.name for point in found.points] == ["a", "late"]
         assert found.points[1].first_ns - found.points[0].first_ns == -500
-        counted = [row for row in capturetables.rows(capturetables.flows(found)) if row["counted"]]
+        counted = [row for row in trace_tables.rows(trace_tables.flows(found)) if row["counted"]]
         assert Counter((row["point"], row["protocol"]) for row in counted) == {("a", "tcp"): 2, ("late", "udp"): 1}
         assert trace.series(found, column="packets")[1].sum() == len(frames) + 1
         assert trace.matrix(found, "packets").sum() == len(frames) + 1
@@ -268,12 +268,12 @@ def test_files_of_a_rotation_are_one_capture(tmp_path):
     ]
     for name in names:
         (tmp_path / name).touch()
-    sets = capturesets.grouped([tmp_path])
+    sets = capture_sets.grouped([tmp_path])
     assert {one.name: len(one.files) for one in sets} == {"x": 3, "y": 2, "z": 2, "h1": 1, "h2": 1}
-    (named,) = capturesets.grouped([f"all={tmp_path / name}" for name in names])
+    (named,) = capture_sets.grouped([f"all={tmp_path / name}" for name in names])
     assert len(named.files) == len(names)
     with pytest.raises(ConfigError, match="no capture named h9") as caught:
-        capturesets.grouped([tmp_path], offsets_ns={"h9": 1})
+        capture_sets.grouped([tmp_path], offsets_ns={"h9": 1})
     assert "h1" in caught.value.hint
 
 
@@ -307,8 +307,8 @@ def test_bins_of_stamps_that_go_back_come_once_each(tmp_path):
 def test_conversations_beyond_the_most_count_together(tmp_path, workers):
     frames = [ethernet(ip4(udp(b"x", sport=1 + n), protocol=UDP)) for n in range(3000)]
     (tmp_path / "x.pcap").write_bytes(pcap(frames))
-    one = capturesets.CaptureSet(name="x", files=(tmp_path / "x.pcap",))
-    found = capturesets.read_set(one, bin_ns=1_000_000, workers=workers, most=1024)
+    one = capture_sets.CaptureSet(name="x", files=(tmp_path / "x.pcap",))
+    found = capture_sets.read_set(one, bin_ns=1_000_000, workers=workers, most=1024)
     assert flow(found, protocol="others")["packets"] == 3000 - 1023
     assert sorted(found.flows.src_port[1:].tolist()) == list(range(1, 1024))
     assert "beyond the first 1,024" in " ".join(found.notes)
