@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from types import SimpleNamespace
-
 import manifests
-from made_tables import table
 
-EMPTY = {
-    **dict.fromkeys(("jobs", "training", "loads", "courses", "generated", "captures", "port_bytes", "rails"), ()),
-    **dict.fromkeys(("congestion", "switch_ports", "processor_waits", "processor_use", "unreadable_captures"), ()),
-}
+from orchestrator.testing import MadeWindow
 
 
-def window(*, manifest=None, record=None, rows=None, grown=None, silent_collectors=None, validity=None, **figures):
-    """`rows` of the run's tables by name, and by how much counters have `grown`, by node and name."""
-    assert figures.keys() <= EMPTY.keys()
-    return SimpleNamespace(
-        **{**EMPTY, **figures},
-        manifest=manifest or manifests.made(validity=validity or {}),
-        record=record or manifests.window(),
-        silent_collectors=silent_collectors or {},
-        table=lambda name: (rows or {}).get(name, table(name, [])),
-        growth=lambda node, counter, port="": (grown or {}).get((node, counter), math.nan),
-    )
+def window(*, manifest=None, validity=None, **given):
+    """Such a window; `validity` are limits as a manifest records them."""
+    return MadeWindow(manifest=manifest or manifests.made(validity=validity or {}), **given)
 
 
 def judged(module, **given):

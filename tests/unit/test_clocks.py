@@ -5,7 +5,6 @@ import time
 
 import manifests
 from gate_windows import judged
-from made_tables import table
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.machines.machine import own_kernel
@@ -96,11 +95,7 @@ def order(low_us, *, uncertainty_us=0.0, early=0, kernels=("a", "b")):
         {"src": "h2", "dst": "h1", "packets": 5000, "early": 0, "low_s": 80e-6, "p50_s": 1e-4},
         {"src": "h1", "dst": "h2", "packets": 5000, "early": early, "low_s": low_us * 1e-6, "p50_s": 1e-4},
     ]
-    (gate,) = [
-        gate
-        for gate in judged(clock, manifest=manifest, rows={"one_way": table("one_way", pairs)})
-        if gate.name == "clock-order"
-    ]
+    (gate,) = [gate for gate in judged(clock, manifest=manifest, rows={"one_way": pairs}) if gate.name == "clock-order"]
     return gate
 
 

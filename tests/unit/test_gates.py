@@ -30,7 +30,7 @@ def good(*, swapped=0.0, throttled=0.0, uncertain_ns=100_000, free=10**9, launch
         "free_disk_bytes": {"h1": free},
         **(manifest or {}),
     }
-    grown = {("h1", "swap.in_pages"): swapped, ("h1", "cpu.core_throttles"): throttled}
+    grown = {("h1", "", "swap.in_pages"): swapped, ("h1", "", "cpu.core_throttles"): throttled}
     figures = {name: (figure,) for name, figure in FIGURES.items()}
     return gate_windows.window(manifest=manifests.made(**about), grown=grown, **{**figures, **more})
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import gate_windows
 import pytest
-from made_tables import table
 
 from orchestrator.analysis import launch_outputs
 from orchestrator.parts.launch import Launch
@@ -263,7 +262,7 @@ def manifest(*env: dict[str, str]) -> records.Manifest:
 
 def judged(env: dict[str, str], *networks: tuple[str, str], unread: Sequence[dict[str, object]] = ()):
     rows = [{"job": "a", "transport": transport, "device": device} for transport, device in networks]
-    tables = {"nccl_connections": table("nccl_connections", rows), "unread": table("unread", unread)}
+    tables = {"nccl_connections": rows, "unread": unread}
     return gate_windows.judged(transport_gate, manifest=manifest(env), rows=tables)
 
 
