@@ -28,7 +28,7 @@ from orchestrator.core.errors import CaptureError, OrchError
 from orchestrator.core.paths import safepath
 from orchestrator.parts import registry
 from orchestrator.parts.registry import COLLECTOR
-from orchestrator.parts.rows import LaunchOutput
+from orchestrator.parts.rows import TABLES, LaunchOutput
 from orchestrator.parts.shared import capture_files
 from orchestrator.store.manifests.capture_points import CAPTURING, capture_point
 from orchestrator.store.manifests.coding import encoded
@@ -174,7 +174,7 @@ def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: 
         found = launch_outputs.rows_of(part, output)
         for table, columns in found.items():
             rows = {**columns}
-            if {"window_name", "iteration"} <= set(columns):
+            if "window_name" in TABLES.get(table, ()) and "iteration" in columns:
                 rows["window_name"] = launch_outputs.windows_of(columns, output, manifest)
             if table == "nccl_connections":
                 rows["rail"] = launch_outputs.rails_of(columns, output, manifest)

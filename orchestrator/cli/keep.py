@@ -65,9 +65,9 @@ def _reduce(arguments: argparse.Namespace) -> int:
 
 def _recover(arguments: argparse.Namespace) -> int:
     from orchestrator.execution import recovery
-    from orchestrator.experiment import loading
+    from orchestrator.experiment import opening
 
-    named = loading.named_testbeds(arguments.testbeds)
+    named = opening.named_testbeds(arguments.testbeds)
     status = recovery.recover(
         arguments.results, arguments.runs, named=named, without=arguments.without, force=arguments.force
     )

@@ -92,14 +92,12 @@ def _measuring(parser: argparse.ArgumentParser) -> None:
 def _plan(arguments: argparse.Namespace) -> int:
     from orchestrator.core.errors import ConfigError
     from orchestrator.core.screen import layout
-    from orchestrator.experiment import loading
-    from orchestrator.experiment.plans import beforehand, plan, plandata
-    from orchestrator.experiment.series.studyfile import Study
-    from orchestrator.experiment.series.sweepfile import Definition
-    from orchestrator.experiment.words import plantext
+    from orchestrator.experiment import feasibility, opening, plan, plantext
+    from orchestrator.experiment.studyfile import Study
+    from orchestrator.experiment.sweepfile import Definition
     from orchestrator.testbed.inventory import Inventory
 
-    found = loading.opened(arguments.file, arguments.overrides, local=arguments.local)
+    found = opening.open_file(arguments.file, arguments.overrides, local=arguments.local)
     if isinstance(found, Inventory):
         message = f"{arguments.file}: is an inventory, without mistakes and with nothing to plan"
         raise ConfigError(message, hint=f"orch doctor {arguments.file} looks at its hosts")
@@ -110,8 +108,8 @@ def _plan(arguments: argparse.Namespace) -> int:
     experiment, document = found
     runs = plan.build(experiment)
     if arguments.json:
-        variables = plandata.variables_data(document.variables)
-        print(json.dumps({"variables": variables, "runs": [plandata.plan_data(run) for run in runs]}, indent=1))
+        variables = plan.variables_data(document.variables)
+        print(json.dumps({"variables": variables, "runs": [plan.plan_data(run) for run in runs]}, indent=1))
     else:
         print(plantext.variables_text(document.variables, width=layout.columns()), end="")
         print(plantext.plan_text(runs, verbose=arguments.verbose, width=layout.columns()))
@@ -121,7 +119,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         change = compare_cli.share(arguments.detect, "--detect")
         planned = detecting.of_experiment(experiment.name, arguments.results, change)
         sweep_cli.tell_detection(planned, as_json=arguments.json)
-    return beforehand.tell(runs[:1])
+    return feasibility.tell(runs[:1])
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -146,10 +144,10 @@ def _run(arguments: argparse.Namespace) -> int:
 def _submit(arguments: argparse.Namespace) -> int:
     """Hand this command to sbatch, once its file is seen to be right as far as that shows without hosts."""
     from orchestrator.core.errors import ConfigError
-    from orchestrator.experiment import config
+    from orchestrator.experiment import loading
     from orchestrator.testbed.slurm import submitting
 
-    experiment, document = config.load_experiment(arguments.file, arguments.overrides)
+    experiment, document = loading.load_experiment(arguments.file, arguments.overrides)
     if experiment.testbed.slurm is None:
         message = "its hosts are not those of an allocation; accepted: `testbed: {slurm: {network: 10.0.0.0/16}}`"
         raise ConfigError(f"{document.place(('testbed',))}: testbed: --sbatch: {message}")

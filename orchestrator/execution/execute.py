@@ -20,10 +20,8 @@ from orchestrator.core.screen import console
 from orchestrator.execution import runner
 from orchestrator.execution.observers.observing import Observer
 from orchestrator.execution.observers.progress import Progress
-from orchestrator.experiment import loading, testbeds
+from orchestrator.experiment import feasibility, loading, plan, runtext, testbeds
 from orchestrator.experiment.experiment import Experiment
-from orchestrator.experiment.plans import beforehand, plan
-from orchestrator.experiment.words import describe
 from orchestrator.store import front_page
 from orchestrator.store.manifests.records import OfSweep
 
@@ -56,11 +54,11 @@ def run_file(
     if page is not None:
         refresh_front_page(results, progress)
     progress.done()
-    text = describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
+    text = runtext.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
     console.tell(text, stream=sys.stderr if as_json else sys.stdout)
     if as_json:
         summaries = [
-            {**describe.run_summary(o.manifest, o.path, outcome=o.manifest.outcome), "counts": o in last}
+            {**runtext.run_summary(o.manifest, o.path, outcome=o.manifest.outcome), "counts": o in last}
             for o in outcomes
         ]
         about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
@@ -83,7 +81,7 @@ def carry_out(
     """
     outcomes: list[runner.Outcome] = []
     runs = plan.build(experiment)
-    forced = beforehand.settle(runs[:1], force=force, say=progress.say)
+    forced = feasibility.settle(runs[:1], force=force, say=progress.say)
     tries = [(run, attempt) for run in runs for attempt in range(1, experiment.attempts + 1)]
     for run, attempt in tries:
         if attempt > 1 and not outcomes[-1].manifest.disturbed:

@@ -27,8 +27,8 @@ from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.session import Session
 from orchestrator.execution.watch import Watch
-from orchestrator.experiment.plans import beforehand
-from orchestrator.experiment.plans.plan import PlannedWindow, RunPlan
+from orchestrator.experiment import feasibility
+from orchestrator.experiment.plan import PlannedWindow, RunPlan
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
@@ -146,7 +146,7 @@ class Run:
         """See that hosts elsewhere are large enough; this machine was asked before anything started."""
         if self.plan.topology.kind == "local":
             return
-        room = beforehand.of_hosts(self.plan, self.session.machines())
+        room = feasibility.of_hosts(self.plan, self.session.machines())
         self.watch.notes += room.warnings
         if room.refused and not self.force:
             error = TestbedError(room.refused[0])

@@ -23,7 +23,7 @@ from orchestrator.execution.phases import Run
 from orchestrator.execution.sealing import Reducer
 from orchestrator.execution.session import Session, holder
 from orchestrator.execution.watch import Watch
-from orchestrator.experiment.plans.plan import RunPlan
+from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts import secret_env
 from orchestrator.parts.protocols import Testbed
 from orchestrator.store.manifests.records import Manifest, OfSweep

@@ -14,7 +14,7 @@ from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.units import bytes_text
 from orchestrator.execution.session import holder, opening_s
-from orchestrator.experiment import loading, testbeds
+from orchestrator.experiment import opening, testbeds
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts.protocols import Channel, Testbed
 from orchestrator.parts.shared import named_hosts
@@ -44,7 +44,7 @@ class Wanted:
 
 def clean(target: str | None, wanted: Wanted) -> int:
     """End processes and take back changes of dead runs on the hosts of a testbed, or on this machine."""
-    found = None if target is None else loading.inventory_or_experiment(Path(target))
+    found = None if target is None else opening.inventory_or_experiment(Path(target))
     testbed = _elsewhere(found)
     if testbed is None:  # a local testbed ends with its controller; what is left would be here
         _chosen([HERE], wanted.host)

@@ -15,7 +15,7 @@ from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.paths import playbooks
 from orchestrator.execution.session import MEASURING, holder
-from orchestrator.experiment import loading
+from orchestrator.experiment import opening
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed, topology
@@ -56,7 +56,7 @@ class Outcome:
 
 def hosts_of(path: Path) -> Inventory:
     """The inventory in a file, or in the experiment in it; ConfigError for one of this machine's own containers."""
-    found = loading.inventory_or_experiment(path)
+    found = opening.inventory_or_experiment(path)
     if isinstance(found, Inventory):
         return found
     if found.testbed.slurm is not None:

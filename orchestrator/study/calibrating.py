@@ -9,11 +9,9 @@ from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.units import duration_text
 from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
-from orchestrator.experiment import loading
-from orchestrator.experiment.experiment import Experiment
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.resolved import resolved_data
-from orchestrator.experiment.series.studyfile import Calibration
+from orchestrator.experiment import loading, plan
+from orchestrator.experiment.experiment import Experiment, resolved_data
+from orchestrator.experiment.studyfile import Calibration
 from orchestrator.study import calibrations, compute_fit
 from orchestrator.study.compute_fit import Fitted, TooSlow
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from orchestrator.core.exitcodes import Exit, gravest
 from orchestrator.execution.observers.progress import Progress
-from orchestrator.experiment.plans import beforehand
-from orchestrator.experiment.plans.plan import RunPlan
-from orchestrator.experiment.series.studyfile import Study
-from orchestrator.experiment.series.sweepfile import Definition
+from orchestrator.experiment import feasibility
+from orchestrator.experiment.plan import RunPlan
+from orchestrator.experiment.studyfile import Study
+from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
 from orchestrator.sweep import run_sweep, sweepplan
 from orchestrator.sweep.ledger import Ledger
@@ -58,7 +58,7 @@ def carry_out(
     Which sweeps belong to it is settled before the first of them: cut off at any moment and called again, it goes on
     with these, also after `new`. What this machine cannot carry is told before anything is, unless `force`.
     """
-    beforehand.look(first_runs(study)).refuse(force=force)
+    feasibility.look(first_runs(study)).refuse(force=force)
     for definition in study.sweeps:
         run_sweep.taken_up(definition, results, new=new)
     progress.say(_head_text(study, results))

@@ -17,8 +17,8 @@ from orchestrator.execution import execute, provenance, recovery
 from orchestrator.execution.observers.observing import Observer
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.session import holder
-from orchestrator.experiment.plans import beforehand, plan
-from orchestrator.experiment.series.sweepfile import Definition
+from orchestrator.experiment import feasibility, plan
+from orchestrator.experiment.sweepfile import Definition
 from orchestrator.experiment.testbeds import Named
 from orchestrator.store import rundir, sweeps
 from orchestrator.store.manifests.records import Manifest, OfSweep
@@ -256,7 +256,7 @@ def carry_out(
 def settle(definition: Definition, keys: Sequence[Key], *, force: bool, progress: Progress) -> tuple[str, ...]:
     """Raise what keeps runs of a sweep from starting on this machine; gives what speaks against it all the same."""
     runs = sweepplan.first_runs(sweepplan.batches(definition, keys))
-    return beforehand.settle(runs, force=force, say=progress.say)
+    return feasibility.settle(runs, force=force, say=progress.say)
 
 
 def earlier_windows(results: Path, name: str) -> list[sweeps.Measured]:

@@ -28,7 +28,7 @@ from orchestrator.remote.transport.bootstrap import agent_source
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from tests import machine
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 
 
 def soon() -> Deadline:

@@ -12,7 +12,7 @@ from orchestrator.agents.agent.container.container_lines import Host, checked, l
 from orchestrator.agents.agent.container.images import ImageFound
 from orchestrator.core.errors import TestbedError
 from orchestrator.execution.nodes import images
-from orchestrator.experiment.plans import missing
+from orchestrator.experiment import feasibility
 from orchestrator.parts.launch import Container, Mount, Requirement
 from orchestrator.parts.topology import Topology
 from orchestrator.remote.answers import Finding
@@ -146,7 +146,7 @@ def test_without_root_hosts_of_this_machine_run_no_containers(monkeypatch):
         node="h1", kind="image", what="x", container=Container(runtime="podman", image="x"), remedy="", needed_by="ddp"
     )
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    (lack,) = missing.on(TOPOLOGY, [need])
+    (lack,) = feasibility.lacking_on(TOPOLOGY, [need])
     assert "takes root" in lack.what
     assert "sudo" in lack.remedy
 

@@ -17,8 +17,7 @@ from orchestrator.cli.main import main
 from orchestrator.core.errors import OrchError
 from orchestrator.execution import recovery
 from orchestrator.execution.observers.progress import Progress
-from orchestrator.experiment import loading
-from orchestrator.experiment.series import sweepfile
+from orchestrator.experiment import loading, sweepfile
 from orchestrator.hosts import dropping
 from orchestrator.store import index, rundir, sweeps
 from orchestrator.store.here import Here

@@ -15,7 +15,7 @@ from test_sweep import Testbed, all_valid, ended
 from orchestrator.core.errors import Interrupted
 from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
-from orchestrator.experiment.series import sweepfile
+from orchestrator.experiment import sweepfile
 from orchestrator.sweep import run_sweep
 from orchestrator.sweep.outlook import Outlook, clock_text
 from orchestrator.sweep.sweepplan import Estimate

@@ -16,7 +16,7 @@ from orchestrator.predict import data_parallel, inputs, messages, predicting, wh
 from orchestrator.predict.network_costs import Costs, Network, Quantity, Rates, all_reduce_s, network
 from orchestrator.predict.pipeline_schedule import Schedule, StageTimes
 from tests.unit.experiments import orch
-from workloads.common.sent.ddp_buckets import buckets
+from workloads.ddp import buckets
 from workloads.models import catalog, formulation
 
 MIB = 2**20

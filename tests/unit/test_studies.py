@@ -16,7 +16,7 @@ from orchestrator.core.exitcodes import Exit
 from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.runner import Outcome
-from orchestrator.experiment.series import studyfile
+from orchestrator.experiment import studyfile
 from orchestrator.store import rundir, sweeps
 from orchestrator.study import run_study
 from orchestrator.sweep import sweepplan

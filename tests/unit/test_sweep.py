@@ -16,7 +16,7 @@ from orchestrator.core.exitcodes import Exit
 from orchestrator.execution import execute, recovery
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.runner import Outcome
-from orchestrator.experiment.series import sweepfile
+from orchestrator.experiment import sweepfile
 from orchestrator.store import rundir, sweeps
 from orchestrator.store.manifests import manifest
 from orchestrator.store.stamps import MANIFEST

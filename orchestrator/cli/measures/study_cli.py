@@ -16,7 +16,7 @@ from orchestrator.core.exitcodes import Exit
 from orchestrator.core.screen import console
 
 if TYPE_CHECKING:
-    from orchestrator.experiment.series.studyfile import Study
+    from orchestrator.experiment.studyfile import Study
 
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
@@ -87,7 +87,7 @@ def study(arguments: argparse.Namespace) -> int:
 
 
 def _listed(arguments: argparse.Namespace) -> int:
-    from orchestrator.experiment.series import studyfile
+    from orchestrator.experiment import studyfile
     from orchestrator.papers import registry
     from orchestrator.study import studytext
 
@@ -108,11 +108,11 @@ def _said(arguments: argparse.Namespace) -> int:
 
 
 def _what(found: Study, results: Path) -> int:
-    from orchestrator.experiment.plans import beforehand
+    from orchestrator.experiment import feasibility
     from orchestrator.study import run_study, studytext
 
     console.tell(studytext.what_text(found, results))
-    return beforehand.tell(run_study.first_runs(found))
+    return feasibility.tell(run_study.first_runs(found))
 
 
 def plan(arguments: argparse.Namespace, found: Study) -> int:
@@ -125,7 +125,7 @@ def plan(arguments: argparse.Namespace, found: Study) -> int:
 
 def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_TIMES) -> Study:
     """The study of a paper, with these compute times; ConfigError where the file is another paper's."""
-    from orchestrator.experiment.series import studyfile
+    from orchestrator.experiment import studyfile
 
     path = arguments.file or studyfile.find(arguments.paper)
     found = studyfile.load(path, arguments.overrides, quick=arguments.quick, local=arguments.local, compute_s=compute_s)

@@ -14,7 +14,7 @@ from orchestrator.core.exitcodes import Exit
 from orchestrator.core.screen import console
 
 if TYPE_CHECKING:
-    from orchestrator.experiment.series.sweepfile import Definition
+    from orchestrator.experiment.sweepfile import Definition
     from orchestrator.sweep.detecting import Detection
 
 
@@ -47,7 +47,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     from orchestrator.execution import execute
     from orchestrator.execution.observers import metrics
     from orchestrator.execution.observers.progress import Progress
-    from orchestrator.experiment.series import sweepfile
+    from orchestrator.experiment import sweepfile
     from orchestrator.store import sweeps
     from orchestrator.sweep import run_sweep, sweeptext
 
@@ -105,7 +105,7 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 def plan(arguments: argparse.Namespace, definition: Definition) -> int:
     """Print every run of a sweep, and how long it may take by what the store knows; gives the exit code."""
-    from orchestrator.experiment.plans import beforehand
+    from orchestrator.experiment import feasibility
     from orchestrator.sweep import run_sweep, sweepplan, sweeptext
 
     found = list(sweepplan.batches(definition, sweepplan.in_order(definition)))
@@ -120,7 +120,7 @@ def plan(arguments: argparse.Namespace, definition: Definition) -> int:
         change = compare_cli.share(arguments.detect, "--detect")
         planned = detecting.of_sweep(definition, arguments.results, change, estimate=estimate)
         tell_detection(planned, as_json=arguments.json)
-    return beforehand.tell(sweepplan.first_runs(found))
+    return feasibility.tell(sweepplan.first_runs(found))
 
 
 def tell_detection(planned: Detection, *, as_json: bool) -> None:
