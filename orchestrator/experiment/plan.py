@@ -17,7 +17,7 @@ from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.experiment import Choice, Experiment, Measure, resolved_data
 from orchestrator.parts import contained, registry
 from orchestrator.parts.collectors import processor, tcpdump
-from orchestrator.parts.launch import Change, Container, Launch, Listening, Requirement
+from orchestrator.parts.launch import Change, Container, Launch, LaunchFacts, Listening, Requirement
 from orchestrator.parts.protocols import Demand, Remarking, Source
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
@@ -413,26 +413,9 @@ def _launches(launches: Iterable[Launch]) -> list[JsonObject]:
 
 def launch_record(launch: Launch, *, status: int | None = None, failed: str | None = None) -> records.Launch:
     """A process as manifests keep it; of its files the sizes."""
-    return records.Launch(
-        name=launch.name,
-        node=launch.node,
-        part=launch.part,
-        role=launch.role,
-        argv=launch.argv,
-        env=dict(launch.env),
-        env_from=dict(launch.env_from),
-        files={
-            name: len(content) if isinstance(content, bytes) else Path(content).stat().st_size
-            for name, content in launch.files.items()
-        },
-        privileged=launch.privileged,
-        required=launch.required,
-        job=launch.job,
-        rank=launch.rank,
-        window=launch.window,
-        source=launch.source,
-        flows=launch.flows,
-        container=launch.container,
-        status=status,
-        failed=failed,
-    )
+    same = {one.name: getattr(launch, one.name) for one in dataclasses.fields(LaunchFacts) if one.name != "files"}
+    sizes = {
+        name: len(content) if isinstance(content, bytes) else Path(content).stat().st_size
+        for name, content in launch.files.items()
+    }
+    return records.Launch(**same, files=sizes, status=status, failed=failed)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.agents.agent.undo.sweep import Swept
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
@@ -19,7 +20,6 @@ from orchestrator.parts.protocols import Channel, Testbed
 from orchestrator.parts.shared import named_hosts
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import Swept
 from orchestrator.remote.transport import local
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.local import leftovers
@@ -123,7 +123,7 @@ def _good(swept: Swept) -> Iterator[str]:
         yield f"ended process {process.pid} of run {process.run}: {' '.join(process.argv)}"
     yield from (f"undid {change}" for change in swept.undone)
     yield from (f"{change} is no longer in force: left alone" for change in swept.already)
-    yield from (f"forgot {change}" for change in swept.forgotten)
+    yield from (f"forgot {change.id}: {change.what}" for change in swept.forgotten)
     yield from (f"removed {folder}" for folder in swept.removed)
     yield from (f"kept {folder} (--data removes it)" for folder in swept.kept)
     for one in swept.stayed:
@@ -137,4 +137,4 @@ def _good(swept: Swept) -> Iterator[str]:
 
 def _bad(swept: Swept) -> Iterator[str]:
     yield from (f"process {pid} would not end" for pid in swept.left)
-    yield from (f"could not undo {what}" for what in swept.failed)
+    yield from (f"could not undo {change.text}" for change in swept.failed)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from orchestrator.agents.agent.processes.commands import Completed
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
@@ -17,7 +18,6 @@ from orchestrator.execution.session import MEASURING, holder
 from orchestrator.experiment import opening
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import Completed
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed, topology
 from orchestrator.testbed.local import containers, runtimes
 

@@ -6,17 +6,13 @@ import json
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict
 
 from .processes.children import find_program
 from .processes.commands import Commands
 from .processes.proc import command_line, holding, listeners
 from .processes.rights import granted
 from .steps import Refusal, Steps
-
-if TYPE_CHECKING:
-    from .messages.answers import Finding, Findings
-    from .messages.requests import Need
 
 NET = "/sys/class/net"
 PYTHON_VARIABLES = ("PYTHONHOME", "PYTHONPATH")  # that may keep an interpreter from running
@@ -40,6 +36,28 @@ print(json.dumps(found))
 """
 
 
+class Need(TypedDict):
+    """One of the requirements of `check`; `python` is the interpreter that has to find a module."""
+
+    kind: str
+    what: str
+    python: str
+
+
+class Finding(NamedTuple):
+    """Of one requirement whether it is met, and what was seen; `broken` is that the interpreter asked does not run."""
+
+    found: bool
+    detail: str
+    broken: bool
+
+
+class Findings(NamedTuple):
+    """The answer to `check`, in the order asked."""
+
+    findings: Sequence[Finding]
+
+
 def check(commands: Commands, *, requirements: List[Need]) -> Steps[Findings]:
     """What was found of each requirement, in the order asked."""
     modules: Dict[str, List[str]] = {}
@@ -58,8 +76,8 @@ def check(commands: Commands, *, requirements: List[Need]) -> Steps[Findings]:
             found, detail = known[python].get(what, (False, broken[python]))
         else:
             found, detail = check_here(kind, what)
-        findings.append({"found": bool(found), "detail": detail, "broken": kind == "module" and bool(broken[python])})
-    return {"findings": findings}
+        findings.append(Finding(bool(found), detail, broken=kind == "module" and bool(broken[python])))
+    return Findings(findings)
 
 
 def check_here(kind: str, what: str) -> Tuple[bool, str]:

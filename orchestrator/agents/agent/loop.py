@@ -8,21 +8,27 @@ import selectors
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Tuple
 
 from .frames import BACKLOG, MAGIC, Wire
-from .steps import Refusal, Steps, T
+from .steps import Refusal, Steps, T, as_json
 
 if TYPE_CHECKING:
-    from .messages.answers import Nothing
+    from .bounds import Count
 
 IDLE_S = 3600.0  # at most, before it looks again: selectors take no time without bounds
+
+
+class Answered(NamedTuple):
+    """What every answer says: of which request it is."""
+
+    id: Count
 
 
 class Task:
     """An answer that takes a while."""
 
-    def __init__(self, request: object, steps: Steps[Optional[Mapping[str, object]]], *, whole: bool = False) -> None:
+    def __init__(self, request: object, steps: Steps[Any], *, whole: bool = False) -> None:
         self.request = request
         self.steps = steps
         self.whole = whole  # it must not be dropped before its end
@@ -133,17 +139,17 @@ class Loop:
             return False
         return True
 
-    def cancel(self, *, request: int) -> Nothing:
+    def cancel(self, *, request: int) -> None:
         """Let a task go that nobody waits for any more; one that must become whole goes on."""
         for task in self.tasks:
             if task.request == request and not task.whole:
                 task.steps.close()
-        return {}
 
-    def answer(self, request: object, result: Optional[Mapping[str, object]]) -> None:
-        if request is None and not (result and "error" in result):
+    def answer(self, request: object, result: Any) -> None:
+        """Send an answer: a named tuple, None where there is nothing to say, or an object with an error."""
+        header = as_json(result) or {}
+        if request is None and "error" not in header:
             return  # a task of the agent's own
-        header = result or {}
         self.wire.send(dict(header, id=request, ok="error" not in header))
 
     def idle_s(self) -> Optional[float]:

@@ -11,16 +11,13 @@ import socket
 import struct
 import time
 from array import array
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypedDict
 
 from ..disk.folders import Folder
 from ..loop import Loop
 from ..processes.proc import descendants, process_table
 from ..steps import JsonObject, Refusal, Steps
 from .container_lines import SOCKET
-
-if TYPE_CHECKING:
-    from ..messages.container import Wanted
 
 LOOK_S = 0.01
 MESSAGE_BYTES = 1 << 16
@@ -32,6 +29,37 @@ INHERITED = (
     resource.RLIMIT_STACK,
 )
 NAMESPACES = ("net", "ipc")  # that a rank shares with its host
+
+
+class Wanted(TypedDict):
+    """What the first process is told: the rank, with what it would inherit of the agent.
+
+    That is its processors, limits by number (soft, hard), nice value and umask.
+    """
+
+    argv: List[str]
+    env: Dict[str, str]
+    affinity: List[int]
+    limits: Dict[str, Tuple[int, int]]
+    nice: int
+    umask: int
+
+
+class Began(TypedDict):
+    """What it answers: the namespaces of the container, and why the rank could not be started, if it could not."""
+
+    net: str
+    ipc: str
+    error: Optional[str]
+
+
+class RankEnded(TypedDict):
+    """What it says last: how the rank ended; a negative status is a signal's number."""
+
+    status: int
+    user_s: float
+    system_s: float
+    max_rss_kib: int
 
 
 class Words(NamedTuple):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import pwd
 import resource
 import shutil
 import socket
-from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypedDict
 
 from ..whose import Whose
-
-if TYPE_CHECKING:
-    from ..messages.requests import Container
 
 PROGRAM = "container_rank.py"  # in the rank's folder: the container's first process
 SOCKET = "container.socket"  # likewise, until it has called there
@@ -28,13 +26,21 @@ SBIN = "/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin"
 PINS = ("IPC_LOCK", "SYS_NICE")  # memory for RDMA, and policies of processors and memory: as bare ranks of root have
 
 
-class Spec(NamedTuple):
-    """The container of a launch, as the plan has it; a mount is where it lies, where it is seen, and if writable."""
+class Mount(TypedDict):
+    """A folder of the host, and where a container sees it."""
+
+    source: str
+    target: str
+    writable: bool
+
+
+class Container(TypedDict):
+    """The container of a launch, as it is sent: `parts.launch.Container` as JSON has it."""
 
     runtime: str
     image: str
     python: str
-    mounts: Tuple[Tuple[str, str, bool], ...]
+    mounts: List[Mount]
     gpus: bool
 
 
@@ -73,54 +79,91 @@ def host_of(whose: Whose, user: Optional[pwd.struct_passwd]) -> Host:
     )
 
 
-def spec_of(value: Container) -> Spec:
-    """A container as it was sent; ValueError for one that no line can be made of."""
-    mounts = tuple((str(source), str(target), bool(writable)) for source, target, writable in value["mounts"])
-    spec = Spec(value["runtime"], value["image"], value["python"], mounts, bool(value["gpus"]))
-    if spec.runtime not in LINES or not spec.image or spec.image.startswith("-") or not spec.python:
-        raise ValueError("not a container: %r" % (value,))
-    return spec
+def checked(container: Container) -> Container:
+    """Return a container as it was sent; ValueError for one that no line can be made of."""
+    image = container["image"]
+    if container["runtime"] not in LINES or not image or image.startswith("-") or not container["python"]:
+        raise ValueError("not a container: %r" % (container,))
+    for mount in container["mounts"]:
+        if not isinstance(mount["source"], str) or not isinstance(mount["target"], str):
+            raise TypeError("not a folder of a container: %r" % (mount,))
+    return container
 
 
-def client(spec: Spec, host: Host) -> List[str]:
+def key_of(container: Container) -> str:
+    """Return a text that is the same for equal containers alone."""
+    return json.dumps(container, sort_keys=True)
+
+
+def with_image(container: Container, identity: str) -> Container:
+    """Return the same of the very image that was found, where the runtime takes its identity for a name."""
+    if container["runtime"] not in ("podman", "docker"):
+        return container
+    return {**container, "image": identity}
+
+
+def _binds(folder: str, container: Container) -> List[Tuple[str, str, bool]]:
+    """What a container sees of the host: the launch's folder at the same path, and its mounts."""
+    mounts = [(mount["source"], mount["target"], bool(mount["writable"])) for mount in container["mounts"]]
+    return [(folder, folder, True), *mounts]
+
+
+def client(container: Container, host: Host) -> List[str]:
     """The runtime's program, with what goes before every command."""
-    program = {"pyxis": "srun"}.get(spec.runtime, spec.runtime)
-    return [program, *(("--runtime", host.runc) if spec.runtime == "podman" and host.runc else ())]
+    runtime = container["runtime"]
+    program = {"pyxis": "srun"}.get(runtime, runtime)
+    return [program, *(("--runtime", host.runc) if runtime == "podman" and host.runc else ())]
 
 
 def line(
-    spec: Spec, host: Host, *, folder: str, cidfile: str, label: str, env: Sequence[str], command: Sequence[str]
+    container: Container,
+    host: Host,
+    *,
+    folder: str,
+    cidfile: str,
+    label: str,
+    env: Sequence[str],
+    command: Sequence[str],
 ) -> List[str]:
     """What runs a command of the image's Python in a container that sees the folder at the same path.
 
     `env` has variables, NAME=VALUE, that everybody may see.
     """
-    make = LINES[spec.runtime]
-    return make(spec, host, folder=folder, cidfile=cidfile, label=label, env=env, command=command)
+    make = LINES[container["runtime"]]
+    return make(container, host, folder=folder, cidfile=cidfile, label=label, env=env, command=command)
 
 
 def _daemonic(
-    spec: Spec, host: Host, *, folder: str, cidfile: str, label: str, env: Sequence[str], command: Sequence[str]
+    container: Container,
+    host: Host,
+    *,
+    folder: str,
+    cidfile: str,
+    label: str,
+    env: Sequence[str],
+    command: Sequence[str],
 ) -> List[str]:
     """`podman run` or `docker run`: the same options but for users, limits and groups."""
-    words = [*client(spec, host), "run", "--rm", "--pull", "never", "--log-driver", "none", "--sig-proxy=false"]
+    words = [*client(container, host), "run", "--rm", "--pull", "never", "--log-driver", "none", "--sig-proxy=false"]
     words += ["--cidfile", cidfile] if cidfile else []
     words += ["--label", "%s=%s" % (LABEL, label), "--network", "host", "--ipc", "host", "--uts", "host"]
-    words += ["--workdir", folder, "--pids-limit", "-1", *_each("--security-opt", UNCONFINED), *_user(spec, host)]
+    words += ["--workdir", folder, "--pids-limit", "-1", *_each("--security-opt", UNCONFINED), *_user(container, host)]
     # podman's and docker's own limits may be higher than this user's, who could not set them.
     words += _each("--ulimit", ["%s=%d:%d" % (name, hard, hard) for name, hard in host.limits])
-    mounts = ((folder, folder, True), *spec.mounts)
-    words += _each("--mount", [_fields("type=bind", "src=" + a, "dst=" + b, *_read_only(rw)) for a, b, rw in mounts])
+    words += _each(
+        "--mount",
+        [_fields("type=bind", "src=" + a, "dst=" + b, *_read_only(rw)) for a, b, rw in _binds(folder, container)],
+    )
     words += ["--device", "/dev/infiniband"] if host.infiniband else []
     # By CDI, and all of them: ranks then count them as they do without a container.
-    words += ["--device", "nvidia.com/gpu=all"] if spec.gpus else []
-    return [*words, *_each("--env", env), "--entrypoint", spec.python, spec.image, *command]
+    words += ["--device", "nvidia.com/gpu=all"] if container["gpus"] else []
+    return [*words, *_each("--env", env), "--entrypoint", container["python"], container["image"], *command]
 
 
-def _user(spec: Spec, host: Host) -> List[str]:
+def _user(container: Container, host: Host) -> List[str]:
     """The launches' user: root in a rootless podman's container is that one, in one of docker's daemon root is root."""
     rights = _each("--cap-add", PINS) if host.uid == 0 else []
-    if spec.runtime == "podman":
+    if container["runtime"] == "podman":
         return ["--user", "0:0", *rights]
     return ["--user", "%d:%d" % (host.uid, host.gid), *_each("--group-add", map(str, host.groups)), *rights]
 
@@ -141,36 +184,50 @@ def _fields(*fields: str) -> str:
 
 
 def _enroot(
-    spec: Spec, host: Host, *, folder: str, cidfile: str, label: str, env: Sequence[str], command: Sequence[str]
+    container: Container,
+    host: Host,
+    *,
+    folder: str,
+    cidfile: str,
+    label: str,
+    env: Sequence[str],
+    command: Sequence[str],
 ) -> List[str]:
     """`enroot start`: no daemon and no namespaces but its own of users and mounts; without the image's entry point."""
     del cidfile, label
-    words = [*client(spec, host), "start", "--rw", "--rc", "%s/%s" % (folder, COMMAND_SCRIPT)]
-    for source, target, writable in ((folder, folder, True), *spec.mounts):
+    words = [*client(container, host), "start", "--rw", "--rc", "%s/%s" % (folder, COMMAND_SCRIPT)]
+    for source, target, writable in _binds(folder, container):
         words += ["--mount", "%s:%s:none:x-create=auto,rbind,%s" % (source, target, "rw" if writable else "ro")]
     if host.infiniband:
         words += ["--mount", "/dev/infiniband:/dev/infiniband:none:x-create=dir,rbind"]
-    if spec.gpus:
+    if container["gpus"]:
         words += ["--env", "NVIDIA_VISIBLE_DEVICES=all"]  # read by its hook for NVIDIA's driver
     for variable in env:
         words += ["--env", variable]
-    return [*words, "--", spec.image, spec.python, *command]
+    return [*words, "--", container["image"], container["python"], *command]
 
 
 def _pyxis(
-    spec: Spec, host: Host, *, folder: str, cidfile: str, label: str, env: Sequence[str], command: Sequence[str]
+    container: Container,
+    host: Host,
+    *,
+    folder: str,
+    cidfile: str,
+    label: str,
+    env: Sequence[str],
+    command: Sequence[str],
 ) -> List[str]:
     """A step of `srun` on this very host, with the plugin pyxis, inside of the allocation."""
     del cidfile, label
-    mounts = [(folder, folder, True), *spec.mounts]
+    mounts = _binds(folder, container)
     mounts += [("/dev/infiniband", "/dev/infiniband", True)] if host.infiniband else []
     seen = ",".join("%s:%s%s" % (source, target, "" if rw else ":ro") for source, target, rw in mounts)
-    words = [*client(spec, host), "--overlap", "--nodes=1", "--ntasks=1", "--nodelist=" + host.node, "--mem=0"]
-    words += ["--container-image=" + spec.image, "--container-mounts=" + seen, "--container-workdir=" + folder]
+    words = [*client(container, host), "--overlap", "--nodes=1", "--ntasks=1", "--nodelist=" + host.node, "--mem=0"]
+    words += ["--container-image=" + container["image"], "--container-mounts=" + seen, "--container-workdir=" + folder]
     words += ["--no-container-mount-home", "--no-container-entrypoint", "--no-container-remap-root"]
-    visible = ["NVIDIA_VISIBLE_DEVICES=all"] if spec.gpus else []
+    visible = ["NVIDIA_VISIBLE_DEVICES=all"] if container["gpus"] else []
     words += ["--export=" + ",".join(["ALL", *visible, *env])]
-    return [*words, spec.python, *command]
+    return [*words, container["python"], *command]
 
 
 LINES: Dict[str, Callable[..., List[str]]] = {

@@ -23,7 +23,7 @@ from ..steps import Refusal, Steps
 from ..undo.changes import Changes
 from ..undo.journal import Pending
 from .container_call import Call, Words
-from .container_lines import PROGRAM, SOCKET, Spec, host_of, line
+from .container_lines import PROGRAM, SOCKET, Container, host_of, key_of, line, with_image
 
 LEAVE_S = 5.0  # for a runtime to forget a container whose first process has ended, until its client is killed
 LOOK_S = 0.02
@@ -101,30 +101,38 @@ class Containers:
         self.run_folder = run_folder
         self.children = children
         self.changes = changes
-        self.ids: Dict[Spec, str] = {}  # of the images that were looked for here
+        self.ids: Dict[str, str] = {}  # of the images that were looked for here
         self.all: List[Inside] = []
 
     def members(self) -> List[int]:
         """The living processes of all containers."""
         return [pid for inside in self.all for pid in inside.members()]
 
-    def environment(self, spec: Spec) -> Dict[str, str]:
+    def environment(self, container: Container) -> Dict[str, str]:
         """What a client of the runtime has: the user's own variables, and where images are on a local testbed."""
         env = self.children.environment("", {}, privileged=False)
         storage = self.run_folder.storage
-        return dict(env, CONTAINERS_STORAGE_CONF=storage) if storage and spec.runtime == "podman" else env
+        return dict(env, CONTAINERS_STORAGE_CONF=storage) if storage and container["runtime"] == "podman" else env
 
     def start(
-        self, name: str, spec: Spec, words: Words, *, folder: Folder, within_s: float, streams: Mapping[str, IO[bytes]]
+        self,
+        name: str,
+        container: Container,
+        words: Words,
+        *,
+        folder: Folder,
+        within_s: float,
+        streams: Mapping[str, IO[bytes]],
     ) -> Inside:
         """Start a container that becomes the launch."""
-        if spec not in self.ids:
-            raise Refusal("bad-request", "nobody has looked for the image %s here" % spec.image)
+        identity = self.ids.get(key_of(container))
+        if identity is None:
+            raise Refusal("bad-request", "nobody has looked for the image %s here" % container["image"])
         with self.run_folder.below(CONTAINERS, self.run_folder.whose) as place:
             cidfile = place.path_of(name + ".cid")
-        key = self.note(name, spec, cidfile)
+        key = self.note(name, container, cidfile)
         tags = {tag: words.env[tag] for tag in ("ORCH_RUN", "ORCH_NODE", "ORCH_LAUNCH")}
-        meant = spec._replace(image=self.ids[spec]) if spec.runtime in ("podman", "docker") else spec
+        meant = with_image(container, identity)
         call = Call(folder, self.run_folder.whose.uid, self.run_folder.whose.gid, words)
         try:
             argv = line(
@@ -141,7 +149,7 @@ class Containers:
                     argv,
                     folder,
                     privileged=False,
-                    env=self.environment(spec),
+                    env=self.environment(container),
                     stdin=null,
                     stdout=streams["stderr"],
                     stderr=streams["stderr"],
@@ -156,14 +164,14 @@ class Containers:
         self.loop.tasks.append(Task(None, self.live(inside, call, within_s)))
         return inside
 
-    def note(self, name: str, spec: Spec, cidfile: str) -> str:
+    def note(self, name: str, container: Container, cidfile: str) -> str:
         """Write down how to remove a container before it is there: as the user whose it is, from its id in a file."""
         key = "container of " + name
         user, storage = self.run_folder.user, self.run_folder.storage
         words = ["runuser", "-u", user.pw_name, "--", "env", "HOME=" + user.pw_dir] if user else ["env"]
         words += ["CONTAINERS_STORAGE_CONF=" + storage] if storage else []
-        known = spec.runtime in ("podman", "docker")
-        undo = [[*words, "sh", "-c", REMOVE, cidfile, spec.runtime]] if known else []
+        known = container["runtime"] in ("podman", "docker")
+        undo = [[*words, "sh", "-c", REMOVE, cidfile, container["runtime"]]] if known else []
         journal = self.changes.book()
         journal.add(key, Pending(undo, None))
         journal.mark(key, whole=True)

@@ -6,17 +6,13 @@ import contextlib
 import hashlib
 import json
 import os
-from typing import TYPE_CHECKING, List, Optional
+from typing import List, Mapping, NamedTuple, Optional, Tuple
 
 from ..disk.run_folder import CONTAINERS, RunFolder
 from ..processes.commands import Commands, Completed
 from ..steps import Refusal, Steps
-from .container_lines import COMMAND_SCRIPT, Spec, client, host_of, line, spec_of
+from .container_lines import COMMAND_SCRIPT, Container, checked, client, host_of, key_of, line, with_image
 from .containers import Containers
-
-if TYPE_CHECKING:
-    from ..messages.answers import ImageFound, ImageProbe
-    from ..messages.requests import Container
 
 LOOK_S = 15.0
 PROBE_S = 60.0  # for the first container of an image, whose files may have to be read from a disk
@@ -43,6 +39,19 @@ print(json.dumps(found))
 """
 
 
+class ImageFound(NamedTuple):
+    """The answer to `image`: which very one it is, the runtime's version and that of the image's Python.
+
+    Of modules and programs that it should have: whether, and where or why not.
+    """
+
+    image: str
+    version: str
+    python: str
+    modules: Mapping[str, Tuple[bool, str]]
+    programs: Mapping[str, Tuple[bool, str]]
+
+
 class Images:
     """What is known of images on this host."""
 
@@ -60,7 +69,7 @@ class Images:
         So what keeps launches from starting shows here: no such image, no such Python, a user who may not.
         `storage` is what podman's storage.conf is to say on a host of a local testbed, whose /run is its own.
         """
-        spec = spec_of(container)
+        checked(container)
         if storage is not None:
             os.makedirs(os.path.dirname(STORAGE), mode=0o700, exist_ok=True)
             with open(STORAGE, "w") as file:
@@ -68,13 +77,13 @@ class Images:
             self.run_folder.storage = STORAGE
         with self.run_folder.below(CONTAINERS, self.run_folder.whose) as place:
             host = host_of(self.run_folder.whose, self.run_folder.user)
-            number = yield from self.identify(spec, client(spec, host))
-            meant = spec._replace(image=number) if spec.runtime in ("podman", "docker") else spec
+            number = yield from self.identify(container, client(container, host))
+            meant = with_image(container, number)
             wanted = json.dumps({"modules": modules, "programs": programs})
             self.probes += 1
             name = ".probe%d" % self.probes  # of no launch: these have names without a leading dot
             cidfile = place.path_of(name + ".cid")
-            if spec.runtime == "enroot":
+            if container["runtime"] == "enroot":
                 with open(place.replace(COMMAND_SCRIPT, 0o644, self.run_folder.whose), "w") as file:
                     file.write('exec "$@"\n')
             argv = line(
@@ -86,9 +95,9 @@ class Images:
                 env=(),
                 command=["-I", "-c", PROBE, wanted],
             )
-            key = self.containers.note(name, spec, cidfile)
+            key = self.containers.note(name, container, cidfile)
             try:
-                done = yield from self.ask(spec, argv, PROBE_S)
+                done = yield from self.ask(container, argv, PROBE_S)
             except (OSError, Refusal):
                 with contextlib.suppress(Refusal):
                     yield from self.containers.drop(key, name)
@@ -98,48 +107,53 @@ class Images:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(COMMAND_SCRIPT, dir_fd=place.fd)
         try:
-            found: ImageProbe = json.loads(done.stdout.splitlines()[-1])
-            spaces = (("net", found["net"]), ("ipc", found["ipc"]))
+            told = json.loads(done.stdout.splitlines()[-1])
+            found = ImageFound(number, "", told["python"], told["modules"], told["programs"])
+            spaces = (("net", told["net"]), ("ipc", told["ipc"]))
         except (ValueError, LookupError, TypeError):
             raise Refusal("image", "its Python printed something else than it was asked", tail=done.stdout) from None
         for name, namespace in spaces:
             if namespace != os.readlink("/proc/self/ns/" + name):
                 message = "containers of %s are not in this host's %s namespace: its daemon belongs to another host"
-                raise Refusal("image", message % (spec.runtime, name))
-        version = yield from self.version(spec)
-        self.containers.ids[spec] = number
+                raise Refusal("image", message % (container["runtime"], name))
+        version = yield from self.version(container)
+        self.containers.ids[key_of(container)] = number
         self.containers.tidy()
-        return {**found, "image": number, "version": version}
+        return found._replace(version=version)
 
-    def identify(self, spec: Spec, words: List[str]) -> Steps[str]:
+    def identify(self, container: Container, words: List[str]) -> Steps[str]:
         """What tells an image from any other: its id; of a squashfs its superblock, as reading all of it takes long."""
-        if spec.runtime in ("podman", "docker"):
-            done = yield from self.ask(spec, [*words, "image", "inspect", "--format", "{{.Id}}", spec.image], LOOK_S)
+        if container["runtime"] in ("podman", "docker"):
+            done = yield from self.ask(
+                container, [*words, "image", "inspect", "--format", "{{.Id}}", container["image"]], LOOK_S
+            )
             return done.stdout.strip().rpartition(":")[2]
-        if not os.path.isfile(spec.image):
-            return spec.image  # a name that enroot or a registry knows
-        with open(spec.image, "rb") as file:
+        if not os.path.isfile(container["image"]):
+            return container["image"]  # a name that enroot or a registry knows
+        with open(container["image"], "rb") as file:
             identity = b"%d %s" % (os.fstat(file.fileno()).st_size, file.read(SUPERBLOCK))
         return "squashfs-" + hashlib.sha256(identity).hexdigest()
 
-    def version(self, spec: Spec) -> Steps[str]:
+    def version(self, container: Container) -> Steps[str]:
         """The runtime's version, as it says it."""
-        if spec.runtime == "enroot":
+        if container["runtime"] == "enroot":
             argv = ["enroot", "version"]
-        elif spec.runtime == "docker":
+        elif container["runtime"] == "docker":
             argv = ["docker", "version", "--format", "{{.Server.Version}}"]
         else:
-            argv = [client(spec, host_of(self.run_folder.whose, self.run_folder.user))[0], "--version"]
-        done = yield from self.ask(spec, argv, LOOK_S)
+            argv = [client(container, host_of(self.run_folder.whose, self.run_folder.user))[0], "--version"]
+        done = yield from self.ask(container, argv, LOOK_S)
         return done.stdout.strip().split(" ")[-1]
 
-    def ask(self, spec: Spec, argv: List[str], within_s: float) -> Steps[Completed]:
+    def ask(self, container: Container, argv: List[str], within_s: float) -> Steps[Completed]:
         """Run a command of the runtime as the user; refused with what it printed where it fails."""
-        storage = self.run_folder.storage if spec.runtime == "podman" else ""
+        storage = self.run_folder.storage if container["runtime"] == "podman" else ""
         prefix = ["env", "CONTAINERS_STORAGE_CONF=" + storage] if storage else []
         done = yield from self.commands.command([*prefix, *argv], within_s, privileged=False)
         if done.timed_out:
-            raise Refusal("image", "%s does not answer within %g s" % (spec.runtime, within_s), tail=done.stderr)
+            raise Refusal(
+                "image", "%s does not answer within %g s" % (container["runtime"], within_s), tail=done.stderr
+            )
         if done.status:
             said = (done.stderr.strip().splitlines() or ["it ended with status %d" % done.status])[-1]
             raise Refusal("image", said, tail=done.stdout + done.stderr)

@@ -7,7 +7,7 @@ import os
 import stat
 import time
 import zlib
-from typing import TYPE_CHECKING, Dict, List, Optional
+from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..frames import Wire
 from ..steps import Refusal, Steps
@@ -15,13 +15,56 @@ from .folders import MOST_HOLES, holes, kind_of
 from .run_folder import CONTAINERS, MARKER, STAYED, RunFolder
 
 if TYPE_CHECKING:
-    from ..messages.answers import Disk, Fetched, File, Left, Listing, Nothing, Texts
+    from ..bounds import Count, RawText
 
 READ_LIMIT = 1 << 18  # of a file asked for by `read`
 READ_TOTAL = 1 << 22  # as JSON up to six times as much, which must fit into a frame that the controller takes
 MOST_FILES = 100_000  # likewise
 MOST_LEFT = 1000  # of what is no file of the run so many are named
 CHUNK = 1 << 18
+
+
+class Texts(NamedTuple):
+    """The answer to `read`: small files as they were at `wall_ns` of the node's clock; null for what cannot be read."""
+
+    wall_ns: int
+    texts: Mapping[str, Optional[str]]
+
+
+class RunFile(NamedTuple):
+    """A file of the run's folder, by its path in it."""
+
+    path: RawText
+    bytes: Count
+
+
+class SkippedFile(NamedTuple):
+    """What lies in the run's folder and does not come home, and why; what is `kept` holds data, and stays there."""
+
+    path: RawText
+    why: str
+    kept: bool
+
+
+class Listing(NamedTuple):
+    """The answer to `files`; of what is `left` the first ones."""
+
+    files: Sequence[RunFile]
+    left: Sequence[SkippedFile]
+
+
+class Fetched(NamedTuple):
+    """The answer to `fetch`, after the file."""
+
+    sha256: str
+    size: int
+
+
+class Disk(NamedTuple):
+    """The answer to `disk`: the room where a path, or the run's folder, lies."""
+
+    free_bytes: Count
+    total_bytes: Count
 
 
 class Files:
@@ -51,7 +94,7 @@ class Files:
                 continue
             total += len(data)
             texts[name] = data.decode(errors="replace")
-        return {"wall_ns": wall_ns, "texts": texts}
+        return Texts(wall_ns, texts)
 
     def opened(self, path: str) -> int:
         """A descriptor of a file of the node, or of the run's folder when its path is relative."""
@@ -61,7 +104,7 @@ class Files:
         with self.run_folder.below(folders) as folder:
             return folder.open(name, os.O_RDONLY, self.run_folder.whose)
 
-    def put(self, *, path: str, mode: int, payload: bytes, append: bool = False, privileged: bool = False) -> Nothing:
+    def put(self, *, path: str, mode: int, payload: bytes, append: bool = False, privileged: bool = False) -> None:
         """Write a file for what runs as the user, or with the agent's rights: then the user has no hand in it.
 
         What comes is compressed: many nodes get the same programs over one network, which may be slow.
@@ -76,12 +119,11 @@ class Files:
             fd = folder.open(name, os.O_WRONLY | os.O_APPEND, whose) if append else folder.replace(name, mode, whose)
         with open(fd, "wb") as file:
             file.write(content)
-        return {}
 
     def listing(self) -> Listing:
         """What a run has here; where processes left what nobody can take, all else can be taken all the same."""
-        files: List[File] = []
-        left: List[Left] = []
+        files: List[RunFile] = []
+        skipped: List[SkippedFile] = []
         for path, status, folder in self.run_folder.folder.entries():
             if path in (MARKER, STAYED, CONTAINERS) or path.startswith(CONTAINERS + "/"):
                 continue
@@ -95,11 +137,11 @@ class Files:
                 elif len(files) >= MOST_FILES:
                     why, kept = "one more than %d files" % MOST_FILES, True
                 else:
-                    files.append({"path": path, "bytes": status.st_size})
+                    files.append(RunFile(path, status.st_size))
                     continue
-            if len(left) < MOST_LEFT:
-                left.append({"path": path, "why": why, "kept": kept})
-        return {"files": sorted(files, key=lambda file: file["path"]), "left": left}
+            if len(skipped) < MOST_LEFT:
+                skipped.append(SkippedFile(path, why, kept))
+        return Listing(sorted(files), skipped)
 
     def fetch(self, *, path: str, offset: int, most: int, request: object) -> Steps[Fetched]:
         """Send a file from `offset` on in frames of their own; the reply has the SHA-256 of its first `most` bytes."""
@@ -120,8 +162,8 @@ class Files:
                 if fresh:
                     self.wire.send({"id": request, "more": True}, fresh)
                 yield None
-        return {"sha256": digest.hexdigest(), "size": size}
+        return Fetched(digest.hexdigest(), size)
 
     def disk(self, *, path: Optional[str] = None) -> Disk:
         free = os.statvfs(path or self.run_folder.folder.fd)
-        return {"free_bytes": free.f_bavail * free.f_frsize, "total_bytes": free.f_blocks * free.f_frsize}
+        return Disk(free.f_bavail * free.f_frsize, free.f_blocks * free.f_frsize)

@@ -8,31 +8,29 @@ import selectors
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional, Sequence
 
-from ..steps import Refusal, Steps
+from ..steps import Failure, Refusal, Steps
 from .children import KILL_S, Children, hit
 from .proc import descendants, process_table
-
-if TYPE_CHECKING:
-    from ..messages.answers import AllCompleted, Failure
-    from ..messages.answers import Completed as CompletedSent
 
 OUTPUT_LIMIT = 1 << 20  # of each stream of a command
 COMMAND_S = 10.0
 
 
 class Completed(NamedTuple):
-    """How a command ended; a negative status is a signal's number."""
+    """The answer to `run_command`: how it ended (a negative status is a signal's number), and what it printed."""
 
     status: int
     stdout: str
     stderr: str
-    timed_out: bool
+    timed_out: bool = False
 
-    def sent(self) -> CompletedSent:
-        """As it is told to whoever asked."""
-        return {"status": self.status, "stdout": self.stdout, "stderr": self.stderr}
+
+class AllCompleted(NamedTuple):
+    """The answer to `run_commands`; null for one that could not start, or took too long."""
+
+    done: Sequence[Optional[Completed]]
 
 
 def argvs(value: Any) -> List[List[str]]:
@@ -162,27 +160,27 @@ class Commands:
             try:
                 done = yield from self.command(argv, COMMAND_S)
             except (OSError, Refusal, subprocess.SubprocessError) as error:
-                return {"argv": argv, "status": None, "tail": str(error)}
+                return Failure(argv, None, str(error))
             if done.status or done.timed_out:
-                return {"argv": argv, "status": done.status, "tail": done.stdout + done.stderr}
+                return Failure(argv, done.status, done.stdout + done.stderr)
         return None
 
     def run_command(
         self, *, argv: List[str], timeout_s: float, payload: bytes = b"", privileged: bool = True
-    ) -> Steps[CompletedSent]:
+    ) -> Steps[Completed]:
         done = yield from self.command(argv, timeout_s, payload, privileged=privileged)
         if done.timed_out:
             raise Refusal("timeout", "ran longer than %g s" % timeout_s, argv=argv, tail=done.stdout + done.stderr)
-        return done.sent()
+        return done
 
     def run_commands(self, *, lines: List[List[str]], each_s: float, timeout_s: float) -> Steps[AllCompleted]:
         """Run commands one after the other, all within a time; null for one that cannot start or does not end."""
         until = time.monotonic() + timeout_s
-        found: List[Optional[CompletedSent]] = []
+        found: List[Optional[Completed]] = []
         for argv in argvs(lines):
             done = None
             with contextlib.suppress(OSError, Refusal, subprocess.SubprocessError):
                 if time.monotonic() < until:
                     done = yield from self.command(argv, min(each_s, until - time.monotonic()))
-            found.append(None if done is None or done.timed_out else done.sent())
-        return {"done": found}
+            found.append(None if done is None or done.timed_out else done)
+        return AllCompleted(found)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-from typing import TYPE_CHECKING, List, NamedTuple, Optional, Set
+from typing import List, NamedTuple, Optional, Set, Tuple
 
 from ..processes.commands import COMMAND_S, Commands, argvs
-from ..steps import Refusal, Steps
-from .journal import Journal, Pending, Sign, sign_of
-
-if TYPE_CHECKING:
-    from ..messages.answers import FailedChange, Failure, Nothing
-    from ..messages.requests import Sign as SignSent
+from ..steps import Failure, Refusal, Steps
+from .journal import FailedChange, Journal, Pending, Sign, sign_of
 
 
 class TakenBack(NamedTuple):
@@ -49,8 +45,8 @@ def put_back(journal: Journal, commands: Commands, key: str) -> Steps[Optional[F
     first = None
     for argv in change.undo:
         wrong = yield from commands.each([argv])
-        hung = wrong and (wrong["status"] or 0) < 0
-        if wrong and (hung or wrong["status"] is None or not doubtful):
+        hung = wrong and (wrong.status or 0) < 0
+        if wrong and (hung or wrong.status is None or not doubtful):
             first = first or wrong
         if hung or (first and not change.sign and not doubtful):
             break
@@ -73,7 +69,7 @@ def take_back(journal: Journal, commands: Commands, keys: Optional[Set[str]] = N
         else:
             wrong = yield from put_back(journal, commands, key)
             if wrong:
-                report.failed.append({**wrong, "id": key})
+                report.failed.append(FailedChange(key, *wrong))
                 continue
             report.undone.append(key)
         try:
@@ -98,8 +94,8 @@ class Changes:
         return self.journal
 
     def change(
-        self, *, key: str, undo: List[List[str]], apply: List[List[str]], sign: Optional[SignSent] = None
-    ) -> Steps[Nothing]:
+        self, *, key: str, undo: List[List[str]], apply: List[List[str]], sign: Optional[Tuple[List[str], str]] = None
+    ) -> Steps[None]:
         journal = self.book()
         argvs(apply)
         if key in journal.pending:
@@ -112,25 +108,21 @@ class Changes:
                 also = yield from put_back(journal, self.commands, key)
                 if not also:
                     journal.done(key)
-                raise Refusal("failed", "cannot apply %s" % key, undo_failed=also, **wrong)
+                raise Refusal("failed", "cannot apply %s" % key, undo_failed=also, **wrong._asdict())
             journal.mark(key, whole=True)
         finally:
             self.busy.discard(key)
-        return {}
 
-    def undo(self, *, key: str) -> Steps[Nothing]:
+    def undo(self, *, key: str) -> Steps[None]:
         journal = self.book()
         while key in self.busy:  # whoever asked for it went away before it was answered
             yield 0.01
         if key not in journal.pending:
-            return {}  # it could not be made, and was taken back at once
+            return  # it could not be made, and was taken back at once
         self.busy.add(key)
         try:
             report = yield from take_back(journal, self.commands, {key})
         finally:
             self.busy.discard(key)
         for wrong in report.failed:
-            raise Refusal(
-                "failed", "cannot undo %s" % wrong["id"], argv=wrong["argv"], status=wrong["status"], tail=wrong["tail"]
-            )
-        return {}
+            raise Refusal("failed", "cannot undo %s" % wrong.id, argv=wrong.argv, status=wrong.status, tail=wrong.tail)

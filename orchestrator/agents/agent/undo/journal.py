@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set
 
 from ..disk.folders import Folder
 from ..disk.run_folder import JOURNAL
@@ -15,9 +15,6 @@ from ..processes.commands import argvs
 from ..processes.proc import elsewhere, identity, of_this_boot
 from ..steps import JsonObject, Refusal
 from ..whose import Whose
-
-if TYPE_CHECKING:
-    from ..messages.answers import FailedChange
 
 FORGOTTEN = "undo.forgotten.jsonl"  # what a journal is called once somebody has said that nothing of it counts
 
@@ -34,6 +31,27 @@ class Pending(NamedTuple):
 
     undo: List[List[str]]
     sign: Optional[Sign]
+
+
+class FailedChange(NamedTuple):
+    """A change that could not be taken back, and the command that failed; without a status where it was not run."""
+
+    id: str
+    argv: Sequence[str]
+    status: Optional[int]
+    tail: str
+
+    @property
+    def text(self) -> str:
+        """The same in a sentence."""
+        return ": ".join(filter(None, (self.id, " ".join(self.argv), self.tail)))
+
+
+class ForgottenChange(NamedTuple):
+    """A change that nobody tries to take back any more: `what` would have done that."""
+
+    id: str
+    what: str
 
 
 def sign_of(value: Any) -> Optional[Sign]:
@@ -154,13 +172,16 @@ class Journal:
     def unreadable(self) -> List[FailedChange]:
         """What cannot be followed, as failures are reported."""
         path = self.folder.path_of(JOURNAL)
-        return [{"id": path, "argv": [], "status": None, "tail": trouble} for trouble in self.troubles]
+        return [FailedChange(path, (), None, trouble) for trouble in self.troubles]
 
-    def forget(self) -> List[Tuple[str, str]]:
+    def forget(self) -> List[ForgottenChange]:
         """Let nothing of it count any more; what would have been done for each change, by its name."""
         os.rename(JOURNAL, FORGOTTEN, src_dir_fd=self.folder.fd, dst_dir_fd=self.folder.fd)
-        left = [(key, "; ".join(" ".join(argv) for argv in change.undo)) for key, change in self.pending.items()]
-        left += [(self.folder.path_of(FORGOTTEN), trouble) for trouble in self.troubles]
+        forgotten = [
+            ForgottenChange(key, "; ".join(" ".join(argv) for argv in change.undo))
+            for key, change in self.pending.items()
+        ]
+        forgotten += [ForgottenChange(self.folder.path_of(FORGOTTEN), trouble) for trouble in self.troubles]
         self.pending.clear()
         self.troubles.clear()
-        return left
+        return forgotten

@@ -8,7 +8,7 @@ import os
 import signal
 import stat
 import time
-from typing import TYPE_CHECKING, List, Optional, Tuple
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..disk.folders import Folder, drop, reach
 from ..disk.run_folder import MARKER, STAYED, RunFolder
@@ -17,16 +17,52 @@ from ..processes.commands import Commands
 from ..processes.proc import command_line, descendants, elsewhere, process_table, tags
 from ..steps import JsonObject, Refusal, Steps
 from .changes import take_back
-from .journal import Journal, about_of
+from .journal import FailedChange, ForgottenChange, Journal, about_of
 
 if TYPE_CHECKING:
-    from ..messages.answers import Stray, Swept, SweptFolders
-
+    from ..bounds import Count, Pid
 
 AGES_S = 1e10  # longer than that nothing stays
 
 
-class Left:
+class Stray(NamedTuple):
+    """A process of a run whose agent is dead."""
+
+    pid: Pid
+    argv: Sequence[str]
+    run: str
+
+
+class StayedFolder(NamedTuple):
+    """A folder of a run that was left with captures in it: they have stayed for `age_s` s, or were `removed`."""
+
+    folder: str
+    run: str
+    files: Count
+    bytes: Count
+    age_s: float
+    removed: bool
+
+
+class Swept(NamedTuple):
+    """The answer to `sweep`: what it found and did, folders by their absolute paths, changes by their keys.
+
+    Those in `already` did not stand any more. `left` are processes that would not end, `alive` runs with an agent.
+    """
+
+    killed: Sequence[Stray]
+    left: Sequence[int]
+    undone: Sequence[str]
+    already: Sequence[str]
+    failed: Sequence[FailedChange]
+    forgotten: Sequence[ForgottenChange]
+    removed: Sequence[str]
+    kept: Sequence[str]
+    stayed: Sequence[StayedFolder]
+    alive: Sequence[str]
+
+
+class DeadFolder:
     """The folder that a dead agent left: its name in the work folder, what it says of itself, and its lock."""
 
     def __init__(self, folder: Folder, name: str, about: JsonObject, lock: int) -> None:
@@ -64,36 +100,43 @@ class Sweep:
         self.forget = forget
         self.stayed_s = stayed_s
         self.alive: List[Tuple[str, str]] = []
-        self.left: List[Left] = []
-        self.report: SweptFolders = {
-            "undone": [],
-            "already": [],
-            "failed": [],
-            "forgotten": [],
-            "removed": [],
-            "kept": [],
-            "stayed": [],
-        }
+        self.folders: List[DeadFolder] = []
+        self.undone: List[str] = []
+        self.already: List[str] = []
+        self.failed: List[FailedChange] = []
+        self.forgotten: List[ForgottenChange] = []
+        self.removed: List[str] = []
+        self.kept: List[str] = []
+        self.stayed: List[StayedFolder] = []
 
     def carry_out(self) -> Steps[Swept]:
         """End what dead agents left: processes by their tag, changes by their journals, and folders if asked."""
         try:
             work = self.look()
-            named: List[Stray] = [
-                {"pid": pid, "argv": command_line(pid), "run": tags(pid).get("ORCH_RUN", "")} for pid in self.strays()
-            ]
+            named = [Stray(pid, command_line(pid), tags(pid).get("ORCH_RUN", "")) for pid in self.strays()]
             _, left = yield from ladder(self.strays, [(signal.SIGTERM, 1.0)])
             if work:
                 with work:
-                    for one in self.left:
+                    for one in self.folders:
                         yield from self.sweep_folder(work, one)
                     for name in work.names():
                         self.sweep_stayed(work, name)
                 drop(work.path, self.run_folder.whose)
         finally:
-            for one in self.left:
+            for one in self.folders:
                 one.close()
-        return {**self.report, "killed": named, "left": left, "alive": sorted({run for run, _ in self.alive})}
+        return Swept(
+            killed=named,
+            left=left,
+            undone=self.undone,
+            already=self.already,
+            failed=self.failed,
+            forgotten=self.forgotten,
+            removed=self.removed,
+            kept=self.kept,
+            stayed=self.stayed,
+            alive=sorted({run for run, _ in self.alive}),
+        )
 
     def look(self) -> Optional[Folder]:
         """The work folder, if there is one; the folders of dead agents in it are then known, and locked."""
@@ -149,24 +192,24 @@ class Sweep:
         if not gone or elsewhere(about):
             os.close(fd)
             return False
-        self.left.append(Left(folder, name, about, fd))
+        self.folders.append(DeadFolder(folder, name, about, fd))
         return True
 
-    def sweep_folder(self, work: Folder, left: Left) -> Steps[None]:
+    def sweep_folder(self, work: Folder, dead: DeadFolder) -> Steps[None]:
         """Sweep one folder, and tell what went wrong with it: that keeps nobody from the next one."""
-        path = left.folder.path
+        path = dead.folder.path
         try:
-            safe = yield from self.sweep_journal(left, Journal(left.folder, self.run_folder.agents, left.about))
-            if safe and STAYED in left.folder.names():  # its agent was leaving it, or died as it dropped its captures
+            safe = yield from self.sweep_journal(dead, Journal(dead.folder, self.run_folder.agents, dead.about))
+            if safe and STAYED in dead.folder.names():  # its agent was leaving it, or died as it dropped its captures
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(MARKER, dir_fd=left.folder.fd)
+                    os.unlink(MARKER, dir_fd=dead.folder.fd)
                 return
             if safe and not self.keep_data:
-                work.remove(left.name)
+                work.remove(dead.name)
         except (OSError, Refusal) as error:
-            self.report["failed"].append({"id": path, "argv": [], "status": None, "tail": str(error)})
+            self.failed.append(FailedChange(path, (), None, str(error)))
             return
-        self.report["kept" if self.keep_data or not safe else "removed"].append(path)
+        (self.kept if self.keep_data or not safe else self.removed).append(path)
 
     def sweep_stayed(self, work: Folder, name: str) -> None:
         """Tell of the captures that stay in a folder; remove them where that is asked for, and they are old enough."""
@@ -191,27 +234,19 @@ class Sweep:
             try:
                 work.remove(name)
             except (OSError, Refusal) as error:
-                self.report["failed"].append({"id": path, "argv": [], "status": None, "tail": str(error)})
+                self.failed.append(FailedChange(path, (), None, str(error)))
                 return
-        self.report["stayed"].append(
-            {
-                "folder": path,
-                "run": str(about.get("run", ""))[:200],
-                "files": len(sizes),
-                "bytes": sum(sizes),
-                "age_s": age_s,
-                "removed": removed,
-            }
-        )
+        run = str(about.get("run", ""))[:200]
+        self.stayed.append(StayedFolder(path, run, len(sizes), sum(sizes), age_s, removed))
 
-    def sweep_journal(self, left: Left, journal: Journal) -> Steps[bool]:
+    def sweep_journal(self, dead: DeadFolder, journal: Journal) -> Steps[bool]:
         """Take back what a journal holds; whether nothing of it is left to be done."""
         taken = yield from take_back(journal, self.commands)
-        self.report["undone"] += taken.undone
-        self.report["already"] += taken.already
-        if self.forget and left.name.startswith(self.forget + "."):
+        self.undone += taken.undone
+        self.already += taken.already
+        if self.forget and dead.name.startswith(self.forget + "."):
             if taken.failed or journal.troubles:
-                self.report["forgotten"] += [{"id": key, "what": what} for key, what in journal.forget()]
+                self.forgotten += journal.forget()
             return True
-        self.report["failed"] += taken.failed + journal.unreadable()
+        self.failed += taken.failed + journal.unreadable()
         return not taken.failed and not journal.troubles
