@@ -11,7 +11,7 @@ from secrets import token_hex
 from types import MappingProxyType
 from typing import TypeVar
 
-from orchestrator.agents.agent.disk.files import SkippedFile
+from orchestrator.agents.agent.files import SkippedFile
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import MissingRequirement, OrchError

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.agents.agent.undo.sweep import Swept
+from orchestrator.agents.agent.sweep import Swept
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError

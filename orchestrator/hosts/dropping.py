@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import groupby
 
-from orchestrator.agents.agent.disk.files import RunFile
+from orchestrator.agents.agent.files import RunFile
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, StoreError, TestbedError

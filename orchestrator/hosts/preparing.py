@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from orchestrator.agents.agent.processes.commands import Completed
+from orchestrator.agents.agent.commands import Completed
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from orchestrator.agents.agent.checks import Findings
-from orchestrator.agents.agent.disk.files import Disk, Listing, RunFile, Texts
+from orchestrator.agents.agent.commands import AllCompleted, Completed
+from orchestrator.agents.agent.files import Disk, Listing, RunFile, Texts
 from orchestrator.agents.agent.launches import Ended, Instant, Processes, Running, RunProcess
 from orchestrator.agents.agent.ops import Clocks, Farewell, Greeting
-from orchestrator.agents.agent.processes.commands import AllCompleted, Completed
-from orchestrator.agents.agent.undo.sweep import Swept
+from orchestrator.agents.agent.sweep import Swept
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, BadAnswer, LaunchError
 from orchestrator.core.lock import Holder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.agents.agent.container.images import ImageFound
+from orchestrator.agents.agent.containers import ImageFound
 from orchestrator.core.errors import TransportError
 from orchestrator.parts.launch import Requirement
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from orchestrator.agents.agent.disk.files import Fetched, Listing, RunFile
+from orchestrator.agents.agent.files import Fetched, Listing, RunFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, BadAnswer, DeadlineExceeded
 from orchestrator.core.paths import safepath

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
-from orchestrator.agents.agent.container.images import ImageFound
+from orchestrator.agents.agent.containers import ImageFound
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, BadAnswer
 from orchestrator.parts.launch import Container, Requirement

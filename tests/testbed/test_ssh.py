@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from sshd_help import USER, keygen, site
 
-from orchestrator.agents.agent.disk.files import RunFile
+from orchestrator.agents.agent.files import RunFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, TransportError
 from orchestrator.parts.launch import Launch

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agents.agent.undo.sweep import Swept
+from orchestrator.agents.agent.sweep import Swept
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
 from orchestrator.parts.topology import Node

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agents.agent.disk.files import RunFile
+from orchestrator.agents.agent.files import RunFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, LaunchError, NeverStartedError, UnsafePath
 from orchestrator.parts.launch import Exited, Launch, Line, Listening, Requirement, Sign, Stop

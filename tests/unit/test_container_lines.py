@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from experiments import LOCAL, WORKLOAD, changed, orch
 
-from orchestrator.agents.agent.container.container_lines import Host, checked, line
-from orchestrator.agents.agent.container.images import ImageFound
+from orchestrator.agents.agent.container_lines import Host, checked, line
+from orchestrator.agents.agent.containers import ImageFound
 from orchestrator.core.errors import TestbedError
 from orchestrator.execution.nodes import images
 from orchestrator.experiment import feasibility

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 from reachable import tmp_path
 
-from orchestrator.agents.agent.disk.files import RunFile
-from orchestrator.agents.agent.disk.folders import reach
+from orchestrator.agents.agent.files import RunFile
+from orchestrator.agents.agent.folders import Whose, reach
 from orchestrator.agents.agent.steps import Refusal
-from orchestrator.agents.agent.whose import Whose
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, LaunchError, OrchError
 from orchestrator.parts.launch import Exited, Launch

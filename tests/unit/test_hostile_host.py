@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agents.agent.disk.files import RunFile
+from orchestrator.agents.agent.files import RunFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError, TransportError
 from orchestrator.execution.actions.fetching import fetch_all, notes

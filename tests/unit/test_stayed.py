@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from experiments import GOOD, changed, orch
 
-from orchestrator.agents.agent.disk.files import RunFile
-from orchestrator.agents.agent.disk.folders import Folder
+from orchestrator.agents.agent.files import RunFile
+from orchestrator.agents.agent.folders import Folder
 from orchestrator.analysis import on_host, packed_tables
 from orchestrator.analysis.capture import captures
 from orchestrator.core.errors import CaptureError, StoreError

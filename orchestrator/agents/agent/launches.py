@@ -9,16 +9,15 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple, TypedDict, Union
 
-from .container.container_call import Words
-from .container.container_lines import Container, checked
-from .container.containers import Containers, Inside
-from .disk.folders import Folder
-from .disk.output import Lines, last_words
-from .disk.run_folder import RunFolder
+from .children import Child, Children, ladder
+from .container_call import Words
+from .container_lines import Container, checked
+from .containers import Containers, Inside
+from .files import Lines, last_words
+from .folders import Folder, RunFolder
 from .frames import BACKLOG
 from .loop import Loop, Task
-from .processes.children import Child, Children, ladder
-from .processes.proc import command_line, descendants, listening, process_table, tags
+from .proc import command_line, descendants, listening, process_table, tags
 from .steps import Refusal, Steps, as_json
 
 if TYPE_CHECKING:

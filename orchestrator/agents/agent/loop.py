@@ -1,4 +1,7 @@
-"""The loop of the one thread: whatever is ready on any descriptor, then every task that is due."""
+"""The loop of the agent's one thread: whatever is ready on any descriptor, then every task that is due.
+
+While a step holds that thread up (an fsync of a full disk, a dead mount), another thread says a word now and then.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Tuple
 
@@ -180,3 +184,19 @@ class Loop:
                 result: T = end.value
                 return result
             self.turn(min(0.05 if pause is None else pause, 0.05))
+
+
+BUSY_S = 1.5  # how long a step may hold up answers before a word of ours stands for them
+
+
+def speak_when_busy(loop: Loop) -> None:
+    """Let a thread of its own speak while the loop does not come around; a process that is stopped is silent."""
+    threading.Thread(target=beat, args=(loop,), daemon=True).start()
+
+
+def beat(loop: Loop) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the thread that waits for them
+    while True:
+        time.sleep(BUSY_S)
+        if loop.deaf or loop.busy_s() >= BUSY_S:
+            loop.wire.send({"id": 0})  # as an answer to what nobody asked

@@ -14,22 +14,18 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .checks import check
-from .container.containers import Containers
-from .container.images import Images
-from .disk.files import Files
-from .disk.folders import Folder
-from .disk.run_folder import MARKER, RunFolder
+from .children import KILL_S, Children, adopt, ladder
+from .commands import COMMAND_S, Commands
+from .containers import Containers, Images
+from .files import Files
+from .folders import MARKER, Folder, RunFolder
 from .launches import Launches
 from .locks import Holder, Locks
-from .loop import Loop, Task
-from .processes.children import KILL_S, Children, adopt, ladder
-from .processes.commands import COMMAND_S, Commands
-from .processes.proc import descendants, elsewhere, identity, process_table
-from .pulse import speak_when_busy
+from .loop import Loop, Task, speak_when_busy
+from .proc import descendants, elsewhere, identity, process_table
 from .steps import JsonObject, Refusal, Steps
-from .undo.changes import Changes, TakenBack, take_back
-from .undo.journal import FailedChange, Journal, about_of
-from .undo.sweep import Sweep, Swept
+from .sweep import Sweep, Swept
+from .undo import Changes, FailedChange, Journal, TakenBack, about_of, take_back
 
 if TYPE_CHECKING:
     from .bounds import Count, Pid

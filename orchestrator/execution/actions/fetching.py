@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.agents.agent.disk.files import RunFile, SkippedFile
+from orchestrator.agents.agent.files import RunFile, SkippedFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, BadAnswer, OrchError, TransportError, UnsafePath
 from orchestrator.core.paths import safepath

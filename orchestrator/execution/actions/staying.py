@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.agents.agent.disk.files import RunFile
+from orchestrator.agents.agent.files import RunFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, Interrupted, OrchError, TransportError
 from orchestrator.core.interrupts import Twice

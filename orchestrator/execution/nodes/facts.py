@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from orchestrator.agents.agent.processes.commands import Completed
+from orchestrator.agents.agent.commands import Completed
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.topology import Node

@@ -1,4 +1,4 @@
-"""Folders by descriptor: no link that somebody else planted is followed, and nothing of somebody else's is opened.
+"""Folders by descriptor, and the run's folder: no planted link is followed, and nothing of somebody else's is opened.
 
 An agent may be root and work for a user who owns the run's folder, below folders where everybody may write. So a path
 is walked name by name, each folder on it has to belong to somebody trusted, and what lies below the run's folder is
@@ -9,13 +9,63 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import grp
 import os
+import pwd
 import stat
 import time
-from typing import AbstractSet, Iterator, List, Optional, Tuple
+from typing import AbstractSet, FrozenSet, Iterator, List, NamedTuple, Optional, Tuple
 
-from ..steps import Refusal
-from ..whose import Whose, vouch
+from .steps import Refusal
+
+
+class Whose(NamedTuple):
+    """By whom and for whom files are made: two users where the agent runs under sudo."""
+
+    agent: int
+    uid: int
+    gid: int
+
+    def mine(self, status: os.stat_result) -> bool:
+        return status.st_uid in (self.agent, self.uid)
+
+    def take(self, status: os.stat_result) -> bool:
+        """Whether a file in a folder of ours is what it seems: the user may have linked one of root's there."""
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        if self.uid in (self.agent, status.st_uid):
+            return True
+        return status.st_uid == self.agent and status.st_nlink == 1
+
+    def shared(self, status: os.stat_result) -> bool:
+        """Whether others than its owner may add and remove entries of a folder."""
+        if status.st_mode & stat.S_IWOTH:
+            return True
+        return bool(status.st_mode & stat.S_IWGRP) and not self.alone_in(status.st_gid)
+
+    def alone_in(self, gid: int) -> bool:
+        """Whether a group is the private one of root or of the user, as many systems give each user one."""
+        try:
+            group = grp.getgrgid(gid)
+        except KeyError:
+            return False
+        return gid in (0, self.gid) and not [name for name in group.gr_mem if name not in (group.gr_name, "root")]
+
+
+def vouch(path: str, status: os.stat_result, whose: Whose) -> None:
+    """Refuse a folder on the way that others own, or where they may exchange what is not theirs."""
+    advice = "; name in `work:` a folder whose path belongs to root or to you, such as /var/tmp/orch-{uid}"
+    if status.st_uid not in (0, whose.agent, whose.uid):
+        raise Refusal(
+            "folder", "%s belongs to user %d, who could exchange what lies below%s" % (path, status.st_uid, advice)
+        )
+    if whose.shared(status) and not status.st_mode & stat.S_ISVTX:
+        raise Refusal(
+            "folder",
+            "%s (of user %d, mode %04o) lets others exchange what lies in it: sudo chmod +t %s%s"
+            % (path, status.st_uid, stat.S_IMODE(status.st_mode), path, advice),
+        )
+
 
 OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 O_PATH = getattr(os, "O_PATH", 0o10000000)  # PyPy does not name it
@@ -283,3 +333,89 @@ def drop(path: str, whose: Whose) -> None:
         again = above.st_uid == status.st_uid or above.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == 0o1002
         if whose.mine(status) and stat.S_IMODE(status.st_mode) == 0o700 and again:
             os.rmdir(name, dir_fd=parent.fd)
+
+
+MARKER = ".orch-run.json"  # lies in every run's folder: who made it; the living agent holds a lock on it
+STAYED = ".orch-stayed.json"  # lies in a run's folder that is left with captures in it: of which run, and since when
+JOURNAL = "undo.jsonl"
+CONTAINERS = ".containers"  # in the run's folder: ids and first processes of the containers that there are
+TRIES = 5  # at a work folder that another agent removes, empty, each time it was made
+
+
+class RunFolder:
+    """What this agent works for: a run, a node, a user, and their folder; without names until the greeting."""
+
+    def __init__(self) -> None:
+        self.run = self.node = self.name = ""
+        self.work: Optional[Folder] = None
+        self.open: Optional[Folder] = None
+        self.storage = ""  # podman's storage.conf on a host of a local testbed, which shares the machine's images
+        self.user: Optional[pwd.struct_passwd] = None
+        if os.geteuid() == 0 and int(os.environ.get("SUDO_UID", "0")) > 0:
+            self.user = pwd.getpwuid(int(os.environ["SUDO_UID"]))
+        own = Whose(os.geteuid(), os.geteuid(), os.getegid())
+        self.agents = own  # for what only the agent, or what runs with its rights, may write
+        self.whose = Whose(own.agent, self.user.pw_uid, self.user.pw_gid) if self.user else own
+
+    def place(self, path: str) -> str:
+        """A path as it is meant on this node: `{uid}` is the user for whom the agent works."""
+        if not path.startswith("/"):
+            raise ValueError("not an absolute path: %r" % path)
+        return os.path.normpath(path.replace("{uid}", str(self.whose.uid)))
+
+    @property
+    def folder(self) -> Folder:
+        if self.open is None:
+            raise Refusal("bad-request", "no hello was said")
+        return self.open
+
+    def settle(self, path: str) -> Folder:
+        """Make the run's folder; it is ours, and so is the way to it, or this is refused."""
+        above, self.name = os.path.split(self.place(path))
+        for left in reversed(range(TRIES)):
+            work = reach(above, self.whose, make=True)
+            try:
+                folder = work.make(self.name, self.whose)
+            except FileNotFoundError:
+                work.close()
+                if not left:
+                    raise
+                continue
+            self.work = work
+            return folder
+        raise AssertionError
+
+    def leave(self, keep: FrozenSet[str] = frozenset(), about: bytes = b"") -> None:
+        """Remove the run's folder, and the work folder if nothing else is in it.
+
+        Files to `keep`, by their paths in the run's folder, stay in it, with another marker that says what they are
+        `about`: sweeps tell of them, and remove them only where they are asked for.
+        """
+        if self.work is None:
+            raise Refusal("bad-request", "no hello was said")
+        if keep:
+            with open(self.folder.replace(STAYED, 0o600, self.agents), "wb") as file:
+                file.write(about)
+                file.flush()
+                os.fsync(file.fileno())
+        self.folder.clear(keep | {STAYED} if keep else keep)
+        if keep and self.folder.names() != [STAYED]:
+            return
+        self.work.remove(self.name)
+        drop(self.work.path, self.whose)
+
+    def inside(self, path: str) -> Tuple[str, str]:
+        """The folders below the run's, and the name, of a path in it."""
+        names = path.split("/")
+        if not path or path.startswith("/") or any(name in ("", ".", "..") for name in names):
+            raise ValueError("%r is not in the run's folder" % path)
+        return "/".join(names[:-1]), names[-1]
+
+    def below(self, folders: str, make: Optional[Whose] = None) -> Folder:
+        """A folder in the run's; with `make` what is missing is made, and belongs to its user."""
+        here = self.folder.again()
+        mode = 0o700 if make == self.whose else 0o755  # what the agent alone may write its user may read
+        for name in folders.split("/") if folders else ():
+            with here:
+                here = here.make(name, make, mode) if make else here.enter(name)
+        return here

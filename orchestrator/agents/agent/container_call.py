@@ -13,11 +13,11 @@ import time
 from array import array
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypedDict
 
-from ..disk.folders import Folder
-from ..loop import Loop
-from ..processes.proc import descendants, process_table
-from ..steps import JsonObject, Refusal, Steps
 from .container_lines import SOCKET
+from .folders import Folder
+from .loop import Loop
+from .proc import descendants, process_table
+from .steps import JsonObject, Refusal, Steps
 
 LOOK_S = 0.01
 MESSAGE_BYTES = 1 << 16

@@ -6,7 +6,7 @@ import os
 import socket
 from typing import Dict, List, NamedTuple
 
-from ..steps import JsonObject
+from .steps import JsonObject
 
 
 class Row(NamedTuple):

@@ -10,17 +10,15 @@ import stat
 import time
 from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..disk.folders import Folder, drop, reach
-from ..disk.run_folder import MARKER, STAYED, RunFolder
-from ..processes.children import ladder
-from ..processes.commands import Commands
-from ..processes.proc import command_line, descendants, elsewhere, process_table, tags
-from ..steps import JsonObject, Refusal, Steps
-from .changes import take_back
-from .journal import FailedChange, ForgottenChange, Journal, about_of
+from .children import ladder
+from .commands import Commands
+from .folders import MARKER, STAYED, Folder, RunFolder, drop, reach
+from .proc import command_line, descendants, elsewhere, process_table, tags
+from .steps import JsonObject, Refusal, Steps
+from .undo import FailedChange, ForgottenChange, Journal, about_of, take_back
 
 if TYPE_CHECKING:
-    from ..bounds import Count, Pid
+    from .bounds import Count, Pid
 
 AGES_S = 1e10  # longer than that nothing stays
 

@@ -10,9 +10,9 @@ import subprocess
 import time
 from typing import Any, List, NamedTuple, Optional, Sequence
 
-from ..steps import Failure, Refusal, Steps
 from .children import KILL_S, Children, hit
 from .proc import descendants, process_table
+from .steps import Failure, Refusal, Steps
 
 OUTPUT_LIMIT = 1 << 20  # of each stream of a command
 COMMAND_S = 10.0

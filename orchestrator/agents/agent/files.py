@@ -1,4 +1,4 @@
-"""Files: what is put into the run's folder, what is brought home from it, and small files of the node."""
+"""Reads and writes files: of the run's folder, small ones of the node, and what processes print."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from ..frames import Wire
-from ..steps import Refusal, Steps
-from .folders import MOST_HOLES, holes, kind_of
-from .run_folder import CONTAINERS, MARKER, STAYED, RunFolder
+from .folders import CONTAINERS, MARKER, MOST_HOLES, STAYED, Folder, RunFolder, Whose, holes, kind_of
+from .frames import Wire
+from .steps import Refusal, Steps
 
 if TYPE_CHECKING:
-    from ..bounds import Count, RawText
+    from .bounds import Count, RawText
 
 READ_LIMIT = 1 << 18  # of a file asked for by `read`
 READ_TOTAL = 1 << 22  # as JSON up to six times as much, which must fit into a frame that the controller takes
@@ -167,3 +166,47 @@ class Files:
     def disk(self, *, path: Optional[str] = None) -> Disk:
         free = os.statvfs(path or self.run_folder.folder.fd)
         return Disk(free.f_bavail * free.f_frsize, free.f_blocks * free.f_frsize)
+
+
+LONGEST_LINE = 1 << 16  # of one that does not end, what comes after is left out
+AT_ONCE = 1 << 18
+
+
+def last_words(folder: Folder, whose: Whose) -> str:
+    """The end of what a process printed, errors first."""
+    for name in ("stderr", "stdout"):
+        try:
+            with open(folder.open(name, os.O_RDONLY, whose), "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+                text = file.read(4096).decode(errors="replace").strip()
+        except (OSError, Refusal):
+            continue
+        if text:
+            return text
+    return ""
+
+
+class Lines:
+    """Whole lines of a file that is being written, from its start."""
+
+    def __init__(self, folder: Folder, name: str, whose: Whose) -> None:
+        self.folder = folder
+        self.name = name
+        self.whose = whose
+        self.offset = 0
+        self.behind = False  # more of the file is there than was read
+        self.rest = b""
+
+    def new(self) -> List[str]:
+        try:
+            with open(self.folder.open(self.name, os.O_RDONLY, self.whose), "rb") as file:
+                file.seek(self.offset)
+                data = file.read(AT_ONCE)
+        except (FileNotFoundError, Refusal):
+            self.behind = False
+            return []
+        self.behind = len(data) == AT_ONCE
+        self.offset += len(data)
+        whole, newline, rest = (self.rest + data).rpartition(b"\n")
+        self.rest = rest[:LONGEST_LINE]
+        return whole.decode(errors="replace").split("\n") if newline else []

@@ -12,7 +12,7 @@ import shutil
 import socket
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypedDict
 
-from ..whose import Whose
+from .folders import Whose
 
 PROGRAM = "container_rank.py"  # in the rank's folder: the container's first process
 SOCKET = "container.socket"  # likewise, until it has called there
