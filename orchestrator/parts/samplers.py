@@ -115,7 +115,7 @@ def device_requirements(chosen: Mapping[str, Sequence[str]], needed_by: str) -> 
 def csv_tables(output: LaunchOutput) -> Iterator[tuple[str, pa.Table]]:
     """Stem and content of each CSV file of a sampler; of a sampler that began anew, each part with its own header.
 
-    What is odd costs no more than itself, and is told in the output's notes: columns of one name are told apart by a
+    What is odd costs no more than itself, and is told as the output's `unread`: columns of one name are told apart by a
     number, a cell that is no number is empty, a line of another length than its header is left out, as is a last one
     that was cut short. So is what the sampler said on standard error.
     """
@@ -126,7 +126,8 @@ def csv_tables(output: LaunchOutput) -> Iterator[tuple[str, pa.Table]]:
             table = _table(part, path.name, output)
             if table is not None:
                 yield path.stem, table
-    output.notes.extend(_said(output))
+    for line in _said(output):
+        output.unread.note(line)
 
 
 def _content(name: str, output: LaunchOutput, most: int = -1) -> bytes:
@@ -135,7 +136,7 @@ def _content(name: str, output: LaunchOutput, most: int = -1) -> bytes:
         with safepath.opened(output.folder / name) as file:
             return file.read(most)
     except (OrchError, OSError) as error:
-        output.notes.append(f"{name}: left out: {error}")
+        output.unread.note(f"{name}: left out: {error}")
         return b""
 
 
@@ -157,7 +158,7 @@ def _table(part: bytes, file: str, output: LaunchOutput) -> pa.Table | None:
     names = sampler.distinct(header.decode("utf-8", "replace").rstrip("\r").split(","))
     if names[0] != "time_ns":
         if header:
-            output.notes.append(f"{file}: left out: it does not begin with a line of columns")
+            output.unread.note(f"{file}: left out: it does not begin with a line of columns")
         return None
     strange: list[int] = []
 
@@ -184,11 +185,11 @@ def _table(part: bytes, file: str, output: LaunchOutput) -> pa.Table | None:
         try:
             table = _numbers(parsed(body, dict.fromkeys(names, pa.string()), strings_can_be_null=True), file, output)
         except pa.ArrowInvalid as error:  # no line of it is as long as its header
-            output.notes.append(f"{file}: left out: {str(error).partition(chr(10))[0][:200]}")
+            output.unread.note(f"{file}: left out: {str(error).partition(chr(10))[0][:200]}")
             return None
     if strange:
         lines = f"{len(strange)} lines have" if len(strange) != 1 else "1 line has"
-        output.notes.append(f"{file}: left out: {lines} not {len(names)} cells, such as one of {strange[0]}")
+        output.unread.note(f"{file}: left out: {lines} not {len(names)} cells, such as one of {strange[0]}")
     return table
 
 
@@ -219,11 +220,11 @@ def _numbers(table: pa.Table, file: str, output: LaunchOutput) -> pa.Table:
             made[name] = pa.chunked_array([pa.array(values, kind)])
     for name, cells in list(odd.items())[:MOST_NOTES]:
         what = "cells are" if len(cells) != 1 else "cell is"
-        output.notes.append(
+        output.unread.note(
             f"{file}: {len(cells)} of {len(table)} {what} no number in {name[:80]}, such as {cells[0][:40]!r}"
         )
     if len(odd) > MOST_NOTES:
-        output.notes.append(f"{file}: the same in {len(odd) - MOST_NOTES} more columns")
+        output.unread.note(f"{file}: the same in {len(odd) - MOST_NOTES} more columns")
     whole = pa.table(made)
     return whole.filter(pc.is_valid(whole.column("time_ns")))
 

@@ -144,7 +144,10 @@ class TableWriter:
         `node` and `launch` say who brought them home; tables of the run as a whole take neither. StoreError when a
         required column is left out, and when one is unknown, too short or of another type.
         """
-        rows = batch(name, columns, run=self._run, node=node, launch=launch)
+        self.append(name, batch(name, columns, run=self._run, node=node, launch=launch))
+
+    def append(self, name: str, rows: pa.Table) -> None:
+        """Append rows as `batch` gives them."""
         waiting = self._pending.setdefault(name, [])
         waiting.append(rows)
         if sum(part.num_rows for part in waiting) >= _ROWS_PER_GROUP:
