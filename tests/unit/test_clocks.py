@@ -9,8 +9,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.machines.machine import own_kernel
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import ClockSample
-from orchestrator.remote.clocks import agreed, asked, better, said
+from orchestrator.remote.clocks import ClockSample, agreed, asked, better, said
 from orchestrator.remote.transport import local
 
 SAMPLES = {"there": ClockSample(120_000, 90_000), "elsewhere": ClockSample(-5_000, 40_000)}
