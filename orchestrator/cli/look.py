@@ -99,6 +99,7 @@ def _show(arguments: argparse.Namespace) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     from orchestrator.report.page import report_name
     from orchestrator.report.run import html
+    from orchestrator.report.site import refreshing
     from orchestrator.store import stores
 
     store = stores.opened(arguments.results)
@@ -113,7 +114,7 @@ def _report(arguments: argparse.Namespace) -> int:
             print(html.render([folder], folder.parent / report_name(entry.run), others=others))
     print(html.render(folders, output, others=others))
     if not stores.is_elsewhere(arguments.results):
-        site_cli.refresh(Path(arguments.results))
+        refreshing.refresh(Path(arguments.results))
     return 0
 
 

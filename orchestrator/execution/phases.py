@@ -36,6 +36,7 @@ from orchestrator.store.atomic import write_json
 from orchestrator.store.manifests.host_records import Kernels
 from orchestrator.store.manifests.records import Manifest
 from orchestrator.store.rundir import RunFolder, unwritable
+from orchestrator.validity.gates import clock as clock_gate
 
 OPEN_S = 60.0
 
@@ -261,7 +262,7 @@ class Run:
         if when == "before":
             self.watch.offsets_ns.update({node: clock.offset_ns for node, clock in found_clocks.items()})
             uncertain = {node: clock.uncertainty_ns / 1e9 for node, clock in found_clocks.items()}
-            for doubt in clocks.doubts(uncertain, self.plan.validity.clock):
+            for doubt in clocks.doubts(uncertain, float(clock_gate.MOST_UNCERTAIN.of(self.plan.validity))):
                 self.watch.notes.append(doubt)
                 self.progress.say(f"    warning: {doubt}")
         self.folder.manifest = replace(

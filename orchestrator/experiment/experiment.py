@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import typing
+from copy import copy
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -22,13 +23,14 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.core.fields import Duration, Model, Share
+from orchestrator.core.fields import Duration, Model
 from orchestrator.core.opendata import JsonSchema, YamlMapping
 from orchestrator.core.units import Mistake, rate_text
 from orchestrator.parts import registry
 from orchestrator.testbed.inventory import Inventory
 from orchestrator.testbed.local.local_testbed import Folder, ImageName, LocalTestbed, Program, RuntimeName
 from orchestrator.testbed.slurm.spec import SlurmSpec
+from orchestrator.validity import registry as gates
 
 
 class Captures(Model):
@@ -209,29 +211,7 @@ class Measure(Model):
 
 
 class Validity(Model):
-    """What a window must keep to in order to count."""
-
-    load: Share | Literal["as-achieved"] = 0.05
-    """Largest difference between achieved and requested cross traffic; "as-achieved" accepts any."""
-    load_course: Share | Literal["ignore"] = 0.2
-    """Largest departure of a load over time from its schedule, root mean square of its mean; "ignore" only notes it."""
-    capture_drops: Share = 0.0001
-    """Largest share of packets that a capture may have dropped."""
-    capture_nic: Share = 0.02
-    """Largest difference between captured bytes and the counters of the NIC."""
-    min_iterations: int = Field(default=20, ge=1)
-    """Fewest iterations of a window (or what `measure` asks for, where that is fewer)."""
-    clock: Duration = 0.001
-    """Largest uncertainty of a node's clock offset."""
-    drift: Share | Literal["ignore"] = 0.05
-    """Largest trend of the iteration time from a window's beginning to its end; "ignore" only notes it."""
-    processor: Share | Literal["ignore"] = 0.05
-    """Largest share of a window for which other work may keep a job from processors; "ignore" only notes it."""
-    congestion: Literal["warn", "invalid"] = "warn"
-    """What becomes of a window in which RDMA or a switch lost packets, or the network paused a host: a remark, or it
-    is invalid."""
-    launch_late: Duration = 0.01
-    """Latest that flows of generated cross traffic may start (99th percentile)."""
+    """What a window must keep to in order to count. Its keys are the limits of gates (`validity_model`)."""
 
 
 class JobSpec(Model):
@@ -333,12 +313,28 @@ def model() -> type[Experiment]:
         traffic=tuple[traffic, ...],  # type: ignore[valid-type]
         windows=tuple[window, ...],  # type: ignore[valid-type]
         collect=tuple[choice_of("CollectorChoice", "collector"), ...],  # type: ignore[misc]
+        validity=validity_model(),
+    )
+
+
+@cache
+def validity_model() -> type[Validity]:
+    """The model of `validity:`, with a key for each limit that a gate declares."""
+    fields: dict[str, Any] = {
+        key: (limit.kind, Field(default=limit.default, description=limit.help)) for key, limit in gates.limits().items()
+    }
+    return create_model(
+        "Validity", __base__=Validity, __doc__="What a window must keep to in order to count.", **fields
     )
 
 
 def _with(base: type[T], **annotations: Any) -> type[T]:
-    """The same model with other types for some fields; defaults and descriptions stay."""
-    fields: dict[str, Any] = {name: (kind, base.model_fields[name]) for name, kind in annotations.items()}
+    """The same model with other types for some fields; descriptions stay, and defaults that are no such models."""
+    fields: dict[str, Any] = {}
+    for name, kind in annotations.items():
+        fields[name] = (kind, copy(base.model_fields[name]))
+        if isinstance(base.model_fields[name].default, Model):
+            fields[name][1].default = kind()
     return create_model(base.__name__, __base__=base, __doc__=base.__doc__, **fields)
 
 

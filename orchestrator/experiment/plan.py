@@ -14,7 +14,7 @@ from typing import Any, TypedDict, cast
 from orchestrator.core.opendata import JsonObject, YamlValue
 from orchestrator.experiment import fitting
 from orchestrator.experiment.documents import Variable
-from orchestrator.experiment.experiment import Choice, Experiment, Measure, Validity, resolved_data
+from orchestrator.experiment.experiment import Choice, Experiment, Measure, resolved_data
 from orchestrator.parts import contained, registry
 from orchestrator.parts.collectors import processor, tcpdump
 from orchestrator.parts.launch import Change, Container, Launch, LaunchFacts, Listening, Requirement
@@ -84,7 +84,7 @@ class RunPlan:
     repetition: int  # from 1
     seed: int
     topology: Topology
-    validity: Validity
+    validity: Mapping[str, records.LimitValue]
     changes: tuple[Change, ...]
     requirements: tuple[Requirement, ...]
     collectors: tuple[Launch, ...]
@@ -145,7 +145,7 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, text: str)
         repetition=repetition,
         seed=seed,
         topology=topology,
-        validity=experiment.validity,
+        validity=dict(experiment.validity),
         changes=_changes(experiment, topology),
         requirements=_requirements(experiment, topology, jobs, windows, collectors if stay else ()),
         collectors=collectors,

@@ -29,6 +29,7 @@ from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.inventory import requirements as inventory_requirements
 from orchestrator.testbed.inventory import topology as inventory_topology
 from orchestrator.testbed.local import netns_needs, runtimes
+from orchestrator.validity import registry as registry_of_gates
 
 CALL_S = 30.0
 DOCTOR = "doctor"
@@ -54,7 +55,7 @@ def examine(target: str | None, overrides: Sequence[str] = (), *, local: bool) -
 
     `target` is an inventory, or what `orch plan` takes; mistakes of the file are those that `orch plan` tells.
     """
-    for broken in registry.unusable():
+    for broken in (*registry.unusable(), *registry_of_gates.unusable()):
         print(f"warning  the {broken}\n         remedy: install another version of that package, or uninstall it")
     if target is None:
         return _this_machine()

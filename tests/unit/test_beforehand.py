@@ -19,6 +19,7 @@ from orchestrator.core.machines import machine
 from orchestrator.core.machines.machine import Machine
 from orchestrator.execution import execute, phases
 from orchestrator.execution.observers.progress import Progress
+from orchestrator.execution.run_options import RunOptions
 from orchestrator.experiment import feasibility, loading, plan, sweepfile
 from orchestrator.hosts import doctor
 from orchestrator.parts.launch import Requirement
@@ -169,17 +170,16 @@ def test_hosts_that_are_too_small_end_a_run_unless_it_is_forced(on_small_hosts):
 def test_forced_runs_go_on_and_their_manifest_says_so(tmp_path, two_cores, monkeypatch):
     given = []
 
-    def run_planned(_experiment, _run, **options):
-        given.append(options)
+    def run_planned(_experiment, _run, options, *, forced, **_):
+        given.append((options, forced))
         raise OrchError("far enough")
 
     monkeypatch.setattr(execute, "run_planned", run_planned)
     status, _, err = orch("run", str(experiment(tmp_path)), "--force")
     assert status == 1
     assert "warning: 64 ranks take" in err
-    (options,) = given
-    assert options["force"]
-    (told,) = options["forced"]
+    ((options, (told,)),) = given
+    assert options.force
     assert told.startswith("64 ranks take")
 
 
@@ -194,7 +194,8 @@ def test_a_sweep_with_one_point_too_large_is_refused_before_the_first(tmp_path, 
     assert not (tmp_path / "r").exists()
     definition = sweepfile.load(path, [], local=False)
     keys = run_sweep.chosen_keys(definition, ())
-    forced = run_sweep.settle(definition, keys, force=True, progress=Progress(io.StringIO()))
+    options = RunOptions(results=tmp_path / "r", force=True, progress=Progress(io.StringIO()))
+    forced = run_sweep.settle(definition, keys, options)
     assert forced[0].startswith("64 ranks take")
 
 

@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from orchestrator.cli.main import main
+from orchestrator.cli.options import ORCH
 from orchestrator.core.errors import AgentError, ConfigError, TestbedError
 from orchestrator.experiment import fitting, loading, plan
 from orchestrator.experiment.experiment import on_this_machine, resolved_data
@@ -221,7 +222,7 @@ def test_the_command_of_the_agents_step():
 
 
 def test_a_batch_script_holds_words_as_they_are():
-    text = submitting.script(["run", "a file.yaml", "--set", "name='$(id)'"])
+    text = submitting.script([*ORCH, "run", "a file.yaml", "--set", "name='$(id)'"])
     assert text.startswith("#!/bin/sh\nexec ")
     assert text.endswith("""orchestrator.cli.main run 'a file.yaml' --set 'name='"'"'$(id)'"'"''\n""")
 

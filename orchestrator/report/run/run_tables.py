@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from orchestrator.analysis.stats.statistics import is_maximum
-from orchestrator.analysis.windows.ranks.variation import ALL_RANKS
+from orchestrator.analysis.windows.variation import ALL_RANKS
 from orchestrator.core.units import span_text
 from orchestrator.parts.rows import Row
 from orchestrator.report.quantities import percent, rate, share, size
