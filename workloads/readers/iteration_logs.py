@@ -69,7 +69,7 @@ def _whole(record: JsonObject, required: frozenset[str]) -> Row | None:
         return None
     row: dict[str, Any] = {}
     for name, kind in _FIELDS.items():
-        value = record.get(name)
+        value: Any = record.get(name)
         if _holds(name, kind, value):
             row[name] = float(value) if kind == "float64" else value
         elif name in record and name in _REQUIRED | _TOLD:
