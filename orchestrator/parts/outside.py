@@ -121,6 +121,9 @@ def _loaded(entry: metadata.EntryPoint, kind: str) -> tuple[Any, str]:
     if lacking:
         return None, f"{entry.value}: Config is no WorkloadConfig of workloads.common.placement"
     missing = [name for name in members(kind) if not callable(getattr(part, name, None))]
+    ways = protocols.WAYS_TO_COLLECT if kind == "collector" else ()
+    if ways and not any(callable(getattr(part, name, None)) for name in ways):
+        missing.append("one of " + ", ".join(ways))
     return part, f"{entry.value} lacks {', '.join(missing)} (orchestrator/parts/protocols.py)" if missing else ""
 
 

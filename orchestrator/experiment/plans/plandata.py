@@ -102,6 +102,7 @@ def launch_record(launch: Launch, *, status: int | None = None, failed: str | No
         rank=launch.rank,
         window=launch.window,
         source=launch.source,
+        wrapped_by=launch.wrapped_by,
         flows=launch.flows,
         container=launch.container,
         status=status,

@@ -100,6 +100,7 @@ class Launch:
     rank: Whole | None = None
     window: str | None = None
     source: str | None = None
+    wrapped_by: tuple[str, ...] = ()  # collectors whose commands run around a rank, by their labels
     flows: tuple[Flow, ...] = ()
     container: Container | None = None
     status: Whole | None = None
