@@ -12,26 +12,34 @@ from orchestrator.analysis.stats.iterations import series
 from orchestrator.analysis.windows import warmup
 from orchestrator.core.errors import OrchError, StoreError
 from orchestrator.core.paths import safepath
-from orchestrator.parts import registry
+from orchestrator.parts import ranks, registry
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.store.manifests.host_records import Clock
-from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.records import Launch, Manifest
 from orchestrator.store.manifests.window_records import Window
 from orchestrator.store.tabular import tables
 
 
-def located(folder: Path, manifest: Manifest) -> Iterable[tuple[str, LaunchOutput]]:
-    """Every launch of a run, with the part that reads it."""
+def named(manifest: Manifest) -> Iterable[tuple[Launch, str, str]]:
+    """Every output of a run: the launch, the part that reads it, and its name, which is its folder below its node's."""
     for launch in manifest.launches:
-        place = safepath.under(folder / "hosts", f"{launch.node}/{launch.name}")
+        yield launch, launch.part, launch.name
+        for part in launch.wrapped_by:
+            yield launch, part, f"{launch.name}/{ranks.folder_of(part)}"
+
+
+def located(folder: Path, manifest: Manifest) -> Iterable[tuple[str, LaunchOutput]]:
+    """Every launch of a run with the part that reads it, and what collectors wrote that ran around it."""
+    for launch, part, name in named(manifest):
+        place = safepath.under(folder / "hosts", f"{launch.node}/{name}")
         if place.is_dir():
             clock = manifest.clocks.get(launch.node, Clock()).before
             yield (
-                launch.part,
+                part,
                 LaunchOutput(
                     folder=place,
                     node=launch.node,
-                    launch=launch.name,
+                    launch=name,
                     job=launch.job,
                     rank=launch.rank,
                     window=launch.window,

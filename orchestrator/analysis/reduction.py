@@ -192,8 +192,12 @@ def _add_output(
 
 def _lost(manifest: Manifest, whys: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
     """Node and launch of the collectors of which nothing could be read, and why; of captures there are other gates."""
-    collectors = [one for one in manifest.launches if one.part.startswith(COLLECTOR) and one.part != CAPTURING]
-    found = {(one.node, one.name): whys.get((one.node, one.name), "nothing of it came home") for one in collectors}
+    collectors = [
+        (launch.node, name)
+        for launch, part, name in launch_outputs.named(manifest)
+        if part.startswith(COLLECTOR) and part != CAPTURING
+    ]
+    found = {place: whys.get(place, "nothing of it came home") for place in collectors}
     return {place: why for place, why in found.items() if why}
 
 

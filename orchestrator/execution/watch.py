@@ -29,6 +29,7 @@ class Process:
 
     launch: Launch
     asked: bool = False  # its node was asked to start it
+    pid: int = 0  # on its node, once it is ready
     stopping: bool = False
     status: int | None = None
     over: bool = False  # its node told of its end

@@ -15,7 +15,7 @@ from orchestrator.core.opendata import JsonObject, YamlValue
 from orchestrator.experiment import fitting
 from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.experiment import Choice, Experiment, Measure, resolved_data
-from orchestrator.parts import contained, registry
+from orchestrator.parts import contained, ranks, registry
 from orchestrator.parts.collectors import processor, tcpdump
 from orchestrator.parts.launch import Change, Container, Launch, LaunchFacts, Listening, Requirement
 from orchestrator.parts.protocols import Demand, Remarking, Source
@@ -43,6 +43,10 @@ class PlannedJob:
     launches: tuple[Launch, ...]
     theory: Theory | None
     remarks: tuple[str, ...] = ()
+
+    def ranks(self) -> list[Launch]:
+        """The processes of its ranks, without those that ranks meet by."""
+        return [launch for launch in self.launches if launch.rank is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,13 +135,9 @@ def single(experiment: Experiment, repetition: int) -> RunPlan:
 def _run(experiment: Experiment, topology: Topology, repetition: int, text: str) -> RunPlan:
     digest = hashlib.sha256(f"{repetition}\n{text}".encode()).hexdigest()
     seed = int.from_bytes(hashlib.sha256(f"{experiment.seed}/{repetition}".encode()).digest()[:4], "big")
-    jobs = tuple(_jobs(experiment, topology, seed))
+    jobs = tuple(_wrapped(job, experiment, topology) for job in _jobs(experiment, topology, seed))
     windows = tuple(_windows(experiment, topology, seed))
-    collectors = tuple(
-        _owned(launch, "collector", choice)
-        for choice in experiment.collect
-        for launch in registry.collector(choice.name).launches(choice.config, topology)
-    )
+    collectors = tuple(_collectors(experiment, topology, [rank for job in jobs for rank in job.ranks()]))
     stay = captures_stay(experiment, topology)
     plan = RunPlan(
         experiment=experiment.name,
@@ -164,6 +164,31 @@ def _processors(experiment: Experiment, plan: RunPlan) -> Iterator[Launch]:
     if processor.NAME not in {choice.name for choice in experiment.collect}:
         for launch in processor.launches(processor.Config(hosts=plan.nodes()), plan.topology):
             yield replace(launch, part=f"collector.{processor.NAME}")
+
+
+def _collectors(experiment: Experiment, topology: Topology, of_jobs: Sequence[Launch]) -> Iterator[Launch]:
+    """The processes of collectors, those that watch these ranks among them."""
+    for choice in experiment.collect:
+        if (collector := registry.node_collector(choice.name)) is not None:
+            for launch in collector.launches(choice.config, topology):
+                yield _owned(launch, "collector", choice)
+        if (watcher := registry.rank_watcher(choice.name)) is not None:
+            for launch in watcher.rank_launches(choice.config, of_jobs, topology):
+                yield replace(_owned(launch, "collector", choice), after_ranks=True)
+
+
+def _wrapped(job: PlannedJob, experiment: Experiment, topology: Topology) -> PlannedJob:
+    """A job whose ranks run below the commands of collectors, the first one's innermost."""
+    launches = []
+    for launch in job.launches:
+        rank = launch
+        for choice in experiment.collect:
+            collector = registry.rank_wrapper(choice.name) if launch.rank is not None else None
+            if collector is not None and (found := collector.wrapper(choice.config, launch, topology)) is not None:
+                python = launch.container.python if launch.container else topology.node(launch.node).python
+                rank = ranks.wrapped(rank, found, part=f"collector.{choice.name}", python=python)
+        launches.append(rank)
+    return replace(job, launches=tuple(launches))
 
 
 def _changes(experiment: Experiment, topology: Topology) -> tuple[Change, ...]:
@@ -304,10 +329,23 @@ def _of_parts(experiment: Experiment, topology: Topology, jobs: Sequence[Planned
         for choice in window.traffic:
             if not fitting.is_silent(choice):
                 yield from registry.traffic(choice.name).requirements(choice.config, topology)
+    of_jobs = [rank for job in jobs for rank in job.ranks()]
     for choice in experiment.collect:
-        yield from registry.collector(choice.name).requirements(choice.config, topology)
+        yield from _of_collector(choice, topology, of_jobs)
     for choice in experiment.conditions:
         yield from registry.condition(choice.name).requirements(choice.config, topology)
+
+
+def _of_collector(choice: Choice, topology: Topology, of_jobs: Sequence[Launch]) -> Iterator[Requirement]:
+    """What a collector needs: of one that watches ranks alone, on their nodes; of one around them, in their images."""
+    needed = registry.collector(choice.name).requirements(choice.config, topology)
+    if registry.node_collector(choice.name) is None:
+        nodes = {rank.node for rank in of_jobs}
+        needed = [need for need in needed if need.node in nodes]
+    inside: dict[str, Container] = {}
+    if registry.rank_wrapper(choice.name) is not None:
+        inside = {rank.node: rank.container for rank in of_jobs if rank.container is not None}
+    yield from contained.in_images(needed, inside)
 
 
 def _refuse_twins(plan: RunPlan) -> None:
