@@ -1,4 +1,4 @@
-"""Reads the iteration logs that the rank programs in `rank/` write."""
+"""Read the iteration logs that the rank programs in `rank/` write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMES = ("forward_s", "backward_s", "wait_s")
 
 
 def read_iterations(output: LaunchOutput, *, unknown: frozenset[str] = frozenset()) -> Mapping[str, Columns]:
-    """The table `iterations` of one rank; instants are moved to the controller's time base.
+    """Read the table `iterations` of one rank; instants are moved to the controller's time base.
 
     `unknown` are the fields that a program need not tell; they are missing in the table then.
 
@@ -40,7 +40,7 @@ def read_iterations(output: LaunchOutput, *, unknown: frozenset[str] = frozenset
 
 
 def read_training(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The tables of a rank that also traces: `iterations`, `spans`, `overlaps`, and those of NCCL where it wrote."""
+    """Read the tables of a rank that also traces: `iterations`, `spans`, `overlaps`, and those of NCCL."""
     return {**read_iterations(output), **read_spans(output), **read_nccl(output)}
 
 
