@@ -29,8 +29,8 @@ REDUCTION_MODULES = ("numpy", "numba")  # of the interpreter on a host that redu
 REDUCTION_PYTHON = "python>=3.10"
 PORTS_PER_SOURCE = 16
 LONGEST_WINDOW_S = 3600.0  # of one that ends by iterations alone
-_AFTERWARDS = ("status", "failed")  # of a process: what is known once it has ended
 WARMUP_ALLOWANCE_S = 120.0  # how much longer than its window a traffic source may be needed
+_AFTERWARDS = ("status", "failed")  # of a process: what is known once it has ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class RunPlan:
     as_they_close: bool = False  # whether hosts read these while they are written
 
     def launches(self) -> Iterator[Launch]:
-        """Every process that the run may start."""
+        """Give every process that the run may start."""
         yield from self.helper_processes()
         yield from self.collectors
         for job in self.jobs:
@@ -110,24 +110,24 @@ class RunPlan:
                     yield from stronger.launches
 
     def helper_processes(self) -> Iterator[Launch]:
-        """The processes of changes."""
+        """Give the processes of changes."""
         yield from (change.process for change in self.changes if change.process is not None)
 
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that take part, in the testbed's order."""
+        """Return the nodes that take part, in the testbed's order."""
         taking_part = {launch.node for launch in self.launches()} | {change.node for change in self.changes}
         return tuple(node.name for node in self.topology.nodes if node.name in taking_part)
 
 
 def build(experiment: Experiment) -> tuple[RunPlan, ...]:
-    """The runs of an experiment that has no problems."""
+    """Plan the runs of an experiment that has no problems."""
     topology = fitting.topology_of(experiment)
     text = json.dumps(resolved_data(experiment), sort_keys=True)
     return tuple(_run(experiment, topology, number, text) for number in range(1, experiment.repetitions + 1))
 
 
 def single(experiment: Experiment, repetition: int) -> RunPlan:
-    """The run of an experiment that has this number, from 1, whatever `repetitions` says."""
+    """Plan the run of an experiment that has this number, from 1, whatever `repetitions` says."""
     text = json.dumps(resolved_data(experiment), sort_keys=True)
     return _run(experiment, fitting.topology_of(experiment), repetition, text)
 
@@ -357,13 +357,16 @@ def _refuse_twins(plan: RunPlan) -> None:
         seen.add((launch.node, launch.name))
 
 
+# Captures that hosts reduce themselves
+
+
 def captures_stay(experiment: Experiment, topology: Topology) -> bool:
-    """Whether captures stay on hosts: those of this machine write them into the run's folder."""
+    """Tell whether captures stay on hosts: those of this machine write them into the run's folder."""
     return experiment.captures is not None and experiment.captures.stay and topology.kind != "local"
 
 
 def read_as_they_close(experiment: Experiment, topology: Topology) -> bool:
-    """Whether hosts read captures that stay while they are written."""
+    """Tell whether hosts read captures that stay while they are written."""
     return (
         captures_stay(experiment, topology)
         and experiment.captures is not None
@@ -372,7 +375,7 @@ def read_as_they_close(experiment: Experiment, topology: Topology) -> bool:
 
 
 def reduction_requirements(collectors: Sequence[Launch], topology: Topology) -> Iterator[Requirement]:
-    """What each host that captures needs in order to reduce."""
+    """Give what each host that captures needs in order to reduce."""
     nodes = dict.fromkeys(launch.node for launch in collectors if launch.part == f"collector.{tcpdump.NAME}")
     for node in nodes:
         python = topology.node(node).python
@@ -384,6 +387,9 @@ def reduction_requirements(collectors: Sequence[Launch], topology: Topology) -> 
             )
 
 
+# As JSON data
+
+
 class VariableData(TypedDict):
     """A variable of a file: its value, and where that is from."""
 
@@ -393,7 +399,7 @@ class VariableData(TypedDict):
 
 
 def plan_data(plan: RunPlan) -> JsonObject:
-    """The plan as JSON data: every process with its flags and files, every change, every demand."""
+    """Return the plan as JSON data: every process with its flags and files, every change, every demand."""
     return {
         "experiment": plan.experiment,
         "point": plan.point,
@@ -437,7 +443,7 @@ def plan_data(plan: RunPlan) -> JsonObject:
 
 
 def variables_data(variables: Iterable[Variable]) -> dict[str, VariableData]:
-    """Variables as JSON data, by name."""
+    """Return variables as JSON data, by name."""
     return {one.name: {"value": one.value, "type": one.type, "origin": one.origin} for one in variables}
 
 
@@ -450,7 +456,7 @@ def _launches(launches: Iterable[Launch]) -> list[JsonObject]:
 
 
 def launch_record(launch: Launch, *, status: int | None = None, failed: str | None = None) -> records.Launch:
-    """A process as manifests keep it; of its files the sizes."""
+    """Return a process as manifests keep it; of its files the sizes."""
     same = {one.name: getattr(launch, one.name) for one in dataclasses.fields(LaunchFacts) if one.name != "files"}
     sizes = {
         name: len(content) if isinstance(content, bytes) else Path(content).stat().st_size
