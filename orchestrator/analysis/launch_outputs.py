@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.stats.iterations import series
-from orchestrator.analysis.windows.judging import steadiness
+from orchestrator.analysis.windows import warmup
 from orchestrator.core.errors import OrchError, StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.parts import registry
@@ -90,7 +90,7 @@ def rails_of(columns: Columns, output: LaunchOutput, manifest: Manifest) -> list
 
 def settled(manifest: Manifest, outputs: Sequence[tuple[str, LaunchOutput]]) -> tuple[Window, ...]:
     """The windows with their warm-up chosen, for which every rank's iterations are read first."""
-    if not any(map(steadiness.is_open, manifest.windows)):
+    if not any(map(warmup.is_open, manifest.windows)):
         return manifest.windows
     import pyarrow as pa
 
@@ -102,4 +102,4 @@ def settled(manifest: Manifest, outputs: Sequence[tuple[str, LaunchOutput]]) -> 
                 logs += [tables.batch("iterations", columns, run=manifest.run)] if columns else []
     whole = pa.concat_tables(logs or [tables.schema("iterations").empty_table()])
     logged = {job.name: series(whole, job.name) for job in manifest.jobs}
-    return tuple(steadiness.settled(window, logged) for window in manifest.windows)
+    return tuple(warmup.settled(window, logged) for window in manifest.windows)

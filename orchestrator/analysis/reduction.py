@@ -22,13 +22,12 @@ from pathlib import Path
 from orchestrator.analysis import launch_outputs, packed_tables
 from orchestrator.analysis.capture import captures, flowtable, oneway
 from orchestrator.analysis.windows import windows
-from orchestrator.analysis.windows.judging.gates import Tolerances
 from orchestrator.core import memory
 from orchestrator.core.errors import CaptureError, OrchError
 from orchestrator.core.paths import safepath
 from orchestrator.parts import registry
 from orchestrator.parts.registry import COLLECTOR
-from orchestrator.parts.rows import LaunchOutput
+from orchestrator.parts.rows import TABLES, LaunchOutput
 from orchestrator.parts.shared import capture_files
 from orchestrator.store.manifests.capture_points import CAPTURING, capture_point
 from orchestrator.store.manifests.coding import encoded
@@ -70,9 +69,7 @@ def reduce(folder: Path, *, before: Path | None = None, engine: Executor | None 
             problems = _add_captures(writer, pending, manifest, before=before if gone else None)
             if before:
                 problems += _keep(writer, before, gone, manifest, notes)
-    outcome = windows.measure(
-        folder / "tables", manifest, tolerances=_tolerances(manifest), problems=problems, lost=_lost(manifest, whys)
-    )
+    outcome = windows.measure(folder / "tables", manifest, problems=problems, lost=_lost(manifest, whys))
     with TableWriter(folder / "tables", run=manifest.run) as writer:
         for name, columns in outcome.tables.items():
             writer.add(name, columns)
@@ -174,7 +171,7 @@ def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: 
         found = launch_outputs.rows_of(part, output)
         for table, columns in found.items():
             rows = {**columns}
-            if {"window_name", "iteration"} <= set(columns):
+            if "window_name" in TABLES.get(table, ()) and "iteration" in columns:
                 rows["window_name"] = launch_outputs.windows_of(columns, output, manifest)
             if table == "nccl_connections":
                 rows["rail"] = launch_outputs.rails_of(columns, output, manifest)
@@ -224,32 +221,6 @@ def _add_captures(
     else:
         writer.keep("one_way", tables.read(before, "one_way"))
     return problems
-
-
-def _tolerances(manifest: Manifest) -> dict[str, Tolerances]:
-    limits, usual = manifest.validity, Tolerances()
-    return {
-        window.name: Tolerances(
-            load=_share(limits.load, usual.load),
-            load_course=_share(limits.load_course, usual.load_course),
-            capture_drops=limits.capture_drops,
-            capture_nic=limits.capture_nic,
-            min_iterations=min(limits.min_iterations, window.wanted_iterations or limits.min_iterations),
-            clock_s=limits.clock,
-            drift=_share(limits.drift, usual.drift),
-            processor=_share(limits.processor, usual.processor),
-            congestion=limits.congestion == "invalid",
-            launch_late_s=usual.launch_late_s if limits.launch_late is None else limits.launch_late,
-        )
-        for window in manifest.windows
-    }
-
-
-def _share(limit: float | str | None, usual: float | None) -> float | None:
-    """A limit, the usual one of a run that is older than its gate, or None for the word that switches it off."""
-    if limit is None:
-        return usual
-    return None if isinstance(limit, str) else limit
 
 
 def _capture_counts(folder: Path) -> CaptureCounts | None:

@@ -27,8 +27,8 @@ from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.session import Session
 from orchestrator.execution.watch import Watch
-from orchestrator.experiment.plans import beforehand
-from orchestrator.experiment.plans.plan import PlannedWindow, RunPlan
+from orchestrator.experiment import feasibility
+from orchestrator.experiment.plan import PlannedWindow, RunPlan
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
@@ -36,6 +36,7 @@ from orchestrator.store.atomic import write_json
 from orchestrator.store.manifests.host_records import Kernels
 from orchestrator.store.manifests.records import Manifest
 from orchestrator.store.rundir import RunFolder, unwritable
+from orchestrator.validity.gates import clock as clock_gate
 
 OPEN_S = 60.0
 
@@ -146,7 +147,7 @@ class Run:
         """See that hosts elsewhere are large enough; this machine was asked before anything started."""
         if self.plan.topology.kind == "local":
             return
-        room = beforehand.of_hosts(self.plan, self.session.machines())
+        room = feasibility.of_hosts(self.plan, self.session.machines())
         self.watch.notes += room.warnings
         if room.refused and not self.force:
             error = TestbedError(room.refused[0])
@@ -261,7 +262,7 @@ class Run:
         if when == "before":
             self.watch.offsets_ns.update({node: clock.offset_ns for node, clock in found_clocks.items()})
             uncertain = {node: clock.uncertainty_ns / 1e9 for node, clock in found_clocks.items()}
-            for doubt in clocks.doubts(uncertain, self.plan.validity.clock):
+            for doubt in clocks.doubts(uncertain, float(clock_gate.MOST_UNCERTAIN.of(self.plan.validity))):
                 self.watch.notes.append(doubt)
                 self.progress.say(f"    warning: {doubt}")
         self.folder.manifest = replace(

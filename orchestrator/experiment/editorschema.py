@@ -9,10 +9,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from orchestrator.core.opendata import JsonSchema
-from orchestrator.experiment import experiment
-from orchestrator.experiment.series.studyfile import StudyFile
-from orchestrator.experiment.series.sweepfile import SweepFile
-from orchestrator.experiment.yamlfiles import filevars, includes
+from orchestrator.experiment import documents, experiment, variables
+from orchestrator.experiment.studyfile import StudyFile
+from orchestrator.experiment.sweepfile import SweepFile
 from orchestrator.testbed.inventory import Inventory
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -36,9 +35,9 @@ def of(kind: str) -> JsonSchema:
     a file that includes others lacks, these may have: nothing is required of its top level then.
     """
     found = _with_references(KINDS[kind]().model_json_schema(by_alias=True))
-    found["properties"] = {**found["properties"], includes.KEY: _INCLUDE, filevars.KEY: _VARS}
+    found["properties"] = {**found["properties"], documents.INCLUDE: _INCLUDE, variables.VARS: _VARS}
     required = found.pop("required", [])
-    found["if"] = {"not": {"required": [includes.KEY]}}
+    found["if"] = {"not": {"required": [documents.INCLUDE]}}
     found["then"] = {"required": required}
     found.setdefault("$defs", {})[_REFERENCE] = {
         "description": "The value of a variable.",
@@ -107,13 +106,13 @@ _INCLUDE = {
 _VARS = {
     "description": "Variables: $name stands for the value, --set name=VALUE sets it.",
     "type": "object",
-    "propertyNames": {"pattern": "^[a-z][a-z0-9_]{0,40}$", "not": {"enum": sorted(filevars.RESERVED)}},
+    "propertyNames": {"pattern": "^[a-z][a-z0-9_]{0,40}$", "not": {"enum": sorted(variables.RESERVED)}},
     "additionalProperties": {
         "anyOf": [
             {"type": ["string", "number", "boolean", "array"]},
             {
                 "type": "object",
-                "properties": {"type": {"enum": list(filevars.TYPES)}, "default": {}, "help": {"type": "string"}},
+                "properties": {"type": {"enum": list(variables.TYPES)}, "default": {}, "help": {"type": "string"}},
                 "additionalProperties": False,
             },
         ]

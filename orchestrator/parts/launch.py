@@ -108,40 +108,50 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """One process of a run on one node.
+class LaunchFacts:
+    """What a plan says of a process and a manifest keeps of it; `store.manifests.records.Launch` is the record.
+
+    `part` is who made it and reads what it brings home: "traffic.iperf".
+    """
+
+    name: str  # unique in a run; letters, digits, '.', '-' and '_'
+    node: str
+    part: str
+    role: Role
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    env_from: Mapping[str, str] = field(default_factory=dict)  # name -> where its value is, which is kept nowhere
+    files: Mapping[str, object] = field(default_factory=dict)  # by their names in its folder
+    privileged: bool = False  # needs the agent's rights on the node: root's, or some of them
+    required: bool = True  # its failure ends the run; else it is noted
+    job: str | None = None
+    rank: int | None = None
+    window: str | None = None
+    source: str | None = None
+    flows: tuple[Flow, ...] = ()
+    container: Container | None = None  # then its argv is a command of the image
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch(LaunchFacts):
+    """One process of a run on one node. The plan fills in its `part`, `window` and `source`.
 
     Its folder on the node is named after it and is its working directory; `stdout` and `stderr` are files in it, and
     everything in it comes home. Nothing of it passes through a shell.
     """
 
-    name: str  # unique in a run; letters, digits, '.', '-' and '_'
-    node: str
-    role: Role
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
+    part: str = ""
     files: Mapping[str, bytes | Path] = field(default_factory=dict)  # name in its folder -> content, put there first
     order: int = 0  # within its stage lower ones are started, and ready, before higher ones
     ready: Ready = field(default_factory=Started)
     ready_within_s: float = 10.0
-    env_from: Mapping[str, str] = field(default_factory=dict)  # name -> where its value is, which is kept nowhere
     run_key: str | None = None  # environment variable for the run's key: a random text, kept nowhere
     gate: bool = False  # waits for the line "go" on its standard input once it is ready
     ports: tuple[int, ...] = ()  # TCP ports that it listens on, beside the one by which it is ready
     follow: str | None = None  # a file in its folder whose lines the runner gets as they are written
     stop: Stop = field(default_factory=Stop)
     lives: bool = True  # an exit before it was asked to end is a failure
-    required: bool = True  # its failure ends the run; else it is noted
-    privileged: bool = False  # needs the agent's rights on the node: root's, or some of them
-    job: str | None = None
-    rank: int | None = None
-    flows: tuple[Flow, ...] = ()
     footprint: Footprint = field(default_factory=Footprint)
-    container: Container | None = None  # then its argv is a command of the image
-    # The plan fills these in.
-    part: str = ""  # who made it and reads what it brings home: "traffic.iperf"
-    window: str | None = None
-    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,13 +100,19 @@ class Gathering:
         self._count = 0
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Take rows, which have all columns of the table; ValueError beyond MOST_ROWS."""
+        """Append rows; a column that a row lacks is missing in it, and what is no column is left out.
+
+        ValueError where a row lacks a required column, and beyond MOST_ROWS.
+        """
+        required = DESCRIBED[self._table].required
         for row in rows:
             self._count += 1
             if self._count > MOST_ROWS:
                 raise ValueError(f"there are more than {MOST_ROWS:,} rows of the table {self._table}")
             for name, column in self.columns.items():
-                value = row[name]
+                value = row.get(name)
+                if value is None and name in required and name not in row:
+                    raise ValueError(f"a row of the table {self._table} lacks {name}")
                 try:
                     column.append(self._words.setdefault(value, value) if isinstance(value, str) else value)
                 except TypeError:  # it is missing, or none of its kind, which the table will say
@@ -114,7 +120,7 @@ class Gathering:
 
 
 def gathered(table: str, rows: Iterable[Row]) -> Columns:
-    """The columns of a table from rows that come one at a time; ValueError beyond MOST_ROWS."""
+    """Return the columns of a table from rows that come one at a time, as `Gathering.add` takes them."""
     found = Gathering(table)
     found.add(rows)
     return found.columns

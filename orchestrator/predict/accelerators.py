@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from orchestrator.core.errors import ConfigError
-from workloads.common.trainings import modelled
+from workloads.common import trained_model
 from workloads.models import catalog, formulation, gpt
 
 ACCEPTED = "peak and used share of it, such as 71tflops@30%"
@@ -24,7 +24,7 @@ def compute_s(text: str, workload: str, config: Any) -> float:
     if workload == "ptd":
         return _of_split(config, f=f, mu=mu)
     layers = catalog.load(config.model).layers
-    return _PASSES * sum(layer.flops for layer in layers) * modelled.batch(config) / (mu * f)
+    return _PASSES * sum(layer.flops for layer in layers) * trained_model.batch(config) / (mu * f)
 
 
 def _of_split(config: Any, *, f: float, mu: float) -> float:

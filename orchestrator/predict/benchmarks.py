@@ -18,7 +18,7 @@ from orchestrator.store import index, rundir, stores
 from orchestrator.store.rundir import Listed
 from orchestrator.store.tabular import tables
 from workloads.common import placement, torch_ranks
-from workloads.common.sent.collective_traffic import exchanged
+from workloads.common.collective_traffic import exchanged
 
 WORKLOAD = "collective"
 TORCH = ("auto", "gloo", "nccl")  # backends of the trainings that are predicted

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.topology import Topology
 from orchestrator.predict.network_costs import Costs, Network, Quantity, assumed
-from workloads.common import between
-from workloads.common.between import Pairs
+from workloads.common import rank_traffic
+from workloads.common.rank_traffic import Pairs
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
@@ -114,5 +114,5 @@ def _solved(rows: Floats, seconds: Floats, known: Places) -> Floats:
 def all_reduced(groups: Iterable[Sequence[int]], size: float) -> tuple[Pairs, int]:
     """Bytes and rounds of ring all-reduces in these groups at once."""
     made = [list(members) for members in groups]
-    rings = (between.ring_of(members, 2 * (len(members) - 1) / len(members) * size) for members in made)
-    return between.summed(rings), 2 * (max(map(len, made)) - 1)
+    rings = (rank_traffic.ring_of(members, 2 * (len(members) - 1) / len(members) * size) for members in made)
+    return rank_traffic.summed(rings), 2 * (max(map(len, made)) - 1)

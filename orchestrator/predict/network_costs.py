@@ -9,8 +9,8 @@ from typing import Literal
 
 from orchestrator.parts.theory import Spread
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import between
-from workloads.common.between import Pairs
+from workloads.common import rank_traffic
+from workloads.common.rank_traffic import Pairs
 
 Side = Literal["low", "value", "high"]
 
@@ -180,7 +180,9 @@ def all_reduced(groups: Sequence[Sequence[int]], size: float, *, net: Network, r
     longest = max((len(members) for members in groups), default=1)
     if longest < 2:
         return Moving()
-    pairs = between.summed(between.ring_of(members, 2 * (len(members) - 1) / len(members) * size) for members in groups)
+    pairs = rank_traffic.summed(
+        rank_traffic.ring_of(members, 2 * (len(members) - 1) / len(members) * size) for members in groups
+    )
     return moving(pairs, rounds=2 * (longest - 1), net=net, rates=rates)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.agents.agent.messages import requests
+import msgspec
+
+from orchestrator.agents.agent.containers import ImageFound
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import AgentError
+from orchestrator.core.errors import AgentError, BadAnswer
 from orchestrator.parts.launch import Container, Requirement
-from orchestrator.remote.answers import Finding, ImageFound
+from orchestrator.remote.answers import Finding
 from orchestrator.remote.connection import Connection
-from orchestrator.remote.launch_request import container as as_sent
 
 
 def look(
@@ -21,23 +22,25 @@ def look(
 
     `storage` is the text of podman's storage.conf for hosts that have none of their own, else empty.
     """
-    values: requests.Image = {
-        "container": as_sent(container),
+    values = {
+        "container": msgspec.to_builtins(container),
         "modules": [need.what for need in needs if need.kind == "module"],
         "programs": [need.what for need in needs if need.kind == "program"],
         "storage": storage or None,
     }
     try:
-        fields = connection.ask("image", deadline, values).fields
+        image = connection.ask("image", deadline, values).read(ImageFound)
     except AgentError as error:
         return [_refused(need, error) for need in needs]
     found = []
     for need in needs:
         if need.kind == "image":
-            one = ImageFound(fields.text("image"), fields.text("version"), fields.text("python"))
-            found.append(Finding(need, True, one.id, image=one))
+            found.append(Finding(need, True, image.image, image=image))
             continue
-        there, detail = fields.inner(f"{need.kind}s").verdict(need.what)
+        looked_for = image.modules if need.kind == "module" else image.programs
+        if need.what not in looked_for:
+            raise BadAnswer(f"its agent's answer to 'image' lacks {need.what!r}", node=connection.node)
+        there, detail = looked_for[need.what]
         found.append(Finding(need, there, detail))
     return found
 

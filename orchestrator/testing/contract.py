@@ -22,7 +22,7 @@ from orchestrator.core.fields import Model
 from orchestrator.parts import registry
 from orchestrator.parts.launch import Change, Launch, Listening, Requirement
 from orchestrator.parts.protocols import Demand, Problem
-from orchestrator.parts.rows import TABLES, Columns
+from orchestrator.parts.rows import DESCRIBED, TABLES, Columns
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import KNOWN_PORTS, TRAFFIC_PORT, Topology
 from orchestrator.testing.case import HOSTS, TOPOLOGIES, Case, output
@@ -131,12 +131,15 @@ def _samples_become_rows_of_known_tables(case: Case, scratch: Path) -> None:
     _expect(tables, "nothing was read from the samples")
     for table, columns in tables.items():
         _expect(table in TABLES, f"there is no table {table}: accepted: {', '.join(TABLES)}")
-        _expect(set(columns) == set(TABLES[table]), f"{table} has {sorted(columns)}, not {sorted(TABLES[table])}")
+        lacking = [name for name in DESCRIBED[table].required if name not in columns]
+        unknown = [name for name in columns if name not in TABLES[table]]
+        _expect(not lacking, f"{table} lacks {', '.join(lacking)}: a reader has to give these columns")
+        _expect(not unknown, f"{table} has no columns {', '.join(unknown)}: accepted: {', '.join(TABLES[table])}")
         _expect(len(_lengths(columns)) == 1 and _lengths(columns) != {0}, f"columns of {table}: {_lengths(columns)}")
-        for column, kind in TABLES[table].items():
-            value = columns[column][0]
-            value = value.item() if hasattr(value, "item") else value
-            _expect(value is None or isinstance(value, _VALUES[kind]), f"{table}.{column} holds {value!r}")
+        for column, values in columns.items():
+            value = values[0].item() if hasattr(values[0], "item") else values[0]
+            right = value is None or isinstance(value, _VALUES[TABLES[table][column]])
+            _expect(right, f"{table}.{column} holds {value!r}")
 
 
 def _lengths(columns: Columns) -> set[int]:

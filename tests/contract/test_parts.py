@@ -83,7 +83,7 @@ READERS = (
     "workloads/readers", "orchestrator/parts/collectors", "orchestrator/parts/samplers.py",
     "orchestrator/parts/conditions/delay.py", "orchestrator/parts/shared/capture_files.py", "cross_traffic/iperf.py",
     "cross_traffic/flow_records.py", "orchestrator/analysis/launch_outputs.py",
-    "orchestrator/analysis/windows/readings/flowlog.py", "orchestrator/report/runs.py",
+    "orchestrator/analysis/windows/generated_flows.py", "orchestrator/report/runs.py",
     "orchestrator/report/run/timeline.py",
 )  # fmt: skip
 

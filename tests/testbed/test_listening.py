@@ -18,7 +18,7 @@ from orch_runs import as_root, in_its_window, manifest_of, processes, small, wri
 
 from tests.skipping import needs_torch
 
-pytestmark = [pytest.mark.testbed]
+pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 
 TRAFFIC = [
     {"iperf": {"from": "h1", "to": "h3", "load": "2gbit", "streams": 2}},

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from orchestrator.analysis.launch_outputs import rows_of
 from orchestrator.core.errors import TransportError
-from orchestrator.experiment.series.axis import Axis
+from orchestrator.experiment.matrix import Axis
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.remote.transport.openssh import certificates, settings, tokens
 from orchestrator.remote.transport.openssh.settings import Hop

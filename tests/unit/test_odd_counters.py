@@ -28,19 +28,21 @@ import manifests
 import pyarrow as pa
 import pytest
 import yaml
+from gate_windows import judged
 from sealed_run import make_run
 
 from orchestrator.agents import cpu_source, gpu_source, nic_source, sampler, snmp_source
 from orchestrator.analysis import reduction
 from orchestrator.analysis.launch_outputs import rows_of
 from orchestrator.analysis.traffic import throughput
-from orchestrator.analysis.windows.judging import congested
+from orchestrator.analysis.windows import device_counters
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.collectors import nic
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Node, Rail, Topology
 from orchestrator.store.manifests.manifest import load
 from orchestrator.store.tabular import tables
+from orchestrator.validity.gates import congestion
 
 SAMPLES = sorted((Path(__file__).parents[1] / "data/odd").glob("*.yaml"))
 KEYS = {"seen", "collector", "ethtool", "sysfs", "files", "counters", "absent", "rows", "notes"}
@@ -370,8 +372,8 @@ def test_losses_that_were_sampled_and_are_not_known_are_no_losses_only_as_far_as
     ]
     rails = (Rail(device="eth0", address="10.0.0.1"),)
     topology = Topology(kind="inventory", nodes=(Node(name="h1", rails=rails),), links=())
-    found = congested.found(throughput.Kept(pa.Table.from_pylist(rows)), topology, (0, 2 * SECOND))
-    (gate,) = congested.judge_congestion(found, required=True)
+    found = device_counters.congestion(throughput.Kept(pa.Table.from_pylist(rows)), topology, (0, 2 * SECOND))
+    (gate,) = judged(congestion, congestion=found, validity={"congestion": "invalid"})
     assert (gate.name, gate.passed, gate.required) == ("losses", None, True)
     assert gate.message == "h1 (eth0): no losses; not known: discards"
 

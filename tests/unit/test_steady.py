@@ -11,12 +11,13 @@ from pathlib import Path
 import manifests
 import numpy as np
 import pytest
+from gate_windows import judged
 from scipy import stats
 
 from orchestrator.analysis import launch_outputs
 from orchestrator.analysis.stats.steady import BATCH, Drift, drift, truncation
-from orchestrator.analysis.windows.judging.steadiness import Steadiness, judge_steadiness
-from orchestrator.store.manifests.window_records import Truncation
+from orchestrator.store.manifests.window_records import Training, Truncation
+from orchestrator.validity.gates import drift as drift_gate
 
 NIGHTS = Path(__file__).parents[1] / "data/nights/iterations.csv"
 
@@ -109,8 +110,25 @@ def recorded():
         return [np.array(row["iteration_us"].split(), float) / 1e6 for row in csv.DictReader(file)]
 
 
+def of_drift(found, limit=0.05, **mser):
+    """The verdict on a job with this trend; a limit of None is `ignore`."""
+    row = Training(
+        job="t",
+        iterations=100,
+        mean_s=None,
+        p50_s=None,
+        p99_s=None,
+        drift=found.share,
+        drift_low=found.low,
+        drift_high=found.high,
+        drift_p=found.p,
+    )
+    record = manifests.window(mser={"t": mser} if mser else {})
+    return judged(drift_gate, training=(row,), record=record, validity={"drift": "ignore" if limit is None else limit})
+
+
 def test_recorded_windows_that_drift_are_remarked_upon_and_stay_valid():
-    gates = [gate for one in recorded() for gate in judge_steadiness([Steadiness(job="t", drift=drift(one))], 0.05)]
+    gates = [gate for one in recorded() for gate in of_drift(drift(one))]
     noted = [gate for gate in gates if gate.passed is False]
     assert len(noted) == 7
     assert not any(gate.required for gate in noted)
@@ -134,12 +152,12 @@ def trend(share, p=0.001):
     ],
 )
 def test_a_drift_counts_by_its_size_and_its_significance(found, limit, passed, required):
-    (gate,) = judge_steadiness([Steadiness(job="t", drift=found)], limit)
+    (gate,) = of_drift(found, limit)
     assert (gate.passed, gate.required) == (passed, required)
 
 
 def test_a_drift_without_a_steady_state_says_so():
-    (gate,) = judge_steadiness([Steadiness(job="t", drift=trend(0.06), samples=100, unbounded=70)], 0.05)
+    (gate,) = of_drift(trend(0.06), samples=100, unbounded=70)
     assert "no steady state in sight (MSER-5 would leave out 70 of 100)" in gate.message
 
 

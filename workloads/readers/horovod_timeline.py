@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.core.opendata import JsonObject
 from orchestrator.core.paths import safepath
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
+from orchestrator.parts.rows import Columns, LaunchOutput, Row, gathered
 from workloads.readers import lines
 from workloads.readers.spans import overlap
 
@@ -84,7 +84,7 @@ def read_timeline(output: LaunchOutput, name: str, iterations: Columns) -> Mappi
             lanes = [(span.lane, begin, end) for span, begin, end in found]
             computed = ("compute", starts[place], starts[place] + passes)
             tables["overlaps"].append({**where, **overlap([computed, *lanes])})
-    return {table: {key: [row[key] for row in rows] for key in TABLES[table]} for table, rows in tables.items()}
+    return {table: gathered(table, rows) for table, rows in tables.items()}
 
 
 def _counted(tensors: int) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.core.paths import safepath
-from orchestrator.parts.rows import CONNECTIONS, TABLES, Columns, LaunchOutput, Unread
+from orchestrator.parts.rows import CONNECTIONS, Columns, LaunchOutput, Unread, gathered
 from workloads.readers.nccl_inspector import read_nccl_inspector
 
 FILES = "nccl.*.log"
@@ -133,14 +133,8 @@ def _read_logs(output: LaunchOutput) -> Mapping[str, Columns]:
                 output.unread.add(path.name, CONNECTIONS, line=line, text=text)
         for table, rows in (("nccl_connections", log.connections), ("nccl_rings", log.rings)):
             # Which rail a device is of is for the caller to fill, as the testbed's file says it.
-            found[table] += [
-                {**who, "communicator": log.communicator(row["set_up"]), "rail": None, **row} for row in rows
-            ]
-    return {
-        table: {column: [row[column] for row in rows] for column in TABLES[table]}
-        for table, rows in found.items()
-        if rows
-    }
+            found[table] += [{**who, "communicator": log.communicator(row["set_up"]), **row} for row in rows]
+    return {table: gathered(table, rows) for table, rows in found.items() if rows}
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, str, bool]]:

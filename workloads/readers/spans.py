@@ -1,4 +1,4 @@
-"""Reads when a rank computed and communicated, as `base/span_trace.py` recorded it, and how much of both overlapped."""
+"""Reads when a rank computed and communicated, as `rank/logs.py` recorded it, and how much of both overlapped."""
 
 from __future__ import annotations
 

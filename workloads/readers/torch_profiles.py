@@ -24,7 +24,7 @@ from pathlib import Path
 from orchestrator.core.intervals import Interval
 from orchestrator.core.opendata import JsonObject
 from orchestrator.core.paths import safepath
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
+from orchestrator.parts.rows import Columns, LaunchOutput, Row, gathered
 from workloads.readers import lines
 from workloads.readers.spans import overlap
 
@@ -137,7 +137,7 @@ def read_profiles(output: LaunchOutput, iterations: Columns) -> Mapping[str, Col
             for sequence, span in enumerate(sorted(spans, key=lambda one: (one.begin, one.end)))
         ]
         rows["overlaps"].append({**where, **overlap((span.lane, span.begin, span.end) for span in spans)})
-    return {table: {key: [row[key] for row in kept] for key in TABLES[table]} for table, kept in rows.items()}
+    return {table: gathered(table, kept) for table, kept in rows.items()}
 
 
 def _step_of(steps: Sequence[Interval], span: _Span) -> Interval:

@@ -138,9 +138,9 @@ class Processes:
         )
         if stopped.killed and self._session.interrupts.hurry:
             self._killed.append(launch)
-        elif stopped.complaint and process.failed is None:
-            process.failed = stopped.complaint
-            self._session.watch.notes.append(f"{launch.node}: {stopped.complaint}")
+        elif not stopped.was_over and stopped.status not in launch.stop.ok and process.failed is None:
+            process.failed = f"{launch.name} ended with status {stopped.status} when it was asked to end"
+            self._session.watch.notes.append(f"{launch.node}: {process.failed}")
 
     def tail(self, launch: Launch) -> str:
         """The last that a process printed, from its node; empty when that cannot be had."""

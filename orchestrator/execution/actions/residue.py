@@ -65,4 +65,4 @@ def _sweep(session: Session, name: str) -> list[str] | OrchError:
     session.clients[name] = client
     del session.watch.lost[name]
     session.events.write("swept", node=name, killed=len(swept.killed), undone=list(swept.undone))
-    return [f"{name}: process {pid}" for pid in swept.left] + [f"{name}: {what}" for what in swept.failed]
+    return [f"{name}: process {pid}" for pid in swept.left] + [f"{name}: {change.text}" for change in swept.failed]

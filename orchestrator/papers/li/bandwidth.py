@@ -15,7 +15,7 @@ from orchestrator.report.study.comparison import Comparison, holds, not_measured
 from orchestrator.report.study.content import Section
 from orchestrator.report.style import LINES, SERIES, figure, legend, look, save
 from workloads.common import placement
-from workloads.common.sent.collective_traffic import members
+from workloads.common.collective_traffic import members
 
 CLUSTER = "needs hosts with RDMA and accelerators: the same study with an inventory"
 
