@@ -53,7 +53,7 @@ def _is_single(record: Mapping[str, Any]) -> bool:
 
 def _overview(found: Sequence[Mapping[str, Any]]) -> str:
     """Return figures that need no table of their own, and below it where each bench was measured."""
-    rows = [[*row, f"`{record['bench']}`"] for record in found for row in record["tables"][0]["rows"]]
+    rows = [[*row, record["bench"]] for record in found for row in record["tables"][0]["rows"]]
     origins = "\n".join(f"- {_origin(record)}" for record in found)
     return f"## Single figures\n\n{tabulated({'columns': [*SINGLE, 'bench'], 'rows': rows})}\n\n{origins}"
 
@@ -70,7 +70,10 @@ def _section(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _origin(record: Mapping[str, Any]) -> str:
     """Say by which command, at which version, when, where and beside what a file was measured."""
-    machine = ", ".join(str(value) if key == "cpu" else f"{key} {value}" for key, value in record["machine"].items())
+    has = record["machine"]
+    machine = (
+        f"{has['cores']} cores of {has['cpu']}, memory {has['memory']}, kernel {has['kernel']}, Python {has['Python']}"
+    )
     load = record["load"] if record["load"].startswith("load") else f"load: {record['load']}"
     told = [f"Version {record['version']}", record["date"], machine, load]
     if record.get("quick"):

@@ -84,8 +84,10 @@ def tables(found: Sequence[Figure | Table]) -> list[dict[str, Any]]:
     curves = dict.fromkeys((axis, one.unit) for one in figures for axis, _, _ in one.over)
     made = [_curve(axis, unit, figures) for axis, unit in curves]
     single = [_row(one) for one in figures if not one.tabled]
+    used = [place for place in range(len(COLUMNS)) if any(row[place] is not None for row in single)]
     if single:
-        made.append({"title": "", "columns": list(COLUMNS), "rows": single})
+        rows = [[row[place] for place in used] for row in single]
+        made.append({"title": "", "columns": [COLUMNS[place] for place in used], "rows": rows})
     return [*made, *(one.as_data() for one in found if isinstance(one, Table))]
 
 
@@ -98,15 +100,15 @@ def _curve(axis: str, unit: str, figures: Sequence[Figure]) -> dict[str, Any]:
             if one.reference and one.against not in VALUES:
                 medians.setdefault(one.against, {})[place] = statistics.median(one.reference)
     places = sorted({place for line in medians.values() for place in line})
-    rows = [[place, *(line.get(place) for line in medians.values())] for place in places]
+    rows = [[place, *(_rounded(line.get(place)) for line in medians.values())] for place in places]
     curve = {"x": axis, "y": list(medians), "unit": unit}
     return {"title": f"Over {axis} ({unit})", "columns": [axis, *medians], "rows": rows, "curve": curve}
 
 
 def _row(one: Figure) -> list[Any]:
     interval = f"{one.interval[0]:.4f} to {one.interval[1]:.4f}" if one.interval else None
-    reference = statistics.median(one.reference) if one.reference else None
-    median, least, most = statistics.median(one.values), min(one.values), max(one.values)
+    reference = _rounded(statistics.median(one.reference)) if one.reference else None
+    median, least, most = map(_rounded, (statistics.median(one.values), min(one.values), max(one.values)))
     against = one.against or None
     return [
         one.what,
@@ -117,10 +119,15 @@ def _row(one: Figure) -> list[Any]:
         len(one.values),
         against,
         reference,
-        one.ratio,
+        _rounded(one.ratio),
         interval,
         one.note or None,
     ]
+
+
+def _rounded(value: float | None) -> float | None:
+    """Return six significant digits, which is more than any bench repeats."""
+    return None if value is None else float(f"{value:.6g}")
 
 
 def as_text(data: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Who listens where while real runs go on: on the data plane's address, or on loopback, but for what is known.
 
-docs/architecture.md, "Who listens where", says the same in words. The frameworks' own runs are looked at where a rank
-of theirs is killed.
+docs/security.md, "What listens, and for whom", says the same in words. The frameworks' own runs are looked at where a
+rank of theirs is killed.
 """
 
 from __future__ import annotations

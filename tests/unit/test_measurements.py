@@ -59,8 +59,6 @@ def test_figures_are_tables_and_points_are_curves(folder):
         "against": "peer",
         "reference": 4.0,
         "ratio": 0.5,
-        "95 % interval": None,
-        "note": None,
     }
     assert cells["title"] == "Cells"
 
