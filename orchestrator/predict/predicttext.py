@@ -11,7 +11,7 @@ from orchestrator.core.units import bytes_text, rate_text
 from orchestrator.parts.terms import NAMES, Terms
 from orchestrator.parts.work import Pipelined
 from orchestrator.predict import messages
-from orchestrator.predict.beside import Measured
+from orchestrator.predict.measured_runs import Measured
 from orchestrator.predict.network_costs import Costs
 from orchestrator.predict.predicting import Prediction, Subject
 from workloads.models import formulation

@@ -157,6 +157,21 @@ class Saved:
     grids: tuple[Grid, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A figure in the page: what it shows, how to read it, and what `save` made of it."""
+
+    name: str
+    title: str
+    caption: str
+    saved: Saved
+
+    @property
+    def svg(self) -> str:
+        """The drawing as an element of the page."""
+        return self.saved.svg
+
+
 def save(drawing: Figure, stem: Path) -> Saved:
     """Write STEM.svg, STEM.pdf, and the numbers, where it draws any, as STEM.csv; returns what a page shows."""
     with mpl.rc_context({"svg.hashsalt": stem.name}):

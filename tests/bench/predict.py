@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from orchestrator.experiment import loading
-from orchestrator.predict import benchmarks, beside, predicting
+from orchestrator.predict import inputs, measured_runs, predicting
 from orchestrator.predict.predicttext import Found
 from tests.bench.commands import INVALID, ROOT, call
 from tests.bench.figure import Figure, Settings
@@ -121,10 +121,10 @@ def predictions(wanted: list[dict[str, Any]]) -> list[Found]:
     for one in wanted:
         file = FOLDER / f"{one['name']}.yaml"
         subjects[one["name"]] = predicting.subject(loading.checked(file, [], local=False)[0], file=str(file))
-    costs = benchmarks.costs(results, next(iter(subjects.values())).topology)
-    measured = beside.find(results, list(subjects.values()))
+    costs = inputs.costs(results, next(iter(subjects.values())).topology)
+    measured = measured_runs.find(results, list(subjects.values()))
     return [
-        Found(label=name, prediction=predicting.predict(subject, costs), measured=measured[beside.key(subject)])
+        Found(label=name, prediction=predicting.predict(subject, costs), measured=measured[measured_runs.key(subject)])
         for name, subject in subjects.items()
     ]
 

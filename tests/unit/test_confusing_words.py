@@ -14,15 +14,15 @@ from made_traffic import made
 from night_runs import write_night
 from sealed_run import loose, make_run
 
-from orchestrator.analysis.traffic import flowshape, view
+from orchestrator.analysis.traffic import view
 from orchestrator.cli.main import main
 from orchestrator.cli.results import capture_cli
 from orchestrator.experiment.words import runtext
+from orchestrator.report import traffic_section
 from orchestrator.report.run import figures, run_tables
 from orchestrator.report.runs import load
 from orchestrator.report.site import content
 from orchestrator.report.site import page as site
-from orchestrator.report.traffic import trafficfigures, trafficview
 from orchestrator.store.manifests.window_records import Variation
 
 
@@ -89,23 +89,23 @@ def test_timestamps_that_are_out_of_order_come_with_their_share():
 
 def seen(*, told):
     found = made(told=told)
-    return view.look(found if told else flowshape.told_apart(found), ranks={}, logs=[])
+    return view.look(found if told else view.told_apart(found), ranks={}, logs=[])
 
 
 def test_kinds_that_are_guessed_are_called_so_in_tables_and_figures():
     guessed = seen(told=False)
-    page = trafficview.section([("", guessed)])
+    page = traffic_section.section([("", guessed)])
     assert "training (guess)" in page
     assert "cross traffic (guess)" in page
-    titles = {name: title for name, title, _, _ in trafficfigures.draw(guessed)}
+    titles = {name: title for name, title, _, _ in traffic_section.figures(guessed)}
     assert titles.get("shares", "(guess)").endswith("(guess)")
-    assert all("Kinds are guesses" in caption for _, _, _, caption in trafficfigures.draw(guessed))
+    assert all("Kinds are guesses" in caption for _, _, _, caption in traffic_section.figures(guessed))
 
 
 def test_kinds_that_a_run_recorded_are_no_guess():
     known = seen(told=True)
-    assert "guess" not in trafficview.section([("", known)])
-    assert all("guess" not in title + caption for _, title, _, caption in trafficfigures.draw(known))
+    assert "guess" not in traffic_section.section([("", known)])
+    assert all("guess" not in title + caption for _, title, _, caption in traffic_section.figures(known))
 
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"]])

@@ -11,7 +11,7 @@ from orchestrator.analysis.compare.curves import Kind, Measured, Series
 from orchestrator.analysis.traffic.sharedlink import SharedLink
 from orchestrator.papers.salamy import differences, headline, model
 from orchestrator.papers.salamy.published import salamy
-from orchestrator.report.study.comparison import APART, OUTSIDE, WITHIN
+from orchestrator.report.study.content import APART, OUTSIDE, WITHIN
 
 PARAMETERS = 335_141_888  # BERT-large's
 

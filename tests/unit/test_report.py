@@ -10,8 +10,8 @@ from sealed_run import loose, make_run
 
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.topology import Node, Rail
-from orchestrator.report.run import drawn_from, origin
-from orchestrator.report.run.html import render
+from orchestrator.report.run import origin, schedules
+from orchestrator.report.run.report_page import render
 from orchestrator.report.runs import load
 
 FEW = ("counters", "sockets")  # drawing is most of the time
@@ -223,9 +223,9 @@ def test_what_generated_traffic_was_drawn_from_is_told():
         },
     ]
     run = SimpleNamespace(scale=100, rows=lambda name: rows if name == "schedules" else [])
-    plain, burst = drawn_from.told(run)
+    plain, burst = schedules.generator_lines(run)
     assert "compound Poisson process" in plain
     assert plain.endswith("flows of at most 30 MB")
     assert "bursts of 3 times the mean, 1ms every 10ms, whose periods hold no larger flows" in burst
     assert burst.endswith("flows of at most 6.79 MB")
-    assert drawn_from.told(SimpleNamespace(scale=1, rows=lambda _: [])) == []
+    assert schedules.generator_lines(SimpleNamespace(scale=1, rows=lambda _: [])) == []

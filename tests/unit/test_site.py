@@ -15,15 +15,15 @@ import pytest
 from night_runs import sweep_id, write_night, write_run
 from sealed_run import make_run
 
-from orchestrator.analysis.compare import nights, point_histories
+from orchestrator.analysis.compare import point_histories
 from orchestrator.analysis.compare.regression import DEFAULT
 from orchestrator.cli.main import main
 from orchestrator.core.errors import StoreError
 from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.report.page import report_name
-from orchestrator.report.run import html
-from orchestrator.report.site import content, page, pages
+from orchestrator.report.run import report_page
+from orchestrator.report.site import content, page
 from orchestrator.store import baselines, front_page, index, sweeps
 from orchestrator.store.here import Here
 from orchestrator.store.manifests import manifest as records
@@ -126,7 +126,7 @@ def test_histories_in_brief_are_those_of_the_tables(tmp_path):
     for night in range(10):
         write_night(tmp_path, night, slower=1.2 if night >= 5 else 1.0)
     (found,) = point_histories.in_brief(index.entries(tmp_path)).values()
-    told = nights.histories(nights.nights(Here(tmp_path), "nightly"), rule=DEFAULT)
+    told = point_histories.histories(point_histories.nights(Here(tmp_path), "nightly"), rule=DEFAULT)
     assert [point.label for point in found.points] == [point.label for point in told]
     for brief, whole in zip(found.points, told, strict=True):
         assert brief.days == whole.days
@@ -189,12 +189,12 @@ def test_a_sweep_has_its_progress_and_its_verdict(tmp_path):
 @pytest.mark.parametrize("text", ["", "[", "{}", '{"points": 3}', '{"points": [{}]}', '{"points": [{"verdict": 1}]}'])
 def test_a_verdict_that_is_none_of_ours_says_nothing(tmp_path, text):
     (tmp_path / "verdict.json").write_text(text)
-    assert pages.verdicts_of(tmp_path) == []
+    assert content.verdicts_of(tmp_path) == []
 
 
 def test_a_report_is_linked_by_each_of_its_runs(tmp_path):
     runs = [make_run(tmp_path / "e", repetition=number) for number in (1, 2, 3)]
-    html.render(runs[:2], tmp_path / "e" / report_name(runs[0].name, 1))
+    report_page.render(runs[:2], tmp_path / "e" / report_name(runs[0].name, 1))
     found = runs_of(content.of_store(tmp_path))
     together = f"e/report-{runs[0].name}-and-1-more.html"
     assert [found[run.name]["report"] for run in runs] == [together, together, ""]

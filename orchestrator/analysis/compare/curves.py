@@ -15,7 +15,9 @@ import numpy.typing as npt
 from orchestrator.analysis.compare import window_settings
 from orchestrator.analysis.compare.window_settings import Setting
 from orchestrator.analysis.stats.iterations import JobSeries, series
-from orchestrator.analysis.stats.moderation import Moderated, Spread, moderated
+from orchestrator.analysis.stats.levels import level
+from orchestrator.analysis.stats.statistics import UNKNOWN, Estimate, summarise
+from orchestrator.analysis.stats.variance_moderation import ModeratedVariance, Spread, moderate
 from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
 from orchestrator.analysis.traffic.throughput import Kept
@@ -182,7 +184,7 @@ def _series(kind: Kind, windows: Sequence[Window]) -> Series:
     by_load: dict[float, list[Window]] = defaultdict(list)
     for window in windows:
         by_load[window.place.requested_bps].append(window)
-    steadied = moderated({str(load): _spread(mine) for load, mine in by_load.items()}).points
+    steadied = moderate({str(load): _spread(mine) for load, mine in by_load.items()}).points
     points = [_point(requested, mine, steadied.get(str(requested))) for requested, mine in by_load.items()]
     return Series(
         kind=kind,
@@ -209,7 +211,7 @@ def _by_run(windows: Sequence[Window]) -> dict[str, float]:
     return {run: math.fsum(found) / len(found) for run, found in logs.items()}
 
 
-def _point(requested: float, windows: Sequence[Window], spread: Moderated | None) -> Measured:
+def _point(requested: float, windows: Sequence[Window], spread: ModeratedVariance | None) -> Measured:
     of_runs = _by_run(windows)
     mean_s = math.exp(math.fsum(of_runs.values()) / len(of_runs))
     together = np.concatenate([window.seconds for window in windows])
@@ -305,3 +307,43 @@ def _transport(record: window_records.Window, job: str) -> str:
         if row.job == job and row.sent_bytes is not None and row.theory_bytes:
             return "tcp" if row.sent_bytes > 0.5 * row.theory_bytes else "rdma"
     return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """Medians of a window of many and of the same in a fresh run, in seconds; intervals are of each run alone.
+
+    `runs` are the two runs.
+    """
+
+    kind: Kind
+    load_bps: float
+    among: Estimate
+    alone: Estimate
+    runs: tuple[str, str]
+
+
+def checks(entries: Iterable[Entry]) -> tuple[Check, ...]:
+    """Every point of a sweep in windows mode that was measured again in a run of its own."""
+    windows = [window for entry in entries for window in windows_of(entry) if window.place.point]
+    found = []
+    for alone in windows:
+        others = [one for one in windows if not one.place.recheck and one.place.point == alone.place.point]
+        if alone.place.recheck and others:
+            among = others[-1]
+            found.append(
+                Check(
+                    kind=alone.kind,
+                    load_bps=alone.place.load_bps,
+                    among=summarise(among.seconds).p50,
+                    alone=summarise(alone.seconds).p50,
+                    runs=(among.place.path.name, alone.place.path.name),
+                )
+            )
+    return tuple(found)
+
+
+def agreement(found: Sequence[Check]) -> Estimate:
+    """A fresh run's median over that of a window among others, over all checks; the interval needs two of them."""
+    ratios = [Estimate(one.alone.value / one.among.value, math.nan, math.nan) for one in found]
+    return level(ratios).estimate if ratios else UNKNOWN

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.analysis.compare.designs import ENOUGH_FREEDOM
-from orchestrator.analysis.compare.regression import DEFAULT, POWER, Rule
+from orchestrator.analysis.compare.regression import DEFAULT, ENOUGH_FREEDOM, POWER, Rule
 from orchestrator.analysis.stats.statistics import student_t
 
 MOST_NIGHTS = 60

@@ -259,3 +259,21 @@ def _numbers(table: Any, column: str) -> Any:
     values = table[column].to_numpy(zero_copy_only=False)
     # Instants stay integers: a float64 cannot hold one to the nanosecond.
     return values if values.dtype == np.int64 else values.astype(np.float64)
+
+
+def burst_height(bins: Bins, *, zero_ns: int, width_ns: int, period_ns: int, span_ns: tuple[int, int]) -> float:
+    """The rate in a burst over the mean, all periods of a span laid upon one another; NaN without any traffic.
+
+    `zero_ns` is where a burst begins. Bins are not aligned to it, so that a burst of n bins lies in n + 1 of them: what
+    the one that is too many carries otherwise, the median of the bins outside of bursts, is taken off.
+    """
+    inside = (bins.start_ns >= span_ns[0]) & (bins.start_ns < span_ns[1])
+    count = period_ns // bins.width_ns
+    touched = -(-width_ns // bins.width_ns) + 1
+    if not inside.any() or count <= touched:
+        return float("nan")
+    # A bin that begins less than its width before the burst is the first that the burst touches.
+    place = (bins.start_ns[inside] - zero_ns + bins.width_ns - 1) % period_ns // bins.width_ns
+    folded = np.bincount(place, bins.amount[inside], count)[:count]
+    burst = folded[:touched].sum() - np.median(folded[touched:])
+    return float(burst / (touched - 1) / folded.mean())

@@ -21,6 +21,8 @@ MOST_STEPS = 1 << 22  # of bins from a traffic's begin to its end: an hour of mi
 
 TRAINING, CROSS, CONTROL, OTHER = "training", "cross", "control", "other"
 
+BIG_SHARE = 0.99
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
@@ -273,3 +275,52 @@ def _bounded(traffic: Traffic) -> Traffic:
         wider *= 2
     width = traffic.width_ns * wider
     return replace(traffic, width_ns=width, bin_ns=traffic.bin_ns // width * width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """Bytes of a step at full size, from host (row) to host (column): TCP payload sent once, and all of layer 2.
+
+    `flows` counts 5-tuples (one a direction) of the training, `big` holds the shares of the payload of those that carry
+    at least 99 % of it together, the biggest first.
+    """
+
+    hosts: tuple[str, ...]
+    payload: Floats
+    wire: Floats
+    flows: int
+    big: Floats
+
+    @property
+    def step_payload(self) -> float:
+        """TCP payload of all hosts."""
+        return float(self.payload.sum())
+
+    def edge(self, src: str, dst: str, *, wire: bool = False) -> float:
+        """What one host sent to another one; 0 where a host is not among them."""
+        if src not in self.hosts or dst not in self.hosts:
+            return 0.0
+        return float((self.wire if wire else self.payload)[self.hosts.index(src), self.hosts.index(dst)])
+
+
+def volume(found: Traffic, *, steps: float, scale: int, job: str | None = None) -> Volume:
+    """The volume of a stretch of traffic in which a rank carried out `steps`; of one job, or of all training."""
+    mine = of_job(found, job)
+    payload = found.payload_bytes[mine].astype(np.float64)
+    total = payload.sum()
+    shares = np.sort(payload / total)[::-1] if total > 0 else np.zeros(0)
+    count = int(np.searchsorted(np.cumsum(shares), BIG_SHARE - 1e-9)) + 1 if len(shares) else 0
+    factor = scale / steps
+    return Volume(
+        hosts=found.hosts,
+        payload=matrix(found, mine) * factor,
+        wire=matrix(found, mine, payload=False) * factor,
+        flows=int((mine & (found.wire_bytes > 0)).sum()),
+        big=shares[:count],
+    )
+
+
+def of_job(found: Traffic, job: str | None = None) -> Mask:
+    """A mask of the training's flows, of one job or of all."""
+    mine = found.of(TRAINING)
+    return mine if job is None else mine & (found.name == job)

@@ -90,7 +90,7 @@ def capture(arguments: argparse.Namespace) -> int:
         memory.without_pandas()
         written += [str(path) for path in trace_tables.write_parquet(trace, arguments.parquet)]
     if arguments.report:
-        from orchestrator.report.capture import capture_page
+        from orchestrator.report import capture_page
 
         written.append(str(capture_page.render(trace, arguments.report, top=arguments.top)))
     if arguments.json:

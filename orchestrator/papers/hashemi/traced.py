@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.compare.points import Point, where
-from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
-from orchestrator.report.study import comparison
+from orchestrator.report.study import content
 from orchestrator.report.study.content import Section
-from orchestrator.report.style import SERIES, SOFT, figure, legend, look, save
+from orchestrator.report.style import SERIES, SOFT, Picture, figure, legend, look, save
 from orchestrator.report.traces import activity
 from orchestrator.report.traces.activity import COMPUTE, Activity, RankActivities
 
@@ -40,9 +39,9 @@ def section(points: Sequence[Point], folder: Path) -> Section:
             counts = [_moved(rank) for rank in ranks]
     printed = "transfers of a distributed TensorFlow are recorded and shown"
     if not counts:
-        held = comparison.not_measured("transfers of TensorFlow", printed, source=_SOURCE)
+        held = content.not_measured("transfers of TensorFlow", printed, source=_SOURCE)
     else:
-        held = comparison.holds(
+        held = content.holds(
             "transfers of TensorFlow",
             true=all(receives and sends for receives, sends, _ in counts),
             printed=printed,

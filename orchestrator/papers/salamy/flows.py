@@ -14,15 +14,13 @@ from orchestrator.analysis.compare.curves import Place
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.traffic import bottleneck, throughput, traffic
 from orchestrator.analysis.traffic.bottleneck import Rates, Share
-from orchestrator.analysis.traffic.bursts import height
+from orchestrator.analysis.traffic.throughput import burst_height
 from orchestrator.analysis.traffic.traffic import Traffic
 from orchestrator.papers.salamy.published import IterationScale, Salamy
 from orchestrator.parts.rows import Row
-from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
-from orchestrator.report.study.content import Table
-from orchestrator.report.study.text import NOTHING, Rows
-from orchestrator.report.style import SERIES, figure, legend, look, save
+from orchestrator.report.study.content import NOTHING, Rows, Table
+from orchestrator.report.style import SERIES, Picture, figure, legend, look, save
 
 TRAFFIC = "websearch"  # the thesis looks at consistent web search alone
 NEXT_TO_GBPS = 1.25
@@ -200,7 +198,7 @@ def _heights(run: Run, place: Place, plan: Row) -> tuple[str, str]:
         found = throughput.bins(
             run.table("cross_packets"), {"node": getattr(loads[0], end), "direction": direction, "name": plan["source"]}
         )
-        value = height(
+        value = burst_height(
             replace(found, width_ns=CROSS_NS),
             zero_ns=plan["zero_ns"],
             width_ns=round(plan["burst_width_s"] * 1e9),

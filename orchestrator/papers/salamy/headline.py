@@ -12,8 +12,7 @@ from orchestrator.analysis.compare.curves import NO_TRAFFIC, Measured, Series
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.traffic import congestion
 from orchestrator.papers.salamy.published import Factor, Salamy, Scatter, SquareFit
-from orchestrator.report.study.comparison import Comparison, apart, at_least, between, near
-from orchestrator.report.study.content import Section
+from orchestrator.report.study.content import Comparison, Section, apart, at_least, between, near
 
 if TYPE_CHECKING:
     from orchestrator.papers.salamy.model import Analysed

@@ -9,9 +9,8 @@ from typing import Any
 
 from orchestrator.analysis.compare.curves import Place
 from orchestrator.report.run import schedules
-from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
-from orchestrator.report.style import look, save
+from orchestrator.report.style import Picture, look, save
 
 CONSISTENT, BURST = "websearch", "websearch-burst"
 TRACED_GBPS = {BURST: 10.0, CONSISTENT: 6.0}  # of the traces of Fig B-5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orchestrator.analysis.compare import curves, freshruns
+from orchestrator.analysis.compare import curves
 from orchestrator.core.errors import StoreError
 from orchestrator.papers.salamy import (
     causes,
@@ -58,7 +58,7 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
                     tables.transports(found, printed),
                     flows.table(seen),
                     flows.bursts(places, printed),
-                    causes.same(freshruns.checks(entries)),
+                    causes.same(curves.checks(entries)),
                 )
             ),
         ),

@@ -13,8 +13,8 @@ from orchestrator.analysis.compare import points
 from orchestrator.analysis.compare.points import Point
 from orchestrator.core.units import quantity
 from orchestrator.papers.zerwas.sights import Sight, sight
-from orchestrator.report.study import seen
-from orchestrator.report.study.seen import Seen
+from orchestrator.report.study import captured_windows
+from orchestrator.report.study.captured_windows import CapturedWindow
 from orchestrator.store.rundir import Entry
 from workloads.models import catalog
 
@@ -51,12 +51,12 @@ class Measured:
     @cached_property
     def sights(self) -> tuple[Sight, ...]:
         """What its captured windows amount to, those that carried something."""
-        return tuple(sight(one) for one in seen.seen(self.point) if one.volume.step_payload > 0)
+        return tuple(sight(one) for one in captured_windows.captured_windows(self.point) if one.volume.step_payload > 0)
 
     @property
-    def first(self) -> Seen:
+    def first(self) -> CapturedWindow:
         """Its first captured window, of which there must be one, with all of its traffic: read anew each time."""
-        return next(seen.seen(self.point))
+        return next(captured_windows.captured_windows(self.point))
 
     @property
     def step_payload(self) -> float:

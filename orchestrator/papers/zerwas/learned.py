@@ -14,12 +14,9 @@ from orchestrator.analysis.windows.ranks.learning import Learning
 from orchestrator.papers.zerwas.frameworks import CALLED, PAIRS, framework_of
 from orchestrator.papers.zerwas.published import Accuracy, Zerwas
 from orchestrator.report.run import accuracy as drawing
-from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
-from orchestrator.report.study.comparison import Comparison, holds, near, not_measured
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import Rows, number
-from orchestrator.report.style import save
+from orchestrator.report.study.content import Comparison, Rows, Section, Table, holds, near, not_measured, number
+from orchestrator.report.style import Picture, save
 from orchestrator.store.rundir import Entry
 
 _MB = 1e6

@@ -1,11 +1,12 @@
-"""One quantity over one axis: points of runs that were set alike, with the interval over runs."""
+"""Collects one quantity over one axis for a figure: points of runs that were set alike, with the interval over runs."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from orchestrator.analysis.compare.selection import Chosen, natural
 from orchestrator.analysis.stats.levels import Level, level, one_a_run
@@ -14,8 +15,8 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import quantity as quantity_of
 from orchestrator.core.where import Condition
 from orchestrator.report.figure import windows
-from orchestrator.report.figure.quantity import Quantity
 from orchestrator.report.figure.windows import LOAD, Seen
+from orchestrator.store.manifests.window_records import Training
 
 _UNITS = {"rate": (1e9, "Gbit/s"), "size": (1e6, "MB"), "duration": (1e-3, "ms"), "share": (0.01, "%")}
 
@@ -132,3 +133,64 @@ def _points(seen: Sequence[Seen], quantity: Quantity, path: str, places: dict[st
 def _at_full_size(one: Seen, quantity: Quantity) -> Estimate:
     found, factor = quantity.of(one.row), quantity.factor * (one.scale if quantity.scales else 1)
     return Estimate(found.value * factor, found.low * factor, found.high * factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """A number of a job in a window; `of` gives it in SI units, as on the wire, and `factor` makes `unit` of it.
+
+    `scales` says that the run's scale multiplies it back.
+    """
+
+    title: str
+    unit: str
+    factor: float
+    of: Callable[[Training], Estimate]
+    scales: bool = False
+
+    @property
+    def axis(self) -> str:
+        """Title and unit, as an axis has them."""
+        return f"{self.title} ({self.unit})"
+
+
+def _estimate(value: float | None, low: float | None, high: float | None) -> Estimate:
+    return Estimate(*(math.nan if end is None else end for end in (value, low, high)))
+
+
+QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
+    {
+        "iteration-time": Quantity(
+            title="median iteration time",
+            unit="ms",
+            factor=1e3,
+            of=lambda row: _estimate(row.p50_s, row.p50_low_s, row.p50_high_s),
+        ),
+        "mean-iteration-time": Quantity(
+            title="mean iteration time",
+            unit="ms",
+            factor=1e3,
+            of=lambda row: _estimate(row.mean_s, row.mean_low_s, row.mean_high_s),
+        ),
+        "p99-iteration-time": Quantity(
+            title="99th percentile of the iteration time",
+            unit="ms",
+            factor=1e3,
+            of=lambda row: _estimate(row.p99_s, row.p99_low_s, row.p99_high_s),
+        ),
+        "sent-bytes": Quantity(
+            title="payload sent by a rank in an iteration",
+            unit="MB",
+            factor=1e-6,
+            scales=True,
+            of=lambda row: _estimate(row.sent_bytes, None, None),
+        ),
+    }
+)
+
+
+def quantity_named(name: str) -> Quantity:
+    """The quantity of this name; ConfigError for another."""
+    if name not in QUANTITIES:
+        raise ConfigError(f"no figure {name!r}; accepted: {', '.join(QUANTITIES)}, completion-times, slowdown")
+    return QUANTITIES[name]

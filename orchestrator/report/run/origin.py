@@ -10,8 +10,8 @@ from typing import Any
 
 from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.topology import Node
-from orchestrator.report.quantities import rate
 from orchestrator.report.runs import Run
+from orchestrator.report.tables import rate
 from orchestrator.store.manifests import stayed
 from orchestrator.store.manifests.host_records import Clock, Offset
 from orchestrator.store.manifests.records import Git

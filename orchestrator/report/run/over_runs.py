@@ -18,9 +18,9 @@ from orchestrator.analysis.compare.window_settings import Setting
 from orchestrator.analysis.stats.levels import Level, level, one_a_run
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.core.errors import StoreError
-from orchestrator.report.quantities import rate
 from orchestrator.report.runs import Run
 from orchestrator.report.style import errorbars, figure, from_zero, legend
+from orchestrator.report.tables import rate
 from orchestrator.store.manifests.records import Manifest
 from orchestrator.store.manifests.window_records import Window
 from orchestrator.store.rundir import Entry

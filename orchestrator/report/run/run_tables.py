@@ -9,11 +9,10 @@ from orchestrator.analysis.stats.statistics import is_maximum
 from orchestrator.analysis.windows.ranks.variation import ALL_RANKS
 from orchestrator.core.units import span_text
 from orchestrator.parts.rows import Row
-from orchestrator.report.quantities import percent, rate, share, size
 from orchestrator.report.run import origin, over_runs
 from orchestrator.report.run.collectives import measured
 from orchestrator.report.runs import Run
-from orchestrator.report.tables import Cell, Number, Table, table
+from orchestrator.report.tables import Cell, Number, Table, percent, rate, share, size, table
 from orchestrator.store.manifests.window_records import Window
 
 _WHICH = ("run", "window", "job")

@@ -1,4 +1,4 @@
-"""Figures of generated cross traffic: its schedule, what the capture saw of it, and how its rate was distributed."""
+"""Generated cross traffic in the report: its schedule beside what captures saw, its rates, what it was drawn from."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from cross_traffic.schedule import BurstShape
+from cross_traffic.websearch import ARRIVALS
 from orchestrator.analysis.traffic import throughput
+from orchestrator.core.units import duration_text
 from orchestrator.parts.rows import Row
 from orchestrator.report.runs import Run
 from orchestrator.report.style import GRID, LINES, SERIES, SOFT, figure, legend, look, save
+from orchestrator.report.tables import size
 from orchestrator.store.manifests.window_records import Window
 
 SHOWN_NS = 100_000_000
@@ -217,3 +220,18 @@ def distribution(curves: Sequence[tuple[str, throughput.Floats]]) -> Any:
     panel.set_ylim(0, 1.05)
     legend(panel, columns=1)
     return drawing
+
+
+def generator_lines(run: Run) -> list[str]:
+    """A sentence for each source that had a schedule; flows are multiplied back by the scale."""
+    found = []
+    for row in run.rows("schedules"):
+        largest = row["largest_bytes"]
+        held = "" if largest is None else f"; flows of at most {size(largest * run.scale)}"
+        arrivals = ARRIVALS.get(row["arrivals"])
+        if row["burst_height"] is not None:
+            arrivals = f"bursts of {row['burst_height']:g} times the mean, {duration_text(row['burst_width_s'])} every "
+            arrivals += f"{duration_text(row['burst_period_s'])}, whose periods hold no larger flows"
+        if arrivals:
+            found.append(f"{row['window_name']}, {row['source']} to {row['dst']}: {arrivals}{held}")
+    return list(dict.fromkeys(found))

@@ -1,4 +1,4 @@
-"""Runs of the store that measured what is predicted: their iteration time, and their terms."""
+"""Finds runs of the store that measured what is predicted: their iteration times and their terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison as text, Markdown, JSON, JUnit XML and one HTML page with the history of every point."""
+"""Writes a comparison as text, Markdown, JSON and JUnit XML."""
 
 from __future__ import annotations
 
