@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.api.shown import Compared, Drawing
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.store import listing, rundir, stores
+from orchestrator.store import listing, query, rundir, stores
 from orchestrator.store.manifests.records import Manifest
 from orchestrator.store.manifests.window_records import Window
 from orchestrator.store.picked import of_entries
-from orchestrator.store.queries import query
 
 if TYPE_CHECKING:
     import pandas as pd

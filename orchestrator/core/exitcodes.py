@@ -1,4 +1,4 @@
-"""What `orch` ends with: the one list of exit codes, which help and the documentation print."""
+"""Lists the exit codes of `orch`, which help and the documentation print."""
 
 from __future__ import annotations
 

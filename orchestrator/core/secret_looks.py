@@ -1,4 +1,4 @@
-"""What looks like a secret, by its name or by its value, and like a place to take one from; texts without secrets."""
+"""Recognises secrets, by their name or value, and places to take one from, and masks them in texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions such as `load<=8gbit` on named values, as `--where` and a sweep's `exclude` say them."""
+"""Parses conditions such as `load<=8gbit` on named values, as `--where` and a sweep's `exclude` say them."""
 
 from __future__ import annotations
 

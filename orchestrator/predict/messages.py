@@ -1,4 +1,4 @@
-"""What a rank sends in an iteration, by kind, as Li's table 3 lists it."""
+"""Lists what a rank sends in an iteration, by kind (Li, table 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What communication costs on a testbed: four quantities, each with its interval and its source."""
+"""Computes what communication costs on a testbed from four quantities, each with its interval and source."""
 
 from __future__ import annotations
 

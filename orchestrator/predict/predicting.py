@@ -55,7 +55,7 @@ class Prediction:
     high_s: float
 
     @property
-    def replicated_terms(self) -> Terms:
+    def terms(self) -> Terms:
         """Those of rank 0, as Li has them."""
         return self.ranks[0]
 

@@ -11,7 +11,7 @@ from orchestrator.core.units import bytes_text, rate_text
 from orchestrator.parts.terms import NAMES, Terms
 from orchestrator.parts.work import Pipelined
 from orchestrator.predict import messages
-from orchestrator.predict.measured_runs import Measured
+from orchestrator.predict.measured_runs import MeasuredIteration
 from orchestrator.predict.network_costs import Costs
 from orchestrator.predict.predicting import Prediction, Subject
 from workloads.models import formulation
@@ -21,12 +21,12 @@ NOTHING = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class PredictedSetting:
     """A setting with its prediction, and what runs measured of it, if any did."""
 
     label: str
     prediction: Prediction
-    measured: Measured | None
+    measured: MeasuredIteration | None
 
     @property
     def error(self) -> float | None:
@@ -34,7 +34,7 @@ class Found:
         return None if self.measured is None else self.prediction.iteration_s / self.measured.iteration_s - 1
 
 
-def text(found: Sequence[Found], costs: Costs) -> str:
+def text(found: Sequence[PredictedSetting], costs: Costs) -> str:
     """The best setting in full, all of them as a table where there are several, and the inputs."""
     best = min(found, key=lambda one: one.prediction.iteration_s)
     parts = [headline(best.prediction.subject)]
@@ -58,7 +58,7 @@ def headline(subject: Subject) -> str:
     )
 
 
-def terms_table(one: Found) -> str:
+def terms_table(one: PredictedSetting) -> str:
     """Where the time of rank 0 goes; beside runs with the difference by term."""
     predicted, measured = one.prediction, one.measured
     theirs = {} if measured is None else measured.terms.parts()
@@ -96,7 +96,7 @@ def _row(name: str, seconds: float, whole_s: float, measured_s: float | None) ->
     return (*predicted, _ms(measured_s), f"{apart * 1e3:+.1f}", f"{apart / whole_s * 100:+.1f}")
 
 
-def settings_table(found: Sequence[Found]) -> str:
+def settings_table(found: Sequence[PredictedSetting]) -> str:
     """All settings, the quickest first, with the terms that any of them has."""
     ordered = sorted(found, key=lambda one: one.prediction.iteration_s)
     names = [name for name in (*NAMES, "hidden_s") if any(getattr(one.prediction.terms, name) for one in found)]
@@ -182,7 +182,7 @@ def inputs_table(costs: Costs) -> str:
     return layout.table(("input", "value", "from", "to", "source"), rows)
 
 
-def data(found: Sequence[Found], costs: Costs) -> JsonObject:
+def data(found: Sequence[PredictedSetting], costs: Costs) -> JsonObject:
     """All of it for JSON, times in seconds."""
     return {
         "settings": [

@@ -1,4 +1,4 @@
-"""Several settings of one experiment: every combination of the values that `--what-if` names."""
+"""Varies an experiment: every combination of the values that `--what-if` names, accelerators' compute times too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the page about packet captures: what was captured, who sent what to whom, and throughput over time."""
+"""Builds the page about packet captures (`capture_page.html`): points, flows, throughput over time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.capture import trace_tables
-from orchestrator.analysis.capture.trace import Part, Point, Trace, moving_average, series
+from orchestrator.analysis.capture.trace import Part, Trace, TracePoint, moving_average, series
 from orchestrator.analysis.traffic import view
 from orchestrator.analysis.traffic.view import View
 from orchestrator.core.units import span_text
@@ -72,7 +72,7 @@ def _captures(trace: Trace) -> Table:
     return table("Captures", heads, rows)
 
 
-def _share(tunnel: Part, point: Point) -> str:
+def _share(tunnel: Part, point: TracePoint) -> str:
     share = f", {tunnel.wire_bytes / point.wire_bytes:.1%} of the bytes" if point.wire_bytes else ""
     return f"{tunnel.name}: {tunnel.packets:,} packets{share}"
 

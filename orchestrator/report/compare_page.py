@@ -1,4 +1,4 @@
-"""The page of a comparison: verdicts, ratios with their intervals, and the history of every point."""
+"""Builds the page of a comparison (`compare_page.html`): verdicts, ratios with intervals, histories, either side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed runs as a report reads them: manifest, tables on demand, and the factor that multiplies back."""
+"""Reads sealed runs for reports: manifest, tables on demand, and the factor that multiplies back."""
 
 from __future__ import annotations
 

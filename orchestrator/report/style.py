@@ -1,4 +1,4 @@
-"""One look for every figure: legible, told apart without colour vision, and themed by the page that holds it."""
+"""Styles and saves every figure: legible, told apart without colour vision, themed by the page that holds it."""
 
 from __future__ import annotations
 

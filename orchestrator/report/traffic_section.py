@@ -1,4 +1,4 @@
-"""The captured traffic of training in a page: tables and figures of who talks to whom, and how flows share time."""
+"""Builds the section about captured traffic (`traffic_section.html`): tables and figures of hosts, flows, shares."""
 
 from __future__ import annotations
 

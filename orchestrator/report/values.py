@@ -1,4 +1,4 @@
-"""The numbers that a figure draws, read back from it, so that a reader need not measure them with a ruler."""
+"""Reads the numbers that a figure draws back from it, for the page and the CSV file beside it."""
 
 from __future__ import annotations
 

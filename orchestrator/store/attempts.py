@@ -1,4 +1,4 @@
-"""Windows as attempts at measurements: what was not valid, and was measured again with success, is no loss."""
+"""Pairs windows that were not valid with those that measured the same again with success."""
 
 from __future__ import annotations
 

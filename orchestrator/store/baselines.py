@@ -1,4 +1,4 @@
-"""Baselines: runs under a name, a file each, which say by their folders what later runs are compared with."""
+"""Saves baselines: runs under a name, a file each, with which later runs are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of a store have the digest that they should: verified once by each of its readers.
+"""Verifies that files of a store have the digest that they should, once by each of its readers.
 
 What a reader found is remembered in a file of its own user's cache, by device, inode, size and times of change; so a
 file is read once more only when it changed. That a disk gave other bytes later, at the same times, is noticed by
@@ -31,7 +31,7 @@ Expected = Callable[[str], "str | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
+class _Remembered:
     """What is remembered of a folder: the identity of each file that had the right digest, by path from it."""
 
     folder: str
@@ -60,7 +60,7 @@ class Verified:
     def _read(self) -> Mapping[str, Identity]:
         """What is remembered; nothing where that is damaged or of another folder."""
         try:
-            found = coding.decoded(self._file.read_bytes(), _Kept) if self._file else None
+            found = coding.decoded(self._file.read_bytes(), _Remembered) if self._file else None
         except (OSError, ValueError, RecursionError):
             return {}
         return found.files if found and found.folder == self._real else {}
@@ -107,7 +107,7 @@ class Verified:
         self._known = {name: one for name, one in known.items() if name in fresh or self._identity(name) == one}
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            atomic.write(self._file, coding.sealed(_Kept(folder=self._real, files=self._known)), durable=False)
+            atomic.write(self._file, coding.sealed(_Remembered(folder=self._real, files=self._known)), durable=False)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Which runs are meant: what conditions on runs are about, and which of them a filter selects."""
+"""Filters runs by conditions, experiment, age and validity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that a question is about, as every kind of store gives them."""
+"""Holds the runs that a question is about, as every kind of store gives them."""
 
 from __future__ import annotations
 

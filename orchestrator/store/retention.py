@@ -22,7 +22,7 @@ from typing import Literal, TypeVar
 from orchestrator.core.errors import StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.core.units import duration_text, size_text
-from orchestrator.store import atomic, locked, rundir
+from orchestrator.store import atomic, folder_lock, rundir
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Artifact, Manifest, Pruned, Stayed
 from orchestrator.store.rundir import Entry
@@ -213,7 +213,7 @@ def _compress(source: Path, artifact: Artifact) -> Artifact:
 
 def alone(run: Path) -> AbstractContextManager[None]:
     """Hold a sealed run's folder while it is changed; StoreError when another process does so."""
-    return locked.held(run, f"{run}: another process changes it")
+    return folder_lock.held(run, f"{run}: another process changes it")
 
 
 def _action(entry: Entry, artifact: Artifact, what: Literal["compress", "drop"], why: str) -> Action:

@@ -16,7 +16,7 @@ from pathlib import Path
 from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.core.machines import machine
 from orchestrator.core.paths import safepath
-from orchestrator.store import atomic, locked
+from orchestrator.store import atomic, folder_lock
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Artifact, Controller, Manifest, Outcome, Summary
 from orchestrator.store.stamps import MANIFEST, PARTIAL, is_named
@@ -115,7 +115,7 @@ def flush(folder: Path) -> None:
 def hashed(folder: Path) -> tuple[Artifact, ...]:
     """Path, size and SHA-256 of every file in a folder but manifests, and but those that are nearly all holes."""
     files = sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode) and path.name != MANIFEST)
-    files = [path for path in files if path != folder / locked.FILE and is_named(str(path.relative_to(folder)))]
+    files = [path for path in files if path != folder / folder_lock.FILE and is_named(str(path.relative_to(folder)))]
     return tuple(
         Artifact(path=str(path.relative_to(folder)), bytes=path.stat().st_size, sha256=digest)
         for path, digest in zip(files, _digests(files), strict=True)

@@ -1,4 +1,4 @@
-"""What tells a file of a store from a changed one: by these stamps, what was read before is known to hold."""
+"""Stamps files of a store, which tell a file from a changed one, so that what was read before is known to hold."""
 
 from __future__ import annotations
 

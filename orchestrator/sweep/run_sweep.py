@@ -67,7 +67,7 @@ class _Sweeping:
     results: Path
     wait_s: float
     progress: Progress
-    earlier: list[sweeps.Measured]
+    earlier: list[sweeps.MeasuredWindow]
     observer: Observer | None
     whole: Whole | None
     force: bool
@@ -259,6 +259,6 @@ def settle(definition: Definition, keys: Sequence[Key], *, force: bool, progress
     return beforehand.settle(runs, force=force, say=progress.say)
 
 
-def earlier_windows(results: Path, name: str) -> list[sweeps.Measured]:
+def earlier_windows(results: Path, name: str) -> list[sweeps.MeasuredWindow]:
     """What sweeps of this name have measured, of whatever definition: it tells how long things take."""
     return sweeps.measured_by(results, name)

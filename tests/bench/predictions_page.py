@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from orchestrator.parts.terms import NAMES
-from orchestrator.predict.predicttext import Found
+from orchestrator.predict.predicttext import PredictedSetting
 
 HEAD = """\
 # Predictions beside measurements
@@ -24,12 +24,12 @@ iteration.
 """
 
 
-def written(found: Sequence[Found], off: Sequence[dict[str, float]]) -> str:
+def written(found: Sequence[PredictedSetting], off: Sequence[dict[str, float]]) -> str:
     """The page; `off` has each setting's terms as shares of how far they may be apart."""
     return "\n".join([HEAD, *_summary(found, off), "", *_settings(found), "", TERMS, *_terms(found, off), ""])
 
 
-def _summary(found: Sequence[Found], off: Sequence[dict[str, float]]) -> Iterator[str]:
+def _summary(found: Sequence[PredictedSetting], off: Sequence[dict[str, float]]) -> Iterator[str]:
     errors = [abs(one.error) for one in found if one.error is not None]
     worst = max(found, key=lambda one: abs(one.error or 0.0))
     terms = [share for one in off for share in one.values()]
@@ -42,11 +42,11 @@ def _summary(found: Sequence[Found], off: Sequence[dict[str, float]]) -> Iterato
     yield f"- {sum(share <= 1 for share in terms)} of {len(terms)} terms are within 20 % or 3 % of the iteration."
 
 
-def _exposed(one: Found) -> float:
+def _exposed(one: PredictedSetting) -> float:
     return 0.0 if one.measured is None else one.measured.terms.exposed_s / one.measured.iteration_s
 
 
-def _settings(found: Sequence[Found]) -> Iterator[str]:
+def _settings(found: Sequence[PredictedSetting]) -> Iterator[str]:
     yield "| setting | predicted (ms) | its interval | measured (ms) | error | not hidden |"
     yield "|---|---|---|---|---|---|"
     for one in found:
@@ -58,7 +58,7 @@ def _settings(found: Sequence[Found]) -> Iterator[str]:
             )
 
 
-def _terms(found: Sequence[Found], off: Sequence[dict[str, float]]) -> Iterator[str]:
+def _terms(found: Sequence[PredictedSetting], off: Sequence[dict[str, float]]) -> Iterator[str]:
     names = [name.removesuffix("_s") for name in NAMES]
     yield f"| setting | {' | '.join(names)} |"
     yield "|---|" + "---|" * len(names)

@@ -20,7 +20,7 @@ from orchestrator.cli.results import compare_cli
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.report import compare_page, comparison_texts
 from orchestrator.store import rundir
-from orchestrator.store.here import Here
+from orchestrator.store.stores import Here
 from orchestrator.store.tabular.tables import TableWriter
 from orchestrator.sweep import sweeptext
 

@@ -21,7 +21,6 @@ from orchestrator.experiment.words import runtext
 from orchestrator.report import traffic_section
 from orchestrator.report.run import figures, run_tables
 from orchestrator.report.runs import load
-from orchestrator.report.site import content
 from orchestrator.report.site import page as site
 from orchestrator.store.manifests.window_records import Variation
 
@@ -185,17 +184,17 @@ def test_a_change_that_would_have_been_found_is_called_detectable(tmp_path):
 
 def test_a_window_in_a_run_of_its_own_and_intervals_within_a_run_are_told_in_full(tmp_path):
     write_night(tmp_path, 0, repetitions=1, rechecked=("load8",))
-    (run,) = content.of_store(tmp_path)["runs"]
-    labels = [window[0] for window in run[content.RUN.index("windows")]]
+    (run,) = site.data_of_store(tmp_path)["runs"]
+    labels = [window[0] for window in run[site.RUN.index("windows")]]
     assert labels[1] == "load8, measured once more in a run of its own"
-    text = site.text(content.of_store(tmp_path))
+    text = site.text(site.data_of_store(tmp_path))
     assert "they do not tell where the level of another run would lie" in text
     assert "they do not say" not in text
 
 
 def test_too_few_nights_are_not_called_no_step():
     """What stands above the points of a history agrees with what stands below each."""
-    script = site.text(content.of_store(Path(__file__).parents[1] / "data" / "store"))
+    script = site.text(site.data_of_store(Path(__file__).parents[1] / "data" / "store"))
     assert "no step in any of them" not in script
     assert "with too few nights to tell" in script
 

@@ -20,9 +20,8 @@ from orchestrator.execution.observers.progress import Progress
 from orchestrator.experiment import loading
 from orchestrator.experiment.series import sweepfile
 from orchestrator.hosts import dropping
-from orchestrator.store import index, rundir, sweeps
-from orchestrator.store.here import Here
-from orchestrator.store.queries import query
+from orchestrator.store import index, query, rundir, sweeps
+from orchestrator.store.stores import Here
 from orchestrator.sweep import run_sweep
 from orchestrator.sweep.ledger import Ledger
 

@@ -25,9 +25,9 @@ from orchestrator.analysis.capture.trace import (
     Flows,
     Ints,
     Part,
-    Point,
     QueuePairs,
     Trace,
+    TracePoint,
     inner_text,
     tunnel_kinds,
 )
@@ -231,7 +231,7 @@ def _trace(
     hosts, interfaces = HostNumbers(), HostNumbers()
     flows = _flows(table, directions, hosts, interfaces)
     tally = table.tally
-    point = Point(
+    point = TracePoint(
         name=one.name,
         files=tuple(str(file) for file in one.files),
         offset_ns=one.offset_ns,

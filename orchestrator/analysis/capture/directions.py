@@ -1,4 +1,4 @@
-"""The directions of a capture's conversations as columns, in the order of their first packets, of all shards."""
+"""Makes columns of the directions of a capture's conversations, in the order of their first packets."""
 
 from __future__ import annotations
 

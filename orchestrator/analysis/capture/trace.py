@@ -1,4 +1,4 @@
-"""What reading captures gives: who sent what to whom, flow by flow and bin by bin, as arrays."""
+"""Holds what was read of captures as arrays: who sent what to whom, flow by flow and bin by bin."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class TracePoint:
     """One place where packets were captured: a file, or a rotated set of files."""
 
     name: str
@@ -157,7 +157,7 @@ class Point:
 class Trace:
     """Everything that was read from one or several capture points."""
 
-    points: tuple[Point, ...]
+    points: tuple[TracePoint, ...]
     hosts: tuple[str, ...]  # addresses as text; hardware addresses where frames are no IP
     interfaces: tuple[str, ...]  # names, or what stands for them; empty where a file says nothing
     flows: Flows

@@ -1,4 +1,4 @@
-"""The tables of a Trace with names in place of numbers, for files that other programs read."""
+"""Makes tables of a Trace with names in place of numbers, for files that other programs read."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class CurvePoint:
     """A point: all valid windows that asked for the same load and were set alike.
 
     Loads are in bit/s at full size, times in seconds. `links` tells of the queue where training and
@@ -77,7 +77,7 @@ class Series:
     """A curve with everything that was measured of it; `points` are ordered by load."""
 
     kind: Kind
-    points: tuple[Measured, ...]
+    points: tuple[CurvePoint, ...]
     capacity_bps: float
     theory_bytes: float
     scales: tuple[int, ...]
@@ -104,7 +104,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class LoadedWindow:
     """A valid window of a run in the folder `path`; `record` is what the manifest says of it.
 
     `point` is its point's id in a sweep, else empty; `recheck` says that it checks one of a sweep's windows.
@@ -121,10 +121,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class TimedWindow:
     """A place with its iteration times (seconds), the link's capacity, and the bytes of an iteration by theory."""
 
-    place: Place
+    place: LoadedWindow
     seconds: Floats
     capacity_bps: float
     theory_bytes: float
@@ -151,7 +151,7 @@ def measured(entries: Iterable[Entry]) -> tuple[Series, ...]:
     set alike.
     """
     windows = [window for entry in entries for window in windows_of(entry) if not window.place.recheck]
-    by_curve: dict[_Key, list[Window]] = defaultdict(list)
+    by_curve: dict[_Key, list[TimedWindow]] = defaultdict(list)
     for window in windows:
         by_curve[window.curve].append(window)
     with_traffic = {_without_traffic(key) for key in by_curve if key[0].traffic != NO_TRAFFIC}
@@ -180,8 +180,8 @@ def _without_traffic(key: _Key) -> _Key:
     return replace(key[0], traffic=NO_TRAFFIC), key[1].without_traffic
 
 
-def _series(kind: Kind, windows: Sequence[Window]) -> Series:
-    by_load: dict[float, list[Window]] = defaultdict(list)
+def _series(kind: Kind, windows: Sequence[TimedWindow]) -> Series:
+    by_load: dict[float, list[TimedWindow]] = defaultdict(list)
     for window in windows:
         by_load[window.place.requested_bps].append(window)
     steadied = moderate({str(load): _spread(mine) for load, mine in by_load.items()}).points
@@ -196,14 +196,14 @@ def _series(kind: Kind, windows: Sequence[Window]) -> Series:
     )
 
 
-def _spread(windows: Sequence[Window]) -> Spread:
+def _spread(windows: Sequence[TimedWindow]) -> Spread:
     """What the runs of a point differ by."""
     of_runs = _by_run(windows)
     middle = math.fsum(of_runs.values()) / len(of_runs)
     return Spread(freedom=len(of_runs) - 1, residuals={run: value - middle for run, value in of_runs.items()})
 
 
-def _by_run(windows: Sequence[Window]) -> dict[str, float]:
+def _by_run(windows: Sequence[TimedWindow]) -> dict[str, float]:
     """The logarithm of each run's mean; several windows of a run count as one."""
     logs: dict[str, list[float]] = defaultdict(list)
     for window in windows:
@@ -211,11 +211,11 @@ def _by_run(windows: Sequence[Window]) -> dict[str, float]:
     return {run: math.fsum(found) / len(found) for run, found in logs.items()}
 
 
-def _point(requested: float, windows: Sequence[Window], spread: ModeratedVariance | None) -> Measured:
+def _point(requested: float, windows: Sequence[TimedWindow], spread: ModeratedVariance | None) -> CurvePoint:
     of_runs = _by_run(windows)
     mean_s = math.exp(math.fsum(of_runs.values()) / len(of_runs))
     together = np.concatenate([window.seconds for window in windows])
-    return Measured(
+    return CurvePoint(
         requested_bps=requested,
         load_bps=float(np.mean([window.place.load_bps for window in windows])),
         mean_s=mean_s,
@@ -228,7 +228,7 @@ def _point(requested: float, windows: Sequence[Window], spread: ModeratedVarianc
     )
 
 
-def places(entry: Entry) -> Iterator[Place]:
+def loaded_windows(entry: Entry) -> Iterator[LoadedWindow]:
     """The valid windows of a run with one job whose loads are known."""
     manifest = entry.manifest
     valid = [window for window in manifest.windows if window.valid]
@@ -241,7 +241,7 @@ def places(entry: Entry) -> Iterator[Place]:
         if load_bps is None:
             continue
         point, mine = manifest.points.get(record.name), set_to[record.name]
-        yield Place(
+        yield LoadedWindow(
             kind=Kind(
                 str(job.model),
                 mine.traffic if record.loads else NO_TRAFFIC,
@@ -259,9 +259,9 @@ def places(entry: Entry) -> Iterator[Place]:
         )
 
 
-def windows_of(entry: Entry) -> Iterable[Window]:
+def windows_of(entry: Entry) -> Iterable[TimedWindow]:
     """The same with their iterations and the queue where they met the training."""
-    here = list(places(entry))
+    here = list(loaded_windows(entry))
     if not here:
         return
     manifest = entry.manifest
@@ -270,7 +270,7 @@ def windows_of(entry: Entry) -> Iterable[Window]:
     queues = Kept(tables.read(entry.path / "tables", "counters", where=_of_queues()))
     scale = manifest.scale
     for place in here:
-        yield Window(
+        yield TimedWindow(
             place=place,
             seconds=_within(times, place.record.iterations[job.name]),
             capacity_bps=min(capacity_bps(manifest), place.setting.least_rate_bps),

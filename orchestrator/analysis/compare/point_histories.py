@@ -11,9 +11,9 @@ from statistics import geometric_mean
 
 import numpy as np
 
-from orchestrator.analysis.compare import job_times, selection
+from orchestrator.analysis.compare import selection
 from orchestrator.analysis.compare.regression import DEFAULT, Rule, RunSeries
-from orchestrator.analysis.compare.selection import Measured, Measurement
+from orchestrator.analysis.compare.selection import Measurement, ValidMeasurements
 from orchestrator.analysis.stats.level_steps import Step, findable, steps
 from orchestrator.analysis.stats.statistics import quantile
 from orchestrator.store import stores
@@ -95,10 +95,10 @@ def in_brief(entries: Iterable[Listed]) -> dict[str, InBrief]:
 
 def _night(entries: Sequence[Listed]) -> Night | None:
     """One night's runs, oldest first: the last valid window of each repetition of a point counts; None without any."""
-    last: dict[tuple[str, tuple[str, ...]], tuple[selection.Place, str, float]] = {}
+    last: dict[tuple[str, tuple[str, ...]], tuple[selection.WindowPoint, str, float]] = {}
     for entry in entries:
         for window in entry.manifest.windows:
-            place = selection.place_of(entry, window.name)
+            place = selection.point_of_window(entry, window.name)
             if place is None or not window.valid:
                 continue
             for row in window.training:
@@ -125,7 +125,7 @@ def day_text(ns: int) -> str:
     return datetime.fromtimestamp(ns / 1e9, tz=timezone.utc).date().isoformat()
 
 
-def nights(store: Store, name: str, *, most: int | None = None) -> list[Measured]:
+def nights(store: Store, name: str, *, most: int | None = None) -> list[ValidMeasurements]:
     """Every instance of a sweep, or every day of an experiment, that has a valid point; oldest first.
 
     With `most` the last ones alone. Whole manifests are not read, and of tables only columns of iterations.
@@ -135,7 +135,7 @@ def nights(store: Store, name: str, *, most: int | None = None) -> list[Measured
         groups[stores.instance(entry)].append(entry)
     found = [(_began_ns(entries), windows) for entries in groups.values() if (windows := _counted(entries))]
     last = sorted(found, key=lambda night: night[0])[-(most or 0) :]
-    times = job_times.of_store(store, selection.unique(window.entry for _, windows in last for window in windows))
+    times = selection.times_of_store(store, selection.unique(window.entry for _, windows in last for window in windows))
     return [selection.measured(windows, times, began_ns=began_ns) for began_ns, windows in last]
 
 
@@ -147,12 +147,12 @@ def _began_ns(entries: Sequence[Listed]) -> int:
     return min(entry.manifest.began_ns for entry in entries)
 
 
-def histories(found: Sequence[Measured], *, rule: Rule) -> tuple[History, ...]:
+def histories(found: Sequence[ValidMeasurements], *, rule: Rule) -> tuple[History, ...]:
     """The history of every point over these nights."""
     return of_nights([_medians_of_night(one) for one in found], rule=rule)
 
 
-def _medians_of_night(measured: Measured) -> Night:
+def _medians_of_night(measured: ValidMeasurements) -> Night:
     medians = {key: _median(found) for key, found in measured.points.items()}
     return Night(began_ns=measured.began_ns, p50_s=medians, labels=measured.labels)
 

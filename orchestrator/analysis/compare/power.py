@@ -1,4 +1,4 @@
-"""How much has to be measured for a change to be found: nights and runs, from what runs and nights differ by."""
+"""Computes how many nights and runs a change takes to be found (power), from what runs and nights differ by."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the experiment of a run set beside its loads: which windows measured the same, and in what others differ."""
+"""Reads what an experiment set beside its loads: which windows measured the same, and in what others differ."""
 
 from __future__ import annotations
 

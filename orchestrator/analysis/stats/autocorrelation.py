@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-_MOST = 0.98  # more persistence than this is not told from a trend
+_MOST = 0.98  # more persistence than this is not told from a drift
 _STEP = 0.01
 _SHORTEST = 4
 _LAGS = 800

@@ -1,4 +1,4 @@
-"""A job's iterations as one series, and what a window says of them."""
+"""Reads a job's iterations as one series, and summarises those of a window."""
 
 from __future__ import annotations
 

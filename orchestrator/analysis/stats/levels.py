@@ -1,4 +1,4 @@
-"""The level of a point over its runs, with the run as the unit: where the runs' common level lies."""
+"""Estimates the level of a point over its runs, with the run as the unit."""
 
 from __future__ import annotations
 

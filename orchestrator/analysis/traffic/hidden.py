@@ -1,4 +1,4 @@
-"""How much of what each rank sends leaves its host while that rank computes, as captures and iteration logs tell it."""
+"""Computes how much of what each rank sends leaves its host while that rank computes (overlapped communication)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the queue of the link that training and cross traffic share did in a window: how full, how idle, its drops."""
+"""Summarises the queue of the link that training and cross traffic share in a window: fill, idle time, drops."""
 
 from __future__ import annotations
 

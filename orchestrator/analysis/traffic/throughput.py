@@ -1,4 +1,4 @@
-"""What the captures and counters say of bytes in a span of time: loads, training traffic, and rates over time."""
+"""Counts bytes of a span of time from captures and counters: loads, training traffic, bursts, rates over time."""
 
 from __future__ import annotations
 

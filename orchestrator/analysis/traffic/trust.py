@@ -1,4 +1,4 @@
-"""Which captures of a run its figures may be taken from, and which jobs' bytes can be told apart."""
+"""Tells which captures of a run its figures may be taken from, and which jobs' bytes can be told apart."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def predict(arguments: argparse.Namespace) -> int:
     """Predict every setting, look for runs of them, and print both."""
     from orchestrator.predict import inputs, measured_runs, predicting, predicttext, whatif
-    from orchestrator.predict.predicttext import Found
+    from orchestrator.predict.predicttext import PredictedSetting
 
     axes = whatif.axes(arguments.what_if)
     wanted = whatif.settings(arguments.file, arguments.overrides, axes, local=arguments.local)
@@ -55,7 +55,7 @@ def predict(arguments: argparse.Namespace) -> int:
     costs = inputs.costs(arguments.results, subjects[0].topology, named=arguments.inputs)
     measured = measured_runs.find(arguments.results, subjects)
     found = [
-        Found(
+        PredictedSetting(
             label=setting.label,
             prediction=predicting.predict(subject, costs),
             measured=measured.get(measured_runs.key(subject)),

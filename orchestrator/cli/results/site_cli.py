@@ -80,7 +80,7 @@ def _reports(results: Path, newest: int) -> int:
     """Make the reports that these runs lack; gives how many could not be made."""
     if not newest:
         return 0
-    from orchestrator.report.site.content import Reports
+    from orchestrator.report.site.page import Reports
     from orchestrator.store import index
 
     known = Reports(results)

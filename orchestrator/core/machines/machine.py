@@ -1,4 +1,4 @@
-"""What a machine has for the processes of a run: processors and memory, as far as its cgroups let them be used."""
+"""Reads the processors and memory that a machine has for a run, as far as its cgroups let them be used."""
 
 from __future__ import annotations
 

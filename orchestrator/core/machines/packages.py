@@ -1,4 +1,4 @@
-"""What brings a program that a host lacks: its package, as the host's own distribution calls it where that is known."""
+"""Names the package that brings a missing program, as the host's own distribution calls it where that is known."""
 
 from __future__ import annotations
 

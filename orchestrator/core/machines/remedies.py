@@ -1,4 +1,4 @@
-"""What would mend a node that does not let its agent do its work."""
+"""Suggests remedies for a node that does not let its agent do its work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says once what is alike: names as ranges, and sentences of one form as one sentence with what differs in place."""
+"""Abbreviates what is alike: names as ranges, and sentences of one form as one sentence."""
 
 from __future__ import annotations
 

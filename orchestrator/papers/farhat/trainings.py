@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.analysis.compare import points
-from orchestrator.analysis.compare.points import Point
+from orchestrator.analysis.compare.points import MeasuredPoint
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic import hidden, pattern, traffic
 from orchestrator.analysis.traffic.hidden import Hidden
@@ -93,7 +93,7 @@ def trainings(entries: Sequence[Entry]) -> list[Training]:
     ]
 
 
-def _training(point: Point, found: Sequence[CapturedWindow]) -> Training:
+def _training(point: MeasuredPoint, found: Sequence[CapturedWindow]) -> Training:
     theory = point.job.theory
     if theory is None:
         raise AssertionError("a point without theory was left out")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from orchestrator.analysis.compare.points import Floats, Point, Window
+from orchestrator.analysis.compare.points import Floats, MeasuredPoint, PointWindow
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.papers.hashemi.published import Hashemi, Most
 from orchestrator.parts.rows import Row
@@ -42,9 +42,9 @@ class Order:
         return self.variation["cv"]
 
 
-def measured(points: Sequence[Point]) -> dict[str, Order]:
+def measured(points: Sequence[MeasuredPoint]) -> dict[str, Order]:
     """The orders of that setting of a parameter server in which most were measured, in the order of the page."""
-    groups: dict[tuple[str, ...], dict[str, Point]] = {}
+    groups: dict[tuple[str, ...], dict[str, MeasuredPoint]] = {}
     for point in points:
         if point.value("workload.p2p.strategy") != "parameter-server":
             continue
@@ -59,7 +59,7 @@ def measured(points: Sequence[Point]) -> dict[str, Order]:
 _ALIKE = ("model", "servers", "hosts", "bucket", "compute_time", "batch")
 
 
-def _order(name: str, point: Point) -> Order:
+def _order(name: str, point: MeasuredPoint) -> Order:
     rows = [row for window in point.windows for row in _variation(window, point.job.name)]
     keys = ("cv", "p50_s", "p99_s", "straggler_share", "efficiency", "overlapped", "orders")
     return Order(
@@ -70,13 +70,13 @@ def _order(name: str, point: Point) -> Order:
     )
 
 
-def _variation(window: Window, job: str) -> list[Row]:
+def _variation(window: PointWindow, job: str) -> list[Row]:
     """The job's own row of the table `variation` of a window."""
     rows = tables.read(window.entry.path / "tables", "variation").to_pylist()
     return [row for row in rows if (row["job"], row["rank"], row["window_name"]) == (job, -1, window.record.name)]
 
 
-def section(points: Sequence[Point], printed: Hashemi) -> Section:
+def section(points: Sequence[MeasuredPoint], printed: Hashemi) -> Section:
     """The table of all orders, and what is claimed of them."""
     found = measured(points)
     return Section(

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.compare.points import Point
+from orchestrator.analysis.compare.points import MeasuredPoint
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.papers.hashemi.published import Hashemi
 from orchestrator.report.study import content
@@ -47,7 +47,7 @@ class Crossing:
     high: float
 
 
-def curves(points: Sequence[Point]) -> list[Curve]:
+def curves(points: Sequence[MeasuredPoint]) -> list[Curve]:
     """A curve for each model and strategy that was measured where an all-reduce was, too."""
     found: dict[tuple[Any, ...], dict[tuple[str, int], dict[int, Estimate]]] = {}
     for point in points:
@@ -103,7 +103,7 @@ def _root(counts: Sequence[int], differences: Sequence[float]) -> float:
     return -math.inf
 
 
-def section(points: Sequence[Point], printed: Hashemi, folder: Path) -> Section:
+def section(points: Sequence[MeasuredPoint], printed: Hashemi, folder: Path) -> Section:
     """The figure, step times, and for each model where its curves cross."""
     found, few = curves(points), printed.claim("few")
     held = [line for model in dict.fromkeys(curve.model for curve in found) for line in _held(found, model, printed)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.compare.points import Point, where
+from orchestrator.analysis.compare.points import MeasuredPoint, where
 from orchestrator.report.runs import Run
 from orchestrator.report.study import content
 from orchestrator.report.study.content import Section
@@ -26,7 +26,7 @@ _TRACES = {
 _SOURCE = "Fig 1, accomplishment 2"
 
 
-def section(points: Sequence[Point], folder: Path) -> Section:
+def section(points: Sequence[MeasuredPoint], folder: Path) -> Section:
     """Two iterations of every rank of traced runs, and whether TensorFlow's transfers are told."""
     pictures, counts = [], []
     for name, settings in _TRACES.items():
@@ -59,7 +59,7 @@ def section(points: Sequence[Point], folder: Path) -> Section:
     )
 
 
-def _traced(points: Sequence[Point]) -> Run | None:
+def _traced(points: Sequence[MeasuredPoint]) -> Run | None:
     """The first run of these whose ranks recorded what they sent and received."""
     for window in (window for point in points for window in point.windows):
         run = Run(window.entry.path)

@@ -42,7 +42,7 @@ def measured(runs: Sequence[Run]) -> Curves:
     """Bandwidth over sizes of each operation and placement; of several runs of one, the last one's."""
     curves: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for run in runs:
-        for one in collectives.measured(run):
+        for one in collectives.operation_timings(run):
             curves[f"{one.operation}, {placed(run)}"][one.bytes] = one.bus_bps
     return curves
 

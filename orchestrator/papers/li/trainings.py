@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from orchestrator.analysis.compare import points
-from orchestrator.analysis.compare.points import Point
+from orchestrator.analysis.compare.points import MeasuredPoint
 from orchestrator.core.errors import ConfigError
 from orchestrator.experiment import loading
 from orchestrator.parts.rows import Row
@@ -25,7 +25,7 @@ from orchestrator.store.rundir import Entry
 class Training:
     """A point of `ddp` or `ptd`, by its first run."""
 
-    point: Point
+    point: MeasuredPoint
     subject: Subject
     prediction: Prediction
     run: Run

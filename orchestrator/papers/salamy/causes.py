@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.analysis.compare import curves
-from orchestrator.analysis.compare.curves import NO_TRAFFIC, Check, Measured, Series
+from orchestrator.analysis.compare.curves import NO_TRAFFIC, Check, CurvePoint, Series
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.stats.statistics import TAIL, Estimate, student_t
 from orchestrator.analysis.traffic import congestion
@@ -128,7 +128,7 @@ def _queue(series: Series, load_bps: float) -> tuple[str, str, str]:
     return gbps(max(0.0, series.capacity_bps - sent)), f"{waiting * 1e3:.1f}", f"{drops:.0f}"
 
 
-def _next_to(series: Series, load_bps: float) -> Measured | None:
+def _next_to(series: Series, load_bps: float) -> CurvePoint | None:
     near = min(series.points, key=lambda point: abs(point.load_bps - load_bps), default=None)
     return near if near is not None and abs(near.load_bps - load_bps) <= NEXT_TO_BPS else None
 

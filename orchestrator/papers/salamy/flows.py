@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.compare.curves import Place
+from orchestrator.analysis.compare.curves import LoadedWindow
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.traffic import bottleneck, throughput, traffic
 from orchestrator.analysis.traffic.bottleneck import Rates, Share
@@ -43,7 +43,7 @@ class Seen:
     scale: int
 
 
-def seen(places: Sequence[Place], printed: Salamy) -> list[Seen]:
+def seen(places: Sequence[LoadedWindow], printed: Salamy) -> list[Seen]:
     """The windows that the thesis looks at, as far as they were measured and captured."""
     found = []
     for theirs in printed.iteration_scale:
@@ -54,7 +54,7 @@ def seen(places: Sequence[Place], printed: Salamy) -> list[Seen]:
     return found
 
 
-def _look(place: Place, theirs: IterationScale) -> list[Seen]:
+def _look(place: LoadedWindow, theirs: IterationScale) -> list[Seen]:
     run = Run(place.path)
     if run.traffic is None:
         return []
@@ -161,7 +161,7 @@ def _panel(panel: Any, one: Seen) -> None:
     panel.set_title(f"{one.load_gbps:.1f} Gbit/s of cross traffic", pad=3, loc="right")
 
 
-def bursts(places: Sequence[Place], printed: Salamy) -> Table:
+def bursts(places: Sequence[LoadedWindow], printed: Salamy) -> Table:
     """How much of the bursts arrives where the thesis prints iteration times beside bursts."""
     rows: Rows = []
     for theirs in printed.points:
@@ -191,7 +191,7 @@ def bursts(places: Sequence[Place], printed: Salamy) -> Table:
     return Table("Bursts as requested, and as they were on the wire", caption, head, rows)
 
 
-def _heights(run: Run, place: Place, plan: Row) -> tuple[str, str]:
+def _heights(run: Run, place: LoadedWindow, plan: Row) -> tuple[str, str]:
     loads = [load for load in place.record.loads if load.source == plan["source"]]
     heights = []
     for end, direction in (("src", "out"), ("dst", "in")):

@@ -32,7 +32,7 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
         raise StoreError("no curve to show: none of these runs has a valid window with one job", hint="orch ls")
     printed = salamy()
     found = [model.analysed(series) for series in measured]
-    places = [place for entry in entries for place in curves.places(entry) if not place.recheck]
+    places = [place for entry in entries for place in curves.loaded_windows(entry) if not place.recheck]
     seen = flows.seen(places, printed)
     pictures = [
         *figures.draw(found, printed, folder),

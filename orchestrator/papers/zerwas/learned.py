@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.analysis.compare import points
-from orchestrator.analysis.compare.points import Point
+from orchestrator.analysis.compare.points import MeasuredPoint
 from orchestrator.analysis.windows.ranks.learning import Learning
 from orchestrator.papers.zerwas.frameworks import CALLED, PAIRS, framework_of
 from orchestrator.papers.zerwas.published import Accuracy, Zerwas
@@ -28,7 +28,7 @@ _SMALL = "a small network learns here, for which nothing is printed"
 class Learned:
     """A point that learned, with what each of its runs did."""
 
-    point: Point
+    point: MeasuredPoint
     framework: str
     optimizer: str
     runs: tuple[Learning, ...]

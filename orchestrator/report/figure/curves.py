@@ -15,14 +15,14 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import quantity as quantity_of
 from orchestrator.core.where import Condition
 from orchestrator.report.figure import windows
-from orchestrator.report.figure.windows import LOAD, Seen
+from orchestrator.report.figure.windows import LOAD, FigureWindow
 from orchestrator.store.manifests.window_records import Training
 
 _UNITS = {"rate": (1e9, "Gbit/s"), "size": (1e6, "MB"), "duration": (1e-3, "ms"), "share": (0.01, "%")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class CurvePoint:
     """A value of the axis, what runs measured there in the quantity's unit, and how many iterations that rests on.
 
     `at` is where it is drawn: the value in the axis' unit, or the place among values that are no numbers.
@@ -39,7 +39,7 @@ class Curve:
     """Points with the same value of the axis `series`, in order."""
 
     label: str
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Figure:
     series: str
     unit: str
     curves: tuple[Curve, ...]
-    common: windows.Common
+    common: windows.SharedSettings
 
     @property
     def axis(self) -> str:
@@ -68,7 +68,7 @@ def figure(
     chosen: Chosen, quantity: Quantity, *, over: str, series: str = "", conditions: Sequence[Condition] = ()
 ) -> Figure:
     """The figure of these measurements; ConfigError where they cannot be in one, or have no such axis."""
-    seen = [one for one in windows.seen(chosen, conditions) if math.isfinite(quantity.of(one.row).value)]
+    seen = [one for one in windows.figure_windows(chosen, conditions) if math.isfinite(quantity.of(one.row).value)]
     if not seen:
         raise ConfigError(f"{chosen.name}: {quantity.title} was not measured in any window")
     path = windows.axis(seen, over)
@@ -80,7 +80,7 @@ def figure(
         over=path,
         series=by,
         unit=unit,
-        common=windows.common(seen, chosen),
+        common=windows.shared_settings(seen, chosen),
         curves=_curves(seen, quantity, path, by, places),
     )
 
@@ -103,7 +103,7 @@ def _plain(text: str) -> tuple[str, float] | None:
 
 
 def _curves(
-    seen: Sequence[Seen], quantity: Quantity, path: str, by: str, places: dict[str, float]
+    seen: Sequence[FigureWindow], quantity: Quantity, path: str, by: str, places: dict[str, float]
 ) -> tuple[Curve, ...]:
     # Over load, a window without cross traffic is a point of every curve that differs in its traffic alone.
     shared = path == LOAD and windows.of_traffic(by) and any(one.loaded for one in seen)
@@ -115,12 +115,14 @@ def _curves(
     return tuple(found)
 
 
-def _points(seen: Sequence[Seen], quantity: Quantity, path: str, places: dict[str, float]) -> tuple[Point, ...]:
-    at: dict[str, list[Seen]] = defaultdict(list)
+def _points(
+    seen: Sequence[FigureWindow], quantity: Quantity, path: str, places: dict[str, float]
+) -> tuple[CurvePoint, ...]:
+    at: dict[str, list[FigureWindow]] = defaultdict(list)
     for one in seen:
         at[one.value(path)].append(one)
     return tuple(
-        Point(
+        CurvePoint(
             text=text,
             at=places[text],
             iterations=sum(one.row.iterations for one in at[text]),
@@ -130,7 +132,7 @@ def _points(seen: Sequence[Seen], quantity: Quantity, path: str, places: dict[st
     )
 
 
-def _at_full_size(one: Seen, quantity: Quantity) -> Estimate:
+def _at_full_size(one: FigureWindow, quantity: Quantity) -> Estimate:
     found, factor = quantity.of(one.row), quantity.factor * (one.scale if quantity.scales else 1)
     return Estimate(found.value * factor, found.low * factor, found.high * factor)
 

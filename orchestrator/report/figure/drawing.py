@@ -15,7 +15,7 @@ from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.core.errors import StoreError
 from orchestrator.report.figure.curves import Figure
 from orchestrator.report.figure.flow_times import FEWEST_P99, FlowTimes, SizeBin
-from orchestrator.report.figure.windows import Common
+from orchestrator.report.figure.windows import SharedSettings
 from orchestrator.report.style import beside, errorbars, figure, from_zero, legend, look, save
 
 QUANTILES = ("median", "99th percentile")
@@ -167,7 +167,7 @@ class Table:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str
-    common: Common
+    common: SharedSettings
     multiplied: bool
 
     @property

@@ -1,4 +1,4 @@
-"""Builds the report: one self-contained HTML page about one or more sealed runs, and its figures beside it."""
+"""Builds the report (`report_page.html`): one self-contained page about one or more sealed runs, with its verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from orchestrator.core.errors import StoreError
 from orchestrator.report import page, traffic_section
-from orchestrator.report.run import origin, over_runs, run_tables, schedules, timeline
+from orchestrator.report.run import over_runs, run_tables, schedules, timeline
 from orchestrator.report.run.figures import OF_RUNS, draw_all
 from orchestrator.report.runs import Run, load
 from orchestrator.report.tables import Cell, Table, table
@@ -73,7 +73,7 @@ def _about(run: Run) -> page.Values:
         "processors": run_tables.processors(run),
         "failed": [f"{launch.name} on {launch.node}: {launch.failed}" for launch in launches if launch.failed],
         "notes": list(run.manifest.notes),
-        "provenance": origin.provenance(run),
+        "provenance": run_tables.provenance(run),
         "nodes": run_tables.nodes(run),
     }
 

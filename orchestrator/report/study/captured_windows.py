@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.analysis.compare.points import Point, Window
+from orchestrator.analysis.compare.points import MeasuredPoint, PointWindow
 from orchestrator.analysis.stats.iterations import spent
 from orchestrator.analysis.traffic import traffic
 from orchestrator.analysis.traffic.traffic import Traffic, Volume
@@ -16,7 +16,7 @@ from orchestrator.report.runs import Run
 class CapturedWindow:
     """A captured window: its traffic, that of its whole run, and how many steps a rank carried out in it (mean)."""
 
-    window: Window
+    window: PointWindow
     run: Run
     traffic: Traffic
     whole: Traffic
@@ -24,7 +24,7 @@ class CapturedWindow:
     volume: Volume
 
 
-def captured_windows(point: Point) -> Iterator[CapturedWindow]:
+def captured_windows(point: MeasuredPoint) -> Iterator[CapturedWindow]:
     """The captured windows of a point in which its first training is alone."""
     for window in point.windows:
         run = Run(window.entry.path)

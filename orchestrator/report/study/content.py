@@ -1,4 +1,4 @@
-"""What a study's page is made of: sections of figures, tables, and our values beside the printed ones with verdicts."""
+"""Parts of a study's page: sections of figures, tables, and our values beside the printed ones with verdicts."""
 
 from __future__ import annotations
 

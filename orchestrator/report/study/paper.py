@@ -1,4 +1,4 @@
-"""What a paper is for `orch study`: a package with a name, a title, and a page made of runs."""
+"""Declares the interface of a paper for `orch study`: a package with a name, a title, and a page made of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a study: what was kept, missed and cannot be compared, then ours beside the printed, part by part."""
+"""Builds the page of a study (`study_page.html`): what was kept, missed or cannot be compared, part by part."""
 
 from __future__ import annotations
 

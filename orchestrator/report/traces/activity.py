@@ -1,4 +1,4 @@
-"""What each rank computed and communicated, from the tables of a sealed run, in the sizes of the experiment."""
+"""Reads what each rank computed and communicated from the tables of a sealed run, in the experiment's sizes."""
 
 from __future__ import annotations
 

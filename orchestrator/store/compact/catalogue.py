@@ -1,4 +1,4 @@
-"""What a compacted store holds: its files, the runs whose rows are in each, and the state that their own files had.
+"""Catalogues a compacted store: its files, the runs whose rows are in each, and the state of the originals.
 
 `compacted/catalogue.json` lies beside the run folders. Rows are taken from a compacted file only where the table in the
 run's folder still has the time of change, size and inode that it had when it was compacted; so the catalogue cannot be
@@ -21,10 +21,11 @@ import msgspec
 from orchestrator.core.errors import UnsafePath
 from orchestrator.core.paths import safepath
 from orchestrator.core.screen import console
+from orchestrator.store import digests
+from orchestrator.store.digests import Verified
 from orchestrator.store.manifests import coding
 from orchestrator.store.manifests.bounded import Count, Whole
-from orchestrator.store.stamps import Stamp
-from orchestrator.store.verified import Verified
+from orchestrator.store.stamps import MANIFEST, Stamp, stamp_of
 
 FOLDER = "compacted"
 FILE = "catalogue.json"
@@ -189,3 +190,64 @@ def block_digest(block: bytes) -> str:
 def path_of(results: Path, file: File) -> Path:
     """Where a file of the catalogue lies."""
     return results / FOLDER / file.name
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Files of which every row counts, files of which the rows of some run folders do, and folders of other runs.
+
+    `root` is the folder in which these folders are.
+    """
+
+    root: str
+    whole: list[str] = field(default_factory=list)
+    partly: dict[str, list[str]] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+
+    @property
+    def compacted(self) -> list[str]:
+        return [*self.whole, *self.partly]
+
+
+def sources_of_table(results: Path, known: Catalogue, table: str, folders: Iterable[str]) -> Sources:
+    """Where a table's rows of the sealed runs in these folders (from the store's) lie; nowhere for a run without it.
+
+    StoreError where one of their files is not what was sealed.
+    """
+    origin = f"tables/{table}.parquet"
+    found = _sources(results, known, table, folders, origin)
+    digests.check_tables(results, [f"{folder}/{origin}" for folder in found.folders])
+    return found
+
+
+def sources_of_manifests(results: Path, known: Catalogue, table: str, folders: Iterable[str]) -> Sources:
+    """The same for what is made of manifests."""
+    return _sources(results, known, table, folders, MANIFEST)
+
+
+def _sources(results: Path, known: Catalogue, table: str, folders: Iterable[str], origin: str) -> Sources:
+    files = usable(results, known.tables.get(table, ()), digests.of(results))
+    held = _held(known, files)
+    found = Sources(str(results))
+    kept: dict[str, list[str]] = {file.name: [] for file in files}
+    for folder in folders:
+        stamp = stamp_of(f"{results}/{folder}/{origin}")
+        if stamp is None:
+            continue
+        name, compacted = held.get(folder, ("", None))
+        if stamp == compacted:
+            kept[name].append(folder)
+        else:
+            found.folders.append(folder)
+    for file in files:
+        path = str(path_of(results, file))
+        if len(kept[file.name]) == len(file.runs):
+            found.whole.append(path)
+        elif kept[file.name]:
+            found.partly[path] = kept[file.name]
+    return found
+
+
+def _held(known: Catalogue, files: Iterable[File]) -> dict[str, tuple[str, Stamp]]:
+    """In which file the rows of each run folder are, and the stamp of what they came from."""
+    return {known.runs[place].folder: (file.name, stamp) for file in files for place, stamp in file.stamped().items()}

@@ -1,4 +1,4 @@
-"""Which files a compacted store should have: a table's rows by day, and by month once that is over and small."""
+"""Decides which files a compacted store has: a table's rows by day, and by month once that is over and small."""
 
 from __future__ import annotations
 

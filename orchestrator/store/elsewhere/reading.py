@@ -21,10 +21,9 @@ from orchestrator.core.errors import StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.core.screen import console
 from orchestrator.core.units import bytes_text
-from orchestrator.store import atomic, rundir, verified
+from orchestrator.store import atomic, digests, rundir
 from orchestrator.store.compact import catalogue
-from orchestrator.store.compact.catalogue import FOLDER, RUN_FOLDER, Catalogue
-from orchestrator.store.compact.sources import Sources
+from orchestrator.store.compact.catalogue import FOLDER, RUN_FOLDER, Catalogue, Sources
 from orchestrator.store.compact.targets import BRIEFS, OF_MANIFESTS
 from orchestrator.store.elsewhere.buckets import CHUNK, Bucket
 from orchestrator.store.elsewhere.ranges import PROTOCOL, Blocks, Ranges, mend, put
@@ -89,7 +88,7 @@ class Elsewhere:
         known = list(catalogues(bucket).values())
         if not known:
             raise StoreError(f"{url}: no store was pushed there", hint=f"orch store push {url}")
-        base = verified.cache()
+        base = digests.cache()
         if base is None:
             raise StoreError(f"{url}: there is no place to keep what is read", hint="set HOME or XDG_CACHE_HOME")
         return cls(bucket, known, base / hashlib.sha256(bucket.url.encode()).hexdigest()[:16])
@@ -251,7 +250,7 @@ class Elsewhere:
         there = {
             f"{run.relative_to(runs)}/{one.path}": one for one in wanted if safepath.regular(run, one.path) is not None
         }
-        damaged = verified.of(runs).damaged(there, lambda name: there[name].sha256)
+        damaged = digests.of(runs).damaged(there, lambda name: there[name].sha256)
         right = {one.path for name, one in there.items() if name not in set(damaged)}
         return [one for one in wanted if one.path not in right]
 

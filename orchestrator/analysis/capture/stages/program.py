@@ -1,4 +1,4 @@
-"""What of the compiled part of the capture reader can be called: each takes the address of its words.
+"""Declares what of the compiled part of the capture reader can be called: each takes the address of its words.
 
 The words hold numbers, addresses of arrays and how long these are, in and out.
 """
