@@ -33,5 +33,5 @@ _BY_GRAVITY = (Exit.OK, Exit.INCONCLUSIVE, Exit.FAILED, Exit.INTERRUPTED)
 
 
 def gravest(found: Iterable[int]) -> Exit:
-    """The gravest exit code of several measurements: interrupted, failed, not valid, success."""
+    """Return the gravest exit code of several measurements: interrupted, failed, not valid, success."""
     return max((Exit(code) for code in found), key=_BY_GRAVITY.index, default=Exit.OK)

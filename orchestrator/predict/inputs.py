@@ -159,7 +159,7 @@ def _names(runs: Sequence[Listed]) -> str:
 
 
 def is_benchmark(entry: Listed) -> bool:
-    """Whether a run timed messages: a completed one of `collective`."""
+    """Return whether a run timed messages: a completed one of `collective`."""
     jobs = entry.manifest.jobs
     return entry.sealed and entry.outcome == "completed" and len(jobs) == 1 and jobs[0].workload == WORKLOAD
 

@@ -35,7 +35,7 @@ class MeasuredIteration:
 
 
 def key(subject: Subject) -> Hashable:
-    """What must be the same for a run to have measured this: what trains, and the network below it."""
+    """Return what must be the same for a run to have measured this: what trains, and the network below it."""
     net = subject.network
     config = subject.config
     return (

@@ -65,7 +65,7 @@ class Prediction:
 
 
 def subject(experiment: Experiment, *, file: str) -> Subject:
-    """What an experiment without problems is to be predicted for; ConfigError says what cannot be, and why."""
+    """Return what an experiment without problems is to be predicted for; ConfigError says what cannot be, and why."""
     for reason in _refusals(experiment):
         raise ConfigError(f"{file}: cannot be predicted: {reason}")
     topology = fitting.topology_of(experiment)
@@ -89,7 +89,7 @@ def subject(experiment: Experiment, *, file: str) -> Subject:
 
 
 def work_of(workload: str, config: Any, job: Job, topology: Topology) -> Work | str:
-    """What the ranks of a workload among PREDICTABLE do; why that cannot be said, where it cannot."""
+    """Return what the ranks of a workload among PREDICTABLE do; why that cannot be said, where it cannot."""
     return cast("Predictable", registry.workload(workload)).work(config, job, topology)
 
 
@@ -117,7 +117,7 @@ def _refusals(experiment: Experiment) -> Iterator[str]:
 
 
 def predict(subject: Subject, costs: Costs) -> Prediction:
-    """The prediction for a subject with these inputs."""
+    """Return the prediction for a subject with these inputs."""
     likely, low, high = (_ranks(subject, costs.at(side)) for side in ("value", "low", "high"))
     return Prediction(subject=subject, ranks=likely, low_s=low[0].iteration_s, high_s=high[0].iteration_s)
 

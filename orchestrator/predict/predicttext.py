@@ -35,7 +35,7 @@ class PredictedSetting:
 
 
 def text(found: Sequence[PredictedSetting], costs: Costs) -> str:
-    """The best setting in full, all of them as a table where there are several, and the inputs."""
+    """Return the best setting in full, all of them as a table where there are several, and the inputs."""
     best = min(found, key=lambda one: one.prediction.iteration_s)
     parts = [headline(best.prediction.subject)]
     if len(found) > 1:
@@ -47,7 +47,7 @@ def text(found: Sequence[PredictedSetting], costs: Costs) -> str:
 
 
 def headline(subject: Subject) -> str:
-    """What is predicted, in a line."""
+    """Return what is predicted, in a line."""
     config = subject.config
     rates = sorted({subject.topology.link(node).rate for node in subject.job.nodes})
     links = " to ".join(map(rate_text, dict.fromkeys((rates[0], rates[-1]))))
@@ -59,7 +59,7 @@ def headline(subject: Subject) -> str:
 
 
 def terms_table(one: PredictedSetting) -> str:
-    """Where the time of rank 0 goes; beside runs with the difference by term."""
+    """Return where the time of rank 0 goes; beside runs with the difference by term."""
     predicted, measured = one.prediction, one.measured
     theirs = {} if measured is None else measured.terms.parts()
     rows = [
@@ -97,7 +97,7 @@ def _row(name: str, seconds: float, whole_s: float, measured_s: float | None) ->
 
 
 def settings_table(found: Sequence[PredictedSetting]) -> str:
-    """All settings, the quickest first, with the terms that any of them has."""
+    """Return all settings, the quickest first, with the terms that any of them has."""
     ordered = sorted(found, key=lambda one: one.prediction.iteration_s)
     names = [name for name in (*NAMES, "hidden_s") if any(getattr(one.prediction.terms, name) for one in found)]
     measured = any(one.measured for one in found)
@@ -115,7 +115,7 @@ def settings_table(found: Sequence[PredictedSetting]) -> str:
 
 
 def messages_table(subject: Subject) -> str:
-    """What rank 0 sends in an iteration (Li, table 3), at full size; an MB has 10^6 bytes."""
+    """Return what rank 0 sends in an iteration (Li, table 3), at full size; an MB has 10^6 bytes."""
     rows = [
         (one.kind, str(one.count), bytes_text(one.size), bytes_text(one.volume), bytes_text(one.sent))
         for one in messages.of_rank(subject, 0)
@@ -174,7 +174,7 @@ def _bandwidth(size: float, seconds: float) -> float:
 
 
 def inputs_table(costs: Costs) -> str:
-    """The model's inputs, with interval and source."""
+    """Return the model's inputs, with interval and source."""
     rows = [
         (name, f"{one.value:.4g}", f"{one.low:.4g}", f"{one.high:.4g}", one.source)
         for name, one in costs.quantities().items()
@@ -183,7 +183,7 @@ def inputs_table(costs: Costs) -> str:
 
 
 def data(found: Sequence[PredictedSetting], costs: Costs) -> JsonObject:
-    """All of it for JSON, times in seconds."""
+    """Return all of it for JSON, times in seconds."""
     return {
         "settings": [
             {

@@ -45,7 +45,7 @@ class Axis:
 
 
 def axes(options: Sequence[str]) -> list[Axis]:
-    """The axes that options KEY=VALUE,VALUE,... name; brackets hold commas together."""
+    """Return the axes that options KEY=VALUE,VALUE,... name; brackets hold commas together."""
     found = []
     for option in options:
         key, equals, text = option.partition("=")
@@ -68,7 +68,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def settings(path: Path, overrides: Sequence[str], wanted: Sequence[Axis], *, local: bool) -> list[Setting]:
-    """The experiment of a file as it is, where nothing else is wanted, or in every combination."""
+    """Return the experiment of a file as it is, where nothing else is wanted, or in every combination."""
     base, _ = loading.checked(path, overrides, local=local)
     if not wanted:
         return [Setting(label="as it is", experiment=base)]
@@ -172,7 +172,7 @@ def _changes(key: str, value: str, base: Experiment) -> list[str]:
 
 
 def with_link(experiment: Experiment, text: str) -> Experiment:
-    """The experiment with all links of this rate."""
+    """Return the experiment with all links of this rate."""
     kind, rate = quantity(text) or ("", 0.0)
     if kind != "rate" or rate <= 0:
         raise ConfigError(f"{LINK}={text}: not a rate; accepted: a number and a unit, such as 100gbit")

@@ -130,7 +130,7 @@ def _histories(shown: Sequence[History]) -> Any:
 
 
 def tables_beside_points(comparison: Comparison) -> list[Table]:
-    """What a page shows beside the table of points: the medians of either side, every night, and the runs."""
+    """Return what a page shows beside the table of points: the medians of either side, every night, and the runs."""
     a, b = comparison.a.name, comparison.b.name
     medians = [
         (comparison.labels[change.point], *(cell for one in comparison.levels[change.point] for cell in _median(one)))

@@ -29,7 +29,10 @@ def write(found: Sequence[PredictedSetting], stem: Path) -> Path:
 
 
 def drawn(found: Sequence[PredictedSetting]) -> Any:
-    """A bar for each setting, of its terms; a line for the interval, a dot for what was measured; within `look()`."""
+    """Return a bar for each setting, of its terms.
+
+    A line for the interval, a dot for what was measured; within `look()`.
+    """
     ordered = sorted(found, key=lambda one: one.prediction.iteration_s)
     drawing, (panel,) = style.figure(height_in=_HEIGHT_IN + _BAR_IN * len(ordered))
     places = np.arange(len(ordered))

@@ -49,7 +49,7 @@ class Table:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str = "") -> Table:
-    """A table of these rows, of texts or cells, without the columns in which no row says anything."""
+    """Return a table of these rows, of texts or cells, without the columns in which no row says anything."""
     cells = [[one if isinstance(one, Cell) else Cell(one) for one in row] for row in rows]
     kept = [at for at in range(len(columns)) if any(_says(row[at]) for row in cells)]
     return Table(
@@ -66,12 +66,12 @@ def _says(cell: Cell) -> bool:
 
 
 def percent(share: float) -> str:
-    """A difference as a share, with its sign; empty for NaN."""
+    """Return a difference as a share, with its sign; empty for NaN."""
     return "" if math.isnan(share) else f"{share:+.1%}"
 
 
 def share(part: float) -> str:
-    """A part of 1; empty for NaN."""
+    """Return a part of 1; empty for NaN."""
     return "" if math.isnan(part) else f"{part:.1%}"
 
 

@@ -46,7 +46,10 @@ Drawn = tuple[str, str, Any, str]  # name, title, figure, caption
 
 
 def section(views: Sequence[tuple[str, View]], *, scale: int = 1) -> str:
-    """The tables of some stretches of traffic as HTML; a stretch is told by its place where there are several."""
+    """Return the tables of some stretches of traffic as HTML.
+
+    A stretch is told by its place where there are several.
+    """
     tables = [made(views, scale) for made in (_jobs, _kinds, _flows, _share_table)]
     return page.fill("traffic_section.html", tables=tables)
 
@@ -142,7 +145,7 @@ def _share_table(views: Sequence[tuple[str, View]], scale: int) -> Table:
 
 
 def pattern_text(pattern: Pattern, hosts: Sequence[str]) -> str:
-    """A pattern in words, with how well it fits and what comes next."""
+    """Return a pattern in words, with how well it fits and what comes next."""
     names = [hosts[host] for host in pattern.hosts]
     after = f"; next {pattern.runner_up} {pattern.runner_up_score:.2f}" if pattern.runner_up else ""
     if pattern.shape == "unknown":
@@ -169,12 +172,12 @@ def _estimate(estimate: Estimate, scale: int, text: Callable[[float], str], *, u
 
 
 def called(kind: str, found: Traffic) -> str:
-    """A kind of traffic as tables and figures call it, with a mark where it is a guess."""
+    """Return a kind of traffic as tables and figures call it, with a mark where it is a guess."""
     return _CALLED[kind] + (" (guess)" if found.guessed and kind in (TRAINING, CROSS) else "")
 
 
 def figures(view: View, *, whole: Traffic | None = None, scale: int = 1, place: str = "") -> Iterator[Drawn]:
-    """Every figure that a stretch of traffic bears out; within `style.look()`.
+    """Yield every figure that a stretch of traffic bears out; within `style.look()`.
 
     `whole` is what the stretch was taken from, for the figures of flows' whole lives. `scale` multiplies rates and
     sizes back; `place` says in captions which stretch it is.

@@ -29,7 +29,10 @@ class Attempt:
 
 
 def attempts(of: Sequence[Summary], others: Iterable[Summary] = ()) -> list[Attempt]:
-    """Every attempt of these runs, run by run; what was not valid in them is looked for in them and in the others."""
+    """Return every attempt of these runs, run by run.
+
+    What was not valid in them is looked for in them and in the others.
+    """
     mine = [one for manifest in of for one in _of(manifest)]
     made: dict[Key, list[str]] = defaultdict(list)
     for one in (*(one for manifest in others for one in _of(manifest)), *mine):

@@ -112,19 +112,25 @@ class Verified:
 
 @functools.cache
 def of(folder: Path) -> Verified:
-    """What is known of a folder, one for this process."""
+    """Return what is known of a folder, one for this process."""
     return Verified(folder)
 
 
 def identity(about: os.stat_result) -> Identity | None:
-    """What tells a plain file from another one, and from itself once it was changed; None for what is no such file."""
+    """Return what tells a plain file from another one, and from itself once it was changed.
+
+    None for what is no such file.
+    """
     if not stat.S_ISREG(about.st_mode):
         return None
     return (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
 
 def read_once(path: Path) -> tuple[Identity, str]:
-    """The identity of a plain file before it was read, and the SHA-256 of its content; OSError where it is none."""
+    """Return the identity of a plain file before it was read, and the SHA-256 of its content.
+
+    OSError where it is none.
+    """
     digest = hashlib.sha256()
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb", buffering=0) as file:
         before = identity(os.fstat(file.fileno()))
@@ -149,7 +155,10 @@ class _Recorded:
 
 
 def recorded(run: Path) -> Mapping[str, str]:
-    """The SHA-256 of each file of a run, by its path in the run's folder; StoreError for a manifest that is damaged."""
+    """Return the SHA-256 of each file of a run, by its path in the run's folder.
+
+    StoreError for a manifest that is damaged.
+    """
     path = run / MANIFEST
     try:
         found = coding.decoded(path.read_bytes(), _Recorded)

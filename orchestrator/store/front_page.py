@@ -21,7 +21,7 @@ class FrontPageSettings:
 
 
 def kept_fresh(results: Path) -> bool:
-    """Whether the page is kept fresh; not where the file is missing or says something else."""
+    """Return whether the page is kept fresh; not where the file is missing or says something else."""
     try:
         return coding.decoded(safepath.content(results / FILE) or b"", FrontPageSettings).keep_fresh
     except (OSError, UnsafePath, ValueError, RecursionError):

@@ -52,12 +52,12 @@ class Listing:
 
 
 def entries(results: Path) -> list[Listed]:
-    """Every run of the store in order of path; those that cannot be read are passed over."""
+    """Return every run of the store in order of path; those that cannot be read are passed over."""
     return listing(results).entries
 
 
 def listing(results: Path) -> Listing:
-    """Every run of the store, with the brief form of its manifest."""
+    """Return every run of the store, with the brief form of its manifest."""
     known = _read(results)
     found = dict(manifest_stamps(results))
     stale = [path for path, stamp in found.items() if path not in known or known[path].stamp != stamp]

@@ -147,7 +147,7 @@ def _of_manifests(
 
 
 def select(store: Store, picked: Picked, sql: str, *, unrestricted: bool = False) -> Answer:
-    """What a query gives; ConfigError with DuckDB's words where it takes none.
+    """Return what a query gives; ConfigError with DuckDB's words where it takes none.
 
     It may be one statement that reads the tables and nothing else, unless it is `unrestricted`.
     """
@@ -155,7 +155,7 @@ def select(store: Store, picked: Picked, sql: str, *, unrestricted: bool = False
 
 
 def table(store: Store, picked: Picked, sql: str, *, unrestricted: bool = False) -> pa.Table:
-    """The same as a table of Arrow's, each column with a name of its own."""
+    """Return the same as a table of Arrow's, each column with a name of its own."""
     return _answered(store, picked, sql, _arrow, unrestricted=unrestricted)
 
 
@@ -256,7 +256,7 @@ def _hint(message: str, mentioned: Iterable[str]) -> str | None:
 
 
 def names() -> tuple[str, ...]:
-    """Every table and view that a query may name, those of manifests first."""
+    """Return every table and view that a query may name, those of manifests first."""
     return (*OF_MANIFESTS, *views.NAMES)
 
 
@@ -453,12 +453,12 @@ def described(name: str) -> Table:
 
 
 def kind_of(name: str) -> str:
-    """Where the rows of a table come from."""
+    """Return where the rows of a table come from."""
     return "manifests" if name in OF_MANIFESTS else "view" if name in views.VIEWS else "files"
 
 
 def tables_text(width: int | None) -> str:
-    """A line for every table."""
+    """Return a line for every table."""
     most = max(map(len, names()))
     return "\n".join(
         layout.hanging(f"a row: {described(name).row}", width, indent=f"{name:<{most}}  ") for name in names()
@@ -484,7 +484,7 @@ def _cells(table: Table) -> Iterator[tuple[str, str, str, str]]:
 
 
 def tables_page() -> str:
-    """All tables as Markdown."""
+    """Return all tables as Markdown."""
     lines = [_PAGE]
     for name in names():
         table = described(name)

@@ -43,37 +43,37 @@ class Store(Protocol):
         """Where its run folders are, as people write it."""
 
     def listing(self) -> Listing:
-        """Every run in brief, in order of path, and what is wrong with those that cannot be read."""
+        """Return every run in brief, in order of path, and what is wrong with those that cannot be read."""
 
     def every(self) -> Picked:
-        """All runs."""
+        """Return all runs."""
 
     def find(self, wanted: str) -> Entry:
-        """The run with this id, a unique beginning or end of it, or `last`; StoreError where there is none."""
+        """Return the run with this id, a unique beginning or end of it, or `last`; StoreError where there is none."""
 
     def sources(self, table: str, folders: Sequence[str]) -> Sources:
-        """Where the rows of a table (of files or of manifests) of these sealed runs lie."""
+        """Return where the rows of a table (of files or of manifests) of these sealed runs lie."""
 
     def connected(self) -> duckdb.DuckDBPyConnection:
-        """A new connection of DuckDB's that can read what `sources` gives."""
+        """Return a new connection of DuckDB's that can read what `sources` gives."""
 
     def renewed(self) -> Store | None:
-        """The store as it is now; None where it was not compacted since this one was opened."""
+        """Return the store as it is now; None where it was not compacted since this one was opened."""
 
     def brought(self, entry: Listed, *, want: Callable[[str], bool] | None = None) -> Path:
-        """The folder of a run on this machine, in which there are its tables and the facts of its hosts.
+        """Return the folder of a run on this machine, in which there are its tables and the facts of its hosts.
 
         `want` decides by the path in the run's folder instead.
         """
 
 
 def is_elsewhere(results: str) -> bool:
-    """Whether a store is named by a URL."""
+    """Return whether a store is named by a URL."""
     return "://" in results
 
 
 def opened(results: str) -> Store:
-    """The store that a folder or a URL names."""
+    """Return the store that a folder or a URL names."""
     if is_elsewhere(results):
         from orchestrator.store.elsewhere.reading import Elsewhere
 
@@ -83,7 +83,7 @@ def opened(results: str) -> Store:
 
 
 def answered(store: Store, ask: Callable[[Store], T]) -> T:
-    """What a question gives; asked again where compacting replaced files while it was answered."""
+    """Return what a question gives; asked again where compacting replaced files while it was answered."""
     try:
         return ask(store)
     except (StoreError, ConfigError):
@@ -94,7 +94,7 @@ def answered(store: Store, ask: Callable[[Store], T]) -> T:
 
 
 def picked(store: Store, runs: Sequence[str], wanted: Filter) -> Picked:
-    """All runs of a store, or those that `named` gives, as far as a filter lets them through."""
+    """Return all runs of a store, or those that `named` gives, as far as a filter lets them through."""
     from orchestrator.store import listing
 
     if not runs and wanted == listing.Filter():
@@ -103,7 +103,7 @@ def picked(store: Store, runs: Sequence[str], wanted: Filter) -> Picked:
 
 
 def named(store: Store, runs: Iterable[str]) -> list[Listed]:
-    """All runs of a store, or those that are named: by id, part of one, `last`, or as `group` has it."""
+    """Return all runs of a store, or those that are named: by id, part of one, `last`, or as `group` has it."""
     found = store.listing().entries
     if not runs:
         return found
@@ -122,7 +122,7 @@ def named(store: Store, runs: Iterable[str]) -> list[Listed]:
 
 
 def entries(store: Store, runs: Iterable[str]) -> list[Entry]:
-    """The runs that are named by id, part of one, folder, `last`, or as `group` has it, each once."""
+    """Return the runs that are named by id, part of one, folder, `last`, or as `group` has it, each once."""
     found: dict[str, Entry] = {}
     for wanted in runs:
         together = group(store, wanted)
@@ -132,7 +132,7 @@ def entries(store: Store, runs: Iterable[str]) -> list[Entry]:
 
 
 def one(store: Store, wanted: str) -> Entry:
-    """The one run that a name stands for; StoreError where it stands for several."""
+    """Return the one run that a name stands for; StoreError where it stands for several."""
     found = entries(store, [wanted])
     if len(found) > 1:
         raise StoreError(
@@ -143,7 +143,7 @@ def one(store: Store, wanted: str) -> Entry:
 
 
 def group(store: Store, wanted: str) -> list[Listed] | None:
-    """The sealed runs that a name stands for which is no run's; None where it is no such name.
+    """Return the sealed runs that a name stands for which is no run's; None where it is no such name.
 
     That is a baseline, the id of a sweep, NAME@DATE, or NAME: of a sweep (its newest instance) or of an experiment (its
     runs of the newest day). DATE is a day in UTC, YYYY-MM-DD or "today"; StoreError where there is no run of it.
@@ -164,7 +164,7 @@ def group(store: Store, wanted: str) -> list[Listed] | None:
 
 
 def of_name(store: Store, name: str) -> list[Listed]:
-    """The sealed runs in the folder of a sweep or an experiment."""
+    """Return the sealed runs in the folder of a sweep or an experiment."""
     return [entry for entry in store.listing().entries if entry.sealed and entry.path.parent.name == name]
 
 
@@ -196,12 +196,12 @@ def _sweep_id(entry: Listed) -> str:
 
 
 def instance(entry: Listed) -> str:
-    """What belongs together: the runs of one sweep instance, else those of one day."""
+    """Return what belongs together: the runs of one sweep instance, else those of one day."""
     return _sweep_id(entry) or day_of(entry)
 
 
 def day_of(entry: Listed) -> str:
-    """The day on which the run began, or its sweep: a night does not end at midnight."""
+    """Return the day on which the run began, or its sweep: a night does not end at midnight."""
     of_sweep = re.match(r"(\d{4})(\d{2})(\d{2})T", _sweep_id(entry))
     if of_sweep:
         return "-".join(of_sweep.groups())
@@ -246,7 +246,7 @@ class Here:
         return index.listing(self.results)
 
     def every(self) -> Picked:
-        """All runs; only the manifests of those are read that changed since the store was compacted."""
+        """Return all runs; only the manifests of those are read that changed since the store was compacted."""
         known = self._compacted_manifests()
         stamps = dict(manifest_stamps(self.results))
         newer = {folder for folder, stamp in stamps.items() if known.get(folder) != stamp}

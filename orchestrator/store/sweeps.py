@@ -74,7 +74,7 @@ class Sweep:
         return self.plan.name
 
     def planned(self) -> list[Key]:
-        """Every planned measurement, repetition after repetition, checks last."""
+        """Return every planned measurement, repetition after repetition, checks last."""
         numbers = range(1, self.plan.repetitions + 1)
         planned = [(point.point, number, False) for number in numbers for point in self.plan.points]
         return planned + [(point, 1, True) for point in self.plan.rechecked]
@@ -127,7 +127,7 @@ class MeasuredWindow:
 
 
 def new_id(definition: str, began_ns: int) -> str:
-    """When it began and what it is: sorts by time."""
+    """Return when it began and what it is: sorts by time."""
     return rundir.new_run_id(definition[:8], began_ns)
 
 
@@ -170,24 +170,24 @@ def _day(sweep: Sweep) -> str:
 
 
 def runs(results: Path, sweep: Sweep) -> list[Listed]:
-    """Every run of a sweep with its manifest in brief (see `store.index`), unsealed ones too, oldest first."""
+    """Return every run of a sweep with its manifest in brief (see `store.index`), unsealed ones too, oldest first."""
     mine = [entry for entry in index.entries(results) if entry.manifest.sweep and entry.manifest.sweep.id == sweep.id]
     return sorted(mine, key=lambda entry: entry.run)
 
 
 def measured(results: Path, sweep: Sweep) -> list[MeasuredWindow]:
-    """Every window that was measured and sealed, invalid ones too, oldest first."""
+    """Return every window that was measured and sealed, invalid ones too, oldest first."""
     return [one for entry in runs(results, sweep) if entry.sealed for one in windows_of(entry.path, entry.manifest)]
 
 
 def measured_by(results: Path, name: str) -> list[MeasuredWindow]:
-    """The same of all sweeps of a name."""
+    """Return the same of all sweeps of a name."""
     entries = [entry for entry in index.entries(results) if entry.manifest.sweep and entry.manifest.sweep.name == name]
     return [one for entry in entries if entry.sealed for one in windows_of(entry.path, entry.manifest)]
 
 
 def windows_of(path: Path, manifest: Summary) -> list[MeasuredWindow]:
-    """The measured windows of one run of a sweep."""
+    """Return the measured windows of one run of a sweep."""
     return [
         MeasuredWindow(path=path, manifest=manifest, window=window, measurement=manifest.points[window.name])
         for window in manifest.windows

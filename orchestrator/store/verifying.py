@@ -91,7 +91,7 @@ class _Folder:
         self._compacted = Catalogue(store="0" * 16)
 
     def of_the_store(self, problems: list[Problem]) -> Iterator[File]:
-        """What is made of all runs: compacted files, baselines, plans of sweeps."""
+        """Yield what is made of all runs: compacted files, baselines, plans of sweeps."""
         path = self._results / FOLDER / catalogue.FILE
         try:
             content = safepath.content(path)
@@ -110,7 +110,7 @@ class _Folder:
         problems.extend(Problem(f"{path}: is damaged", "restore it from a copy") for path in torn)
 
     def runs(self, wanted: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str, Manifest]]:
-        """The folder and manifest of each sealed run, or of those that are named."""
+        """Yield the folder and manifest of each sealed run, or of those that are named."""
         chosen = [rundir.find(self._results, name).path for name in wanted]
         of_manifests = {run.folder: run.manifest for run in self._compacted.runs}
         known = dict(catalogue.stamps_of_manifests(self._compacted))
@@ -129,7 +129,7 @@ class _Folder:
             yield folder, manifest
 
     def digest(self, file: File) -> str | None:
-        """The SHA-256 of a file; None for one that is gone."""
+        """Return the SHA-256 of a file; None for one that is gone."""
         try:
             path = safepath.regular(self._results, file.name)
             return None if path is None else digests.read_once(path)[1]
@@ -163,7 +163,7 @@ class _Bucket:
             yield from _of_catalogue(found, mend(self._bucket.url))
 
     def runs(self, wanted: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str, Manifest]]:
-        """The folder and manifest of each run that a catalogue names, or of those that are named."""
+        """Yield the folder and manifest of each run that a catalogue names, or of those that are named."""
         if wanted:
             store = reading.Elsewhere.opened(self._bucket.url)
             for name in wanted:
@@ -189,7 +189,7 @@ class _Bucket:
                 yield folder, manifest
 
     def digest(self, file: File) -> str | None:
-        """The SHA-256 of a file; None for one that is gone, or shorter."""
+        """Return the SHA-256 of a file; None for one that is gone, or shorter."""
         return self._bucket.sha256(file.name, file.bytes)
 
 

@@ -447,7 +447,9 @@ def _outer(numbers: trace.Ints, ends: trace.Ints) -> trace.Ints:
 
 
 def once(flows: Flows) -> trace.Mask:
-    """True for the rows of the interface of a point that saw most packets of a flow; others may be of other times.
+    """Return True for the rows of the interface of a point that saw most packets of a flow.
+
+    Others may be of other times.
 
     What a tunnel carried on one interface and another interface saw without it is the same flow; what two networks of
     tunnels carried is not. A packet passes a host within NEAR_NS.

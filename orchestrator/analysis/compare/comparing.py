@@ -44,7 +44,7 @@ class Comparison:
     histories: tuple[History, ...]
 
     def of(self, verdict: str) -> list[PointChange]:
-        """The points with this verdict."""
+        """Return the points with this verdict."""
         return [change for change in self.changes if change.verdict == verdict]
 
     @property
@@ -153,12 +153,12 @@ def _values(side: Chosen, of: Callable[[Manifest], object]) -> set[str]:
 
 
 def percent(ratio: float) -> str:
-    """A ratio as a change in per cent."""
+    """Return a ratio as a change in per cent."""
     return "-" if math.isnan(ratio) else f"{(ratio - 1) * 100:+.1f} %"
 
 
 def headline(comparison: Comparison) -> str:
-    """The verdict in a sentence or two."""
+    """Return the verdict in a sentence or two."""
     counts = {verdict: comparison.of(verdict) for verdict in ("worse", "better", "same", "cannot tell")}
     verdicts = ", ".join(f"{len(points)} {verdict}" for verdict, points in counts.items() if points)
     lines = [f"{comparison.b.name} against {comparison.a.name}: {verdicts} (of {len(comparison.changes)} points)"]
@@ -171,7 +171,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def basis(comparison: Comparison) -> str:
-    """What the verdicts rest on, and how often a wrong alarm is expected."""
+    """Return what the verdicts rest on, and how often a wrong alarm is expected."""
     rule = comparison.rule
     if comparison.unit != "night":
         what = "pairs that were measured in turn" if comparison.unit == "block" else "runs of the same night"
@@ -183,12 +183,12 @@ def basis(comparison: Comparison) -> str:
 
 
 def detectable(point: PointChange) -> str:
-    """The smallest change of the median that would have been found."""
+    """Return the smallest change of the median that would have been found."""
     return percent(point.change("p50").detectable)
 
 
 def change_text(point: PointChange) -> str:
-    """The change that a point's verdict rests on, with its interval where that is known."""
+    """Return the change that a point's verdict rests on, with its interval where that is known."""
     change = _telling(point)
     if math.isnan(change.ratio):
         return point.why
@@ -204,7 +204,7 @@ def _telling(point: PointChange) -> regression.Change:
 
 
 def step_lines(found: Sequence[History]) -> list[str]:
-    """Every step in words; what could not be searched for lack of nights."""
+    """Return every step in words; what could not be searched for lack of nights."""
     lines = [
         f"{history.label}: since {history.days[step.night]} {percent(step.ratio)} "
         f"({step.before_s * 1e3:.1f} to {step.after_s * 1e3:.1f} ms, p = {step.p:.2g})"
@@ -222,7 +222,7 @@ def step_lines(found: Sequence[History]) -> list[str]:
 
 
 def set_apart(a: Chosen, b: Chosen) -> dict[str, str]:
-    """How each common point was set differently on the two sides; points that were set alike are left out."""
+    """Return how each common point was set differently on the two sides; points that were set alike are left out."""
     first, second = _of_points(a), _of_points(b)
     return {
         point: differences
@@ -260,12 +260,12 @@ def _bursts(chosen: Chosen) -> tuple[bool, float]:
 
 
 def without(chosen: Chosen, points: Mapping[str, str]) -> Chosen:
-    """The same without these points."""
+    """Return the same without these points."""
     return replace(chosen, points={key: found for key, found in chosen.points.items() if key not in points})
 
 
 def by_axis(results: Path, wanted: str, axis: str, values: Sequence[str]) -> tuple[Chosen, Chosen]:
-    """The measurements with each of two values of a sweep's axis; points are matched by their other values.
+    """Return the measurements with each of two values of a sweep's axis; points are matched by their other values.
 
     `axis` is a field's path or its end, `values` are two of its values, or none where it has two. ConfigError where
     there is no such axis, or it has other values.

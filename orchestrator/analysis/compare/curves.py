@@ -96,7 +96,7 @@ class Series:
         )
 
     def seconds_at(self, load_bps: float) -> float:
-        """The mean at a load, ln t interpolated between measured points; NaN outside of them."""
+        """Return the mean at a load, ln t interpolated between measured points; NaN outside of them."""
         of = self.curve
         if not len(of.load_bps) or not of.load_bps[0] <= load_bps <= of.load_bps[-1]:
             return math.nan
@@ -145,7 +145,7 @@ _Key = tuple[Kind, Setting]
 
 
 def measured(entries: Iterable[Entry]) -> tuple[Series, ...]:
-    """Every curve in these runs: valid windows of runs with one job; checks of a sweep's own are left out.
+    """Return every curve in these runs: valid windows of runs with one job; checks of a sweep's own are left out.
 
     A window without cross traffic is a point of every curve of the same model, ranks, workload and transport that was
     set alike.
@@ -229,7 +229,7 @@ def _point(requested: float, windows: Sequence[TimedWindow], spread: ModeratedVa
 
 
 def loaded_windows(entry: Entry) -> Iterator[LoadedWindow]:
-    """The valid windows of a run with one job whose loads are known."""
+    """Yield the valid windows of a run with one job whose loads are known."""
     manifest = entry.manifest
     valid = [window for window in manifest.windows if window.valid]
     if len(manifest.jobs) != 1 or not valid:
@@ -260,7 +260,7 @@ def loaded_windows(entry: Entry) -> Iterator[LoadedWindow]:
 
 
 def windows_of(entry: Entry) -> Iterable[TimedWindow]:
-    """The same with their iterations and the queue where they met the training."""
+    """Yield the same with their iterations and the queue where they met the training."""
     here = list(loaded_windows(entry))
     if not here:
         return
@@ -292,7 +292,7 @@ def _within(times: JobSeries, span: Span) -> Floats:
 
 
 def capacity_bps(manifest: Manifest) -> float:
-    """What the slowest link carries, in the unit of loads: cross traffic and training meet on one.
+    """Return what the slowest link carries, in the unit of loads: cross traffic and training meet on one.
 
     The rate of a real link counts what stands between frames; the buckets of a local testbed count frames.
     """
@@ -324,7 +324,7 @@ class Check:
 
 
 def checks(entries: Iterable[Entry]) -> tuple[Check, ...]:
-    """Every point of a sweep in windows mode that was measured again in a run of its own."""
+    """Return every point of a sweep in windows mode that was measured again in a run of its own."""
     windows = [window for entry in entries for window in windows_of(entry) if window.place.point]
     found = []
     for alone in windows:
@@ -344,6 +344,9 @@ def checks(entries: Iterable[Entry]) -> tuple[Check, ...]:
 
 
 def agreement(found: Sequence[Check]) -> Estimate:
-    """A fresh run's median over that of a window among others, over all checks; the interval needs two of them."""
+    """Return a fresh run's median over that of a window among others, over all checks.
+
+    The interval needs two of them.
+    """
     ratios = [Estimate(one.alone.value / one.among.value, math.nan, math.nan) for one in found]
     return level(ratios).estimate if ratios else UNKNOWN

@@ -54,7 +54,7 @@ class InBrief:
 
 
 def of_nights(nights: Sequence[Night], *, rule: Rule = DEFAULT) -> tuple[History, ...]:
-    """The history of every point over these nights; alpha is shared out over the points."""
+    """Return the history of every point over these nights; alpha is shared out over the points."""
     labels = {key: label for night in nights for key, label in night.labels.items()}
     keys = sorted({key for night in nights for key in night.p50_s}, key=lambda key: selection.natural(labels[key]))
     days = tuple(day_text(night.began_ns) for night in nights)
@@ -76,7 +76,7 @@ def of_nights(nights: Sequence[Night], *, rule: Rule = DEFAULT) -> tuple[History
 
 
 def in_brief(entries: Iterable[Listed]) -> dict[str, InBrief]:
-    """The same of every sweep and experiment of a store, by name, from manifests in brief: no table is read.
+    """Return the same of every sweep and experiment of a store, by name, from manifests in brief: no table is read.
 
     A name with a single night is left out; of the others the last MOST_NIGHTS nights count.
     """
@@ -121,12 +121,12 @@ def _night(entries: Sequence[Listed]) -> Night | None:
 
 
 def day_text(ns: int) -> str:
-    """The day of an instant, in UTC."""
+    """Return the day of an instant, in UTC."""
     return datetime.fromtimestamp(ns / 1e9, tz=timezone.utc).date().isoformat()
 
 
 def nights(store: Store, name: str, *, most: int | None = None) -> list[ValidMeasurements]:
-    """Every instance of a sweep, or every day of an experiment, that has a valid point; oldest first.
+    """Return every instance of a sweep, or every day of an experiment, that has a valid point; oldest first.
 
     With `most` the last ones alone. Whole manifests are not read, and of tables only columns of iterations.
     """
@@ -148,7 +148,7 @@ def _began_ns(entries: Sequence[Listed]) -> int:
 
 
 def histories(found: Sequence[ValidMeasurements], *, rule: Rule) -> tuple[History, ...]:
-    """The history of every point over these nights."""
+    """Return the history of every point over these nights."""
     return of_nights([_medians_of_night(one) for one in found], rule=rule)
 
 

@@ -37,7 +37,7 @@ class PointWindow:
         return self.entry.manifest
 
     def iterations(self, job: str) -> JobSeries:
-        """The iterations of a job that count."""
+        """Return the iterations of a job that count."""
         span = self.record.iterations[job]
         return series(tables.read(self.entry.path / "tables", "iterations"), job).within(span.first, span.last)
 
@@ -86,7 +86,7 @@ class MeasuredPoint:
 
 
 def pooled(entries: Iterable[Entry]) -> tuple[MeasuredPoint, ...]:
-    """Every point in these runs, in the order of their settings; checks of a sweep's own windows are left out.
+    """Return every point in these runs, in the order of their settings; checks of a sweep's own windows are left out.
 
     Windows are one point where everything is equal that their experiments set, loads too, but what says how often and
     how long one measures and what counts: so runs of several days, sweeps and names are pooled.
@@ -99,7 +99,7 @@ def pooled(entries: Iterable[Entry]) -> tuple[MeasuredPoint, ...]:
 
 
 def where(points: Sequence[MeasuredPoint], settings: Fields) -> tuple[MeasuredPoint, ...]:
-    """The points at which each of these paths has this value (None: nothing is set there)."""
+    """Return the points at which each of these paths has this value (None: nothing is set there)."""
     return tuple(point for point in points if all(point.value(path) == value for path, value in settings.items()))
 
 

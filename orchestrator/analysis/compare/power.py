@@ -38,7 +38,9 @@ class Effort:
 
 
 def seen(nights: Sequence[Sequence[float]]) -> Spreads | None:
-    """The spreads of one point by the logarithms of its runs' medians, a sequence a night; None of a single night.
+    """Return the spreads of one point by the logarithms of its runs' medians, a sequence a night.
+
+    None of a single night.
 
     The nights' own spread is what their means differ by beyond what their runs explain.
     """
@@ -55,7 +57,9 @@ def seen(nights: Sequence[Sequence[float]]) -> Spreads | None:
 
 
 def effort(change: float, spreads: Spreads, *, rule: Rule = DEFAULT) -> Effort | None:
-    """The fewest runs in all, baseline and night, that find a change (a share of 1) of the median; None beyond bounds.
+    """Return the fewest runs in all, baseline and night, that find a change (a share of 1) of the median.
+
+    None beyond bounds.
 
     Reckoned for nights that move all points at once, where other points lend nothing.
     """

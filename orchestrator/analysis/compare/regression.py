@@ -58,7 +58,7 @@ class Rule:
     night_spread: float = 0.02
 
     def level(self, statistic: str, unit: Unit) -> float:
-        """The two-sided level of a statistic's tests, over all points."""
+        """Return the two-sided level of a statistic's tests, over all points."""
         return _SHARE[statistic] * (2 * self.alarms_a_year / NIGHTS_A_YEAR if unit == "night" else self.alpha)
 
 
@@ -121,20 +121,20 @@ class PointChange:
     iterations: tuple[int, int]
 
     def change(self, statistic: str) -> Change:
-        """The change of one statistic."""
+        """Return the change of one statistic."""
         (found,) = (change for change in self.changes if change.statistic == statistic)
         return found
 
 
 def compare(pairs: Sequence[Pair], rule: Rule = DEFAULT) -> tuple[PointChange, ...]:
-    """The verdict on every point, in the order given."""
+    """Return the verdict on every point, in the order given."""
     unit = unit_of(pairs)
     by_statistic = {statistic: _changes(pairs, statistic, unit, rule) for statistic in STATISTICS}
     return tuple(_point(pair, [by_statistic[statistic][pair.point] for statistic in STATISTICS]) for pair in pairs)
 
 
 def unit_of(pairs: Sequence[Pair]) -> Unit:
-    """The unit that tells the sides of these points apart."""
+    """Return the unit that tells the sides of these points apart."""
     return _unit_of_sides([_sides(pair, "p50") for pair in pairs])
 
 

@@ -92,13 +92,13 @@ def choose(results: Path, wanted: str) -> Chosen:
 
 
 def of_entries(entries: Sequence[Entry], *, name: str) -> Chosen:
-    """The valid measurements of these runs; the last valid one of each repetition of a point counts."""
+    """Return the valid measurements of these runs; the last valid one of each repetition of a point counts."""
     in_order = sorted(entries, key=lambda entry: entry.run)
     return of_windows([window for entry in in_order for window in windows_of(entry)], in_order, name=name)
 
 
 def of_windows(windows: Sequence[Measurement[Entry]], entries: Sequence[Entry], *, name: str) -> Chosen:
-    """The valid ones of these windows, which are of these runs, oldest first."""
+    """Return the valid ones of these windows, which are of these runs, oldest first."""
     counted = last_valid(windows)
     times = times_of_entries(unique(window.entry for window in counted))
     found = measured(counted, times, began_ns=min((entry.manifest.began_ns for entry in entries), default=0))
@@ -124,7 +124,7 @@ def last_valid(windows: Iterable[Measurement[E]]) -> list[Measurement[E]]:
 
 
 def measured(windows: Sequence[Measurement[E]], times: JobTimes, *, began_ns: int) -> ValidMeasurements:
-    """What these windows measured, by the iterations of their jobs that every rank logged."""
+    """Return what these windows measured, by the iterations of their jobs that every rank logged."""
     points: dict[str, list[RunSeries]] = {}
     for window in windows:
         points.setdefault(window.key, []).append(_series(window, times))
@@ -137,12 +137,12 @@ def measured(windows: Sequence[Measurement[E]], times: JobTimes, *, began_ns: in
 
 
 def unique(entries: Iterable[E]) -> list[E]:
-    """Each run once."""
+    """Return each run once."""
     return list({entry.path: entry for entry in entries}.values())
 
 
 def pairs(a: Chosen, b: Chosen) -> tuple[tuple[Pair, ...], dict[str, str]]:
-    """The points of either side, in the order of their labels, and these; ConfigError when none is common."""
+    """Return the points of either side, in the order of their labels, and these; ConfigError when none is common."""
     if not set(a.points) & set(b.points):
         raise ConfigError(
             f"{a.name} and {b.name} have no validly measured point in common: "
@@ -155,13 +155,13 @@ def pairs(a: Chosen, b: Chosen) -> tuple[tuple[Pair, ...], dict[str, str]]:
 
 
 def natural(text: str) -> list[tuple[int, float, str]]:
-    """A key that sorts numbers within a text by size, so that 8gbit comes before 16gbit."""
+    """Return a key that sorts numbers within a text by size, so that 8gbit comes before 16gbit."""
     parts = re.split(r"(\d+(?:\.\d+)?)", text)
     return [(0, float(part), "") if place % 2 else (1, 0.0, part) for place, part in enumerate(parts)]
 
 
 def name_of(chosen: Chosen) -> str | None:
-    """The one sweep or experiment that all of its runs belong to."""
+    """Return the one sweep or experiment that all of its runs belong to."""
     names = {entry.path.parent.name for entry in chosen.entries}
     return names.pop() if len(names) == 1 else None
 
@@ -194,7 +194,7 @@ def _entries(results: Path, wanted: str) -> list[Entry]:
 
 
 def windows_of(entry: E) -> Iterable[Measurement[E]]:
-    """The measured windows of a run, one a job; checks of a sweep's own are left out."""
+    """Yield the measured windows of a run, one a job; checks of a sweep's own are left out."""
     for record in entry.manifest.windows:
         place = point_of_window(entry, record.name)
         if place is None:
@@ -212,7 +212,10 @@ def windows_of(entry: E) -> Iterable[Measurement[E]]:
 
 
 def point_of_window(entry: Listed, window: str) -> WindowPoint | None:
-    """Which point a window of a run is, by its name; None for a check of a sweep's own, which is no repetition."""
+    """Return which point a window of a run is, by its name.
+
+    None for a check of a sweep's own, which is no repetition.
+    """
     point = entry.manifest.points.get(window)
     if point is None:
         return WindowPoint(key=window, label=window, values={}, repetition=(entry.run,))
@@ -265,7 +268,7 @@ class JobTimes:
 
 
 def times_of_entries(entries: Iterable[Listed]) -> JobTimes:
-    """The times of these sealed runs of this machine, wherever their stores are."""
+    """Return the times of these sealed runs of this machine, wherever their stores are."""
     roots: dict[str, list[Listed]] = defaultdict(list)
     for entry in entries:
         roots[str(entry.path.parent.parent)].append(entry)
@@ -276,7 +279,7 @@ def times_of_entries(entries: Iterable[Listed]) -> JobTimes:
 
 
 def times_of_store(store: Store, entries: Sequence[Listed]) -> JobTimes:
-    """The times of these sealed runs of a store."""
+    """Return the times of these sealed runs of a store."""
     paths = {folder_of(entry): str(entry.path) for entry in entries}
     rows = _taken(query.columns(store, "iterations", ("job", *_NUMBERS), list(paths)))
     return JobTimes({(paths[folder], job): times for folder, job, times in _in_step(rows)})

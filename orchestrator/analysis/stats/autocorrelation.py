@@ -36,7 +36,7 @@ class Autocorrelation:
     error: float
 
     def effective(self, q: float | None = None, *, caution: float = 0.5) -> float:
-        """How many independent samples would say as much of the mean, or of the quantile q, as this series.
+        """Return how many independent samples would say as much of the mean, or of the quantile q, as this series.
 
         `caution` is by how many standard errors the persistence is taken higher than it was estimated.
         """

@@ -52,7 +52,7 @@ class _Split:
 
 
 def steps(nights_s: npt.ArrayLike, *, margin: float, alpha: float = 0.05) -> tuple[Step, ...]:
-    """The steps in a value per night (seconds, oldest first; NaN for a night without one), oldest first.
+    """Return the steps in a value per night (seconds, oldest first; NaN for a night without one), oldest first.
 
     Binary segmentation (Scott and Knott, 1974) of the logarithms: the split with the largest two-sample t is a step
     when its p is below `alpha` and the levels differ by at least `margin` (a share of 1); both halves are then searched
@@ -73,7 +73,10 @@ def steps(nights_s: npt.ArrayLike, *, margin: float, alpha: float = 0.05) -> tup
 
 
 def findable(nights_s: npt.ArrayLike, *, margin: float, alpha: float = 0.05) -> float:
-    """The smallest step (a share of 1) in the middle of these nights that would be told; NaN where none would."""
+    """Return the smallest step (a share of 1) in the middle of these nights that would be told.
+
+    NaN where none would.
+    """
     _, logs = _logarithms(nights_s)
     n = len(logs)
     if n < FEWEST_IN_ALL:

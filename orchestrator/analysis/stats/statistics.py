@@ -84,25 +84,25 @@ def summarise(values: npt.ArrayLike) -> Summary:
 
 
 def quantile(values: Floats, q: float) -> float:
-    """The smallest sample that at least the share `q` of the samples does not exceed (no interpolation)."""
+    """Return the smallest sample that at least the share `q` of the samples does not exceed (no interpolation)."""
     rank = _rank(len(values), q)
     return float(np.partition(values, rank)[rank])
 
 
 def is_maximum(samples: int, q: float) -> bool:
-    """Whether the quantile of so many samples is their largest one."""
+    """Return whether the quantile of so many samples is their largest one."""
     return samples > 0 and _rank(samples, q) == samples - 1
 
 
 def student_t(probability: float, freedom: float) -> float:
-    """The quantile of Student's t; NaN without freedom."""
+    """Return the quantile of Student's t; NaN without freedom."""
     from scipy import special
 
     return float(special.stdtrit(freedom, probability)) if freedom > 0 else math.nan
 
 
 def tail_of_t(value: float, freedom: float) -> float:
-    """The probability that Student's t exceeds a value."""
+    """Return the probability that Student's t exceeds a value."""
     from scipy import special
 
     return float(special.stdtr(freedom, -value))
@@ -166,7 +166,7 @@ def _rank(samples: int, q: float) -> int:
 
 
 def batch_means(series: Sequence[Floats], *, wanted: int = SAMPLES) -> Floats:
-    """Means of about `wanted` windows of equal length, each within one series, as many of each series.
+    """Return means of about `wanted` windows of equal length, each within one series, as many of each series.
 
     What is left over at a series' end belongs to no window. A series with fewer values than windows gives one a value.
     """
@@ -183,7 +183,9 @@ def batch_means(series: Sequence[Floats], *, wanted: int = SAMPLES) -> Floats:
 
 
 def mean_of_batches(series: Sequence[Floats], *, wanted: int = SAMPLES) -> Estimate:
-    """The mean of several runs' series with Student's 95 % interval over their batch means; no bounds of one sample.
+    """Return the mean of several runs' series with Student's 95 % interval over their batch means.
+
+    No bounds of one sample.
 
     The interval is about these runs' level as far as windows of a run are independent.
     """

@@ -63,7 +63,7 @@ class Drift:
 
 
 def truncation(values: npt.ArrayLike, most: int) -> Truncation:
-    """How many of the first samples to leave out, `most` at most; in whole batches of BATCH."""
+    """Return how many of the first samples to leave out, `most` at most; in whole batches of BATCH."""
     series = np.asarray(values, np.float64)
     batches = len(series) // BATCH
     if batches < 2:

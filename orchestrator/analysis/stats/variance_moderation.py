@@ -62,7 +62,7 @@ class ModeratedVariances:
 
 
 def moderate(spreads: Mapping[str, Spread]) -> ModeratedVariances:
-    """The variance of every point that has any freedom, or borrows some; others are left out."""
+    """Return the variance of every point that has any freedom, or borrows some; others are left out."""
     from scipy import special
 
     known = {point: spread for point, spread in spreads.items() if spread.freedom}

@@ -59,7 +59,7 @@ class _Candidate:
 
 
 def infer(matrix: npt.ArrayLike) -> Pattern:
-    """The pattern of an (n, n) matrix of bytes from row to column; payload is best, since it holds no ACKs.
+    """Return the pattern of an (n, n) matrix of bytes from row to column; payload is best, since it holds no ACKs.
 
     Every shape's edges are looked for in the matrix and scored; the best one is named when its score is at least
     `FITS` and `CLEAR` ahead of the next. Else the shape is "unknown", with the best two in `same_as` and `runner_up`.
@@ -92,7 +92,7 @@ def infer(matrix: npt.ArrayLike) -> Pattern:
 
 
 def infer_groups(matrix: npt.ArrayLike) -> list[Pattern]:
-    """The pattern of every group of hosts that talk among themselves alone, the group with most bytes first."""
+    """Return the pattern of every group of hosts that talk among themselves alone, the group with most bytes first."""
     whole = np.array(matrix, np.float64)
     np.fill_diagonal(whole, 0.0)
     strong = np.maximum(whole, whole.T) >= BACKGROUND * _typical_maximum(whole)
@@ -232,7 +232,7 @@ def _typical_maximum(matrix: Matrix) -> float:
 
 
 def cycle(matrix: Matrix) -> tuple[int, ...] | None:
-    """The closed way through all hosts whose weakest edge is about the strongest possible, from host 0 on.
+    """Return the closed way through all hosts whose weakest edge is about the strongest possible, from host 0 on.
 
     No such way's weakest edge exceeds the strongest threshold over which every host can be given a successor of its
     own (a bottleneck assignment); over edges about as strong as that there are few ways, and it is one of them.
@@ -309,7 +309,7 @@ def _hamiltonian(matrix: Matrix, allowed: Mask) -> tuple[int, ...] | None:
 
 
 def depths(edges: Mask, root: int) -> list[int]:
-    """How many edges each host of a tree is away from `root`."""
+    """Return how many edges each host of a tree is away from `root`."""
     depth = {root: 0}
     line = [root]
     for host in line:
@@ -329,7 +329,7 @@ def walk(edges: Mask, start: int) -> tuple[int, ...]:
 
 
 def components(joined: Mask) -> list[list[int]]:
-    """The groups of at least two hosts that are joined with each other, directly or through others."""
+    """Return the groups of at least two hosts that are joined with each other, directly or through others."""
     left, found = set(range(len(joined))), []
     while left:
         line = [min(left)]

@@ -60,14 +60,14 @@ class Traffic:
         return max(self.end_ns - self.begin_ns, 0) / 1e9
 
     def of(self, *kinds: str) -> Mask:
-        """A mask of the flows of these kinds."""
+        """Return a mask of the flows of these kinds."""
         mask = np.zeros(len(self), bool)
         for kind in kinds:
             mask |= self.kind == kind
         return mask
 
     def label(self, flow: int) -> str:
-        """A flow for people: hosts and ports."""
+        """Return a flow for people: hosts and ports."""
         ends = ((self.src[flow], self.src_port[flow]), (self.dst[flow], self.dst_port[flow]))
         return " → ".join(f"{self.hosts[host]}:{port}" if port else self.hosts[host] for host, port in ends)
 
@@ -114,7 +114,7 @@ def matrix(traffic: Traffic, flows: Mask, *, payload: bool = True) -> Floats:
 
 
 def big_flows(traffic: Traffic, flows: Mask, *, share: float = 0.99) -> Ints:
-    """The fewest flows that carry at least a share of the bytes of some flows, the biggest first."""
+    """Return the fewest flows that carry at least a share of the bytes of some flows, the biggest first."""
     rows = np.flatnonzero(flows)
     order = rows[np.argsort(-traffic.wire_bytes[rows], kind="stable")]
     reached = np.cumsum(traffic.wire_bytes[order])
@@ -132,7 +132,7 @@ def moving_average(values: Floats, bins: int) -> Floats:
 
 
 def from_tables(capture_flows: Any, flow_packets: Any, *, nodes: Sequence[Node]) -> Traffic | None:
-    """The traffic of a run from its tables (pyarrow) and the manifest's nodes; None when nothing was captured.
+    """Return the traffic of a run from its tables (pyarrow) and the manifest's nodes; None when nothing was captured.
 
     Each flow is taken where it is sent from if that was captured, else where it arrives, else at the first place.
     """
@@ -236,7 +236,7 @@ def _bins(table: Any, begins: Mapping[tuple[str, str], int], keep: Sequence[int]
 
 
 def from_trace(trace: Trace) -> Traffic:
-    """The traffic of a trace from anywhere, with kinds still unknown ("other")."""
+    """Return the traffic of a trace from anywhere, with kinds still unknown ("other")."""
     flows, bins = trace.flows, trace.bins
     keep = np.flatnonzero(flows.counted)
     new = np.full(len(flows), -1, np.int64)
@@ -297,14 +297,14 @@ class Volume:
         return float(self.payload.sum())
 
     def edge(self, src: str, dst: str, *, wire: bool = False) -> float:
-        """What one host sent to another one; 0 where a host is not among them."""
+        """Return what one host sent to another one; 0 where a host is not among them."""
         if src not in self.hosts or dst not in self.hosts:
             return 0.0
         return float((self.wire if wire else self.payload)[self.hosts.index(src), self.hosts.index(dst)])
 
 
 def volume(found: Traffic, *, steps: float, scale: int, job: str | None = None) -> Volume:
-    """The volume of a stretch of traffic in which a rank carried out `steps`; of one job, or of all training."""
+    """Return the volume of a stretch of traffic in which a rank carried out `steps`; of one job, or of all training."""
     mine = of_job(found, job)
     payload = found.payload_bytes[mine].astype(np.float64)
     total = payload.sum()
@@ -321,6 +321,6 @@ def volume(found: Traffic, *, steps: float, scale: int, job: str | None = None) 
 
 
 def of_job(found: Traffic, job: str | None = None) -> Mask:
-    """A mask of the training's flows, of one job or of all."""
+    """Return a mask of the training's flows, of one job or of all."""
     mine = found.of(TRAINING)
     return mine if job is None else mine & (found.name == job)

@@ -128,7 +128,7 @@ def look(found: Traffic, *, ranks: Mapping[str, Sequence[str]] | None = None, lo
 
 
 def of_trace(trace: Trace) -> View:
-    """The view of a trace from anywhere, its flows told apart by their shape."""
+    """Return the view of a trace from anywhere, its flows told apart by their shape."""
     return look(told_apart(traffic.from_trace(trace)))
 
 
@@ -180,7 +180,7 @@ def _job(found: Traffic, name: str, ranks: Sequence[str], log: JobSeries | None)
 
 
 def told_apart(found: Traffic) -> Traffic:
-    """The traffic with `kind` and `name` by shape.
+    """Return the traffic with `kind` and `name` by shape.
 
     SSH by its port. Of the big flows those are training that live for most of the trace and repeat themselves with
     one period, swinging between much and little: the period under which most bytes do so. Big flows without it are

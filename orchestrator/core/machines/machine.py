@@ -37,12 +37,12 @@ def local() -> Machine:
 
 
 def own_kernel() -> str:
-    """What tells the kernel that this process runs on, since it booted, from every other one."""
+    """Return what tells the kernel that this process runs on, since it booted, from every other one."""
     return BOOT_ID.read_text(encoding="ascii").strip()
 
 
 def look(read: Read) -> Machine:
-    """A machine, as a process may use it whose files `read` gives."""
+    """Return a machine, as a process may use it whose files `read` gives."""
     try:
         return _look(read)
     except (ValueError, IndexError):  # files that are not as Linux writes them

@@ -67,7 +67,7 @@ class Figure:
 def figure(
     chosen: Chosen, quantity: Quantity, *, over: str, series: str = "", conditions: Sequence[Condition] = ()
 ) -> Figure:
-    """The figure of these measurements; ConfigError where they cannot be in one, or have no such axis."""
+    """Return the figure of these measurements; ConfigError where they cannot be in one, or have no such axis."""
     seen = [one for one in windows.figure_windows(chosen, conditions) if math.isfinite(quantity.of(one.row).value)]
     if not seen:
         raise ConfigError(f"{chosen.name}: {quantity.title} was not measured in any window")
@@ -192,7 +192,7 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
 
 
 def quantity_named(name: str) -> Quantity:
-    """The quantity of this name; ConfigError for another."""
+    """Return the quantity of this name; ConfigError for another."""
     if name not in QUANTITIES:
         raise ConfigError(f"no figure {name!r}; accepted: {', '.join(QUANTITIES)}, completion-times, slowdown")
     return QUANTITIES[name]

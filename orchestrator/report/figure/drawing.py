@@ -190,7 +190,7 @@ def numbers(one: Estimate) -> tuple[str, str, str]:
 
 
 def about(table: Table) -> Iterator[str]:
-    """What stands above the rows, a line each."""
+    """Yield what stands above the rows, a line each."""
     common = table.common
     yield table.title
     yield f"{table.note}."
@@ -222,7 +222,7 @@ def csv_text(table: Table) -> str:
 
 
 def latex_text(table: Table) -> str:
-    """A `tabular` of booktabs, with scale, n and how to read it below, and conditions as comments above.
+    """Return a `tabular` of booktabs, with scale, n and how to read it below, and conditions as comments above.
 
     It is as wide as its text and at most as wide as a column of the paper: what is wider is scaled down (graphicx).
     """

@@ -86,7 +86,7 @@ class _Flows:
 
 
 def flow_times(chosen: Chosen, *, slowdown: bool, series: str = "", conditions: Sequence[Condition] = ()) -> FlowTimes:
-    """The figure of these measurements; ConfigError where they cannot be in one, or too few flows were sent."""
+    """Return the figure of these measurements; ConfigError where they cannot be in one, or too few flows were sent."""
     seen = windows.figure_windows(chosen, conditions)
     by = windows.axis(seen, series) if series else ""
     windows.refuse_mixed(seen, filter(None, (by,)))

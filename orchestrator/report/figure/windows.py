@@ -49,7 +49,7 @@ class FigureWindow:
         return self.settings[TRAFFIC] != NO_TRAFFIC
 
     def value(self, path: str) -> str:
-        """What was set at a path, or the value of a variable."""
+        """Return what was set at a path, or the value of a variable."""
         return self.settings.get(path, self.variables.get(path, NOT_SET))
 
 
@@ -68,7 +68,7 @@ class SharedSettings:
 
 
 def shared_settings(windows: Sequence[FigureWindow], chosen: Chosen) -> SharedSettings:
-    """The same of these windows."""
+    """Return the same of these windows."""
     shared = {key: value for key, value in windows[0].settings.items() if all(w.value(key) == value for w in windows)}
     return SharedSettings(
         conditions=tuple(sorted(shared.items())),
@@ -80,7 +80,7 @@ def shared_settings(windows: Sequence[FigureWindow], chosen: Chosen) -> SharedSe
 
 
 def figure_windows(chosen: Chosen, conditions: Sequence[Condition] = ()) -> list[FigureWindow]:
-    """Every valid window that meets the conditions; ConfigError where there is none."""
+    """Return every valid window that meets the conditions; ConfigError where there is none."""
     known: dict[Path, dict[str, WindowSetting]] = {}
     found = []
     for window in chosen.windows:
@@ -123,7 +123,7 @@ def _load_text(bps: float) -> str:
 
 
 def axis(windows: Sequence[FigureWindow], wanted: str) -> str:
-    """The path of a setting by its end; ConfigError where none, or more than one, ends so."""
+    """Return the path of a setting by its end; ConfigError where none, or more than one, ends so."""
     paths = {path for window in windows for path in (*window.settings, *window.variables)}
     found = sorted(path for path in paths if path == wanted or path.endswith(f".{wanted}"))
     if wanted in found:
@@ -137,13 +137,13 @@ def axis(windows: Sequence[FigureWindow], wanted: str) -> str:
 
 
 def varying(windows: Sequence[FigureWindow]) -> list[str]:
-    """The settings in which these windows differ."""
+    """Return the settings in which these windows differ."""
     paths = sorted({path for window in windows for path in window.settings})
     return [path for path in paths if len({window.value(path) for window in windows}) > 1]
 
 
 def of_traffic(path: str) -> bool:
-    """Whether a setting is one of cross traffic."""
+    """Return whether a setting is one of cross traffic."""
     return path == TRAFFIC or path.startswith(f"{TRAFFIC}.")
 
 

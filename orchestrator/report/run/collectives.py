@@ -34,7 +34,7 @@ class OperationTiming:
 
 
 def operation_timings(run: Run) -> list[OperationTiming]:
-    """What a run's windows measured of collective operations, by window, job, operation and size."""
+    """Return what a run's windows measured of collective operations, by window, job, operation and size."""
     groups: dict[tuple[str, str, str, int], list[Row]] = defaultdict(list)
     for row in run.rows("collectives"):
         if row["window_name"]:

@@ -49,7 +49,7 @@ _SPLIT = "ptd"  # the workload whose ranks record where their time went
 
 
 def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
-    """Every figure that the runs have data for, also written to `folder` as NAME.svg and NAME.pdf.
+    """Return every figure that the runs have data for, also written to `folder` as NAME.svg and NAME.pdf.
 
     First those of all runs together, the one that says most of them at the front. Of several runs there are no others:
     traffic, queues and sockets are drawn of a run by itself.
@@ -235,7 +235,7 @@ def _bytes(runs: Sequence[Run]) -> tuple[Any, str] | None:
 
 
 def throughput_of_hosts(run: Run) -> tuple[Any, str] | None:
-    """What each host sent and received by each rail, of training and of cross traffic; drawing and caption."""
+    """Return what each host sent and received by each rail, of training and of cross traffic; drawing and caption."""
     packets = run.table("packets")
     ends = [
         (host, device or None)
@@ -360,7 +360,7 @@ def _grouped(place: Any, value: Any) -> tuple[Any, list[Any]]:
 
 
 def terms_by_rank(run: Run) -> tuple[Any, str] | None:
-    """A bar for each rank of the first job of `ptd` that recorded what it did; None where there is none."""
+    """Return a bar for each rank of the first job of `ptd` that recorded what it did; None where there is none."""
     if not any(job.workload == _SPLIT for job in run.manifest.jobs):
         return None
     try:

@@ -65,7 +65,7 @@ class _WindowMedian:
 
 
 def curves(runs: Sequence[Run]) -> tuple[LoadCurve, ...]:
-    """The curves of these runs' valid windows; none of runs whose experiment cannot be read."""
+    """Return the curves of these runs' valid windows; none of runs whose experiment cannot be read."""
     seen: dict[_Key, list[_WindowMedian]] = defaultdict(list)
     for run in runs:
         for key, one in _window_medians(run):

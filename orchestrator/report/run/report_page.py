@@ -143,7 +143,7 @@ class Verdict:
 
 
 def verdict_of_run(run: Run, others: Sequence[Summary] = ()) -> Verdict:
-    """The verdict on a run; of one whose windows `others` measured again, where to look instead."""
+    """Return the verdict on a run; of one whose windows `others` measured again, where to look instead."""
     manifest = run.manifest
     reasons = list(manifest.reasons)
     if manifest.error:
@@ -173,7 +173,7 @@ def verdict_of_run(run: Run, others: Sequence[Summary] = ()) -> Verdict:
 
 
 def verdict_of_runs(runs: Sequence[Run], others: Sequence[Summary] = ()) -> Verdict:
-    """The verdict on runs together, measurement by measurement: a window that was measured again is no loss."""
+    """Return the verdict on runs together, measurement by measurement: a window that was measured again is no loss."""
     if len(runs) == 1:
         return verdict_of_run(runs[0], others)
     names = {run.id: run.name for run in runs}

@@ -65,7 +65,7 @@ def _which(runs: Sequence[Run], run: Run, row: Row) -> tuple[str, str, str]:
 
 
 def windows(runs: Sequence[Run]) -> Table:
-    """A row a window and job: iteration times, loads and bytes."""
+    """Return a row a window and job: iteration times, loads and bytes."""
     rows = [
         [*_which(runs, run, row), *_window(run, row, run.rows("loads"))] for run in runs for row in run.rows("training")
     ]
@@ -141,7 +141,7 @@ def _bytes(row: Row, scale: int) -> Cell:
 
 
 def levels(found: Sequence[over_runs.LoadCurve]) -> Table:
-    """The level of each point over runs."""
+    """Return the level of each point over runs."""
     heads = [
         "what",
         Number("load"),
@@ -155,7 +155,7 @@ def levels(found: Sequence[over_runs.LoadCurve]) -> Table:
 
 
 def variation(runs: Sequence[Run]) -> Table:
-    """How much the iterations of each rank vary, in each window."""
+    """Return how much the iterations of each rank vary, in each window."""
     varied = [(run, row) for run in runs for row in run.rows("variation") if row["iterations"]]
     rows = [
         [
@@ -234,7 +234,7 @@ the slowest link's rate."""
 
 
 def captures(runs: Sequence[Run]) -> Table:
-    """What each capture took and lost."""
+    """Return what each capture took and lost."""
     rows = [
         [
             run.name if len(runs) > 1 else "",
@@ -261,7 +261,7 @@ def captures(runs: Sequence[Run]) -> Table:
 
 
 def gates(run: Run) -> Table:
-    """Every gate of a run's windows, those that failed first."""
+    """Return every gate of a run's windows, those that failed first."""
     looks = {True: ("passed", "good"), False: ("FAILED", "bad"), None: ("not judged", "open")}
     judged = [(window, gate) for window in run.windows for gate in window.gates]
     judged.sort(key=lambda one: one[1].passed is not False)
@@ -282,7 +282,7 @@ def gates(run: Run) -> Table:
 
 
 def processors(run: Run) -> Table:
-    """How processors served each node in each window."""
+    """Return how processors served each node in each window."""
     rows = [[window.name, *row] for window in run.windows for row in _processors(window)]
     heads = ["window", "node", Number("processors"), *(Number(name) for name in _SHARES.values())]
     return table("Processors", heads, rows, caption=_PROCESSORS)
@@ -297,14 +297,14 @@ def _processors(window: Window) -> Iterator[list[str]]:
 
 
 def nodes(run: Run) -> Table:
-    """What was in force on each node."""
+    """Return what was in force on each node."""
     heads = ["node", "data plane", "kernel", "congestion control", "offloads", "clock against the controller's"]
     keys = ("name", "address", "kernel", "congestion", "offloads", "clock")
     return table("Nodes", heads, [[node[key] for key in keys] for node in node_facts(run)])
 
 
 def provenance(run: Run) -> list[tuple[str, str]]:
-    """What ran, when, from which commit, on which links."""
+    """Return what ran, when, from which commit, on which links."""
     manifest = run.manifest
     topology, began, ended = manifest.topology, manifest.began_ns, manifest.ended_ns
     links = sorted({link.rate for link in topology.links if link.rate})
@@ -342,7 +342,7 @@ def _git(git: Git | None) -> str:
 
 
 def node_facts(run: Run) -> list[dict[str, str]]:
-    """What was in force on each node."""
+    """Return what was in force on each node."""
     found = []
     for node in run.manifest.topology.nodes:
         facts = run.facts(node.name)

@@ -84,7 +84,7 @@ def _generators(run: Run) -> list[_Generated]:
 
 
 def beside(run: Run, window: str = "") -> tuple[Any, str] | None:
-    """The schedule of the first generator beside what was captured of it; Salamy's figures B-4 and B-5.
+    """Return the schedule of the first generator beside what was captured of it; Salamy's figures B-4 and B-5.
 
     In this window, or in the first that has any.
     """
@@ -174,7 +174,7 @@ def _captured(run: Run, shown: _Generated) -> dict[str, throughput.Bins]:
 
 
 def injection(runs: Sequence[Run]) -> tuple[Any, str] | None:
-    """How often generated traffic left at which rate, in steps of a millisecond; Salamy's figure 3-8."""
+    """Return how often generated traffic left at which rate, in steps of a millisecond; Salamy's figure 3-8."""
     curves = [
         (f"{run.name}, {source}" + (f", {window}" if len(run.windows) > 1 else ""), rate)
         for run in runs
@@ -200,7 +200,10 @@ def sent_rates(run: Run) -> Iterator[tuple[str, str, throughput.Floats]]:
 
 
 def distribution(curves: Sequence[tuple[str, throughput.Floats]]) -> Any:
-    """How often each rate of each curve occurs, its name beside it; the highest class but the lowest is 1 high."""
+    """Return how often each rate of each curve occurs, its name beside it.
+
+    The highest class but the lowest is 1 high.
+    """
     drawing, (panel,) = figure(height_in=2.7)
     edges = np.linspace(0, max(np.percentile(rate, 99.9) for _, rate in curves) or 1.0, CLASSES + 1)
     for number, (label, rate) in enumerate(curves):
@@ -223,7 +226,7 @@ def distribution(curves: Sequence[tuple[str, throughput.Floats]]) -> Any:
 
 
 def generator_lines(run: Run) -> list[str]:
-    """A sentence for each source that had a schedule; flows are multiplied back by the scale."""
+    """Return a sentence for each source that had a schedule; flows are multiplied back by the scale."""
     found = []
     for row in run.rows("schedules"):
         largest = row["largest_bytes"]

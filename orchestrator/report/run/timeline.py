@@ -145,7 +145,7 @@ def span_entries(rows: Iterable[Row]) -> Iterator[Slice]:
 
 
 def bursts(run: Run) -> Part:
-    """What each pair of hosts sends in training, from silence to silence."""
+    """Return what each pair of hosts sends in training, from silence to silence."""
     found = run.traffic
     if found is None:
         return Part([])

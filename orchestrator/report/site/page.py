@@ -89,7 +89,7 @@ def write(results: Path) -> Path:
 
 
 def text(data: StoreData) -> str:
-    """The page of what `data_of_store` gives."""
+    """Return the page of what `data_of_store` gives."""
     script, style = _script(), page.fill("site/page.css")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
@@ -300,7 +300,7 @@ def _job(row: Training) -> list[Any]:
 
 
 def number(value: float | None) -> float | None:
-    """A number to DIGITS digits; None for one that is not known."""
+    """Return a number to DIGITS digits; None for one that is not known."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
 
 
@@ -373,7 +373,7 @@ class Reports:
         self._runs = lru_cache(maxsize=None)(_runs_of)
 
     def of(self, entry: Listed) -> str:
-        """The address of a run's report, from the store's folder; empty where there is none."""
+        """Return the address of a run's report, from the store's folder; empty where there is none."""
         folder = entry.path.parent
         if folder not in self._names:
             self._names[folder] = _report_names(folder)
@@ -421,7 +421,10 @@ class _Verdict:
 
 
 def verdicts_of(sweep: Path) -> list[tuple[str, str]]:
-    """Each point of a sweep and what it was called against the sweep's baseline; empty where it was not judged."""
+    """Return each point of a sweep and what it was called against the sweep's baseline.
+
+    Empty where it was not judged.
+    """
     path = sweep / "verdict.json"
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -442,7 +445,7 @@ class StudyPage(TypedDict):
 
 
 def studies(results: Path) -> list[StudyPage]:
-    """The pages of studies in the store and beside it, where `orch study` puts them, newest first."""
+    """Return the pages of studies in the store and beside it, where `orch study` puts them, newest first."""
     found: list[StudyPage] = []
     for folder, way in ((results, ""), (results.resolve().parent, "../")):
         for path in folder.glob("study-*.html"):

@@ -25,7 +25,7 @@ class CapturedWindow:
 
 
 def captured_windows(point: MeasuredPoint) -> Iterator[CapturedWindow]:
-    """The captured windows of a point in which its first training is alone."""
+    """Yield the captured windows of a point in which its first training is alone."""
     for window in point.windows:
         run = Run(window.entry.path)
         job = point.job.name

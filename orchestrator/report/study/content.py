@@ -129,7 +129,7 @@ def same(what: str, ours: float | str, printed: float | str, *, source: str) -> 
 
 
 def holds(what: str, *, true: bool, ours: str, printed: str, source: str, why: str = "as printed") -> Comparison:
-    """A claim in words, and what ours rests on."""
+    """Return a claim in words, and what ours rests on."""
     return Comparison(
         what=what,
         ours=ours,
@@ -157,12 +157,12 @@ def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str
 
 
 def not_measured(what: str, printed: str, *, source: str, why: str = NOT_MEASURED) -> Comparison:
-    """A printed value without ours."""
+    """Return a printed value without ours."""
     return Comparison(what=what, ours=NOTHING, printed=printed, difference="", verdict=APART, why=why, source=source)
 
 
 def value(of: Value) -> float:
-    """The number, of an estimate its middle."""
+    """Return the number, of an estimate its middle."""
     return of.value if isinstance(of, Estimate) else float(of)
 
 
@@ -172,7 +172,7 @@ def _off(ours: Value, printed: Value) -> float:
 
 
 def percent(share: float) -> str:
-    """A difference for people: whole percents, or tenths where it is small; empty for NaN."""
+    """Return a difference for people: whole percents, or tenths where it is small; empty for NaN."""
     return "" if math.isnan(share) else f"{share * 100:+.{1 if abs(share) < 0.0995 else 0}f} %"
 
 

@@ -22,7 +22,7 @@ class Paper(Protocol):
     """What the paper measured, in one line."""
 
     def content(self, entries: Sequence[Entry], folder: Path) -> Content:
-        """The page of these runs, whose figures are written to `folder`.
+        """Return the page of these runs, whose figures are written to `folder`.
 
         Any part of the study's runs gives a page: what they lack is a comparison `not_measured`. StoreError where they
         hold nothing of the paper.

@@ -84,7 +84,7 @@ class Line:
 
 
 def verdict_lines(sections: Sequence[Section]) -> dict[Verdict, list[Line]]:
-    """Every comparison of the page, in the order kept, missed, cannot be compared."""
+    """Return every comparison of the page, in the order kept, missed, cannot be compared."""
     found: dict[Verdict, list[Line]] = {}
     for verdict in (WITHIN, OUTSIDE, APART):
         found[verdict] = [line for section in sections for line in _of(section, verdict)]
@@ -92,7 +92,7 @@ def verdict_lines(sections: Sequence[Section]) -> dict[Verdict, list[Line]]:
 
 
 def headline(sections: Sequence[Section]) -> str:
-    """How many comparisons were kept, missed and cannot be made."""
+    """Return how many comparisons were kept, missed and cannot be made."""
     counts = Counter(one.verdict for section in sections for one in section.comparisons)
     return f"{counts[WITHIN]} kept, {counts[OUTSIDE]} missed, {counts[APART]} cannot be compared"
 

@@ -64,7 +64,7 @@ def write(run: Run, folder: Path) -> list[Path]:
 
 
 def encoded(rank: RankActivities, notes: Mapping[str, str | int]) -> bytes:
-    """The trace of a rank; times count from its first activity, in microseconds."""
+    """Return the trace of a rank; times count from its first activity, in microseconds."""
     found = nodes(rank.activities)
     origin_ns = found[0].activity.start_ns if found else 0
     metadata = text(1, _VERSION) + b"".join(_attribute(name, value) for name, value in notes.items())
@@ -99,7 +99,7 @@ class _Before:
         self._last_computation: tuple[int, int] | None = None
 
     def awaited(self, number: int, one: Activity) -> tuple[int, ...]:
-        """The numbers of what an activity depends on; activities come in order of their beginning."""
+        """Return the numbers of what an activity depends on; activities come in order of their beginning."""
         if one.lane == COMPUTE:
             found = self._of_computation(one)
             self._last_computation = (one.end_ns, number)
@@ -177,7 +177,7 @@ def _attribute(name: str, value: str | int | bool, *, field: int = 2) -> bytes:
 
 
 def varint(number: int) -> bytes:
-    """A number from -2^63 up to 2^64 - 1 in base 128, least digits first; negative ones as two's complement."""
+    """Return a number from -2^63 up to 2^64 - 1 in base 128, least digits first; negative ones as two's complement."""
     left = number & 0xFFFF_FFFF_FFFF_FFFF
     found = bytearray()
     while left > 0x7F:
@@ -188,21 +188,21 @@ def varint(number: int) -> bytes:
 
 
 def integer(field: int, number: int) -> bytes:
-    """A field of type (u)int32, (u)int64, bool or of an enumeration."""
+    """Return a field of type (u)int32, (u)int64, bool or of an enumeration."""
     return varint(field << 3 | _VARINT) + varint(number)
 
 
 def data(field: int, content: bytes) -> bytes:
-    """A field that is bytes, or a message."""
+    """Return a field that is bytes, or a message."""
     return varint(field << 3 | _LENGTH) + varint(len(content)) + content
 
 
 def text(field: int, content: str) -> bytes:
-    """A field of type string."""
+    """Return a field of type string."""
     return data(field, content.encode())
 
 
 def integers(field: int, numbers: Iterable[int]) -> bytes:
-    """A repeated field of numbers, packed; nothing where there are none."""
+    """Return a repeated field of numbers, packed; nothing where there are none."""
     packed = b"".join(map(varint, numbers))
     return data(field, packed) if packed else b""

@@ -91,7 +91,7 @@ class File:
         return self.name.rpartition("-")[2].partition(".")[0]
 
     def stamped(self) -> dict[int, Stamp]:
-        """The stamp of each of its runs; none at all where they are not one each."""
+        """Return the stamp of each of its runs; none at all where they are not one each."""
         stamps = coding.decoded(bytes(self.stamps), Stamps)
         return dict(zip(self.runs, stamps, strict=True)) if len(stamps) == len(self.runs) else {}
 
@@ -120,17 +120,17 @@ class Catalogue:
             raise ValueError(f"a file has rows of the run {most}, and there are {len(self.runs)}")
 
     def names(self) -> set[str]:
-        """The name of every file."""
+        """Return the name of every file."""
         return {file.name for files in self.tables.values() for file in files}
 
 
 def is_name(name: str) -> bool:
-    """Whether a file could be one of ours, by its name from the folder of compacted files."""
+    """Return whether a file could be one of ours, by its name from the folder of compacted files."""
     return _NAME.fullmatch(name) is not None
 
 
 def decoded(data: bytes) -> Catalogue:
-    """A catalogue from JSON; ValueError where it is none, or one of a later version."""
+    """Return a catalogue from JSON; ValueError where it is none, or one of a later version."""
     found = coding.decoded(data, Catalogue)
     if found.format != FORMAT:
         raise ValueError(f"it is of format {found.format}, and this orch reads {FORMAT}")
@@ -138,7 +138,10 @@ def decoded(data: bytes) -> Catalogue:
 
 
 def read(results: Path) -> Catalogue:
-    """The catalogue of a store; an empty one where there is none that can be read, and a note where it is damaged."""
+    """Return the catalogue of a store.
+
+    An empty one where there is none that can be read, and a note where it is damaged.
+    """
     path = results / FOLDER / FILE
     try:
         if (content := safepath.content(path)) is not None:
@@ -149,14 +152,14 @@ def read(results: Path) -> Catalogue:
 
 
 def stamps_of_manifests(known: Catalogue, files: Iterable[File] | None = None) -> Iterator[tuple[str, Stamp]]:
-    """The stamp of each manifest when the store was compacted, by run folder, of `briefs` or some files of it."""
+    """Yield the stamp of each manifest when the store was compacted, by run folder, of `briefs` or some files of it."""
     for file in known.tables.get("briefs", ()) if files is None else files:
         for place, stamp in file.stamped().items():
             yield known.runs[place].folder, stamp
 
 
 def usable(results: Path, files: Iterable[File], known: Verified) -> list[File]:
-    """Those of these files that are there as they were written; a note says which are damaged.
+    """Return those of these files that are there as they were written; a note says which are damaged.
 
     One that is gone is no damage: it may have been replaced meanwhile.
     """
@@ -173,7 +176,7 @@ def usable(results: Path, files: Iterable[File], known: Verified) -> list[File]:
 
 
 def digested(path: Path) -> tuple[str, str]:
-    """The SHA-256 of a file, and the digests of its blocks (`File.blocks`); OSError where it cannot be read."""
+    """Return the SHA-256 of a file, and the digests of its blocks (`File.blocks`); OSError where it cannot be read."""
     whole, blocks = hashlib.sha256(), []
     with path.open("rb", buffering=0) as file:
         while block := file.read(BLOCK):
@@ -183,12 +186,12 @@ def digested(path: Path) -> tuple[str, str]:
 
 
 def block_digest(block: bytes) -> str:
-    """The digest of a block."""
+    """Return the digest of a block."""
     return hashlib.sha256(block).hexdigest()[:BLOCK_DIGITS]
 
 
 def path_of(results: Path, file: File) -> Path:
-    """Where a file of the catalogue lies."""
+    """Return where a file of the catalogue lies."""
     return results / FOLDER / file.name
 
 
@@ -210,7 +213,9 @@ class Sources:
 
 
 def sources_of_table(results: Path, known: Catalogue, table: str, folders: Iterable[str]) -> Sources:
-    """Where a table's rows of the sealed runs in these folders (from the store's) lie; nowhere for a run without it.
+    """Return where a table's rows of the sealed runs in these folders (from the store's) lie.
+
+    Nowhere for a run without it.
 
     StoreError where one of their files is not what was sealed.
     """
@@ -221,7 +226,7 @@ def sources_of_table(results: Path, known: Catalogue, table: str, folders: Itera
 
 
 def sources_of_manifests(results: Path, known: Catalogue, table: str, folders: Iterable[str]) -> Sources:
-    """The same for what is made of manifests."""
+    """Return the same for what is made of manifests."""
     return _sources(results, known, table, folders, MANIFEST)
 
 

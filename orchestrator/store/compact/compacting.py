@@ -121,7 +121,7 @@ def _found(results: Path, briefs: Mapping[str, Listed], stamps: Mapping[str, Sta
 
 
 def tables_of(run: Path) -> Iterator[tuple[str, Stamp]]:
-    """The tables that a run's folder has, with the stamp of each."""
+    """Yield the tables that a run's folder has, with the stamp of each."""
     try:
         with os.scandir(run / "tables") as entries:
             names = sorted(entry.name for entry in entries)
@@ -136,7 +136,7 @@ def tables_of(run: Path) -> Iterator[tuple[str, Stamp]]:
 
 
 def today() -> str:
-    """The day in UTC."""
+    """Return the day in UTC."""
     return datetime.now(tz=timezone.utc).date().isoformat()
 
 

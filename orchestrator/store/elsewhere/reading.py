@@ -45,7 +45,7 @@ _CATALOGUE = re.compile(rf"{FOLDER}/catalogue-[0-9a-f]{{16}}\.json")
 
 
 def catalogues(bucket: Bucket) -> dict[str, Catalogue]:
-    """The catalogue of every store that was pushed there, by name; the one that was written last comes first."""
+    """Return the catalogue of every store that was pushed there, by name; the one that was written last comes first."""
     there = names(bucket)
     with ThreadPoolExecutor(READERS) as pool:
         found = dict(zip(there, pool.map(lambda name: read(bucket, name), there), strict=True))
@@ -53,7 +53,7 @@ def catalogues(bucket: Bucket) -> dict[str, Catalogue]:
 
 
 def names(bucket: Bucket) -> list[str]:
-    """The names of the catalogues that lie in a bucket."""
+    """Return the names of the catalogues that lie in a bucket."""
     found = sorted(name for name in bucket.names(FOLDER) if _CATALOGUE.fullmatch(name))
     if len(found) > MOST_CATALOGUES:
         raise StoreError(f"{bucket.url}: has {len(found)} catalogues, more than {MOST_CATALOGUES}")
@@ -61,7 +61,7 @@ def names(bucket: Bucket) -> list[str]:
 
 
 def read(bucket: Bucket, name: str) -> Catalogue:
-    """A catalogue of a bucket; StoreError for one that is damaged."""
+    """Return a catalogue of a bucket; StoreError for one that is damaged."""
     data = bucket.read(name, most=MOST_CATALOGUE_BYTES)
     try:
         return catalogue.decoded(data or b"")
@@ -83,7 +83,7 @@ class Elsewhere:
 
     @classmethod
     def opened(cls, url: str) -> Elsewhere:
-        """The store behind a URL; StoreError where none was pushed."""
+        """Return the store behind a URL; StoreError where none was pushed."""
         bucket = Bucket.opened(url.rstrip("/"))
         known = list(catalogues(bucket).values())
         if not known:
@@ -233,7 +233,10 @@ class Elsewhere:
         return connection
 
     def brought(self, entry: Listed, *, want: Callable[[str], bool] | None = None) -> Path:
-        """The folder of a run in the cache, with the files that are wanted; StoreError for one that was changed."""
+        """Return the folder of a run in the cache, with the files that are wanted.
+
+        StoreError for one that was changed.
+        """
         found = self._opened(f"{entry.path.parent.name}/{entry.path.name}")
         wanted = [one for one in found.manifest.artifacts if (want or _is_figure)(one.path)]
         missing = self._missing(found.path, wanted)

@@ -377,7 +377,7 @@ def count_bins(pointer: Any) -> int:
 
 
 def where(array: Any) -> int:
-    """The address of an array's memory."""
+    """Return the address of an array's memory."""
     found: int = array.__array_interface__["data"][0]
     return found
 
