@@ -21,6 +21,8 @@ MOST_STEPS = 1 << 22  # of bins from a traffic's begin to its end: an hour of mi
 
 TRAINING, CROSS, CONTROL, OTHER = "training", "cross", "control", "other"
 
+BIG_SHARE = 0.99
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
@@ -58,14 +60,14 @@ class Traffic:
         return max(self.end_ns - self.begin_ns, 0) / 1e9
 
     def of(self, *kinds: str) -> Mask:
-        """A mask of the flows of these kinds."""
+        """Return a mask of the flows of these kinds."""
         mask = np.zeros(len(self), bool)
         for kind in kinds:
             mask |= self.kind == kind
         return mask
 
     def label(self, flow: int) -> str:
-        """A flow for people: hosts and ports."""
+        """Return a flow for people: hosts and ports."""
         ends = ((self.src[flow], self.src_port[flow]), (self.dst[flow], self.dst_port[flow]))
         return " → ".join(f"{self.hosts[host]}:{port}" if port else self.hosts[host] for host, port in ends)
 
@@ -112,7 +114,7 @@ def matrix(traffic: Traffic, flows: Mask, *, payload: bool = True) -> Floats:
 
 
 def big_flows(traffic: Traffic, flows: Mask, *, share: float = 0.99) -> Ints:
-    """The fewest flows that carry at least a share of the bytes of some flows, the biggest first."""
+    """Return the fewest flows that carry at least a share of the bytes of some flows, the biggest first."""
     rows = np.flatnonzero(flows)
     order = rows[np.argsort(-traffic.wire_bytes[rows], kind="stable")]
     reached = np.cumsum(traffic.wire_bytes[order])
@@ -130,7 +132,7 @@ def moving_average(values: Floats, bins: int) -> Floats:
 
 
 def from_tables(capture_flows: Any, flow_packets: Any, *, nodes: Sequence[Node]) -> Traffic | None:
-    """The traffic of a run from its tables (pyarrow) and the manifest's nodes; None when nothing was captured.
+    """Return the traffic of a run from its tables (pyarrow) and the manifest's nodes; None when nothing was captured.
 
     Each flow is taken where it is sent from if that was captured, else where it arrives, else at the first place.
     """
@@ -256,7 +258,7 @@ def _bins(table: Any, flows: Any, keep: Ints) -> _Bins:
 
 
 def from_trace(trace: Trace) -> Traffic:
-    """The traffic of a trace from anywhere, with kinds still unknown ("other")."""
+    """Return the traffic of a trace from anywhere, with kinds still unknown ("other")."""
     flows, bins = trace.flows, trace.bins
     keep = np.flatnonzero(flows.counted)
     new = np.full(len(flows), -1, np.int64)
@@ -295,3 +297,52 @@ def _bounded(traffic: Traffic) -> Traffic:
         wider *= 2
     width = traffic.width_ns * wider
     return replace(traffic, width_ns=width, bin_ns=traffic.bin_ns // width * width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """Bytes of a step at full size, from host (row) to host (column): TCP payload sent once, and all of layer 2.
+
+    `flows` counts 5-tuples (one a direction) of the training, `big` holds the shares of the payload of those that carry
+    at least 99 % of it together, the biggest first.
+    """
+
+    hosts: tuple[str, ...]
+    payload: Floats
+    wire: Floats
+    flows: int
+    big: Floats
+
+    @property
+    def step_payload(self) -> float:
+        """TCP payload of all hosts."""
+        return float(self.payload.sum())
+
+    def edge(self, src: str, dst: str, *, wire: bool = False) -> float:
+        """Return what one host sent to another one; 0 where a host is not among them."""
+        if src not in self.hosts or dst not in self.hosts:
+            return 0.0
+        return float((self.wire if wire else self.payload)[self.hosts.index(src), self.hosts.index(dst)])
+
+
+def volume(found: Traffic, *, steps: float, scale: int, job: str | None = None) -> Volume:
+    """Return the volume of a stretch of traffic in which a rank carried out `steps`; of one job, or of all training."""
+    mine = of_job(found, job)
+    payload = found.payload_bytes[mine].astype(np.float64)
+    total = payload.sum()
+    shares = np.sort(payload / total)[::-1] if total > 0 else np.zeros(0)
+    count = int(np.searchsorted(np.cumsum(shares), BIG_SHARE - 1e-9)) + 1 if len(shares) else 0
+    factor = scale / steps
+    return Volume(
+        hosts=found.hosts,
+        payload=matrix(found, mine) * factor,
+        wire=matrix(found, mine, payload=False) * factor,
+        flows=int((mine & (found.wire_bytes > 0)).sum()),
+        big=shares[:count],
+    )
+
+
+def of_job(found: Traffic, job: str | None = None) -> Mask:
+    """Return a mask of the training's flows, of one job or of all."""
+    mine = found.of(TRAINING)
+    return mine if job is None else mine & (found.name == job)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.rows import DESCRIBED, TABLES, Columns
 from orchestrator.parts.schema.column import Column
-from orchestrator.store import verified
+from orchestrator.store import digests
 from orchestrator.store.stamps import MANIFEST, PARTIAL
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _check(path: Path) -> None:
     """StoreError for a table of a sealed run that is not what was sealed."""
     run = path.parent.parent
     if (run / MANIFEST).exists() and not run.name.endswith(PARTIAL):
-        verified.check_tables(run.parent.parent, [f"{run.parent.name}/{run.name}/{path.parent.name}/{path.name}"])
+        digests.check_tables(run.parent.parent, [f"{run.parent.name}/{run.name}/{path.parent.name}/{path.name}"])
 
 
 def _unreadable(path: Path, error: Exception) -> StoreError:

@@ -1,23 +1,22 @@
-"""What captures say of the windows of a point."""
+"""Reads the captured windows of a point of a study: traffic of each, steps of a rank, bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.analysis.compare.points import Point, Window
+from orchestrator.analysis.compare.points import MeasuredPoint, PointWindow
 from orchestrator.analysis.stats.iterations import spent
-from orchestrator.analysis.traffic import traffic, volumes
-from orchestrator.analysis.traffic.traffic import Traffic
-from orchestrator.analysis.traffic.volumes import Volume
+from orchestrator.analysis.traffic import traffic
+from orchestrator.analysis.traffic.traffic import Traffic, Volume
 from orchestrator.report.runs import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class CapturedWindow:
     """A captured window: its traffic, that of its whole run, and how many steps a rank carried out in it (mean)."""
 
-    window: Window
+    window: PointWindow
     run: Run
     traffic: Traffic
     whole: Traffic
@@ -25,8 +24,8 @@ class Seen:
     volume: Volume
 
 
-def seen(point: Point) -> Iterator[Seen]:
-    """The captured windows of a point in which its first training is alone."""
+def captured_windows(point: MeasuredPoint) -> Iterator[CapturedWindow]:
+    """Yield the captured windows of a point in which its first training is alone."""
     for window in point.windows:
         run = Run(window.entry.path)
         job = point.job.name
@@ -36,11 +35,11 @@ def seen(point: Point) -> Iterator[Seen]:
         part = traffic.within(run.traffic, *window.record.span_ns)
         steps = sum(done.values()) / len(done)
         if steps > 0:
-            yield Seen(
+            yield CapturedWindow(
                 window=window,
                 run=run,
                 traffic=part,
                 whole=run.traffic,
                 steps=steps,
-                volume=volumes.volume(part, steps=steps, scale=run.scale, job=job),
+                volume=traffic.volume(part, steps=steps, scale=run.scale, job=job),
             )

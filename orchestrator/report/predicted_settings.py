@@ -1,4 +1,4 @@
-"""Predicted settings as one figure: where the time of each goes, and what was measured of it."""
+"""Draws predicted settings as one figure: where the time of each goes, and what was measured of it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.terms import NAMES
-from orchestrator.predict.predicttext import Found
+from orchestrator.predict.predicttext import PredictedSetting
 from orchestrator.report import style
 
 _HEIGHT_IN = 1.3  # without its bars
 _BAR_IN = 0.26
 
 
-def write(found: Sequence[Found], stem: Path) -> Path:
+def write(found: Sequence[PredictedSetting], stem: Path) -> Path:
     """Draw the settings, the quickest first, as STEM.svg and STEM.pdf; gives the first of both."""
     stem = stem.with_suffix("") if stem.suffix in (".svg", ".pdf") else stem
     try:
@@ -28,8 +28,11 @@ def write(found: Sequence[Found], stem: Path) -> Path:
     return stem.with_suffix(".svg")
 
 
-def drawn(found: Sequence[Found]) -> Any:
-    """A bar for each setting, of its terms; a line for the interval, a dot for what was measured; within `look()`."""
+def drawn(found: Sequence[PredictedSetting]) -> Any:
+    """Return a bar for each setting, of its terms.
+
+    A line for the interval, a dot for what was measured; within `look()`.
+    """
     ordered = sorted(found, key=lambda one: one.prediction.iteration_s)
     drawing, (panel,) = style.figure(height_in=_HEIGHT_IN + _BAR_IN * len(ordered))
     places = np.arange(len(ordered))

@@ -1,4 +1,4 @@
-"""Variances of several points that steady one another, without one noisy point spoiling the rest.
+"""Moderates the variances of several points by empirical Bayes, so that a noisy one does not spoil the rest.
 
 A variance from few units is itself uncertain. Each is drawn towards the middle of all (Smyth, "Linear models and
 empirical Bayes methods", Statistical Applications in Genetics and Molecular Biology 3(1), 2004), by as much as they are
@@ -7,9 +7,9 @@ keeps its own variance (the idea of Phipson, Lee, Majewski, Alexander and Smyth,
 protects against hypervariable genes", Annals of Applied Statistics 10(2), 2016).
 
 Units may move all points at once: a night or a run in which everything is slow. The variances of such points are one
-variance seen several times and steady nothing, and the tests of such points are one test. The correlation between
-points says how far that is so: its mean square decides how many variances, and how many tests, the points amount to
-(tried on simulated nights: tests/bench/validity.py).
+variance seen several times and tell nothing of each other, and the tests of such points are one test. The correlation
+between points says how far that is so: its mean square decides how many variances, and how many tests, the points
+amount to (tried on simulated nights: tests/bench/validity.py).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moderated:
+class ModeratedVariance:
     """A variance of one unit with its degrees of freedom; `own` are those that the point has by itself."""
 
     variance: float
@@ -54,20 +54,20 @@ class Moderated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steadied:
+class ModeratedVariances:
     """The variances of points, and how many independent tests the tests of all of them amount to."""
 
-    points: Mapping[str, Moderated]
+    points: Mapping[str, ModeratedVariance]
     tests: float
 
 
-def moderated(spreads: Mapping[str, Spread]) -> Steadied:
-    """The variance of every point that has any freedom, or borrows some; others are left out."""
+def moderate(spreads: Mapping[str, Spread]) -> ModeratedVariances:
+    """Return the variance of every point that has any freedom, or borrows some; others are left out."""
     from scipy import special
 
     known = {point: spread for point, spread in spreads.items() if spread.freedom}
     if not known:
-        return Steadied(points={}, tests=float(len(spreads)))
+        return ModeratedVariances(points={}, tests=float(len(spreads)))
     freedoms = np.array([spread.freedom for spread in known.values()], np.float64)
     variances = np.array([spread.variance for spread in known.values()])
     usual = float(np.median(freedoms))
@@ -86,12 +86,12 @@ def moderated(spreads: Mapping[str, Spread]) -> Steadied:
             continue
         mine = own / (own + lent)
         shared = mine**2 / max(own, 1) + (1 - mine**2) / pooled
-        found[point] = Moderated(
+        found[point] = ModeratedVariance(
             variance=(mine * spread.variance if own else 0.0) + (1 - mine) * middle,
             freedom=min(own + lent, 1 / shared),
             own=own,
         )
-    return Steadied(points=found, tests=1 + (len(spreads) - 1) * (1 - common))
+    return ModeratedVariances(points=found, tests=1 + (len(spreads) - 1) * (1 - common))
 
 
 def _alike_freedom(logarithms: Floats, freedom: float) -> float:

@@ -1,4 +1,4 @@
-"""Which files of a store have the digest that they should: verified once by each of its readers.
+"""Verifies that files of a store have the digest that they should, once by each of its readers.
 
 What a reader found is remembered in a file of its own user's cache, by device, inode, size and times of change; so a
 file is read once more only when it changed. That a disk gave other bytes later, at the same times, is noticed by
@@ -31,7 +31,7 @@ Expected = Callable[[str], "str | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
+class _Remembered:
     """What is remembered of a folder: the identity of each file that had the right digest, by path from it."""
 
     folder: str
@@ -60,7 +60,7 @@ class Verified:
     def _read(self) -> Mapping[str, Identity]:
         """What is remembered; nothing where that is damaged or of another folder."""
         try:
-            found = coding.decoded(self._file.read_bytes(), _Kept) if self._file else None
+            found = coding.decoded(self._file.read_bytes(), _Remembered) if self._file else None
         except (OSError, ValueError, RecursionError):
             return {}
         return found.files if found and found.folder == self._real else {}
@@ -107,24 +107,30 @@ class Verified:
         self._known = {name: one for name, one in known.items() if name in fresh or self._identity(name) == one}
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            atomic.write(self._file, coding.sealed(_Kept(folder=self._real, files=self._known)), durable=False)
+            atomic.write(self._file, coding.sealed(_Remembered(folder=self._real, files=self._known)), durable=False)
 
 
 @functools.cache
 def of(folder: Path) -> Verified:
-    """What is known of a folder, one for this process."""
+    """Return what is known of a folder, one for this process."""
     return Verified(folder)
 
 
 def identity(about: os.stat_result) -> Identity | None:
-    """What tells a plain file from another one, and from itself once it was changed; None for what is no such file."""
+    """Return what tells a plain file from another one, and from itself once it was changed.
+
+    None for what is no such file.
+    """
     if not stat.S_ISREG(about.st_mode):
         return None
     return (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
 
 def read_once(path: Path) -> tuple[Identity, str]:
-    """The identity of a plain file before it was read, and the SHA-256 of its content; OSError where it is none."""
+    """Return the identity of a plain file before it was read, and the SHA-256 of its content.
+
+    OSError where it is none.
+    """
     digest = hashlib.sha256()
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb", buffering=0) as file:
         before = identity(os.fstat(file.fileno()))
@@ -149,7 +155,10 @@ class _Recorded:
 
 
 def recorded(run: Path) -> Mapping[str, str]:
-    """The SHA-256 of each file of a run, by its path in the run's folder; StoreError for a manifest that is damaged."""
+    """Return the SHA-256 of each file of a run, by its path in the run's folder.
+
+    StoreError for a manifest that is damaged.
+    """
     path = run / MANIFEST
     try:
         found = coding.decoded(path.read_bytes(), _Recorded)

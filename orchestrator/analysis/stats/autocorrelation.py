@@ -1,4 +1,4 @@
-"""How much of a series is news: its persistence from one sample to the next, and its effective sample sizes.
+"""Estimates the autocorrelation of a series, and from it the effective sample sizes of its mean and its quantiles.
 
 Iteration times are not independent: a slow one is often followed by another. The persistence is the lag-one
 correlation of a stationary Gaussian AR(1) process that the series resembles once its values are replaced by normal
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-_MOST = 0.98  # more persistence than this is not told from a trend
+_MOST = 0.98  # more persistence than this is not told from a drift
 _STEP = 0.01
 _SHORTEST = 4
 _LAGS = 800
@@ -28,7 +28,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
 @dataclass(frozen=True, slots=True)
-class Dependence:
+class Autocorrelation:
     """The persistence of a series of `samples` and its standard error; NaN where there are too few of them."""
 
     samples: int
@@ -36,7 +36,7 @@ class Dependence:
     error: float
 
     def effective(self, q: float | None = None, *, caution: float = 0.5) -> float:
-        """How many independent samples would say as much of the mean, or of the quantile q, as this series.
+        """Return how many independent samples would say as much of the mean, or of the quantile q, as this series.
 
         `caution` is by how many standard errors the persistence is taken higher than it was estimated.
         """
@@ -47,8 +47,8 @@ class Dependence:
         return self.samples / repeats
 
 
-def dependence(values: Floats) -> Dependence:
-    """The dependence of a series in the order it was measured.
+def autocorrelation(values: Floats) -> Autocorrelation:
+    """Estimate the autocorrelation of a series in the order it was measured.
 
     The larger of two estimates: the lag-one correlation, freed of its bias (Marriott and Pope, Biometrika 41, 1954),
     and the one that sums correlations as long as pairs of them are positive (Geyer, Statistical Science 7(4), 1992,
@@ -56,7 +56,7 @@ def dependence(values: Floats) -> Dependence:
     """
     n = len(values)
     if n < _SHORTEST or np.ptp(values) == 0.0:
-        return Dependence(n, math.nan, math.nan)
+        return Autocorrelation(n, math.nan, math.nan)
     scores = _normal_scores(values)
     spectrum = np.abs(np.fft.rfft(scores, 1 << (2 * n - 1).bit_length())) ** 2
     correlation = np.fft.irfft(spectrum)[: n - n % 2] / float(np.sum(scores**2))
@@ -66,7 +66,7 @@ def dependence(values: Floats) -> Dependence:
     positive = pairs[: int(np.argmax(pairs <= 0))] if (pairs <= 0).any() else pairs
     repeats = max(2 * float(np.sum(positive)) - 1, 1.0)
     level = min(max(first, (repeats - 1) / (repeats + 1)), _MOST)
-    return Dependence(n, level, math.sqrt((1 - level**2) / n))
+    return Autocorrelation(n, level, math.sqrt((1 - level**2) / n))
 
 
 def _normal_scores(values: Floats) -> Floats:

@@ -13,7 +13,7 @@ from killed_at import killed_at
 from night_runs import write_run
 
 from orchestrator.core.errors import StoreError
-from orchestrator.store import locked, rundir
+from orchestrator.store import folder_lock, rundir
 from orchestrator.store.compact import compacting
 
 NFS = "36 25 0:31 / {place} rw,relatime shared:1 - {kind} server:/export rw,vers=4.2,{options}\n"
@@ -25,7 +25,7 @@ def _adding(folder):
     for _ in range(50):
         while True:
             try:
-                with locked.held(folder, "taken"):
+                with folder_lock.held(folder, "taken"):
                     number = folder / "number"
                     number.write_text(str(int(number.read_text()) + 1))
                 break
@@ -44,19 +44,22 @@ def test_processes_take_turns_and_leave_nothing(tmp_path):
 
 def test_a_lock_is_a_file_that_is_written_and_is_free_once_its_holder_is_killed(tmp_path):
     def hold():
-        with locked.held(tmp_path, "taken"):
+        with folder_lock.held(tmp_path, "taken"):
             (tmp_path / "there").write_text("")
 
     assert killed_at(2, hold)
-    assert (tmp_path / locked.FILE).exists()
+    assert (tmp_path / folder_lock.FILE).exists()
     assert not (tmp_path / "there").exists()
-    with locked.held(tmp_path, "taken"):
-        lock = (tmp_path / locked.FILE).stat()
+    with folder_lock.held(tmp_path, "taken"):
+        lock = (tmp_path / folder_lock.FILE).stat()
         (mine,) = [fd for fd in Path("/proc/self/fd").iterdir() if fd.exists() and os.path.samestat(fd.stat(), lock)]
         about = Path("/proc/self/fdinfo", mine.name).read_text().splitlines()
         flags = next(int(line.split()[1], 8) for line in about if line.startswith("flags"))
         assert flags & os.O_RDWR, "over NFS a lock needs a file that may be written"
-        with pytest.raises(StoreError, match="another process works"), locked.held(tmp_path, "another process works"):
+        with (
+            pytest.raises(StoreError, match="another process works"),
+            folder_lock.held(tmp_path, "another process works"),
+        ):
             pass
 
 
@@ -64,22 +67,22 @@ def test_a_lock_is_a_file_that_is_written_and_is_free_once_its_holder_is_killed(
 def test_what_somebody_planted_in_a_locks_place_is_not_written(tmp_path, planted):
     (tmp_path / "mine").write_text("mine")
     if planted == "link":
-        (tmp_path / locked.FILE).symlink_to(tmp_path / "mine")
-        with pytest.raises(StoreError, match="cannot be locked"), locked.held(tmp_path, "taken"):
+        (tmp_path / folder_lock.FILE).symlink_to(tmp_path / "mine")
+        with pytest.raises(StoreError, match="cannot be locked"), folder_lock.held(tmp_path, "taken"):
             pass
     else:
-        os.mkfifo(tmp_path / locked.FILE)
-        with locked.held(tmp_path, "taken"):
+        os.mkfifo(tmp_path / folder_lock.FILE)
+        with folder_lock.held(tmp_path, "taken"):
             pass
     assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_a_lock_that_a_killed_prune_left_is_no_file_of_the_run(tmp_path):
     run = write_run(tmp_path, iterations=5)
-    (run / locked.FILE).write_bytes(b"")
+    (run / folder_lock.FILE).write_bytes(b"")
     folder = rundir.RunFolder(run, rundir.opened(run).manifest)
     folder.hash_files()
-    assert locked.FILE not in {one.path for one in folder.manifest.artifacts}
+    assert folder_lock.FILE not in {one.path for one in folder.manifest.artifacts}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,7 @@ def test_a_store_on_a_mount_that_keeps_locks_to_itself_is_told(tmp_path, monkeyp
         + NFS.format(place=place, kind=kind, options=options)
         + NFS.format(place=f"{tmp_path}/a", kind="fuse.sshfs", options="x")
     )
-    monkeypatch.setattr(locked, "MOUNTS", mounts)
+    monkeypatch.setattr(folder_lock, "MOUNTS", mounts)
     status, _, err = orch("store", "compact", "--results", str(results))
     assert status == 0
     assert (f"lies on {kind}, where another machine may not see that it is locked" in err) == told

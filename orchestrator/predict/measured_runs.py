@@ -1,4 +1,4 @@
-"""Runs of the store that measured what is predicted: their iteration time, and their terms."""
+"""Finds runs of the store that measured what is predicted: their iteration times and their terms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workloads.common import placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredIteration:
     """What runs of the same settings measured: medians over their iterations and ranks, then over runs, in seconds."""
 
     runs: tuple[str, ...]
@@ -35,7 +35,7 @@ class Measured:
 
 
 def key(subject: Subject) -> Hashable:
-    """What must be the same for a run to have measured this: what trains, and the network below it."""
+    """Return what must be the same for a run to have measured this: what trains, and the network below it."""
     net = subject.network
     config = subject.config
     return (
@@ -49,7 +49,7 @@ def key(subject: Subject) -> Hashable:
     )
 
 
-def find(results: Path, subjects: Sequence[Subject]) -> dict[Hashable, Measured]:
+def find(results: Path, subjects: Sequence[Subject]) -> dict[Hashable, MeasuredIteration]:
     """By key what the store's completed runs measured of these subjects; those of which it has none are left out."""
     wanted = {key(subject): subject for subject in subjects}
     models = {(subject.workload, _model(subject)) for subject in subjects}
@@ -80,14 +80,14 @@ def _subject(path: Path) -> Subject | None:
         return None
 
 
-def _measured(runs: list[tuple[Listed, Subject]]) -> Measured | None:
+def _measured(runs: list[tuple[Listed, Subject]]) -> MeasuredIteration | None:
     """The runs as one; None where none of them has iterations in a window."""
     terms = ((entry, _terms(entry.path, subject.work, subject.job.name)) for entry, subject in runs)
     read = [(entry, ranks) for entry, ranks in terms if ranks]
     if not read:
         return None
     first = [ranks[min(ranks)] for _, ranks in read]
-    return Measured(
+    return MeasuredIteration(
         runs=tuple(entry.run for entry, _ in read),
         iteration_s=median(fmean(terms.iteration_s for terms in ranks.values()) for _, ranks in read),
         terms=Terms(**{name: median(getattr(terms, name) for terms in first) for name in Terms.__slots__}),

@@ -1,4 +1,4 @@
-"""The page of a comparison: verdicts, ratios with their intervals, and the history of every point."""
+"""Builds the page of a comparison (`compare_page.html`): verdicts, ratios with intervals, histories, either side."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.compare.comparing import Comparison, headline
-from orchestrator.analysis.compare.point_histories import History
+from orchestrator.analysis.compare.comparing import Comparison, headline, percent
+from orchestrator.analysis.compare.point_histories import History, day_text
 from orchestrator.analysis.compare.regression import PointChange
+from orchestrator.analysis.stats.levels import Level
+from orchestrator.report import comparison_texts as told
 from orchestrator.report import page
-from orchestrator.report.compare import comparison as told
-from orchestrator.report.compare import tables_beside
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.style import INK, SERIES, SOFT, figure, legend, look, save
+from orchestrator.report.style import INK, SERIES, SOFT, Picture, figure, legend, look, save
 from orchestrator.report.tables import Cell, Number, Table, table
+from orchestrator.store.manifests.records import Manifest
 
 _VERDICT_COLORS = {"worse": SERIES[1], "better": SERIES[2], "same": SERIES[0], "cannot tell": SOFT}
 _MARKERS = {"worse": "^", "better": "v", "same": "o", "cannot tell": "x"}
@@ -27,14 +27,14 @@ _PANELS = 6  # histories in one figure
 def render(comparison: Comparison, output: Path) -> Path:
     """Write the page `output` and its figures into `<output's stem>-figures` beside it; StoreError when it cannot."""
     return page.write(
-        "comparison.html",
+        "compare_page.html",
         output,
         lambda folder: {
             "title": f"{comparison.b.name} against {comparison.a.name}",
             "state": _STATES.get(_worst(comparison), "doubt"),
             "headline": headline(comparison).splitlines(),
             "points": _points(comparison),
-            "tables": tables_beside.tables(comparison),
+            "tables": tables_beside_points(comparison),
             "lists": told.lists(comparison),
             "rule": comparison.rule,
             "pictures": _pictures(comparison, folder),
@@ -127,3 +127,47 @@ def _histories(shown: Sequence[History]) -> Any:
     panels[-1].set_xticks(range(0, len(days), every), list(days[::every]))
     drawing.supylabel("median iteration (ms)", fontsize=9)
     return drawing
+
+
+def tables_beside_points(comparison: Comparison) -> list[Table]:
+    """Return what a page shows beside the table of points: the medians of either side, every night, and the runs."""
+    a, b = comparison.a.name, comparison.b.name
+    medians = [
+        (comparison.labels[change.point], *(cell for one in comparison.levels[change.point] for cell in _median(one)))
+        for change in comparison.changes
+    ]
+    nights = [
+        (history.label, day, f"{1e3 * median:,.1f}", _step(history, night))
+        for history in comparison.histories
+        for night, (day, median) in enumerate(zip(history.days, history.p50_s, strict=True))
+        if not math.isnan(median)
+    ]
+    runs = [
+        (side, entry.run, entry.manifest.experiment, day_text(entry.manifest.began_ns), _commit(entry.manifest))
+        for side, chosen in ((a, comparison.a), (b, comparison.b))
+        for entry in chosen.entries
+    ]
+    of_runs = "The geometric mean over the medians of runs, with Student's interval over runs."
+    head = ["point", *map(Number, (f"{a}, ms", "95 % interval", f"{b}, ms", "95 % interval"))]
+    of_nights = ["point", "night (UTC)", Number("median, ms"), Number("step")]
+    return [
+        table("What either side measured", head, medians, caption=of_runs),
+        table("Nights", of_nights, nights, caption="The median of every night."),
+        table("Runs", ("side", "run", "experiment", "day (UTC)", "commit"), runs),
+    ]
+
+
+def _median(one: Level) -> tuple[str, str]:
+    value, low, high = (f"{1e3 * end:,.1f}" for end in (one.estimate.value, one.estimate.low, one.estimate.high))
+    if math.isnan(one.estimate.value):
+        return "-", "-"
+    return value, "unknown" if math.isnan(one.estimate.low) else f"{low} to {high}"
+
+
+def _step(history: History, night: int) -> str:
+    """By how much the level changed with this night."""
+    return "".join(percent(step.after_s / step.before_s) for step in history.steps if step.night == night)
+
+
+def _commit(manifest: Manifest) -> str:
+    return str(manifest.git.commit)[:12] if manifest.git and manifest.git.commit else "-"

@@ -1,4 +1,4 @@
-"""A comparison as text, Markdown, JSON, JUnit XML and one HTML page with the history of every point."""
+"""Writes a comparison as text, Markdown, JSON and JUnit XML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIDES = ("point", "nights", "runs", "iterations", "runs differ by", "of that,\n
 
 
 def text(comparison: Comparison, *, width: int | None = None) -> str:
-    """What a terminal of this width shows: the verdict first, then a row a point, then what does not count."""
+    """Return what a terminal of this width shows: the verdict first, then a row a point, then what does not count."""
     changes = [line for change in comparison.changes for line in _lines(comparison, change)]
     sides = [(comparison.labels[change.point], *_sides(comparison, change)) for change in comparison.changes]
     names = ("point", "verdict", "", "change", _level(comparison), "detec-\ntable", "p (all\npoints)")
@@ -34,7 +34,7 @@ def text(comparison: Comparison, *, width: int | None = None) -> str:
 
 
 def markdown(comparison: Comparison) -> str:
-    """The same for a chat or a pull request."""
+    """Return the same for a chat or a pull request."""
     names = head(comparison)
     first, *changes = headline(comparison).splitlines()
     lines = [f"## {_mark(comparison)}", "", first, "", *(f"- {change}" for change in changes), ""]
@@ -92,7 +92,7 @@ def data(comparison: Comparison) -> ComparisonData:
 
 
 def junit(comparison: Comparison) -> str:
-    """A test case a point: worse fails, "cannot tell" is skipped, and so is every window that does not count."""
+    """Return a test case a point: worse fails, "cannot tell" is skipped, and so is every window that does not count."""
     left_out = [*comparison.a.left_out, *comparison.b.left_out]
     suite = ET.Element(
         "testsuite",
@@ -138,7 +138,7 @@ def _mark(comparison: Comparison) -> str:
 
 
 def head(comparison: Comparison) -> tuple[str, ...]:
-    """The names of the columns of the table of points."""
+    """Return the names of the columns of the table of points."""
     return tuple(name.replace("95 % interval", _level(comparison)) for name in _HEAD)
 
 
@@ -147,7 +147,7 @@ def _level(comparison: Comparison) -> str:
 
 
 def row(comparison: Comparison, point: PointChange) -> tuple[str, ...]:
-    """A point in that table; the p is that of a difference, and says nothing of points that are the same."""
+    """Return a point in that table; the p is that of a difference, and says nothing of points that are the same."""
     p50, p99 = point.change("p50"), point.change("p99")
     adjusted = [change.p_adjusted for change in point.changes if not math.isnan(change.p_adjusted)]
     p = "-" if not adjusted or point.verdict == "same" else f"{min(adjusted):.2g}"
@@ -197,7 +197,7 @@ def _interval(ratio: float, low: float, high: float) -> str:
 
 
 def lists(comparison: Comparison) -> list[tuple[str, list[str]]]:
-    """What is told beside the table, as titles with sentences."""
+    """Return what is told beside the table, as titles with sentences."""
     undecided = [f"{comparison.labels[c.point]}: {c.why}{_could(c)}" for c in comparison.of("cannot tell")]
     titled = [
         ("Inconclusive, and why", undecided),

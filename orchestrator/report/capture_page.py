@@ -1,4 +1,4 @@
-"""Builds the page about packet captures: what was captured, who sent what to whom, and throughput over time."""
+"""Builds the page about packet captures (`capture_page.html`): points, flows, throughput over time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.capture import trace_tables
-from orchestrator.analysis.capture.trace import Part, Point, Trace, moving_average, series
+from orchestrator.analysis.capture.trace import Part, Trace, TracePoint, moving_average, series
 from orchestrator.analysis.traffic import view
 from orchestrator.analysis.traffic.view import View
 from orchestrator.core.units import span_text
-from orchestrator.report import page
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.style import INK, SERIES, figure, legend, look, save
+from orchestrator.report import page, traffic_section
+from orchestrator.report.style import INK, SERIES, Picture, figure, legend, look, save
 from orchestrator.report.tables import Number, Table, table
-from orchestrator.report.traffic import trafficfigures, trafficview
 
 _STEPS = 600
 _AVERAGED = 10
@@ -32,14 +30,14 @@ def render(trace: Trace, output: Path, *, top: int = 10) -> Path:
     """
     seen = view.of_trace(trace) if len(trace.bins) and trace.last_ns > trace.first_ns else None
     return page.write(
-        "capture.html",
+        "capture_page.html",
         output,
         lambda folder: {
             "title": ", ".join(point.name for point in trace.points),
             "points": trace.points,
             "notes": [*(problem for point in trace.points for problem in (*point.unread, *point.damage)), *trace.notes],
             "tables": [_captures(trace), _pairs(trace, top), _flows(trace, top), _queue_pairs(trace, top)],
-            "traffic": trafficview.section([("", seen)]) if seen else "",
+            "traffic": traffic_section.section([("", seen)]) if seen else "",
             "pictures": _pictures(trace, seen, folder),
         },
     )
@@ -74,7 +72,7 @@ def _captures(trace: Trace) -> Table:
     return table("Captures", heads, rows)
 
 
-def _share(tunnel: Part, point: Point) -> str:
+def _share(tunnel: Part, point: TracePoint) -> str:
     share = f", {tunnel.wire_bytes / point.wire_bytes:.1%} of the bytes" if point.wire_bytes else ""
     return f"{tunnel.name}: {tunnel.packets:,} packets{share}"
 
@@ -127,7 +125,7 @@ def _pictures(trace: Trace, seen: View | None, folder: Path) -> Sequence[Picture
     if seen is None:
         return []
     with look():
-        drawn = [("throughput", "Throughput", *_throughput(trace)), *trafficfigures.draw(seen)]
+        drawn = [("throughput", "Throughput", *_throughput(trace)), *traffic_section.figures(seen)]
         return [
             Picture(name=name, title=title, caption=caption, saved=save(drawing, folder / name))
             for name, title, drawing, caption in drawn

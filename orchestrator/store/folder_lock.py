@@ -72,7 +72,10 @@ def _locked(path: Path) -> int:
 
 
 def kept_here(folder: Path) -> str | None:
-    """The kind of file system that a folder lies on, where locks may hold on this machine alone; None elsewhere."""
+    """Return the kind of file system that a folder lies on, where locks may hold on this machine alone.
+
+    None elsewhere.
+    """
     real, found = os.path.realpath(folder), ("", "", "")
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
