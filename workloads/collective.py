@@ -16,15 +16,15 @@ from orchestrator.parts.rows import Columns, LaunchOutput, Row, gathered
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads import nccl_tests
-from workloads.common import between, environments, footprints, mpi_ranks, nccl_evidence, shipping, torch_ranks
+from workloads.common import environments, footprints, mpi_ranks, nccl_evidence, rank_traffic, shipping, torch_ranks
+from workloads.common.collective_traffic import bus_factor, exchanged, members
 from workloads.common.mpi_ranks import Mpi
 from workloads.common.placement import placement_problems, ranks
-from workloads.common.sent.collective_traffic import bus_factor, exchanged, members
 from workloads.common.torch_ranks import TorchConfig
 from workloads.nccl_tests import Benchmark
-from workloads.rank.base import passes as benchmark
-from workloads.rank.mpi.collective_mpi import Settings as MpiSettings
-from workloads.rank.torch.collective import Settings
+from workloads.rank import collective_passes as benchmark
+from workloads.rank.mpi.collective_mpi import MpiCollectiveSettings as MpiSettings
+from workloads.rank.torch.collective import CollectiveSettings
 from workloads.readers import lines
 from workloads.readers.iteration_logs import LOG as ITERATIONS
 from workloads.readers.iteration_logs import read_training
@@ -141,7 +141,7 @@ def _foreign_options(config: Config) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    passes: benchmark.Settings = {
+    passes: benchmark.PassSettings = {
         "operations": config.operations,
         "sizes": [max(1, round(size / topology.scale)) for size in config.sizes],
         "repeats": config.repeats,
@@ -151,7 +151,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         return _mpi_launches(config, job, topology, passes)
     if config.backend == "nccl-tests":
         return nccl_tests.launches(_benchmark(config, job, topology), job, topology)
-    settings: Settings = {
+    settings: CollectiveSettings = {
         **torch_ranks.settings(config, job, seed=seed),
         **passes,
         "groups": members(len(job.ranks), config.groups),
@@ -166,7 +166,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     )
 
 
-def _mpi_launches(config: Config, job: Job, topology: Topology, passes: benchmark.Settings) -> list[Launch]:
+def _mpi_launches(config: Config, job: Job, topology: Topology, passes: benchmark.PassSettings) -> list[Launch]:
     """What mpirun and its daemons need, then a launch for each rank."""
     mpi = _mpi(config)
     settings: MpiSettings = {**passes, "trace": config.trace, "join_s": mpi_ranks.MEET_S}
@@ -249,7 +249,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
         backend = "mpi" if config.backend == "mpi" else torch_ranks.backend_of(config, job.ranks)
         own = world // config.groups
         sizes, times = tuple(_whole(asked / topology.scale, own) for asked in config.sizes), config.repeats
-    once = between.summed(
+    once = rank_traffic.summed(
         exchanged(operation, world, size, groups=config.groups, backend=backend, algorithm=config.algorithm)[0]
         for operation in config.operations
         for size in sizes
@@ -258,7 +258,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     reduced = f", all-reduce by {config.algorithm}" if config.algorithm else ""
     at_once = f" in {config.groups} groups at once" if config.groups > 1 else ""
     source = f"one pass of {', '.join(config.operations)}: rings, mesh and binomial tree on {backend}{reduced}{at_once}"
-    return between.theory(job, total, parameters=0, source=source)
+    return rank_traffic.theory(job, total, parameters=0, source=source)
 
 
 def _whole(size: float, world: int) -> int:

@@ -26,10 +26,8 @@ from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology, in
 from workloads.common import environments, launchers, nccl_evidence, shipping, torch_ranks
 from workloads.common.launchers import Launcher
 from workloads.common.nccl_evidence import NcclConfig
-from workloads.common.placement import placement_problems
-from workloads.common.variables import Recorded
-from workloads.rank.external.command import Settings
-from workloads.rank.external.printed import ODD_LINES
+from workloads.common.placement import RecordedEnv, placement_problems
+from workloads.rank.external.command import ODD_LINES, LoggedCommandSettings
 from workloads.readers import lines
 from workloads.readers.iteration_logs import LOG, read_iterations
 from workloads.readers.nccl import read_nccl
@@ -122,7 +120,7 @@ class Config(NcclConfig):
     """How its output tells of an iteration. Mind that many programs hold back what they print into a pipe; Python is
     told not to."""
 
-    env: Recorded = Field(default_factory=dict)
+    env: RecordedEnv = Field(default_factory=dict)
     """More environment variables; they win over RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
     MASTER_PORT, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, which each rank gets. They are recorded with the results:
     no place for secrets."""
@@ -271,7 +269,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     for rank in job.ranks:
         values = _values(job, rank, topology)
         reads = rank.rank == 0 or reading.ranks == "all"
-        settings: Settings = {
+        settings: LoggedCommandSettings = {
             "argv": [_filled(word, values) for word in config.argv],
             "cwd": None if config.cwd is None else _filled(config.cwd, values),
             "reads": reads,

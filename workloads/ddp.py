@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -13,13 +13,12 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from orchestrator.parts.work import Replicated
-from workloads.common import between, torch_ranks
-from workloads.common.sent.ddp_buckets import buckets
-from workloads.common.trainings import model_training, modelled
-from workloads.common.trainings.model_training import ModelConfig
-from workloads.common.trainings.modelled import BYTES_PER_PARAMETER
-from workloads.rank.torch.ddp import Settings
+from orchestrator.parts.work import Bucket, Replicated
+from workloads.common import rank_traffic, real_training, torch_ranks, trained_model
+from workloads.common.real_training import TorchModelConfig
+from workloads.common.trained_model import BYTES_PER_PARAMETER
+from workloads.rank.lifecycle import LayerPlan
+from workloads.rank.torch.ddp import DdpSettings
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
 
@@ -27,8 +26,10 @@ NAME = "ddp"
 
 _ELEMENT_BYTES = {"none": BYTES_PER_PARAMETER, "fp16": 2, "bf16": 2}
 
+_BUFFER_ELEMENT_BYTES = 4  # DDP counts a bucket as it lies in memory, before any compression
 
-class Config(ModelConfig):
+
+class Config(TorchModelConfig):
     """A training with PyTorch DistributedDataParallel: all ranks hold the model and average their gradients."""
 
     bucket: Annotated[Size, Field(gt=0)] = 25 * 2.0**20
@@ -50,7 +51,7 @@ class Config(ModelConfig):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = model_training.problems(config, topology)
+    found = real_training.torch_problems(config, topology)
     if config.compression == "powersgd" and config.compute == "emulated":
         found.append(
             Problem(
@@ -64,9 +65,9 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    settings: Settings = {
-        **torch_ranks.settings(config, job, seed=seed, on_gpu=model_training.on_gpu(config, job)),
-        **model_training.settings(config, topology, seed=seed),
+    settings: DdpSettings = {
+        **torch_ranks.settings(config, job, seed=seed, on_gpu=real_training.on_gpu(config, job)),
+        **real_training.torch_settings(config, topology, seed=seed),
         "bucket_mib": config.bucket / topology.scale / 2**20,
         "first_bucket_mib": None if config.first_bucket is None else config.first_bucket / topology.scale / 2**20,
         "compression": config.compression,
@@ -79,12 +80,12 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         topology,
         program="torch.ddp",
         settings=settings,
-        footprint=model_training.footprint(config, job, topology),
+        footprint=real_training.torch_footprint(config, job, topology),
     )
 
 
 def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
-    return torch_ranks.requirements(job, topology, needed_by=NAME, modules=model_training.modules(config))
+    return torch_ranks.requirements(job, topology, needed_by=NAME, modules=real_training.torch_modules(config))
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
@@ -96,7 +97,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
     """
     if config.compression == "powersgd":
         return None
-    moved = modelled.parameters(config, topology)
+    moved = trained_model.parameters(config, topology)
     count = len(job.ranks)
     size = _ELEMENT_BYTES[config.compression]
     edge = 2 * (count - 1) / count * moved * size
@@ -106,7 +107,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
         rest = f", {crossing} of {count} ring edges between hosts{rest}"
     source = f"ring all-reduce, 2 (N-1)/N x parameters x {size} bytes (Salamy, eq. 3.1){rest}"
     spread = torch_ranks.spread(config, job, traced=config.trace and config.compute == "emulated")
-    return between.theory(job, between.ring(count, edge), parameters=moved, source=source, spread=spread)
+    return rank_traffic.theory(job, rank_traffic.ring(count, edge), parameters=moved, source=source, spread=spread)
 
 
 def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
@@ -115,7 +116,7 @@ def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
         return "real compute takes the time that it takes; compute: emulated, with the compute_time of the accelerator"
     if config.compression == "powersgd":
         return "there is no theory of PowerSGD's bytes; compression: none, fp16 or bf16"
-    layers = modelled.layers(config, topology)
+    layers = trained_model.layers(config, topology)
     return Replicated(
         ranks=len(job.ranks),
         forward_s=sum(forward_s for forward_s, _, _ in layers),
@@ -128,6 +129,34 @@ def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
             first=None if config.first_bucket is None else config.first_bucket / topology.scale,
         ),
     )
+
+
+def buckets(layers: Sequence[LayerPlan], *, cap: float, first: float | None, element_bytes: int) -> tuple[Bucket, ...]:
+    """Return DDP's buckets from its second iteration on, when they are made in the order in which gradients come.
+
+    A bucket is closed by the first tensor with which it has `cap` bytes or more (`first` for the first bucket, where
+    that is another size); `element_bytes` is what an element travels as (torch's `compute_bucket_assignment_by_size`).
+    """
+    found = []
+    held, limit = 0, cap if first is None else first
+    ready_s = 0.0
+    for ready_s, size in _gradients(layers):
+        held += size
+        if held * _BUFFER_ELEMENT_BYTES >= int(limit):
+            found.append(Bucket(size=held * element_bytes, ready_s=ready_s))
+            held, limit = 0, cap
+    if held:
+        found.append(Bucket(size=held * element_bytes, ready_s=ready_s))
+    return tuple(found)
+
+
+def _gradients(layers: Sequence[LayerPlan]) -> Iterator[tuple[float, int]]:
+    """Each gradient's instant in the backward pass, in seconds, and its elements, the last layer's first."""
+    ready_s = 0.0
+    for _, backward_s, sizes in reversed(layers):
+        ready_s += backward_s
+        for size in sizes:
+            yield ready_s, size
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -14,22 +15,23 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import between, environments, torch_ranks
-from workloads.common.between import Pairs
+from workloads.common import environments, rank_traffic, torch_ranks, trained_model
 from workloads.common.placement import placement_problems, ranks
-from workloads.common.sent import deepspeed_stages
-from workloads.common.sent.deepspeed_stages import ELEMENT_BYTES
+from workloads.common.rank_traffic import Pairs
 from workloads.common.torch_ranks import TorchConfig
-from workloads.common.trainings import modelled
-from workloads.common.trainings.modelled import ModelName
+from workloads.common.trained_model import ModelName
 from workloads.models import catalog
+from workloads.models.catalog import EmulatedLayer
 from workloads.readers.communication import read_communication
 from workloads.readers.iteration_logs import read_training
 
 if TYPE_CHECKING:
     from workloads.rank.deepspeed import engine, pipeline, zero  # of which some need torch
+    from workloads.rank.deepspeed.pipeline import StagePlan
 
 NAME = "deepspeed"
+
+ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
 class Config(TorchConfig):
@@ -94,11 +96,11 @@ class Config(TorchConfig):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = [*placement_problems(config.hosts, topology), *modelled.problems(config)]
+    found = [*placement_problems(config.hosts, topology), *trained_model.model_problems(config)]
     found = found or torch_ranks.backend_problems(config, topology)
     if found:
         return found
-    return [*_own_problems(config, topology), *deepspeed_stages.problems(config, topology)]
+    return [*_own_problems(config, topology), *_pipeline_problems(config, topology)]
 
 
 def _own_problems(config: Config, topology: Topology) -> list[Problem]:
@@ -107,8 +109,8 @@ def _own_problems(config: Config, topology: Topology) -> list[Problem]:
     if config.precision == "fp16" and backend == "gloo":
         message = "DeepSpeed does not train with fp16 on a CPU"
         found.append(Problem(at=("precision",), message=message, accepted="fp32 or bf16"))
-    if modelled.batch(config) % config.microbatches:
-        message = f"a batch of {modelled.batch(config)} has no {config.microbatches} equal parts"
+    if trained_model.batch(config) % config.microbatches:
+        message = f"a batch of {trained_model.batch(config)} has no {config.microbatches} equal parts"
         found.append(Problem(at=("microbatches",), message=message, accepted="a divisor of the batch"))
     return found
 
@@ -124,7 +126,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         topology,
         program=program,
         settings=settings,
-        footprint=modelled.footprint(config, topology, ranks=len(job.ranks), share=1 / config.pipeline_stages),
+        footprint=trained_model.footprint(config, topology, ranks=len(job.ranks), share=1 / config.pipeline_stages),
     )
     return [
         replace(
@@ -136,33 +138,33 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     ]
 
 
-def _settings(config: Config, job: Job, seed: int) -> engine.Settings:
+def _settings(config: Config, job: Job, seed: int) -> engine.DeepSpeedSettings:
     """What both programs are given."""
     return {
         **torch_ranks.settings(config, job, seed=seed),
         "zero_stage": config.zero_stage,
         "microbatches": config.microbatches,
         "precision": config.precision,
-        "batch": modelled.batch(config),
+        "batch": trained_model.batch(config),
         "log": config.log,
     }
 
 
-def _pipeline(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str, pipeline.Settings]:
+def _pipeline(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str, pipeline.PipelineSettings]:
     return "deepspeed.pipeline", {
         **_settings(config, job, seed),
-        "stages": deepspeed_stages.plans(config, topology),
-        "activation": deepspeed_stages.activation(config, topology),
+        "stages": _stage_plans(config, topology),
+        "activation": _activation(config, topology),
     }
 
 
-def _zero(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str, zero.Settings]:
+def _zero(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str, zero.ZeroSettings]:
     element = ELEMENT_BYTES[config.precision] * topology.scale
     return "deepspeed.zero", {
         **_settings(config, job, seed),
         "layers": [
             (forward_s / config.microbatches, backward_s / config.microbatches, sizes)
-            for forward_s, backward_s, sizes in modelled.layers(config, topology)
+            for forward_s, backward_s, sizes in trained_model.layers(config, topology)
         ],
         "bucket_elements": max(1, round(config.bucket / element)),
         "prefetch_elements": round(config.prefetch / element),
@@ -199,12 +201,12 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
     """
     element = ELEMENT_BYTES[config.precision]
     if config.pipeline_stages > 1:
-        pairs, parameters, source = deepspeed_stages.traffic(config, topology)
-        return between.theory(job, pairs, parameters=parameters, source=source)
+        pairs, parameters, source = _pipeline_traffic(config, topology)
+        return rank_traffic.theory(job, pairs, parameters=parameters, source=source)
     if config.zero_stage == 3 and config.prefetch:
         return None
     pairs, parameters, source = _zero_traffic(config, job, topology, element_bytes=element)
-    return between.theory(job, pairs, parameters=parameters, source=source)
+    return rank_traffic.theory(job, pairs, parameters=parameters, source=source)
 
 
 def _zero_traffic(config: Config, job: Job, topology: Topology, *, element_bytes: int) -> tuple[Pairs, int, str]:
@@ -212,21 +214,143 @@ def _zero_traffic(config: Config, job: Job, topology: Topology, *, element_bytes
     parts = config.microbatches
     share = (world - 1) / world * element_bytes
     if config.zero_stage == 3:
-        sizes = [size for layer in catalog.scaled_sizes(modelled.data(config), topology.scale) for size in layer]
+        sizes = [size for layer in catalog.scaled_sizes(trained_model.data(config), topology.scale) for size in layer]
         moved = sum(-(-size // world) * world for size in sizes)
         scatters = 2 if torch_ranks.backend_of(config, job.ranks) == "gloo" else 1
         reduced, gathered = parts * scatters * share * moved, parts * 2 * share * moved
         source = f"ZeRO-3: {parts} x (2 all-gathers and a reduce-scatter that sends {scatters} times its share)"
     else:
-        moved = modelled.parameters(config, topology)
+        moved = trained_model.parameters(config, topology)
         reductions = parts if config.zero_stage == 2 else 1
         reduced = 2 * reductions * share * moved
         # The flat parameters are padded to twice the number of ranks.
         gathered = share * -(-moved // (2 * world)) * 2 * world if config.zero_stage else 0.0
         source = f"ZeRO-{config.zero_stage}: {reductions} x all-reduce"
         source += " and an all-gather" if config.zero_stage else ""
-    pairs = between.summed([between.ring(world, reduced), between.turned(between.ring(world, gathered))])
+    pairs = rank_traffic.summed(
+        [rank_traffic.ring(world, reduced), rank_traffic.turned(rank_traffic.ring(world, gathered))]
+    )
     return pairs, moved, f"{source}, (N-1)/N x parameters x {element_bytes} bytes for each share"
+
+
+def _pipeline_problems(config: Config, topology: Topology) -> list[Problem]:
+    """Where the pipeline cannot be what was asked for; the placement must be without problems."""
+    if config.pipeline_stages == 1:
+        return []
+    found = []
+    world = len(ranks(config.hosts, topology))
+    if world % config.pipeline_stages:
+        message = f"{world} ranks cannot be divided among {config.pipeline_stages} stages"
+        found.append(Problem(at=("pipeline_stages",), message=message, accepted="a divisor of the number of ranks"))
+    if config.zero_stage > 1:
+        message = (
+            "a pipeline keeps gradients and parameters of several microbatches: DeepSpeed has it with ZeRO-1 alone"
+        )
+        found.append(Problem(at=("zero_stage",), message=message, accepted="0 or 1 beside pipeline_stages"))
+    whole = sum(1 for layer in _layers(config, topology) if layer.sizes)
+    if config.pipeline_stages > whole:
+        message = f"{whole} layers with parameters cannot be divided among {config.pipeline_stages} stages"
+        found.append(Problem(at=("pipeline_stages",), message=message, accepted=f"at most {whole}"))
+    if config.activation is None and catalog.load(config.model).transformer is None:
+        message = f"nobody has told what stages of {config.model} pass on"
+        found.append(Problem(at=("activation",), message=message, accepted="a size, such as 10mb"))
+    return found
+
+
+def _layers(config: Config, topology: Topology) -> list[EmulatedLayer]:
+    return [
+        EmulatedLayer(forward_s, backward_s, tuple(sizes))
+        for forward_s, backward_s, sizes in trained_model.layers(config, topology)
+    ]
+
+
+def partition(sizes: list[int], stages: int) -> list[slice]:
+    """Consecutive parts, none of size nothing, of which the largest is as small as can be.
+
+    It is what DeepSpeed's `partition_method: parameters` aims at.
+    """
+    count = len(sizes)
+    # best[k][n]: the largest of k parts of the first n, and where the last of them begins
+    best: list[dict[int, tuple[int, int]]] = [{0: (0, 0)}]
+    for _ in range(stages):
+        row: dict[int, tuple[int, int]] = {}
+        for end in range(1, count + 1):
+            ways = [
+                (max(best[-1][begin][0], part), begin)
+                for begin in range(end)
+                if begin in best[-1] and (part := sum(sizes[begin:end]))
+            ]
+            if ways:
+                row[end] = min(ways)
+        best.append(row)
+    parts, end = [], count
+    for row in reversed(best[1:]):
+        begin = row[end][1]
+        parts.append(slice(begin, end))
+        end = begin
+    return parts[::-1]
+
+
+def stage_layers(config: Config, topology: Topology) -> list[list[EmulatedLayer]]:
+    """The layers of each stage."""
+    layers = _layers(config, topology)
+    return [layers[part] for part in partition([sum(layer.sizes) for layer in layers], config.pipeline_stages)]
+
+
+def _activation(config: Config, topology: Topology) -> int:
+    """Elements, scaled, that a stage passes on of a microbatch."""
+    each = ELEMENT_BYTES[config.precision]
+    size = config.activation
+    if size is None:
+        shape = catalog.load(config.model).transformer
+        if shape is None:
+            raise AssertionError("a configuration without problems has an activation")
+        _, hidden, sequence, _ = shape
+        size = trained_model.batch(config) / config.microbatches * sequence * hidden * each
+    return max(1, round(size / each / topology.scale))
+
+
+def _stage_plans(config: Config, topology: Topology) -> list[StagePlan]:
+    """What a rank program is given of the stages."""
+    return [
+        {
+            "forward_s": sum(layer.forward_s for layer in layers) / config.microbatches,
+            "backward_s": sum(layer.backward_s for layer in layers) / config.microbatches,
+            "sizes": [size for layer in layers for size in layer.sizes],
+        }
+        for layers in stage_layers(config, topology)
+    ]
+
+
+def _pipeline_traffic(config: Config, topology: Topology) -> tuple[Pairs, int, str]:
+    """Who sends how much to whom in an iteration, the parameters of the whole model, and how that was counted."""
+    world = len(ranks(config.hosts, topology))
+    element_bytes = ELEMENT_BYTES[config.precision]
+    replicas = world // config.pipeline_stages
+    message = config.microbatches * _activation(config, topology) * element_bytes
+    found: list[Pairs] = []
+    total = 0
+    for number, layers in enumerate(stage_layers(config, topology)):
+        held = sum(size for layer in layers for size in layer.sizes)
+        total += held
+        # ZeRO-1 gathers the parameters, padded to twice the number of replicas, where each has updated its share.
+        gathered = -(-held // (2 * replicas)) * 2 * replicas if config.zero_stage else 0
+        members = range(number * replicas, (number + 1) * replicas)
+        share = (replicas - 1) / replicas * element_bytes
+        found += [
+            rank_traffic.ring_of(members, 2 * share * held),
+            rank_traffic.turned(rank_traffic.ring_of(members, share * gathered)),
+        ]
+    for line in (range(replica, world, replicas) for replica in range(replicas)):
+        for before, after in pairwise(line):
+            found.append({(before, after): message, (after, before): message})
+    passes = f"{config.microbatches} microbatches forward and backward between {config.pipeline_stages} stages"
+    reduced = "all-reduce" + (" and all-gather" if config.zero_stage else "")
+    return (
+        rank_traffic.summed(found),
+        total,
+        f"{passes}, {reduced} over {replicas} replicas, {element_bytes} bytes each",
+    )
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

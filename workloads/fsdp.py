@@ -13,13 +13,12 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import between, torch_ranks
+from workloads.common import rank_traffic, torch_ranks, trained_model
 from workloads.common.placement import placement_problems
 from workloads.common.torch_ranks import TorchConfig
-from workloads.common.trainings import modelled
-from workloads.common.trainings.modelled import BYTES_PER_PARAMETER, ModelName
+from workloads.common.trained_model import BYTES_PER_PARAMETER, ModelName
 from workloads.models import catalog
-from workloads.rank.torch.fsdp import Settings
+from workloads.rank.torch.fsdp import FsdpSettings
 from workloads.readers.iteration_logs import read_training
 
 NAME = "fsdp"
@@ -54,16 +53,16 @@ class Config(TorchConfig):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = [*placement_problems(config.hosts, topology), *modelled.problems(config)]
+    found = [*placement_problems(config.hosts, topology), *trained_model.model_problems(config)]
     return found or torch_ranks.backend_problems(config, topology)
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    settings: Settings = {
+    settings: FsdpSettings = {
         **torch_ranks.settings(config, job, seed=seed),
-        "layers": modelled.layers(config, topology),
-        "batch": modelled.batch(config),
+        "layers": trained_model.layers(config, topology),
+        "batch": trained_model.batch(config),
         "unit_bytes": config.unit / topology.scale,
         "reshard": config.reshard,
     }
@@ -73,7 +72,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         topology,
         program="torch.fsdp",
         settings=settings,
-        footprint=modelled.footprint(config, topology, ranks=len(job.ranks)),
+        footprint=trained_model.footprint(config, topology, ranks=len(job.ranks)),
     )
 
 
@@ -88,17 +87,17 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     which each rank keeps its share: it sends twice as much.
     """
     world = len(job.ranks)
-    sizes = [size for layer in catalog.scaled_sizes(modelled.data(config), topology.scale) for size in layer]
+    sizes = [size for layer in catalog.scaled_sizes(trained_model.data(config), topology.scale) for size in layer]
     padded = sum(-(-size // world) * world for size in sizes)
     gathers = 2 if config.reshard else 1
     scatters = 2 if torch_ranks.backend_of(config, job.ranks) == "gloo" else 1
     share = (world - 1) / world * padded * BYTES_PER_PARAMETER
     source = f"{gathers} all-gathers and a reduce-scatter that sends {scatters} times its share: "
     source += f"{gathers + scatters} (N-1)/N x parameters x 4 bytes"
-    pairs = between.summed(
-        [between.ring(world, scatters * share), between.turned(between.ring(world, gathers * share))]
+    pairs = rank_traffic.summed(
+        [rank_traffic.ring(world, scatters * share), rank_traffic.turned(rank_traffic.ring(world, gathers * share))]
     )
-    return between.theory(job, pairs, parameters=padded, source=source)
+    return rank_traffic.theory(job, pairs, parameters=padded, source=source)
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -13,22 +13,22 @@ from orchestrator.parts.launch import Launch, Line, Listening, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
-from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology, in_url
 from workloads.common import (
-    between,
     environments,
-    horovod_gloo,
     mpi_ranks,
     nccl_evidence,
     placement,
+    rank_traffic,
+    real_training,
     shipping,
     torch_ranks,
+    trained_model,
 )
 from workloads.common.mpi_ranks import Mpi
 from workloads.common.nccl_evidence import NcclConfig
-from workloads.common.trainings import emulated_training, modelled, real_training
-from workloads.common.trainings.real_training import RealConfig
-from workloads.rank.horovod.on_torch import Settings
+from workloads.common.real_training import RealConfig
+from workloads.rank.horovod.on_torch import HorovodTorchSettings
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.horovod_timeline import read_timeline
 from workloads.readers.iteration_logs import LOG, read_iterations
@@ -37,11 +37,10 @@ from workloads.readers.nccl import read_nccl
 NAME = "horovod"
 
 TIMELINE = "timeline.json"
-
-_ELEMENT_BYTES = {"none": modelled.BYTES_PER_PARAMETER, "fp16": 2}
-
+_ELEMENT_BYTES = {"none": trained_model.BYTES_PER_PARAMETER, "fp16": 2}
 _PROGRAMS = {"torch": "horovod.on_torch", "tensorflow": "horovod.on_tensorflow"}
 _RENDEZVOUS = "horovod.rendezvous_server"
+_TIMEOUT_S = 900  # published iterations under burst traffic last up to 183 s
 
 
 class Config(RealConfig, NcclConfig):
@@ -153,7 +152,7 @@ def _mpi_problems(config: Config) -> list[Problem]:
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """What the ranks meet by, then a launch for each rank."""
     by_mpi = config.controller == "mpi"
-    settings: Settings = {
+    settings: HorovodTorchSettings = {
         **real_training.settings(config, topology, seed=seed),
         "compression": config.compression,
         "join_s": mpi_ranks.MEET_S if by_mpi else None,
@@ -175,7 +174,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 files=files,
                 order=0 if by_mpi else 1,
                 ready=Line("^ready"),
-                ready_within_s=emulated_training.READY_S,
+                ready_within_s=trained_model.READY_S,
                 gate=True,
                 follow=LOG,
                 job=job.name,
@@ -202,9 +201,9 @@ def _rendezvous(config: Config, job: Job, topology: Topology) -> Launch:
         env={"PYTHONDONTWRITEBYTECODE": "1"},
         files=shipping.files(_RENDEZVOUS),
         ready=Listening(port),
-        ready_within_s=emulated_training.READY_S,
+        ready_within_s=trained_model.READY_S,
         job=job.name,
-        flows=between.flows(job, topology, port=port),
+        flows=rank_traffic.flows(job, topology, port=port),
     )
 
 
@@ -212,7 +211,7 @@ def _env(config: Config, job: Job, rank: Rank, topology: Topology) -> dict[str, 
     by_mpi = config.controller == "mpi"
     env = {
         "RANK": str(rank.rank),  # for messages of our own
-        **(_mpi_env(config, job, rank, topology) if by_mpi else horovod_gloo.rank_env(job, rank, topology)),
+        **(_mpi_env(config, job, rank, topology) if by_mpi else _gloo_env(job, rank, topology)),
         "HOROVOD_FUSION_THRESHOLD": str(round(config.fusion / topology.scale)),
         "HOROVOD_CYCLE_TIME": f"{config.cycle_time * 1e3:g}",
         "OMP_NUM_THREADS": str(config.threads),
@@ -266,7 +265,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
     """Bytes of the gradients alone; what ranks agree on in each cycle uses the same connections and comes on top."""
-    moved = modelled.parameters(config, topology)
+    moved = trained_model.parameters(config, topology)
     world = len(job.ranks)
     each = _ELEMENT_BYTES[config.compression]
     exchanged = f"parameters x {each} bytes, without Horovod's control traffic, so much a cycle at any scale"
@@ -274,23 +273,46 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     if config.hierarchical:
         sent = mpi_ranks.between_hosts(job, algorithm, moved * each)
         source = f"Open MPI's {algorithm} all-reduce between hosts, after NCCL's within each, of {exchanged}"
-        return between.theory(job, sent, parameters=moved, source=source)
+        return rank_traffic.theory(job, sent, parameters=moved, source=source)
     if config.controller == "mpi" and config.operations == "cpu":
         sent = mpi_ranks.all_reduce(algorithm, world, moved * each)
-        return between.theory(job, sent, parameters=moved, source=f"Open MPI's {algorithm} all-reduce of {exchanged}")
-    return between.theory(
+        return rank_traffic.theory(
+            job, sent, parameters=moved, source=f"Open MPI's {algorithm} all-reduce of {exchanged}"
+        )
+    return rank_traffic.theory(
         job,
-        between.ring(world, 2 * (world - 1) / world * moved * each),
+        rank_traffic.ring(world, 2 * (world - 1) / world * moved * each),
         parameters=moved,
         source=f"ring all-reduce, 2 (N-1)/N x {exchanged} (Salamy, eq. 3.1)",
     )
+
+
+def _python(config: Config, node: str, topology: Topology) -> str:
+    return environments.interpreter(config.python, config.framework, topology.node(node), topology)
+
+
+def _gloo_env(job: Job, rank: Rank, topology: Topology) -> dict[str, str]:
+    """The variables that `horovodrun` would set for a rank."""
+    node = topology.node(rank.node)
+    across = [other.node for other in job.ranks if other.local_rank == rank.local_rank]
+    return {
+        "HOROVOD_HOSTNAME": rank.node,
+        "HOROVOD_RANK": str(rank.rank),
+        "HOROVOD_SIZE": str(len(job.ranks)),
+        "HOROVOD_LOCAL_RANK": str(rank.local_rank),
+        "HOROVOD_LOCAL_SIZE": str(sum(other.node == rank.node for other in job.ranks)),
+        "HOROVOD_CROSS_RANK": str(across.index(rank.node)),
+        "HOROVOD_CROSS_SIZE": str(len(across)),
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": in_url(topology.node(job.ranks[0].node).address),
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(RENDEZVOUS_PORT + job.index),
+        "HOROVOD_GLOO_IFACE": node.first.device,  # it takes one alone
+        "HOROVOD_TIMEOUT_SECONDS": str(_TIMEOUT_S),
+    }
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     tables = read_iterations(output)
     timeline = read_timeline(output, TIMELINE, tables["iterations"])
     return {**tables, **read_evaluations(output), **timeline, **read_nccl(output)}
-
-
-def _python(config: Config, node: str, topology: Topology) -> str:
-    return environments.interpreter(config.python, config.framework, topology.node(node), topology)

@@ -14,10 +14,9 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology, in_url
-from workloads.common import between, environments, shipping
-from workloads.common.trainings import emulated_training, modelled
-from workloads.common.trainings.emulated_training import EmulatedConfig
-from workloads.rank.external.command import Settings as CommandSettings
+from workloads.common import environments, rank_traffic, shipping, trained_model
+from workloads.common.trained_model import EmulatedConfig
+from workloads.rank.external.command import LoggedCommandSettings as CommandSettings
 from workloads.readers.iteration_logs import LOG, read_iterations
 
 NAME = "kungfu"
@@ -50,7 +49,7 @@ class Config(EmulatedConfig):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = emulated_training.problems(config, topology)
+    found = trained_model.emulated_problems(config, topology)
     hosts = config.hosts or []
     return found + [
         Problem(at=("hosts", index), message=f"{name} is named twice", accepted="each host once: one worker a host")
@@ -61,9 +60,9 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A `kungfu-run` for each rank, under our program that opens at the gate and reads the worker's log."""
-    settings = emulated_training.settings(config, topology, seed=seed)
+    settings = trained_model.emulated_settings(config, topology, seed=seed)
     workers = ",".join(f"{in_url(topology.node(rank.node).address)}:1" for rank in job.ranks)
-    addresses = between.flows(job, topology, port=KUNGFU_PORT)[1:]
+    addresses = rank_traffic.flows(job, topology, port=KUNGFU_PORT)[1:]
     runners = Flow(kind="control", name=job.name, port=KUNGFU_PORT)
     started = []
     for rank in job.ranks:
@@ -80,8 +79,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
             "pattern": None,
             "json": {name: name for name in _FIELDS},
             "file": "steps.jsonl",
-            "samples": modelled.batch(config),
-            "first_within_s": emulated_training.READY_S,
+            "samples": trained_model.batch(config),
+            "first_within_s": trained_model.READY_S,
             "grace_s": _GRACE_S,
         }
         started.append(
@@ -102,13 +101,13 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                     "command.json": json.dumps(command).encode(),
                 },
                 ready=Line("^ready"),
-                ready_within_s=emulated_training.READY_S,
+                ready_within_s=trained_model.READY_S,
                 gate=True,
                 follow=LOG,
                 stop=Stop(signals=((signal.SIGTERM, _GRACE_S + 2.0),)),
                 job=job.name,
                 rank=rank.rank,
-                footprint=modelled.footprint(config, topology, ranks=len(job.ranks)),
+                footprint=trained_model.footprint(config, topology, ranks=len(job.ranks)),
                 flows=(runners, *addresses) if rank.rank == 0 else (),
                 ports=(KUNGFU_PORT,),
             )
@@ -140,10 +139,10 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
     """What reducing along any tree and back sends: N-1 times the gradients each way, over all ranks together."""
-    moved = modelled.parameters(config, topology)
+    moved = trained_model.parameters(config, topology)
     world = len(job.ranks)
     return Theory(
-        bytes_per_iteration=2 * (world - 1) / world * modelled.BYTES_PER_PARAMETER * moved,
+        bytes_per_iteration=2 * (world - 1) / world * trained_model.BYTES_PER_PARAMETER * moved,
         parameters=moved,
         source="mean over ranks of a reduction tree and the way back, 2 (N-1)/N x parameters x 4 bytes, whatever its "
         "shape",

@@ -14,15 +14,15 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput, Row, gathered
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import between, footprints, torch_ranks
-from workloads.common.between import Pairs
+from workloads.common import footprints, rank_traffic, torch_ranks
 from workloads.common.placement import placement_problems
+from workloads.common.rank_traffic import Pairs
 from workloads.common.torch_ranks import TorchConfig
-from workloads.common.trainings.modelled import BYTES_PER_PARAMETER
+from workloads.common.trained_model import BYTES_PER_PARAMETER
 from workloads.models import gpt
 from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape
-from workloads.rank.torch.moe import Settings
+from workloads.rank.torch.moe import MoeSettings
 from workloads.readers import lines
 from workloads.readers.iteration_logs import read_training
 
@@ -122,7 +122,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     (whole,) = gpt.stages(shape, pipeline=1, tensor=1)
     second = config.compute_time * FORWARD_SHARE / whole.flops
     settled = config.model_copy(update={"backend": "gloo"})
-    settings: Settings = {
+    settings: MoeSettings = {
         **torch_ranks.settings(settled, job, seed=seed),
         "blocks": shape.layers,
         "sparse": _sparse(config),
@@ -166,7 +166,7 @@ def traffic(config: Config, world: int, scale: int) -> dict[str, Pairs]:
     reduced = _dense(config, scale) * bytes_each + gates
     return {
         "experts": {(a, b): exchanged for a in range(world) for b in range(world) if a != b},
-        "data": between.ring(world, 2 * (world - 1) / world * reduced),
+        "data": rank_traffic.ring(world, 2 * (world - 1) / world * reduced),
     }
 
 
@@ -178,7 +178,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
         "the all-reduce of all other parameters (Li, section 3.2)"
     )
     moved = _dense(config, topology.scale)
-    return between.theory(job, between.summed(kinds.values()), parameters=moved, source=source)
+    return rank_traffic.theory(job, rank_traffic.summed(kinds.values()), parameters=moved, source=source)
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -14,7 +14,7 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Job, Rank, Topology
 from workloads.common import environments, mpi_ranks, shipping, torch_ranks
 from workloads.common.mpi_ranks import Mpi
-from workloads.rank.external.nccl_tests import Settings
+from workloads.rank.external.nccl_tests import NcclTestsSettings
 from workloads.readers.iteration_logs import LOG
 
 PROGRAMS = {
@@ -97,7 +97,7 @@ def operations_in_a_pass(repeats: int) -> int:
 
 def launches(benchmark: Benchmark, job: Job, topology: Topology) -> list[Launch]:
     """What mpirun and its daemons need, then our program for each rank, which starts that of nccl-tests at the gate."""
-    settings: Settings = {
+    settings: NcclTestsSettings = {
         "argv": [
             *(benchmark.program, "-b", str(benchmark.sizes[0]), "-e", str(benchmark.sizes[-1])),
             *("-f", str(_factor(benchmark.sizes)), "-n", str(benchmark.repeats), "-w", "1", "-g", "1"),

@@ -13,12 +13,10 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import between, torch_ranks
-from workloads.common.trainings import model_training, modelled
-from workloads.common.trainings.model_training import ModelConfig
-from workloads.common.trainings.modelled import BYTES_PER_PARAMETER
-from workloads.rank.torch.buckets import Settings
-from workloads.rank.torch.exchange import asking_share, schedule
+from workloads.common import rank_traffic, real_training, torch_ranks, trained_model
+from workloads.common.real_training import TorchModelConfig
+from workloads.common.trained_model import BYTES_PER_PARAMETER
+from workloads.rank.torch.exchange import P2pSettings, asking_share, schedule
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
 
@@ -29,7 +27,7 @@ Strategy = Literal[
 ]
 
 
-class Config(ModelConfig):
+class Config(TorchModelConfig):
     """A training whose gradients are averaged by sends and receives in a pattern of choice."""
 
     strategy: Strategy
@@ -59,7 +57,7 @@ class Config(ModelConfig):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = model_training.problems(config.model_copy(update={"backend": "gloo"}), topology)
+    found = real_training.torch_problems(config.model_copy(update={"backend": "gloo"}), topology)
     if config.backend == "nccl":
         found.append(
             Problem(
@@ -91,9 +89,9 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
     settled = config.model_copy(update={"backend": "gloo"})
-    settings: Settings = {
+    settings: P2pSettings = {
         **torch_ranks.settings(settled, job, seed=seed),
-        **model_training.settings(config, topology, seed=seed),
+        **real_training.torch_settings(config, topology, seed=seed),
         "bucket_bytes": config.bucket / topology.scale,
         "strategy": config.strategy,
         "servers": config.servers,
@@ -107,17 +105,17 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         topology,
         program="torch.p2p",
         settings=settings,
-        footprint=model_training.footprint(settled, job, topology),
+        footprint=real_training.torch_footprint(settled, job, topology),
     )
 
 
 def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
-    return torch_ranks.requirements(job, topology, needed_by=NAME, modules=model_training.modules(config))
+    return torch_ranks.requirements(job, topology, needed_by=NAME, modules=real_training.torch_modules(config))
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
     """Bytes that the strategy's schedule sends; of pair averaging what it sends in the mean over many iterations."""
-    moved = modelled.parameters(config, topology)
+    moved = trained_model.parameters(config, topology)
     world = len(job.ranks)
     pairs: dict[tuple[int, int], float] = {}
     if config.strategy == "pair-averaging":
@@ -136,7 +134,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
                 sent = (send.high - send.low) * BYTES_PER_PARAMETER
                 pairs[rank, send.peer] = pairs.get((rank, send.peer), 0) + sent
         source = f"the schedule of {config.strategy}, mean over ranks"
-    return between.theory(job, pairs, parameters=moved, source=source)
+    return rank_traffic.theory(job, pairs, parameters=moved, source=source)
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

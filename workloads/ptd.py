@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal
@@ -16,19 +16,18 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from orchestrator.parts.work import Pipelined
-from workloads.common import between, footprints, torch_ranks
-from workloads.common.between import Pairs
+from orchestrator.parts.work import Pipelined, StageWork
+from workloads.common import footprints, rank_traffic, torch_ranks
 from workloads.common.placement import placement_problems
-from workloads.common.sent import split_work
+from workloads.common.rank_traffic import Pairs
 from workloads.common.torch_ranks import TorchConfig
-from workloads.common.trainings.modelled import BYTES_PER_PARAMETER
+from workloads.common.trained_model import BYTES_PER_PARAMETER
 from workloads.models import gpt
 from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape, Stage
 from workloads.rank.torch import parallel
 from workloads.rank.torch.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
-from workloads.rank.torch.ptd import Settings, StagePlan
+from workloads.rank.torch.ptd import PtdSettings, StagePlan
 from workloads.readers.iteration_logs import read_training
 
 NAME = "ptd"
@@ -189,7 +188,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
     sizes = messages(config, topology.scale)
     settled = config.model_copy(update={"backend": "gloo"})
-    settings: Settings = {
+    settings: PtdSettings = {
         **torch_ranks.settings(settled, job, seed=seed),
         "places": placed(config),
         "stages": [_plan(config, stage) for stage in _stages(config)],
@@ -244,7 +243,7 @@ def traffic(config: Config, scale: int) -> dict[str, Pairs]:
     stages = _stages(config)
     activation = config.microbatches * sizes.activation * bytes_each
     tensor = [
-        between.ring_of(
+        rank_traffic.ring_of(
             members,
             _ring(members) * activation * stages[where[members[0]][STAGE]].all_reduces(recompute=config.recompute),
         )
@@ -256,15 +255,15 @@ def traffic(config: Config, scale: int) -> dict[str, Pairs]:
         for before, after in pairwise(line)
     ]
     data = [
-        between.ring_of(members, _ring(members) * sizes.gradients[where[members[0]][STAGE]] * bytes_each)
+        rank_traffic.ring_of(members, _ring(members) * sizes.gradients[where[members[0]][STAGE]] * bytes_each)
         for members in parallel.groups(where, REPLICA)
     ]
-    table = [between.ring_of(pair, sizes.embedding * bytes_each) for pair in parallel.ends(where)]
+    table = [rank_traffic.ring_of(pair, sizes.embedding * bytes_each) for pair in parallel.ends(where)]
     return {
-        "tensor": between.summed(tensor),
-        "pipeline": between.summed(pipeline),
-        "data": between.summed(data),
-        "embedding": between.summed(table),
+        "tensor": rank_traffic.summed(tensor),
+        "pipeline": rank_traffic.summed(pipeline),
+        "data": rank_traffic.summed(data),
+        "embedding": rank_traffic.summed(table),
     }
 
 
@@ -276,27 +275,59 @@ def _ring(members: list[int]) -> float:
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
     """Bytes between hosts; what ranks of one host tell each other does not cross the network."""
     sizes = messages(config, topology.scale)
-    pairs = between.summed(traffic(config, topology.scale).values())
+    pairs = rank_traffic.summed(traffic(config, topology.scale).values())
     source = (
         f"tensor, pipeline and data parallel with (p, t, d) = {_sizes(config)} (Li, eq. 2-4), "
         f"{config.precision}, embedding table over first and last stage, mapping between hosts counted"
     )
-    return between.theory(job, pairs, parameters=sum(sizes.gradients) * config.tensor, source=source)
+    return rank_traffic.theory(job, pairs, parameters=sum(sizes.gradients) * config.tensor, source=source)
 
 
 def work(config: Config, job: Job, topology: Topology) -> Pipelined:  # noqa: ARG001 - a work of any placement
     """What the ranks do in an iteration, stage by stage."""
     sizes, bytes_each = messages(config, topology.scale), _ELEMENT_BYTES[config.precision]
     stages = [
-        split_work.of_stage(stage, _plan(config, stage), recompute=config.recompute, gradients=elements * bytes_each)
+        _stage_work(stage, _plan(config, stage), recompute=config.recompute, gradients=elements * bytes_each)
         for stage, elements in zip(_stages(config), sizes.gradients, strict=True)
     ]
-    return split_work.pipelined(
+    return _pipelined(
         placed(config),
         stages,
         microbatches=config.microbatches,
         activation=sizes.activation * bytes_each,
         embedding=sizes.embedding * bytes_each,
+    )
+
+
+def _pipelined(
+    where: Sequence[Place], stages: Sequence[StageWork], *, microbatches: int, activation: int, embedding: int
+) -> Pipelined:
+    """The work of ranks in these places; sizes in bytes, scaled."""
+    return Pipelined(
+        microbatches=microbatches,
+        activation=activation,
+        embedding=embedding,
+        stages=tuple(stages),
+        stage_of=tuple(place[STAGE] for place in where),
+        tensor_groups=parallel.groups(where, TENSOR),
+        lines=parallel.groups(where, STAGE),
+        data_groups=parallel.groups(where, REPLICA),
+        ends=parallel.ends(where),
+    )
+
+
+def _stage_work(stage: Stage, plan: StagePlan, *, recompute: bool, gradients: int) -> StageWork:
+    """A micro-batch in a stage, as `rank/torch/ptd.py` goes through it: half a block, then an all-reduce."""
+    halves = 2 * stage.blocks
+    blocks_s = stage.blocks * (plan["attention_s"] + plan["feed_forward_s"])
+    return StageWork(
+        forward_s=blocks_s + plan["head_s"],
+        forward_pieces=halves + stage.last,
+        forward_all_reduces=halves + stage.first,
+        backward_s=blocks_s * recompute + (blocks_s + plan["head_s"]) * plan["backward"],
+        backward_pieces=halves * (1 + recompute) + stage.last,
+        backward_all_reduces=halves * (1 + recompute) + stage.last,
+        gradients=gradients,
     )
 
 

@@ -17,10 +17,9 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TASK_PORT, Job, Topology, in_url
-from workloads.common import between, environments, shipping, torch_ranks
+from workloads.common import environments, rank_traffic, real_training, shipping, torch_ranks, trained_model
 from workloads.common.placement import placement_problems, ranks
-from workloads.common.trainings import emulated_training, modelled, real_training
-from workloads.common.trainings.real_training import RealConfig
+from workloads.common.real_training import RealConfig
 from workloads.rank.tensorflow import mirrored, parameter_server
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import LOG, read_iterations, read_training
@@ -104,7 +103,7 @@ def _server_problems(config: Config, topology: Topology) -> list[Problem]:
         message = "with parameter servers layers are emulated"
         accepted = "compute: emulated, or strategy: multi-worker-mirrored"
         return [Problem(at=("compute",), message=message, accepted=accepted)]
-    found = emulated_training.problems(config, topology, least=1) + real_training.emulated_problems(config)
+    found = trained_model.emulated_problems(config, topology, least=1) + real_training.real_option_problems(config)
     found += [
         replace(problem, at=("servers", *problem.at[1:]))
         for problem in placement_problems(config.servers, topology, least=1)
@@ -140,7 +139,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     cluster = _cluster(job, servers, topology)
     program = _PARAMETER_SERVER if servers else _MIRRORED
     files = shipping.files(program, settings=_settings(config, topology, seed))
-    flows = between.training_flows(job, topology, others=servers)
+    flows = rank_traffic.training_flows(job, topology, others=servers)
     nccl = _by_nccl(config, job)
     return [
         *(_server(config, job, topology, index=index, cluster=cluster, files=files) for index in range(len(servers))),
@@ -162,7 +161,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 files=files,
                 order=1,
                 ready=Line("^ready"),
-                ready_within_s=emulated_training.READY_S,
+                ready_within_s=trained_model.READY_S,
                 gate=True,
                 follow=LOG,
                 job=job.name,
@@ -176,9 +175,11 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     ]
 
 
-def _settings(config: Config, topology: Topology, seed: int) -> mirrored.Settings | parameter_server.Settings:
+def _settings(
+    config: Config, topology: Topology, seed: int
+) -> mirrored.MirroredSettings | parameter_server.ParameterServerSettings:
     if config.strategy == "parameter-server":
-        trained = emulated_training.settings(config, topology, seed=seed)
+        trained = trained_model.emulated_settings(config, topology, seed=seed)
         return {**trained, "meet_s": _MEET_S, "trace": config.trace}
     pack = round(config.pack / topology.scale)
     return {
@@ -208,7 +209,7 @@ def _server(
         env=_env(config, cluster, kind="ps", index=index) | config.env,
         files=files,
         ready=Listening(port),
-        ready_within_s=emulated_training.READY_S,
+        ready_within_s=trained_model.READY_S,
         job=job.name,
     )
 
@@ -251,13 +252,13 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     """Bytes of gradients and variables alone; what gRPC and TensorFlow say to each other comes on top."""
     if config.strategy == "parameter-server":
         return _parameter_server_theory(config, job, topology)
-    moved = modelled.parameters(config, topology)
+    moved = trained_model.parameters(config, topology)
     world = len(job.ranks)
-    edge = 2 * (world - 1) / world * moved * modelled.BYTES_PER_PARAMETER
+    edge = 2 * (world - 1) / world * moved * trained_model.BYTES_PER_PARAMETER
     source = "ring all-reduce, 2 (N-1)/N x parameters x 4 bytes (Salamy, eq. 3.1), without gRPC's framing"
     # A rank fetches what it lacks from the one before it: so TensorFlow's ring turns with the ranks.
     pairs = {(rank, (rank + 1) % world): edge for rank in range(world)}
-    return between.theory(
+    return rank_traffic.theory(
         job, pairs, parameters=moved, source=source, spread="even" if _by_nccl(config, job) else "first"
     )
 
@@ -272,11 +273,11 @@ def _by_nccl(config: Config, job: Job) -> bool:
 def _parameter_server_theory(config: Config, job: Job, topology: Topology) -> Theory:
     """Each worker fetches every variable once an iteration, and sends its gradient once."""
     servers = _servers(config, topology)
-    variables = [size for _, _, sizes in modelled.layers(config, topology) for size in sizes]
+    variables = [size for _, _, sizes in trained_model.layers(config, topology) for size in sizes]
     pairs: dict[tuple[str, str], float] = {}
     for worker in job.ranks:
         for index, server in enumerate(servers):
-            size = float(modelled.BYTES_PER_PARAMETER * sum(variables[index :: len(servers)]))
+            size = float(trained_model.BYTES_PER_PARAMETER * sum(variables[index :: len(servers)]))
             for way in ((server, worker.node), (worker.node, server)):
                 if server != worker.node:
                     pairs[way] = pairs.get(way, 0.0) + size

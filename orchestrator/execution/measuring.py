@@ -16,7 +16,7 @@ from orchestrator.execution.actions.receivers import STEADY_OVER_S, Receivers
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.session import Session
 from orchestrator.execution.watch import Iteration, Watch
-from orchestrator.experiment.plans.plan import PlannedWindow, RunPlan
+from orchestrator.experiment.plan import PlannedWindow, RunPlan
 from orchestrator.validity.gates import load
 
 STEADY_WITHIN_S = 10.0

@@ -10,8 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from orchestrator.core import secret_looks
-from orchestrator.experiment.plans.plan import PlannedJob, RunPlan
-from orchestrator.experiment.plans.plandata import launch_record
+from orchestrator.experiment.plan import PlannedJob, RunPlan, launch_record
 from orchestrator.parts import outside
 from orchestrator.store.manifests.records import Git, Job, Manifest, OfSweep, Rank
 from orchestrator.store.rundir import controller

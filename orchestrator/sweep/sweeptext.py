@@ -10,13 +10,12 @@ from typing import TypedDict
 from orchestrator.core import where
 from orchestrator.core.opendata import AxisValues, JsonObject
 from orchestrator.core.screen import layout
-from orchestrator.experiment.plans import plandata
-from orchestrator.experiment.series.sweepfile import Definition
-from orchestrator.experiment.words import describe, plantext
+from orchestrator.experiment import plan, plantext, runtext
+from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
 from orchestrator.store.manifests.bounded import known
 from orchestrator.store.manifests.records import Summary
-from orchestrator.store.sweeps import Key, Measured, Sweep
+from orchestrator.store.sweeps import Key, MeasuredWindow, Sweep
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.sweepplan import Batch, Estimate
 
@@ -137,7 +136,7 @@ class PlanData(TypedDict):
 
     sweep: str
     definition: str
-    variables: dict[str, plandata.VariableData]
+    variables: dict[str, plan.VariableData]
     points: list[PointData]
     repetitions: int
     runs: list[BatchData]
@@ -149,7 +148,7 @@ def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate
     return {
         "sweep": definition.file.name,
         "definition": definition.digest,
-        "variables": plandata.variables_data(definition.variables),
+        "variables": plan.variables_data(definition.variables),
         "points": [{"point": point.point, "values": point.values} for point in definition.points],
         "repetitions": definition.repetitions,
         "runs": [{"repetition": batch.repetition, "windows": _points_data(batch)} for batch in found],
@@ -220,31 +219,31 @@ def summary_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
     return "\n".join(lines)
 
 
-def _checks(ledger: Ledger) -> list[Measured]:
+def _checks(ledger: Ledger) -> list[MeasuredWindow]:
     """Windows that were measured again in runs of their own."""
     return list({one.point: one for one in ledger.found if one.recheck and one.valid and one.window.training}.values())
 
 
-def _check(ledger: Ledger, check: Measured, values: AxisValues) -> str:
+def _check(ledger: Ledger, check: MeasuredWindow, values: AxisValues) -> str:
     """What a fresh run makes of a point beside what windows among others made of it: median iteration times."""
     alone = check.window.training[0].p50_s
     rows = [one.window.training[0] for one in sweeps.chosen(ledger.found) if one.point == check.point]
     among = [known(row.p50_s) for row in rows]
-    text = f"check: {values_text(values[check.point])}: {describe.ms_or_dash(alone)} p50 in a fresh run"
+    text = f"check: {values_text(values[check.point])}: {runtext.ms_or_dash(alone)} p50 in a fresh run"
     if not among:
         return text
     mean = sum(among) / len(among)
-    return f"{text}, {known(alone) / mean - 1:+.1%} of {describe.ms_or_dash(mean)} in windows"
+    return f"{text}, {known(alone) / mean - 1:+.1%} of {runtext.ms_or_dash(mean)} in windows"
 
 
-def _figures(good: Sequence[Measured]) -> list[str]:
+def _figures(good: Sequence[MeasuredWindow]) -> list[str]:
     """Means over repetitions, of the first job."""
     rows = [one.window.training[0] for one in good if one.window.training]
     achieved = [rate for rate in (one.achieved_bps for one in good) if rate is not None]
-    figures = [describe.rate_or_dash(sum(achieved) / len(achieved) if achieved else None)]
+    figures = [runtext.rate_or_dash(sum(achieved) / len(achieved) if achieved else None)]
     for found in ([row.mean_s for row in rows], [row.p50_s for row in rows], [row.p99_s for row in rows]):
         values = [value for value in found if value is not None]
-        figures.append(describe.ms_or_dash(sum(values) / len(values) if values else None))
+        figures.append(runtext.ms_or_dash(sum(values) / len(values) if values else None))
     return figures
 
 

@@ -18,8 +18,8 @@ SPANS = 20  # of an iteration of it: passes, buckets and their waits
 WRITE = f"""
 import sys, time
 from pathlib import Path
-from workloads.rank.base.iteration_log import IterationLog
-from workloads.rank.base.span_trace import Trace
+from workloads.rank.logs import IterationLog
+from workloads.rank.logs import Trace
 log, trace = IterationLog(Path("iterations.jsonl")), Trace(Path("trace.jsonl"), wanted=True)
 record = dict(iteration=1, start_ns=time.time_ns(), mono_start_ns=time.monotonic_ns(), end_ns=time.time_ns(),
               seconds=0.160123456, forward_s=0.05, backward_s=0.1, wait_s=0.01, loss=1.23456, samples=64)

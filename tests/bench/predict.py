@@ -11,15 +11,14 @@ from typing import Any
 import yaml
 
 from orchestrator.experiment import loading
-from orchestrator.predict import benchmarks, beside, predicting
-from orchestrator.predict.predicttext import Found
+from orchestrator.predict import inputs, measured_runs, predicting
+from orchestrator.predict.predicttext import PredictedSetting
 from tests.bench.commands import INVALID, ROOT, call
-from tests.bench.figure import Figure, Settings
+from tests.bench.figure import Figure, Settings, Table
 from tests.bench.foremost import ranks_first
-from tests.bench.predictions_page import written
+from tests.bench.prediction_tables import settings_table, terms_table
 
 FOLDER = ROOT / ".predict"  # what was measured stays there: the same command goes on where it stopped
-PAGE = ROOT / "docs/predictions.md"
 GOAL, TERM_GOAL, SHARE_GOAL = 0.10, 0.20, 0.03
 RUN_WITHIN_S = 240.0
 
@@ -89,17 +88,17 @@ def held_out() -> Iterator[dict[str, Any]]:
     yield experiment("ptd-gpt2-4x1x2", {"ptd": deep}, "25gbit", iterations=6)
 
 
-def measure(settings: Settings) -> Iterator[Figure]:
-    """Measure what is missing, then hold predictions against it; the page is written where all of it is there."""
+def measure(settings: Settings) -> Iterator[Figure | Table]:
+    """Measure what is missing, then hold predictions against it."""
     wanted = [one for place, one in enumerate(held_out()) if not settings.quick or place % 8 == 0]
     FOLDER.mkdir(exist_ok=True)
     with ranks_first():
         for one in [*fitted_to(), *wanted]:
             _measured(one)
     found = predictions(wanted)
-    if not settings.quick:
-        PAGE.write_text(written(found, [terms_off(one) for one in found]), encoding="utf-8")
     yield from figures(found)
+    yield settings_table(found)
+    yield terms_table(found, [terms_off(one) for one in found])
 
 
 def _measured(one: Mapping[str, Any]) -> None:
@@ -114,22 +113,24 @@ def _measured(one: Mapping[str, Any]) -> None:
     call(argv, ok=(0, INVALID), within_s=RUN_WITHIN_S, cwd=ROOT)
 
 
-def predictions(wanted: list[dict[str, Any]]) -> list[Found]:
+def predictions(wanted: list[dict[str, Any]]) -> list[PredictedSetting]:
     """Each setting that was measured, with its prediction from the benchmarks alone."""
     results = FOLDER / "results"
     subjects = {}
     for one in wanted:
         file = FOLDER / f"{one['name']}.yaml"
         subjects[one["name"]] = predicting.subject(loading.checked(file, [], local=False)[0], file=str(file))
-    costs = benchmarks.costs(results, next(iter(subjects.values())).topology)
-    measured = beside.find(results, list(subjects.values()))
+    costs = inputs.costs(results, next(iter(subjects.values())).topology)
+    measured = measured_runs.find(results, list(subjects.values()))
     return [
-        Found(label=name, prediction=predicting.predict(subject, costs), measured=measured[beside.key(subject)])
+        PredictedSetting(
+            label=name, prediction=predicting.predict(subject, costs), measured=measured[measured_runs.key(subject)]
+        )
         for name, subject in subjects.items()
     ]
 
 
-def figures(found: list[Found]) -> Iterator[Figure]:
+def figures(found: list[PredictedSetting]) -> Iterator[Figure]:
     """The numbers that predictions are held to."""
     errors = [abs(one.error) for one in found if one.error is not None]
     worst = max(found, key=lambda one: abs(one.error or 0.0))
@@ -152,12 +153,12 @@ def figures(found: list[Found]) -> Iterator[Figure]:
     )
 
 
-def is_exposed(one: Found) -> bool:
+def is_exposed(one: PredictedSetting) -> bool:
     """Whether communication that nothing hides took 30 % of the measured iteration or more."""
     return one.measured is not None and one.measured.terms.exposed_s >= 0.3 * one.measured.iteration_s
 
 
-def terms_off(one: Found) -> dict[str, float]:
+def terms_off(one: PredictedSetting) -> dict[str, float]:
     """Each term's difference, over what it may be: 20 % of it, or 3 % of the iteration."""
     if one.measured is None:
         return {}

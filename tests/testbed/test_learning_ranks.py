@@ -14,9 +14,9 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.parts.launch import Launch, Listening
 from workloads import ddp, horovod, p2p, tensorflow
 from workloads.common import environments
-from workloads.rank.compute import pictures
+from workloads.rank.compute import image_sets
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, pytest.mark.variants]
+pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 
 EPOCHS, STEPS = 3, 20
 LEARNING = {
@@ -106,15 +106,17 @@ def test_optimizers_differ(optimizer: str, tmp_path: Path) -> None:
 
 
 def test_a_folder_in_the_format_of_cifar_10_is_learned_from(tmp_path: Path) -> None:
-    training, held_out = pictures.load("gratings", training=2 * 32 * STEPS, held_out=501, seed=SEED)
-    pictures.write(tmp_path / "set" / pictures.FOLDER, training, held_out)
+    training, held_out = image_sets.load_images("gratings", training=2 * 32 * STEPS, held_out=501, seed=SEED)
+    image_sets.write_cifar(tmp_path / "set" / image_sets.CIFAR_FOLDER, training, held_out)
     whole = {"data": str(tmp_path / "set"), "samples": None, "held_out": None}
     assert shares(learned(ddp, tmp_path / "files", **whole)) == shares(learned(ddp, tmp_path / "made"))
 
 
 def test_a_set_with_a_file_missing_is_refused_in_one_line(tmp_path: Path) -> None:
-    pictures.write(tmp_path / pictures.FOLDER, pictures.gratings(100, seed=1), pictures.gratings(50, seed=2))
-    missing = tmp_path / pictures.FOLDER / "data_batch_4.bin"
+    image_sets.write_cifar(
+        tmp_path / image_sets.CIFAR_FOLDER, image_sets.gratings(100, seed=1), image_sets.gratings(50, seed=2)
+    )
+    missing = tmp_path / image_sets.CIFAR_FOLDER / "data_batch_4.bin"
     missing.unlink()
     options = {**LEARNING, "data": str(tmp_path), "samples": None, "held_out": None}
     with running(loopback(ddp, 2, scale=1, **options), tmp_path) as started:

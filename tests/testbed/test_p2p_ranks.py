@@ -11,9 +11,9 @@ from rank_processes import SEED, loopback, others_end_with_one_line, running
 from tests.skipping import needs_torch
 from workloads import collective, ddp, p2p
 from workloads.rank.torch.exchange import pulling
-from workloads.rank.torch.pulling.pull_order import TRACED
+from workloads.rank.torch.parameter_server import TRACED
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
+pytestmark = [pytest.mark.testbed, needs_torch]
 
 ITERATIONS = 3
 

@@ -10,10 +10,10 @@ from rank_processes import loopback, running, topology
 from orchestrator.parts.topology import Job
 from tests.skipping import needs_torch
 from workloads import collective, ddp
+from workloads.common.collective_traffic import bus_factor
 from workloads.common.placement import ranks
-from workloads.common.sent.collective_traffic import bus_factor
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
+pytestmark = [pytest.mark.testbed, needs_torch]
 
 SETTLED = 2  # iterations after which DDP has made its buckets anew, in the order in which gradients come
 

@@ -10,8 +10,8 @@ import pytest
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import collective
+from workloads.common.collective_traffic import bus_factor
 from workloads.common.placement import ranks
-from workloads.common.sent.collective_traffic import bus_factor
 from workloads.readers.spans import overlap
 
 

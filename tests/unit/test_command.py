@@ -21,8 +21,8 @@ from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import command
 from workloads.common.placement import ranks
-from workloads.rank.base.iteration_log import IterationLog
-from workloads.rank.external.printed import ODD_LINES, Iterations, Rule
+from workloads.rank.external.command import ODD_LINES, Iterations, Rule
+from workloads.rank.logs import IterationLog
 
 NODES = tuple(
     Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device=f"eth{i}"),), python=sys.executable) for i in (1, 2)
@@ -203,7 +203,7 @@ def _make_impatient(archive: Path) -> None:
     with zipfile.ZipFile(archive) as packed:
         archive.unlink()
         packed.extractall(archive)
-    lifecycle = archive / "rank/base/lifecycle.py"
+    lifecycle = archive / "rank/lifecycle.py"
     text = lifecycle.read_text()
     assert GRACE in text
     lifecycle.write_text(text.replace(GRACE, "PEER_GRACE_S = 0.1"))

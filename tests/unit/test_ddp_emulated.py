@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from workloads.rank.base.iteration_log import IterationLog  # noqa: E402
-from workloads.rank.compute import compute_clock, emulated_torch  # noqa: E402
+from workloads.rank.compute import emulated_torch, training  # noqa: E402
 from workloads.rank.compute.emulated_torch import EmulatedModel  # noqa: E402
+from workloads.rank.logs import IterationLog  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -40,7 +40,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(compute_clock, "time", made)
+    monkeypatch.setattr(training, "time", made)
     monkeypatch.setattr(emulated_torch, "time", made)
     return made
 

@@ -15,7 +15,6 @@ from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import deepspeed
 from workloads.common.placement import ranks
-from workloads.common.sent import deepspeed_stages
 from workloads.readers import communication
 
 RESNET = 25_557_032
@@ -104,7 +103,7 @@ def test_no_other_way_to_divide_layers_has_a_smaller_largest_part(sizes: list[in
 
     ways = [found for cuts in combinations(range(1, len(sizes)), stages - 1) if (found := largest(cuts)) is not None]
     assume(ways)
-    parts = deepspeed_stages.partition(sizes, stages)
+    parts = deepspeed.partition(sizes, stages)
     assert [size for part in parts for size in sizes[part]] == sizes
     assert all(sum(sizes[part]) for part in parts)
     assert max(sum(sizes[part]) for part in parts) == min(ways)

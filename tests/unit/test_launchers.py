@@ -46,7 +46,7 @@ def test_torchrun_is_started_on_each_host_for_its_own_ranks():
     found = launches(made("torchrun"))
     assert set(found) == {"job0-torchrun-h1", "job0-torchrun-h2", *(f"job0-rank{number}" for number in range(4))}
     second = found["job0-torchrun-h2"]
-    started = second.argv[second.argv.index("external.kept") + 1 :]
+    started = second.argv[second.argv.index("external.launcher") + 1 :]
     assert started[:3] == (sys.executable, "-m", "torch.distributed.run")
     assert {"--nnodes=2", "--nproc-per-node=2", "--node-rank=1", "--master-addr=10.0.0.1"} <= set(started)
     assert started[-3:] == ("rank.pyz", "mpi.stub", "torchrun")

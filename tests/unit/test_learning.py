@@ -8,23 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.experiment.series import sweepfile
+from orchestrator.experiment import sweepfile
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Link, Node, Rail, Topology
 from workloads import ddp, horovod, p2p, tensorflow
 from workloads.models import catalog
-from workloads.rank.compute import epochs, pictures, small_cnn
+from workloads.rank.compute import image_sets
 from workloads.readers.evaluations import read_evaluations
 
 RECORD = 3073
 
 
 def test_gratings_are_the_same_again_and_no_pixel_tells_their_class() -> None:
-    drawn = pictures.gratings(2500, seed=[3, 0])
-    again = pictures.gratings(2500, seed=[3, 0])
+    drawn = image_sets.gratings(2500, seed=[3, 0])
+    again = image_sets.gratings(2500, seed=[3, 0])
     assert np.array_equal(drawn.pixels, again.pixels)
     assert np.array_equal(drawn.labels, again.labels)
-    assert not np.array_equal(drawn.pixels, pictures.gratings(2500, seed=[4, 0]).pixels)
+    assert not np.array_equal(drawn.pixels, image_sets.gratings(2500, seed=[4, 0]).pixels)
     assert drawn.pixels.shape == (2500, 3, 32, 32)
     assert sorted(set(drawn.labels.tolist())) == list(range(10))
     # The nearest mean image of a class is right about as often as chance: 10 %, with a deviation of 1 %.
@@ -35,30 +35,30 @@ def test_gratings_are_the_same_again_and_no_pixel_tells_their_class() -> None:
 
 
 def test_files_are_those_of_the_binary_version_of_cifar_10(tmp_path: Path) -> None:
-    training, held_out = pictures.gratings(23, seed=1), pictures.gratings(7, seed=2)
-    pictures.write(tmp_path / pictures.FOLDER, training, held_out)
-    raw = (tmp_path / pictures.FOLDER / "data_batch_1.bin").read_bytes()
+    training, held_out = image_sets.gratings(23, seed=1), image_sets.gratings(7, seed=2)
+    image_sets.write_cifar(tmp_path / image_sets.CIFAR_FOLDER, training, held_out)
+    raw = (tmp_path / image_sets.CIFAR_FOLDER / "data_batch_1.bin").read_bytes()
     assert len(raw) == 4 * RECORD
     assert raw[0] == training.labels[0]
     assert raw[1:33] == training.pixels[0, 0, 0].tobytes(), "the first row of red"
     assert raw[1 + 1024] == training.pixels[0, 1, 0, 0], "then green"
-    read, kept = pictures.load(str(tmp_path), training=None, held_out=5, seed=0)
+    read, kept = image_sets.load_images(str(tmp_path), training=None, held_out=5, seed=0)
     assert np.array_equal(read.pixels, training.pixels)
     assert np.array_equal(read.labels, training.labels)
     assert np.array_equal(kept.pixels, held_out.pixels[:5])
 
 
 def test_what_is_wrong_with_files_is_said_in_one_line(tmp_path: Path) -> None:
-    folder = tmp_path / pictures.FOLDER
+    folder = tmp_path / image_sets.CIFAR_FOLDER
 
     def refused(**counts: int | None) -> str:
         with pytest.raises(RuntimeError) as error:
-            pictures.load(str(tmp_path), seed=0, **{"training": None, "held_out": None, **counts})
+            image_sets.load_images(str(tmp_path), seed=0, **{"training": None, "held_out": None, **counts})
         assert "\n" not in str(error.value)
         return str(error.value)
 
     assert "data_batch_1.bin: No such file" in refused()
-    pictures.write(folder, pictures.gratings(10, seed=1), pictures.gratings(4, seed=2))
+    image_sets.write_cifar(folder, image_sets.gratings(10, seed=1), image_sets.gratings(4, seed=2))
     assert "has 10 images for samples, and 11 are requested" in refused(training=11)
     assert "has 4 images for held_out, and 5 are requested" in refused(held_out=5)
     whole = (folder / "data_batch_3.bin").read_bytes()
@@ -69,8 +69,8 @@ def test_what_is_wrong_with_files_is_said_in_one_line(tmp_path: Path) -> None:
 
 
 def test_ranks_share_each_epoch_and_no_image_is_twos() -> None:
-    images = pictures.Pictures(np.zeros((103, 3, 32, 32), np.uint8), np.arange(103, dtype=np.uint8))
-    feeds = [epochs.Feed(images, batch=8, rank=rank, world=3, seed=5) for rank in range(3)]
+    images = image_sets.ImageSet(np.zeros((103, 3, 32, 32), np.uint8), np.arange(103, dtype=np.uint8))
+    feeds = [image_sets.EpochBatches(images, batch=8, rank=rank, world=3, seed=5) for rank in range(3)]
     assert [feed.steps for feed in feeds] == [4, 4, 4]
     orders = []
     for _ in range(2):
@@ -80,19 +80,19 @@ def test_ranks_share_each_epoch_and_no_image_is_twos() -> None:
         orders.append(seen)
     assert orders[0] != orders[1], "another order each epoch"
     with pytest.raises(RuntimeError, match="103 images are too few for batches of 40 on 3 ranks"):
-        epochs.Feed(images, batch=40, rank=0, world=3, seed=5)
+        image_sets.EpochBatches(images, batch=40, rank=0, world=3, seed=5)
 
 
 def test_each_held_out_image_is_looked_at_by_one_rank_after_each_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    images = pictures.Pictures(np.zeros((601, 3, 32, 32), np.uint8), (np.arange(601) % 10).astype(np.uint8))
+    images = image_sets.ImageSet(np.zeros((601, 3, 32, 32), np.uint8), (np.arange(601) % 10).astype(np.uint8))
     rows = []
     for rank in range(2):
         home = tmp_path / str(rank)
         home.mkdir()
         monkeypatch.chdir(home)
-        looked = epochs.Evaluation(
+        looked = image_sets.Evaluation(
             images, lambda _, labels: (int((labels < 3).sum()), 2.0 * len(labels)), steps=4, rank=rank, world=2
         )
         for iteration in range(9):
@@ -121,8 +121,8 @@ def test_a_damaged_line_of_an_evaluation_is_left_out(tmp_path: Path) -> None:
 
 
 def test_the_catalog_has_the_small_networks_shapes() -> None:
-    held = catalog.load(small_cnn.NAME)
-    values = small_cnn.weights(1)
+    held = catalog.load(image_sets.SMALL_CNN)
+    values = image_sets.small_cnn_weights(1)
     assert [size for layer in held.layers for size in layer.sizes] == [array.size for array in values]
     assert held.parameters == sum(array.size for array in values) == 139_930
 

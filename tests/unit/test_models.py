@@ -52,10 +52,10 @@ def test_layers_equal_torchvisions(name: str) -> None:
     torch = pytest.importorskip("torch")
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
-    from workloads.rank.compute.vision import build
+    from workloads.rank.compute.vision_torch import build_torchvision
 
     with torch.device("meta"):
-        model = build(name)
+        model = build_torchvision(name)
     sizes = [tensor.numel() for tensor in model.parameters()]
     assert [size for layer in catalog.load(name).layers for size in layer.sizes] == sizes
     known = dict(model.named_modules())
@@ -152,10 +152,10 @@ def test_models_for_ten_classes_are_torchvisions(name: str) -> None:
     torch = pytest.importorskip("torch")
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
-    from workloads.rank.compute.vision import build
+    from workloads.rank.compute.vision_torch import build_torchvision
 
     with torch.device("meta"):
-        model = build(name, classes=10)
+        model = build_torchvision(name, classes=10)
     assert [size for layer in found.layers for size in layer.sizes] == [one.numel() for one in model.parameters()]
 
 

@@ -28,7 +28,7 @@ from workloads.common import mpi_ranks
 from workloads.common.placement import ranks
 from workloads.rank.mpi.daemon import LONGEST, MOST
 from workloads.rank.mpi.mpirun import free_port as first_free_port
-from workloads.rank.mpi.proof import proof
+from workloads.rank.mpi.rsh_agent import proof
 
 LOOPBACK = "0100007F"  # as /proc/net/tcp writes 127.0.0.1
 SOURCES = Path(__file__).parents[2]
@@ -344,7 +344,7 @@ def test_a_daemon_runs_the_command_of_who_knows_the_key_and_of_nobody_else(tmp_p
 
 ASKED_WHILE_IT_STARTS = """
 import os, signal, subprocess
-from workloads.rank.mpi import open_mpi
+from workloads.rank.mpi import mpirun
 start = subprocess.Popen
 def started_and_asked(*argv, **more):
     child = start(*argv, **more)
@@ -352,7 +352,7 @@ def started_and_asked(*argv, **more):
     os.kill(os.getpid(), signal.SIGTERM)
     return child
 subprocess.Popen = started_and_asked
-open_mpi.keep(["sleep", "600"], {})
+mpirun.keep(["sleep", "600"], {})
 """
 
 

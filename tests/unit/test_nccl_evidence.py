@@ -35,11 +35,12 @@ TOPOLOGY = Topology(
 
 
 def told(folder: Path, *, offset_ns: int = 0):
-    return read_nccl(
+    found = read_nccl(
         LaunchOutput(
             folder=folder, node="h1", launch="a-rank0", job="a", rank=0, window=None, source=None, offset_ns=offset_ns
         )
     )
+    return {table: {name: list(values) for name, values in rows.items()} for table, rows in found.items()}
 
 
 def of_log(folder: Path, text: bytes):

@@ -6,10 +6,8 @@ import manifests
 import pytest
 
 from orchestrator.analysis.windows import processors
-from orchestrator.experiment import config
+from orchestrator.experiment import documents, plan, validation
 from orchestrator.experiment.experiment import model
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.yamlfiles import documents
 from orchestrator.validity.gates.processor import MOST_KEPT
 
 EXPERIMENT = """
@@ -24,7 +22,7 @@ WINDOW = {**manifests.NOT_JUDGED, "name": "w1", "wanted_iterations": 5}
 
 def built(more=""):
     document = documents.parse((EXPERIMENT + more).encode(), name="e", needs="all")
-    return plan.build(config.validate(document, model()))[0]
+    return plan.build(validation.validate(document, model()))[0]
 
 
 def watched(run):

@@ -10,9 +10,9 @@ import pytest
 from orchestrator.parts.launch import Launch, Listening
 from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import tensorflow
+from workloads.common import trained_model
 from workloads.common.placement import ranks
-from workloads.common.trainings import modelled
-from workloads.rank.tensorflow.transfers import transfers
+from workloads.rank.tensorflow.parameter_server import transfers
 
 HOSTS = ("h1", "h2", "h3", "h4")
 MIRRORED = {"strategy": "multi-worker-mirrored"}
@@ -138,7 +138,7 @@ def test_every_worker_fetches_and_sends_the_whole_model_by_way_of_all_servers() 
     for worker in ("h3", "h4"):
         assert sizes["h1", worker] + sizes["h2", worker] == model
         assert all(sizes[server, worker] == sizes[worker, server] for server in ("h1", "h2"))
-    variables = [size for _, _, layer in modelled.layers(config, where) for size in layer]
+    variables = [size for _, _, layer in trained_model.layers(config, where) for size in layer]
     assert sizes["h1", "h3"] == 4 * sum(variables[::2]), "variables are placed in turn"
     assert len(sizes) == 8
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.rank.torch.pulling.transfer_order import Op, chain, tac, tic
+from workloads.rank.torch.transfer_order import Op, chain, tac, tic
 
 SECONDS = st.integers(1, 20).map(float)
 

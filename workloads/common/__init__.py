@@ -1,1 +1,1 @@
-"""What workloads share: places of ranks, how they are launched, what they take, and what theory says they send."""
+"""Shared by workloads: places of ranks, how they are launched, what they take, and what theory says they send."""

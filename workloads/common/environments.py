@@ -1,4 +1,4 @@
-"""Where the Python of a framework that needs an environment of its own is."""
+"""Find the Python of a framework that needs an environment of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank takes of its machine, as it was measured: enough to say beforehand that a machine is too small.
+"""Estimate what a rank takes of its machine, from measurements: enough to say beforehand that it is too small.
 
 Measured on two processors of 2026 with torch 2.13 on gloo, by /proc/PID/smaps_rollup and /proc/PID/stat: ResNet-50 and
 VGG-16 at scales of 100, 10 and 2, two to sixteen ranks.

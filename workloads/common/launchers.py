@@ -16,7 +16,7 @@ from typing import Literal
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Node, Rank, Topology
-from workloads.common import between, mpi_ranks, shipping
+from workloads.common import mpi_ranks, rank_traffic, shipping
 from workloads.common.mpi_ranks import Mpi
 
 Launcher = Literal["torchrun", "mpirun", "srun"]
@@ -24,7 +24,7 @@ Launcher = Literal["torchrun", "mpirun", "srun"]
 MEET_S = mpi_ranks.MEET_S
 _READY_S = 2 * MEET_S
 _STUB = "mpi.stub"
-_KEPT = "external.kept"
+_LAUNCHER = "external.launcher"
 # Runs the stub from the archive of the rank, in the words of a shell. srun may be there before the rank, whose folder
 # no other rank of the run has the name of, and whose archive is whole once it has an output.
 _STUB_OF_SRUN = (
@@ -74,7 +74,7 @@ def programs(launcher: Launcher | None) -> tuple[str, ...]:
 
 def flows(launcher: Launcher | None, job: Job, topology: Topology) -> tuple[Flow, ...]:
     """What the ranks send; of Open MPI its launches say so."""
-    return () if launcher == "mpirun" else between.flows(job, topology, port=RENDEZVOUS_PORT + job.index)
+    return () if launcher == "mpirun" else rank_traffic.flows(job, topology, port=RENDEZVOUS_PORT + job.index)
 
 
 def requirements(
@@ -123,9 +123,9 @@ def _torchrun(job: Job, topology: Topology, node: Node, program: str | None, env
         node=node.name,
         ports=(RENDEZVOUS_PORT + job.index,) if node.name == job.nodes[0] else (),
         role="rank",
-        argv=shipping.argv(node.python, _KEPT, *command),
+        argv=shipping.argv(node.python, _LAUNCHER, *command),
         env=_helper_env(job, env),
-        files=shipping.files(_KEPT, _STUB),
+        files=shipping.files(_LAUNCHER, _STUB),
         ready=Line(r"^rank \d+ joined"),
         ready_within_s=_READY_S,
         job=job.name,
@@ -155,9 +155,9 @@ def _srun(job: Job, topology: Topology, program: str | None, env: Mapping[str, s
         name=f"{job.name}-srun",
         node=first.name,
         role="rank",
-        argv=shipping.argv(first.python, _KEPT, *command),
+        argv=shipping.argv(first.python, _LAUNCHER, *command),
         env=_helper_env(job, env),
-        files=shipping.files(_KEPT),
+        files=shipping.files(_LAUNCHER),
         ready=Line(r"^rank \d+ joined"),
         ready_within_s=_READY_S,
         job=job.name,

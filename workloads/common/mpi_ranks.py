@@ -1,4 +1,4 @@
-"""What workloads share whose ranks are ranks of an Open MPI job: its mpirun and daemons under our own processes."""
+"""Launch the ranks of an Open MPI job: its mpirun and daemons under our own processes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Literal
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import MPI_PORT, Job, Rail, Rank, Topology
-from workloads.common import between, shipping
-from workloads.common.between import Pairs
+from workloads.common import rank_traffic, shipping
+from workloads.common.rank_traffic import Pairs
 
 Algorithm = Literal["ring", "recursive-doubling", "rabenseifner"]
 
@@ -195,7 +195,7 @@ def _flows(mpi: Mpi, job: Job, topology: Topology) -> tuple[Flow, ...]:
         training = tuple(Flow(kind="training", name=job.name, port=port) for port in ranks)
     else:
         control += ranks
-        training = between.training_flows(job, topology)
+        training = rank_traffic.training_flows(job, topology)
     return (*(Flow(kind="control", name=job.name, port=port) for port in control), *training)
 
 
@@ -216,7 +216,7 @@ def all_reduce(algorithm: Algorithm, world: int, size: float) -> Pairs:
     2005, section 4).
     """
     if algorithm == "ring":
-        return between.turned(between.ring(world, 2 * (world - 1) / world * size))
+        return rank_traffic.turned(rank_traffic.ring(world, 2 * (world - 1) / world * size))
     power = 1 << (world.bit_length() - 1)
     extra = world - power
     halving = algorithm == "rabenseifner"
@@ -234,7 +234,7 @@ def all_reduce(algorithm: Algorithm, world: int, size: float) -> Pairs:
         each = 2 * share if halving else size  # there, and on the way back
         parts.append({(member[place], member[place ^ distance]): each for place in range(power)})
         distance *= 2
-    return between.summed(parts)
+    return rank_traffic.summed(parts)
 
 
 def between_hosts(job: Job, algorithm: Algorithm, size: float) -> Pairs:
@@ -242,7 +242,7 @@ def between_hosts(job: Job, algorithm: Algorithm, size: float) -> Pairs:
     places: dict[int, list[int]] = defaultdict(list)
     for rank in job.ranks:
         places[rank.local_rank].append(rank.rank)
-    return between.summed(
+    return rank_traffic.summed(
         {(members[a], members[b]): sent for (a, b), sent in pairs.items()}
         for members in places.values()
         for pairs in [all_reduce(algorithm, len(members), size / len(places))]

@@ -1,4 +1,4 @@
-"""What NCCL writes down of itself: the options that ask for it, and the variables that have it written."""
+"""Have NCCL write down what it does: the options that ask for its log and its Inspector, and their variables."""
 
 from __future__ import annotations
 

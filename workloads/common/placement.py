@@ -1,33 +1,82 @@
-"""Who plays which rank: the part of a workload's configuration that all frameworks share."""
+"""Share the keys that every workload has (hosts, environment variables, container), and say which rank is where."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
+from orchestrator.core import secret_looks
 from orchestrator.core.fields import Model
 from orchestrator.core.units import Mistake
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.shared import named_hosts
+from orchestrator.parts.shared import named_hosts, secret_source
 from orchestrator.parts.topology import Rank, Topology
 from workloads.common.container_config import ContainerConfig
-from workloads.common.variables import Recorded, Taken
+
+_INSTEAD = "env_from, such as `env_from: [{name}]`, which takes it from your environment and never records it"
+
+
+def _recorded(value: Any) -> Any:
+    """Refuse what looks like a secret, without showing it."""
+    for name, text in value.items() if isinstance(value, dict) else ():
+        sign = "its name" if text is not None and secret_looks.looks_secret(str(name), str(text)) else ""
+        if not sign and isinstance(text, str) and secret_looks.value_looks_secret(text):
+            sign = "its value"
+        if sign:
+            message = f"by {sign} this is a secret, and env is recorded with the results"
+            raise Mistake(message, accepted=_INSTEAD.format(name=name), at=(name,))
+    return value
+
+
+def _taken(value: Any) -> Any:
+    """Read the sources of variables: a list of names stands for variables of the same names."""
+    if not isinstance(value, dict) and not (isinstance(value, list) and all(isinstance(name, str) for name in value)):
+        raise Mistake("is neither a list of names nor a mapping", accepted="such as [WANDB_API_KEY]")
+    entries = value if isinstance(value, dict) else {name: name for name in value}
+    for name, source in entries.items():
+        at = (name,) if isinstance(value, dict) else (value.index(name),)
+        if not secret_looks.VARIABLE.fullmatch(name):
+            raise Mistake("no name of a variable", accepted="letters, digits and '_', such as WANDB_API_KEY", at=at)
+        secret_source.checked(source, at=at)
+    return entries
+
+
+def _beside(sources: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    """Relative paths from the folder of the file that names them."""
+    return {name: secret_source.beside(source, info) for name, source in sources.items()}
+
+
+RecordedEnv = Annotated[dict[str, str], BeforeValidator(_recorded)]
+EnvSources = Annotated[
+    dict[str, str],
+    BeforeValidator(_taken),
+    AfterValidator(_beside),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string"}},
+                {"type": "object", "additionalProperties": {"type": "string"}},
+            ]
+        }
+    ),
+]
 
 
 class WorkloadConfig(Model):
-    """What every workload's configuration has."""
+    """The keys that every workload has."""
 
     hosts: list[str] | None = None
     """The host of each rank, in rank order; a host named twice has two ranks. Default: all hosts, one rank each, or as
     many as an inventory has slots."""
 
-    env: Recorded = Field(default_factory=dict)
+    env: RecordedEnv = Field(default_factory=dict)
     """More environment variables for each rank, such as NCCL_IB_HCA; they win over those that are set here. They are
     recorded with the results: no place for secrets."""
 
-    env_from: Taken | None = None
+    env_from: EnvSources | None = None
     """Variables for each rank whose values are never recorded, such as `[WANDB_API_KEY]`: taken from the environment of
     this command when a run begins. Or where each comes from: another variable's name, or the path of a file, which has
     a '/' in it."""

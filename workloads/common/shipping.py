@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import workloads.rank
-from workloads.rank.base import rank_settings
+from workloads.rank import lifecycle
 
 ARCHIVE = "rank.pyz"
 
@@ -30,7 +30,7 @@ def argv(python: str, program: str, *options: str) -> tuple[str, ...]:
 
 def files(*programs: str, settings: Mapping[str, object] | None = None) -> dict[str, bytes | Path]:
     """What a launch that runs these programs has in its folder: the archive, and the settings that they read."""
-    given = {} if settings is None else {rank_settings.FILE: json.dumps(settings).encode()}
+    given = {} if settings is None else {lifecycle.SETTINGS_FILE: json.dumps(settings).encode()}
     return {ARCHIVE: packed(*programs), **given}
 
 

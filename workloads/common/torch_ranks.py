@@ -1,4 +1,4 @@
-"""What every workload on torch.distributed shares: its options, how its ranks are started, and what they need."""
+"""Launch ranks of torch.distributed: the options of every workload on it, its launches, and what they need."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.theory import Spread
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Node, Rank, Topology
 from workloads.common import environments, nccl_evidence, shipping
-from workloads.common.between import flows
 from workloads.common.nccl_evidence import NcclConfig
 from workloads.common.placement import ranks
-from workloads.rank.torch.context import Settings
+from workloads.common.rank_traffic import flows
+from workloads.rank.torch.program import TorchSettings
 from workloads.readers.iteration_logs import LOG
 
 RENDEZVOUS_S = 90.0  # for all ranks to import torch and to meet
@@ -92,7 +92,7 @@ def spread(config: TorchConfig, job: Job, *, traced: bool) -> Spread:
     return "turns" if traced else ""
 
 
-def settings(config: TorchConfig, job: Job, *, seed: int, on_gpu: bool | None = None) -> Settings:
+def settings(config: TorchConfig, job: Job, *, seed: int, on_gpu: bool | None = None) -> TorchSettings:
     """What programs of all such workloads are given; `on_gpu` where nccl alone computing on the GPU is wrong."""
     backend = backend_of(config, job.ranks)
     return {
@@ -106,7 +106,7 @@ def settings(config: TorchConfig, job: Job, *, seed: int, on_gpu: bool | None = 
 
 
 def launches(
-    config: TorchConfig, job: Job, topology: Topology, *, program: str, settings: Settings, footprint: Footprint
+    config: TorchConfig, job: Job, topology: Topology, *, program: str, settings: TorchSettings, footprint: Footprint
 ) -> list[Launch]:
     """A launch for each rank of `program`; training and rendezvous flows stand on that of rank 0."""
     port = RENDEZVOUS_PORT + job.index

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from workloads.rank.compute.vision import build
+from workloads.rank.compute.vision_torch import build_torchvision
 
 Layer = tuple[str, list[int], int]
 
@@ -53,7 +53,7 @@ UNCALIBRATED = UNFITTED.capitalize()
 
 def vision_layers(name: str) -> list[Layer]:
     """The layers of a torchvision model; FLOPs of inference for one image."""
-    model = build(name).eval()
+    model = build_torchvision(name).eval()
     flops: dict[nn.Module, int] = {}
 
     def count(module: nn.Module, _inputs: object, output: torch.Tensor) -> None:

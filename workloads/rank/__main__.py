@@ -1,4 +1,4 @@
-"""Runs the program that the first argument names, `python rank.pyz torch.ddp`; the other arguments are its own."""
+"""Run the program that the first argument names, `python rank.pyz torch.ddp`; the other arguments are its own."""
 
 from __future__ import annotations
 

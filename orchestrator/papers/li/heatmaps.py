@@ -14,14 +14,12 @@ from orchestrator.papers.li.published import Li
 from orchestrator.papers.li.sizes import kind_of
 from orchestrator.papers.li.trainings import Found, Training
 from orchestrator.predict.predicting import Subject
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.study.comparison import Comparison, at_most, holds, not_measured
-from orchestrator.report.study.content import Section
-from orchestrator.report.study.seen import seen
-from orchestrator.report.style import INK, SERIES, figure, look, save
+from orchestrator.report.study.captured_windows import captured_windows
+from orchestrator.report.study.content import Comparison, Section, at_most, holds, not_measured
+from orchestrator.report.style import INK, SERIES, Picture, figure, look, save
 from workloads import ptd
-from workloads.common import between
-from workloads.common.between import Pairs
+from workloads.common import rank_traffic
+from workloads.common.rank_traffic import Pairs
 
 Matrix = npt.NDArray[np.float64]
 
@@ -61,7 +59,7 @@ def _predicted(subject: Subject) -> Pairs:
     """Bytes between ranks at full size."""
     scale = subject.topology.scale
     kinds = ptd.traffic(subject.config, scale).values()
-    return {pair: size * scale for pair, size in between.summed(kinds).items()}
+    return {pair: size * scale for pair, size in rank_traffic.summed(kinds).items()}
 
 
 def recorded(one: Training) -> Pairs:
@@ -77,7 +75,7 @@ def recorded(one: Training) -> Pairs:
                 members = sorted(next(group for group in groups[kind_of(row)] if rank in group))
                 sent = 2 * (len(members) - 1) / len(members) * row["bytes"]
                 parts.append({(rank, members[members.index(rank) - 1]): sent})
-    return between.summed(parts)
+    return rank_traffic.summed(parts)
 
 
 def _matrix(pairs: Pairs) -> Matrix:
@@ -128,12 +126,12 @@ def captured_apart(one: Training) -> float | None:
 
     A pair that carries less than a thousandth of the busiest one has control messages alone, and does not count.
     """
-    windows = list(seen(one.point))
+    windows = list(captured_windows(one.point))
     if not windows:
         return None
     volume = windows[0].volume
     predicted = dict.fromkeys(((a, b) for a in volume.hosts for b in volume.hosts if a != b), 0.0)
-    for src, dst, size in between.between_nodes(one.subject.job, _predicted(one.subject)):
+    for src, dst, size in rank_traffic.between_nodes(one.subject.job, _predicted(one.subject)):
         predicted[src, dst] = size
     most = max(predicted.values())
     apart = [

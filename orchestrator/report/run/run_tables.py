@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import Any
 
 from orchestrator.analysis.stats.statistics import is_maximum
 from orchestrator.analysis.windows.variation import ALL_RANKS
+from orchestrator.core.opendata import JsonObject
 from orchestrator.core.units import span_text
 from orchestrator.parts.rows import Row
-from orchestrator.report.quantities import percent, rate, share, size
-from orchestrator.report.run import origin, over_runs
-from orchestrator.report.run.collectives import measured
+from orchestrator.parts.topology import Node
+from orchestrator.report.run import over_runs
+from orchestrator.report.run.collectives import operation_timings
 from orchestrator.report.runs import Run
-from orchestrator.report.tables import Cell, Number, Table, table
-from orchestrator.store.manifests.window_records import Window
+from orchestrator.report.tables import Cell, Number, Table, percent, rate, share, size, table
+from orchestrator.store.manifests import stayed
+from orchestrator.store.manifests.bounded import known
+from orchestrator.store.manifests.host_records import Clock, Offset
+from orchestrator.store.manifests.records import Git
+from orchestrator.store.manifests.window_records import Load, Window
 
 _WHICH = ("run", "window", "job")
 _WINDOWS = """Iteration time in milliseconds. Small: 95 % intervals of the level within this run alone; they do not tell
 where the level of another run would lie. Iterations follow one another, so intervals count effective ones:
-independent iterations that would say as much. "unknown": too few of them for an interval. Drift: the trend from the
+independent iterations that would say as much. "unknown": too few of them for an interval. Drift: the change from the
 window's first iteration to its last one, as a share of the mean."""
 _OVER_RUNS = """Medians of the iteration time in milliseconds: windows that were set alike and loaded alike, in all runs
 of this page. The 95 % interval is of the level over runs. Runs differ by: the standard deviation of their medians.
@@ -46,6 +56,8 @@ _SHARES = {
     "others_wait_share": "kept by others",
 }  # fmt: skip
 
+_OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
+
 
 def _which(runs: Sequence[Run], run: Run, row: Row) -> tuple[str, str, str]:
     """Run, window and job of a row, empty where there is but one run or one job."""
@@ -54,10 +66,8 @@ def _which(runs: Sequence[Run], run: Run, row: Row) -> tuple[str, str, str]:
 
 
 def windows(runs: Sequence[Run]) -> Table:
-    """A row a window and job: iteration times, loads and bytes."""
-    rows = [
-        [*_which(runs, run, row), *_window(run, row, run.rows("loads"))] for run in runs for row in run.rows("training")
-    ]
+    """Return a row a window and job: iteration times, loads and bytes."""
+    rows = [[*_which(runs, run, row), *_window(run, row)] for run in runs for row in run.rows("training")]
     heads = [
         *_WHICH,
         "valid",
@@ -72,8 +82,9 @@ def windows(runs: Sequence[Run]) -> Table:
     return table("Windows", heads, rows, caption=_WINDOWS)
 
 
-def _window(run: Run, row: Row, loads: Sequence[Row]) -> Iterator[str]:
-    valid = next((window.valid for window in run.windows if window.name == row["window_name"]), None)
+def _window(run: Run, row: Row) -> Iterator[str]:
+    window = next((window for window in run.windows if window.name == row["window_name"]), None)
+    valid = window is not None and window.valid
     yield Cell("yes" if valid else "NO", look="good" if valid else "bad")
     left_out = "" if row["left_out"] is None else f"{row['left_out']} left out as warm-up"
     counted = f"effective {_effective(row['effective_iterations'])}; {row['ranks']} ranks"
@@ -84,7 +95,7 @@ def _window(run: Run, row: Row, loads: Sequence[Row]) -> Iterator[str]:
     maximum = is_maximum(row["iterations"], 0.99)
     yield Cell(p99, notes=("this is the maximum",)) if maximum else p99
     yield _drift(row)
-    yield _total_load([load for load in loads if load["window_name"] == row["window_name"]], run.scale)
+    yield _total_load(window.loads if window else (), run.scale)
     yield _bytes(row, run.scale)
 
 
@@ -104,18 +115,19 @@ def _estimate(row: Row, key: str) -> Cell:
 
 
 def _drift(row: Row) -> Cell:
-    """The trend of the iteration time over the window; runs that were sealed before it was measured have none."""
-    trend, low, high = (row[key] for key in ("drift", "drift_low", "drift_high"))
-    if trend is None or math.isnan(trend):
+    """The drift of the iteration time over the window; runs that were sealed before it was measured have none."""
+    drift, low, high = (row[key] for key in ("drift", "drift_low", "drift_high"))
+    if drift is None or math.isnan(drift):
         return Cell("unknown")
-    return Cell(percent(trend), notes=(f"{percent(low)} to {percent(high)}",))
+    return Cell(percent(drift), notes=(f"{percent(low)} to {percent(high)}",))
 
 
-def _total_load(rows: Sequence[Row], scale: int) -> str:
-    if not rows:
+def _total_load(loads: Sequence[Load], scale: int) -> str:
+    if not loads:
         return "none"
-    requested, achieved = (sum(row[key] for row in rows) * scale for key in ("requested_bps", "achieved_bps"))
-    pairs = "" if len(rows) == 1 else f" ({len(rows)} pairs together)"
+    requested = sum(load.requested_bps for load in loads) * scale
+    achieved = sum(known(load.achieved_bps) for load in loads) * scale
+    pairs = "" if len(loads) == 1 else f" ({len(loads)} pairs together)"
     return f"{rate(achieved) or 'not measured'} of {rate(requested)}{pairs}"
 
 
@@ -129,8 +141,8 @@ def _bytes(row: Row, scale: int) -> Cell:
     return Cell(size(sent * scale) or "not captured", notes=(raw, known))
 
 
-def levels(found: Sequence[over_runs.Curve]) -> Table:
-    """The level of each point over runs."""
+def levels(found: Sequence[over_runs.LoadCurve]) -> Table:
+    """Return the level of each point over runs."""
     heads = [
         "what",
         Number("load"),
@@ -144,7 +156,7 @@ def levels(found: Sequence[over_runs.Curve]) -> Table:
 
 
 def variation(runs: Sequence[Run]) -> Table:
-    """How much the iterations of each rank vary, in each window."""
+    """Return how much the iterations of each rank vary, in each window."""
     varied = [(run, row) for run in runs for row in run.rows("variation") if row["iterations"]]
     rows = [
         [
@@ -169,15 +181,16 @@ def loads(runs: Sequence[Run]) -> Table:
     rows = [
         [
             run.name if len(runs) > 1 else "",
-            row["window_name"],
-            row["source"],
-            f"{row['src']} → {row['dst']}",
-            _full_size(row["requested_bps"], run.scale),
-            _full_size(row["achieved_bps"], run.scale),
-            percent(row["achieved_bps"] / row["requested_bps"] - 1) if row["requested_bps"] else "",
+            window.name,
+            load.source,
+            f"{load.src} → {load.dst}",
+            _full_size(load.requested_bps, run.scale),
+            _full_size(known(load.achieved_bps), run.scale),
+            percent(known(load.achieved_bps) / load.requested_bps - 1) if load.requested_bps else "",
         ]
         for run in runs
-        for row in run.rows("loads")
+        for window in run.windows
+        for load in window.loads
     ]
     heads = ["run", "window", "source", "from, to", Number("requested"), Number("received"), Number("difference")]
     caption = "Layer 2 without frame check sequence, as captured at the receiving host."
@@ -204,7 +217,7 @@ def collectives(runs: Sequence[Run]) -> Table:
             f"{one.utilization:.1%}",
         ]
         for run in runs
-        for one in measured(run)
+        for one in operation_timings(run)
     ]
     heads = [
         "run",
@@ -223,7 +236,7 @@ the slowest link's rate."""
 
 
 def captures(runs: Sequence[Run]) -> Table:
-    """What each capture took and lost."""
+    """Return what each capture took and lost."""
     rows = [
         [
             run.name if len(runs) > 1 else "",
@@ -250,7 +263,7 @@ def captures(runs: Sequence[Run]) -> Table:
 
 
 def gates(run: Run) -> Table:
-    """Every gate of a run's windows, those that failed first."""
+    """Return every gate of a run's windows, those that failed first."""
     looks = {True: ("passed", "good"), False: ("FAILED", "bad"), None: ("not judged", "open")}
     judged = [(window, gate) for window in run.windows for gate in window.gates]
     judged.sort(key=lambda one: one[1].passed is not False)
@@ -271,7 +284,7 @@ def gates(run: Run) -> Table:
 
 
 def processors(run: Run) -> Table:
-    """How processors served each node in each window."""
+    """Return how processors served each node in each window."""
     rows = [[window.name, *row] for window in run.windows for row in _processors(window)]
     heads = ["window", "node", Number("processors"), *(Number(name) for name in _SHARES.values())]
     return table("Processors", heads, rows, caption=_PROCESSORS)
@@ -286,7 +299,106 @@ def _processors(window: Window) -> Iterator[list[str]]:
 
 
 def nodes(run: Run) -> Table:
-    """What was in force on each node."""
+    """Return what was in force on each node."""
     heads = ["node", "data plane", "kernel", "congestion control", "offloads", "clock against the controller's"]
     keys = ("name", "address", "kernel", "congestion", "offloads", "clock")
-    return table("Nodes", heads, [[node[key] for key in keys] for node in origin.nodes(run)])
+    return table("Nodes", heads, [[node[key] for key in keys] for node in node_facts(run)])
+
+
+def provenance(run: Run) -> list[tuple[str, str]]:
+    """Return what ran, when, from which commit, on which links."""
+    manifest = run.manifest
+    topology, began, ended = manifest.topology, manifest.began_ns, manifest.ended_ns
+    links = sorted({link.rate for link in topology.links if link.rate})
+    rows = [
+        ("run", run.id),
+        ("began", _time(began) if began else ""),
+        ("took", f"{(ended - began) / 1e9:.1f} s" if began and ended else ""),
+        ("of which", ", ".join(f"{name} {took:.1f} s" for name, took in manifest.phases.items() if took >= 0.05)),
+        ("command line", shlex.join(manifest.argv)),
+        ("seed, repetition", f"{_or_unknown(manifest.seed)}, {_or_unknown(manifest.repetition)}"),
+        ("git", _git(manifest.git)),
+        ("versions", ", ".join(f"{key} {value}" for key, value in manifest.versions.items())),
+        ("testbed", f"{topology.kind}, {len(run.hosts)} hosts, MTU {topology.mtu}"),
+        ("links", ", ".join(rate(link) for link in links) + (f", divided by {run.scale}" if run.scale != 1 else "")),
+    ]
+    rows.append(("captures that stay", "; ".join(stayed.where(manifest))))
+    for job in manifest.jobs:
+        ranks = ", ".join(f"{rank.rank} on {rank.node}" for rank in job.ranks)
+        what = [text for text in (job.workload, job.model) if text]
+        if job.compute:
+            what.append(f"compute: {job.compute}")
+        rows.append((f"job {job.name}", f"{', '.join(what)}; ranks {ranks}"))
+        if job.theory is not None:
+            rows.append((f"theory for {job.name}", job.theory.source))
+    return [(key, value) for key, value in rows if value]
+
+
+def _or_unknown(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _git(git: Git | None) -> str:
+    known = {} if git is None else asdict(git)
+    return ", ".join(f"{key} {value}" for key, value in known.items() if value is not None)
+
+
+def node_facts(run: Run) -> list[dict[str, str]]:
+    """Return what was in force on each node."""
+    found = []
+    for node in run.manifest.topology.nodes:
+        facts = run.facts(node.name)
+        clock = run.manifest.clocks.get(node.name, Clock())
+        found.append(
+            {
+                "name": node.name if node.kind in ("host", node.name) else f"{node.name} ({node.kind})",
+                "address": ", ".join(f"{rail.address} {rail.device}".strip() for rail in node.rails),
+                "kernel": _kernel(facts.get("/proc/version")),
+                "congestion": _congestion(facts, node),
+                "offloads": _offloads(facts.get("offloads")),
+                "clock": ", ".join(
+                    f"{when} {offset.offset_ns / 1e3:+.0f} ± {offset.uncertainty_ns / 1e3:.0f} µs"
+                    + _synchronised(offset)
+                    for when, offset in (("before", clock.before), ("after", clock.after))
+                    if offset is not None
+                ),
+            }
+        )
+    return found
+
+
+def _congestion(facts: JsonObject, node: Node) -> str:
+    """The congestion control of connections to other hosts: that of the data plane's route, else the node's own."""
+    networks = {str(rail.network) for rail in node.rails[:1] if rail.address}
+    found = [facts.get("routes"), facts.get("routes6")]  # the second have no source, but their network
+    for route in (route for routes in found if isinstance(routes, list) for route in routes):
+        if not isinstance(route, dict) or "gateway" in route:
+            continue
+        if route.get("prefsrc", "") in node.addresses or route.get("dst") in networks:
+            for metrics in route.get("metrics") or []:
+                if isinstance(metrics, dict) and metrics.get("congestion"):
+                    return str(metrics["congestion"])
+    return str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or "")
+
+
+def _synchronised(clock: Offset) -> str:
+    """What the node's own synchronisation said of its clock."""
+    known = (("chrony", clock.chrony_ns), ("PTP", clock.ptp_ns))
+    offsets = [f"{name} ± {off_ns / 1e3:.3g} µs" for name, off_ns in known if off_ns is not None]
+    return f" ({', '.join(offsets)})" if offsets else ""
+
+
+def _kernel(version: Any) -> str:
+    match = re.match(r"Linux version (\S+)", str(version or ""))
+    return match.group(1) if match else ""
+
+
+def _offloads(text: Any) -> str:
+    states = dict(re.findall(r"^([a-z0-9-]+): (on|off)", str(text or ""), flags=re.MULTILINE))
+    return ", ".join(
+        f"{''.join(word[0] for word in name.split('-'))} {states[name]}" for name in _OFFLOADS if name in states
+    )
+
+
+def _time(ns: float) -> str:
+    return f"{datetime.fromtimestamp(ns / 1e9, tz=timezone.utc):%Y-%m-%d %H:%M:%S} UTC"

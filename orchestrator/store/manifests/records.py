@@ -17,7 +17,7 @@ from typing import Literal
 from orchestrator.core.errors import UnsafePath
 from orchestrator.core.opendata import AxisValues
 from orchestrator.core.paths import safepath
-from orchestrator.parts.launch import Container, Flow, Role
+from orchestrator.parts.launch import LaunchFacts
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Topology
 from orchestrator.store.manifests.bounded import Count, Real, Whole
@@ -86,25 +86,11 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """A process; of its files the sizes. How it ended is its exit status, and why it counts as failed."""
+class Launch(LaunchFacts):
+    """A process, and how it ended: its exit status, and why it counts as failed; of its files the sizes in bytes."""
 
-    name: str
-    node: str
-    part: str
-    role: Role
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
-    env_from: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Whole] = field(default_factory=dict)
-    privileged: bool = False
-    required: bool = True
-    job: str | None = None
     rank: Whole | None = None
-    window: str | None = None
-    source: str | None = None
-    flows: tuple[Flow, ...] = ()
-    container: Container | None = None
     status: Whole | None = None
     failed: str | None = None
 

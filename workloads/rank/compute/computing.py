@@ -1,11 +1,11 @@
-"""What a rank computes: a model, its loss, and when its last gradient was there."""
+"""Build the model that a rank on PyTorch computes with: emulated layers, or a real model of images."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ..base.stepping import Step
-from .compute_settings import Settings
+from ..lifecycle import Step
+from .training import ModelSettings
 
 if TYPE_CHECKING:
     import torch
@@ -33,12 +33,12 @@ class Compute(Protocol):
         """The step, followed by a look at held-out images after each epoch where there are any."""
 
 
-def build(config: Settings, *, rank: int, world: int, device: torch.device) -> Compute:
-    """The compute that the settings ask for."""
+def build(config: ModelSettings, *, rank: int, world: int, device: torch.device) -> Compute:
+    """Build the model that the settings ask for, with its passes."""
     if config["compute"] == "emulated":
         from .emulated_torch import EmulatedCompute
 
         return EmulatedCompute(config["layers"], seed=config["seed"] + rank, device=device)
-    from .vision import RealCompute
+    from .vision_torch import RealCompute
 
     return RealCompute(config, rank=rank, world=world, device=device)

@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..base.lifecycle import first_line
-from ..base.rank_settings import LayerPlan
-from ..base.stepping import Step, timed
-from .compute_clock import ComputeClock
+from ..lifecycle import LayerPlan, Step, first_line, timed
+from .training import ComputeClock
 
 _THREADS = 4  # one of them sleeps for the layers; the others start transfers meanwhile
 

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..base.rank_settings import LayerPlan
-from ..base.stepping import Step
-from .compute_clock import ComputeClock, sharpen_timer
+from ..lifecycle import LayerPlan, Step
+from .training import ComputeClock, sharpen_timer
 
 
 class _Layer:

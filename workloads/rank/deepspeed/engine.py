@@ -1,20 +1,89 @@
-"""What DeepSpeed's rank programs share: how it is started, watched and told what to do."""
+"""Start DeepSpeed, configure it, and record what it communicates: its own communication log, and spans."""
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..torch.context import LEARNING_RATE, Precision, Rank
-from ..torch.context import Settings as TorchSettings
-from .recording import CommunicationLog, span_operations
+from ..compute.training import LEARNING_RATE
+from ..logs import IterationLog, Trace
+from ..torch.program import Precision, Rank, TorchSettings
 
 if TYPE_CHECKING:
     import torch
 
+# What the backend is asked to do -> how a span calls it, and which of the call's tensors is the whole message.
+_OPERATIONS = {
+    "all_reduce": ("all-reduce", "tensor"),
+    "reduce": ("reduce", "tensor"),
+    "broadcast": ("broadcast", "tensor"),
+    "all_gather_into_tensor": ("all-gather", "output_tensor"),
+    "reduce_scatter_tensor": ("reduce-scatter", "input_tensor"),
+    "send": ("send", "tensor"),
+    "recv": ("receive", "tensor"),
+}
+_PLACES = {"tensor": 0, "output_tensor": 0, "input_tensor": 1}
 
-class Settings(TorchSettings):
+
+def span_operations(trace: Trace) -> None:
+    """Have every operation of DeepSpeed's backend recorded from its call to its end, asynchronous ones too."""
+    from deepspeed.comm import comm
+
+    for name, (span, message) in _OPERATIONS.items():
+        setattr(comm.cdb, name, _spanned(getattr(comm.cdb, name), trace, span=span, message=message))
+
+
+def _spanned(operation: Callable[..., Any], trace: Trace, *, span: str, message: str) -> Callable[..., Any]:
+    def record(*given: Any, **named: Any) -> Any:
+        tensor = named[message] if message in named else given[_PLACES[message]]
+        size = tensor.numel() * tensor.element_size()
+        peer = -1
+        if span in ("send", "receive"):
+            peer = named.get("dst", named.get("src", given[1] if len(given) > 1 else -1))
+        begin_ns = time.monotonic_ns()
+        result = operation(*given, **named)
+        if hasattr(result, "get_future"):
+            result.get_future().add_done_callback(lambda _done: trace.communicated(span, begin_ns, size=size))
+        else:
+            trace.communicated(span, begin_ns, size=size, peer=peer)
+        return result
+
+    return record
+
+
+class CommunicationLog:
+    """DeepSpeed's communication logger, emptied into `communication.jsonl` after each iteration."""
+
+    def __init__(self, path: Path) -> None:
+        from deepspeed.comm import comm
+
+        self._log = IterationLog(path)
+        self._logger = comm.comms_logger
+        append = self._logger.append
+
+        def append_one(raw_name: str, record_name: str, latency: float, msg_size: int) -> None:
+            append(raw_name, record_name, latency, msg_size)
+            # DeepSpeed never sets its timer of a kind of operation back: each latency would be the sum of all so far.
+            comm.timers(record_name).reset()
+
+        self._logger.append = append_one
+        self._logger.reset_data()  # what it has by now came before the first iteration
+
+    def close_iteration(self, iteration: int) -> None:
+        """Write, for each operation and message size, the count and the means of what DeepSpeed logged: s and bit/s."""
+        found = [
+            [name, size, count, sum(latencies) / count * 1e-3, sum(algorithm) / count * 1e9, sum(bus) / count * 1e9]
+            for name, sizes in self._logger.get_raw_data().items()
+            for size, (count, latencies, algorithm, bus) in sizes.items()
+        ]
+        self._logger.reset_data()
+        self._log.write({"iteration": iteration, "operations": found})
+
+
+class DeepSpeedSettings(TorchSettings):
     """What DeepSpeed is told, whatever it trains."""
 
     zero_stage: int
@@ -24,7 +93,7 @@ class Settings(TorchSettings):
     log: bool  # whether DeepSpeed's communication logger counts and times each operation
 
 
-Given = TypeVar("Given", bound=Settings)
+Given = TypeVar("Given", bound=DeepSpeedSettings)
 
 
 def start(rank: Rank[Given]) -> None:
@@ -47,7 +116,7 @@ def watch(rank: Rank[Given]) -> CommunicationLog | None:
     return CommunicationLog(Path("communication.jsonl")) if rank.config["log"] else None
 
 
-def settings(config: Settings) -> dict[str, object]:
+def settings(config: DeepSpeedSettings) -> dict[str, object]:
     """What DeepSpeed is told whatever it trains."""
     precision = config["precision"]
     return {

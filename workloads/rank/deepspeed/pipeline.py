@@ -1,4 +1,4 @@
-"""One rank of a DeepSpeed training with pipeline stages that iterates until it is told to end."""
+"""Be a rank of a DeepSpeed training with pipeline stages that iterates until it is told to end."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any, TypedDict
 import torch
 from torch import nn
 
-from ..base.stepping import Step
-from ..compute.compute_clock import ComputeClock, sharpen_timer
-from ..torch.context import Rank, precision_of
-from ..torch.program import Join, run
+from ..compute.training import ComputeClock, sharpen_timer
+from ..lifecycle import Step
+from ..torch.program import Join, Rank, precision_of, run
 from . import engine
 from .engine import engine_of, settings, start, watch
 
@@ -25,7 +24,7 @@ class StagePlan(TypedDict):
     sizes: list[int]
 
 
-class Settings(engine.Settings):
+class PipelineSettings(engine.DeepSpeedSettings):
     """The pipeline."""
 
     stages: list[StagePlan]
@@ -50,7 +49,7 @@ class _Pass(torch.autograd.Function):
 class Stage(nn.Module):
     """The layers of one stage, which sleep: their parameters, and gradients that were made beforehand."""
 
-    def __init__(self, rank: Rank[Settings], number: int) -> None:
+    def __init__(self, rank: Rank[PipelineSettings], number: int) -> None:
         super().__init__()
         plan = rank.config["stages"][number]
         self._seconds = {"forward": plan["forward_s"], "backward": plan["backward_s"]}
@@ -78,7 +77,7 @@ class Stage(nn.Module):
         return result
 
 
-def prepare(rank: Rank[Settings]) -> Step:
+def prepare(rank: Rank[PipelineSettings]) -> Step:
     """Divide the ranks into stages and replicas; what is given does one iteration."""
     from deepspeed.pipe import LayerSpec, PipelineModule
 
@@ -120,7 +119,7 @@ def prepare(rank: Rank[Settings]) -> Step:
     return step
 
 
-def build(rank: Rank[Settings]) -> Join:
+def build(rank: Rank[PipelineSettings]) -> Join:
     import deepspeed  # noqa: F401  # slow, and before the others are met a rank may take its time
 
     return lambda: prepare(rank)

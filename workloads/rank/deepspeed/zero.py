@@ -1,24 +1,23 @@
-"""One rank of a DeepSpeed training with ZeRO that iterates until it is told to end."""
+"""Be a rank of a DeepSpeed training with ZeRO that iterates until it is told to end."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..compute.compute_settings import EmulatedSettings
-from ..torch.context import Rank
-from ..torch.program import Join, run
+from ..compute.training import EmulatedSettings
+from ..torch.program import Join, Rank, run
 from . import engine
 from .engine import engine_of, settings, start, watch
 
 if TYPE_CHECKING:
     import torch
 
-    from ..base.stepping import Step
     from ..compute.emulated_torch import EmulatedCompute
+    from ..lifecycle import Step
 
 
-class Settings(engine.Settings, EmulatedSettings):
+class ZeroSettings(engine.DeepSpeedSettings, EmulatedSettings):
     """What ZeRO divides and how; sizes in elements."""
 
     overlap_comm: bool
@@ -26,7 +25,7 @@ class Settings(engine.Settings, EmulatedSettings):
     prefetch_elements: int
 
 
-def zero_settings(config: Settings) -> dict[str, object]:
+def zero_settings(config: ZeroSettings) -> dict[str, object]:
     """DeepSpeed's own configuration; it counts buckets in elements."""
     return {
         "stage": config["zero_stage"],
@@ -40,7 +39,7 @@ def zero_settings(config: Settings) -> dict[str, object]:
     }
 
 
-def prepare(work: EmulatedCompute, rank: Rank[Settings]) -> Step:
+def prepare(work: EmulatedCompute, rank: Rank[ZeroSettings]) -> Step:
     """Wrap the model; what is given does one iteration."""
     config, trace = rank.config, rank.trace
     start(rank)
@@ -93,7 +92,7 @@ def held(model: torch.nn.Module, zero_stage: int) -> float:
     return total
 
 
-def build(rank: Rank[Settings]) -> Join:
+def build(rank: Rank[ZeroSettings]) -> Join:
     import deepspeed  # noqa: F401  # slow, and before the others are met a rank may take its time
 
     from ..compute.emulated_torch import EmulatedCompute

@@ -1,4 +1,4 @@
-"""One worker of a KungFu training on PyTorch that iterates until it is ended: `kungfu-run` starts it.
+"""Be a worker of a KungFu training on PyTorch that iterates until it is ended: `kungfu-run` starts it.
 
 On CPUs KungFu's package for PyTorch has neither a broadcast nor what its SynchronousSGDOptimizer waits with (at commit
 b1e1768). So all workers begin with the same weights, and gradients are reduced here one after the other by the
@@ -13,20 +13,18 @@ import sys
 import time
 from pathlib import Path
 
-from ..base import rank_settings
-
-LEARNING_RATE = 0.01
+from .. import lifecycle
 
 
 def main() -> None:
-    config: rank_settings.TrainingSettings = rank_settings.load()
+    config: lifecycle.TrainingSettings = lifecycle.load_settings()
     try:
         import torch
         from kungfu.python import current_cluster_size, current_rank
         from kungfu.torch.ops import inplace_all_reduce_op
 
-        from ..compute.compute_clock import sharpen_timer
         from ..compute.emulated_torch import EmulatedModel
+        from ..compute.training import LEARNING_RATE, sharpen_timer
     except ImportError as error:
         sys.exit(f"KungFu did not start: {error}")
     torch.set_num_threads(config["threads"])

@@ -1,4 +1,4 @@
-"""One rank of a program of NVIDIA's nccl-tests: runs it as a rank of an MPI job, and logs what it tells of each pass.
+"""Run a program of NVIDIA's nccl-tests as a rank of an MPI job, and log what it tells of each pass.
 
 It reads `config.json` in its working folder and waits `join_s` to be told who it is in the MPI job, prints `ready`,
 waits for the line `go` on standard input, and only then starts the program. SIGTERM ends that, then this.
@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import List
 
-from ..base import rank_settings
-from ..base.iteration_log import IterationLog
+from .. import lifecycle
+from ..logs import IterationLog
 from ..mpi.join import join
 from .command import CommandSettings, carry_out, end_on_signal, fail
 
@@ -24,7 +24,7 @@ PLACES = (-8, -4)  # of the time with the result beside the message, and in its 
 RANK = re.compile(r"#\s+Rank\s+\d+\s")
 
 
-class Settings(CommandSettings):
+class NcclTestsSettings(CommandSettings):
     """A program of nccl-tests, and what it shall measure."""
 
     join_s: float  # for mpirun to register this rank
@@ -60,7 +60,7 @@ def _wrong(word: str) -> float:
 class Passes:
     """Turns what rank 0 prints into the logs of collectives and of iterations: one is a pass over all sizes."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: NcclTestsSettings) -> None:
         self._settings = settings
         self._iterations = IterationLog(Path("iterations.jsonl"))
         self._collectives = IterationLog(Path("collectives.jsonl"))
@@ -137,7 +137,7 @@ class Passes:
 
 
 def main() -> None:
-    settings: Settings = rank_settings.load()
+    settings: NcclTestsSettings = lifecycle.load_settings()
     end_on_signal()
     passes = Passes(settings) if os.environ["RANK"] == "0" else None
     join(settings["join_s"])

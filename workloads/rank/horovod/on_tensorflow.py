@@ -1,4 +1,4 @@
-"""One rank of a Horovod training on TensorFlow; it needs Horovod's environment (HOROVOD_RANK and what goes with it).
+"""Be a rank of a Horovod training on TensorFlow; it needs Horovod's environment (HOROVOD_RANK and what goes with it).
 
 Where `config.json` has a `join_s` mpirun tells it who it is, within so many seconds.
 """
@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from typing import Any, Literal, Optional
 
-from ..base.rank_settings import TrainingSettings
-from ..base.stepping import Step
-from ..base.worker import LEARNING_RATE, run
-from ..compute import compute_settings, optimizers
-from ..compute.compute_clock import sharpen_timer
+from ..compute import training
+from ..compute.training import LEARNING_RATE, sharpen_timer
+from ..lifecycle import Step, TrainingSettings, run_rank
 from ..mpi.join import join
 
 
-class Settings(TrainingSettings, compute_settings.Settings):
+class HorovodTensorflowSettings(TrainingSettings, training.ModelSettings):
     """How Horovod reduces."""
 
     compression: Literal["none", "fp16"]
     join_s: Optional[float]  # for mpirun to register this rank; None without MPI
 
 
-def build(config: Settings, *, checksum: bool) -> Step:
+def build(config: HorovodTensorflowSettings, *, checksum: bool) -> Step:
     """Meet the other ranks, and trace the step."""
     if config["join_s"] is not None:
         join(config["join_s"])
@@ -38,7 +36,7 @@ def build(config: Settings, *, checksum: bool) -> Step:
     return make(config, compression, checksum=checksum)
 
 
-def _emulated(config: Settings, compression: Any, *, checksum: bool) -> Step:
+def _emulated(config: HorovodTensorflowSettings, compression: Any, *, checksum: bool) -> Step:
     import horovod.tensorflow as hvd
     import tensorflow as tf
 
@@ -63,16 +61,16 @@ def _emulated(config: Settings, compression: Any, *, checksum: bool) -> Step:
     return step_of(trained, model, clockwork, batch=config["batch"], checksum=checksum)
 
 
-def _learning(config: Settings, compression: Any, *, checksum: bool) -> Step:
+def _learning(config: HorovodTensorflowSettings, compression: Any, *, checksum: bool) -> Step:
     import horovod.tensorflow as hvd
     import tensorflow as tf
 
     from ..compute.emulated_tensorflow import plain_errors
-    from ..compute.learning_tensorflow import Learning
+    from ..compute.vision_tensorflow import Learning
 
     learning = Learning(config, rank=hvd.rank(), world=hvd.size())
     weights = learning.network.weights
-    optimizer = optimizers.of_keras(config)
+    optimizer = training.keras_optimizer(config)
     optimizer.build(weights)
 
     def train(images: Any, labels: Any) -> Any:
@@ -91,4 +89,4 @@ def _learning(config: Settings, compression: Any, *, checksum: bool) -> Step:
 
 
 def main() -> None:
-    run(build, framework="Horovod")
+    run_rank(build, framework="Horovod")

@@ -1,4 +1,4 @@
-"""One rank of a Horovod training on PyTorch; it needs Horovod's environment (HOROVOD_RANK and what goes with it).
+"""Be a rank of a Horovod training on PyTorch; it needs Horovod's environment (HOROVOD_RANK and what goes with it).
 
 Where `config.json` has a `join_s` mpirun tells it who it is, within so many seconds.
 """
@@ -8,14 +8,12 @@ from __future__ import annotations
 import time
 from typing import Literal
 
-from ..base.rank_settings import TrainingSettings
-from ..base.stepping import Step, timed
-from ..base.worker import run
-from ..compute import compute_settings, computing, optimizers
+from ..compute import computing, training
+from ..lifecycle import Step, TrainingSettings, run_rank, timed
 from ..mpi.join import join
 
 
-class Settings(TrainingSettings, compute_settings.Settings):
+class HorovodTorchSettings(TrainingSettings, training.ModelSettings):
     """How Horovod reduces."""
 
     compression: Literal["none", "fp16"]
@@ -23,7 +21,7 @@ class Settings(TrainingSettings, compute_settings.Settings):
     device: Literal["cpu", "cuda"]
 
 
-def build(config: Settings, *, checksum: bool) -> Step:
+def build(config: HorovodTorchSettings, *, checksum: bool) -> Step:
     """Meet the other ranks, and wrap the optimizer."""
     if config["join_s"] is not None:
         join(config["join_s"])
@@ -42,7 +40,7 @@ def build(config: Settings, *, checksum: bool) -> Step:
     model = work.module
     compression = hvd.Compression.fp16 if config["compression"] == "fp16" else hvd.Compression.none
     optimizer = hvd.DistributedOptimizer(
-        optimizers.of_torch(config, model.parameters()),
+        training.torch_optimizer(config, model.parameters()),
         named_parameters=model.named_parameters(),
         compression=compression,
     )
@@ -69,4 +67,4 @@ def build(config: Settings, *, checksum: bool) -> Step:
 
 
 def main() -> None:
-    run(build, framework="Horovod")
+    run_rank(build, framework="Horovod")

@@ -1,4 +1,4 @@
-"""One rank of a benchmark of collective operations on MPI: an iteration is one pass over all operations and sizes.
+"""Be a rank of a benchmark of collective operations on MPI: an iteration is one pass over all operations and sizes.
 
 It reads `config.json` in its working folder and waits `join_s` to be told who it is in the MPI job. It prints `ready`
 once it is connected to all others, waits for the line `go` on standard input, and iterates for good. SIGTERM ends it.
@@ -8,24 +8,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..base import passes as benchmark
-from ..base import rank_settings
-from ..base.iteration_log import IterationLog
-from ..base.lifecycle import end_on_signal, fail, first_line, peer_lost
-from ..base.passes import Operation, floats_of, passes
-from ..base.span_trace import Trace
-from ..base.stepping import Step, iterate
+from .. import collective_passes as benchmark
+from .. import lifecycle
+from ..collective_passes import Operation, floats_of, passes
+from ..lifecycle import Step, end_on_signal, fail, first_line, iterate, peer_lost
+from ..logs import IterationLog, Trace
 from .join import join
 
 
-class Settings(benchmark.Settings):
+class MpiCollectiveSettings(benchmark.PassSettings):
     """What is passed over, as ranks of an MPI job."""
 
     trace: bool
     join_s: float  # for mpirun to register this rank
 
 
-def build(config: Settings, trace: Trace) -> Step:
+def build(config: MpiCollectiveSettings, trace: Trace) -> Step:
     """Meet the other ranks, and make the messages."""
     import mpi4py
 
@@ -53,7 +51,7 @@ def build(config: Settings, trace: Trace) -> Step:
 
 
 def main() -> None:
-    config: Settings = rank_settings.load()
+    config: MpiCollectiveSettings = lifecycle.load_settings()
     log = IterationLog(Path("iterations.jsonl"))
     trace = Trace(Path("trace.jsonl"), wanted=config["trace"])
 

@@ -1,4 +1,4 @@
-"""Waits for the command line of mpirun's daemon on this host, and runs it.
+"""Wait for the command line of mpirun's daemon on this host, and run it.
 
 Its arguments are the address and the port at which `rsh_agent.py` calls. A command is taken from nobody who does not
 know the key of the run, MPI_RUN_KEY. Of the environment it needs what `stub.py` does, too.
@@ -13,8 +13,8 @@ import os
 import secrets
 import sys
 
-from .open_mpi import environment, keep
-from .proof import proof
+from .mpirun import environment, keep
+from .rsh_agent import proof
 
 TALK_S = 10.0  # for one who has called to say what it wants
 LONGEST = 1 << 18  # bytes of what it says: twice what the kernel takes as one argument of a command

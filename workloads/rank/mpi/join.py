@@ -1,4 +1,4 @@
-"""How a rank that we started becomes one of a launcher's job: mpirun, say, registers it by a stub that it starts."""
+"""Join a rank that we started to a launcher's job: mpirun, say, registers it by a stub that it starts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import socket
 import threading
 
-from ..base.lifecycle import PEER_GRACE_S, fail, first_line
-from .rank_socket import name_of, only_ourselves
+from ..lifecycle import PEER_GRACE_S, fail, first_line
+from .stub import require_own_user, socket_name
 
 LONGEST = 1 << 20  # bytes of what it is told
 
@@ -21,12 +21,12 @@ def join(within_s: float, launcher: str = "mpirun") -> None:
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
-            listener.bind(name_of(os.environ["MPI_NAME"]))
+            listener.bind(socket_name(os.environ["MPI_NAME"]))
             listener.listen()
             listener.settimeout(within_s)
             stub, _ = listener.accept()
             stub.settimeout(within_s)
-            only_ourselves(stub)
+            require_own_user(stub)
             with stub.makefile("rb") as stream:
                 variables = json.loads(stream.readline(LONGEST))
         except TimeoutError:

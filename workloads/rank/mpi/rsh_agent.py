@@ -1,4 +1,4 @@
-"""What mpirun calls in place of ssh: `rsh_agent.py HOST COMMAND...` hands the command to our program on that host.
+"""Replace ssh for mpirun: `rsh_agent.py HOST COMMAND...` hands the command to our program on that host.
 
 MPI_HOSTS has the address of each host by what mpirun calls it, as JSON. That program waits at MPI_DAEMON_PORT, or will
 within MPI_MEET_S seconds, and wants proof that we know MPI_RUN_KEY.
@@ -6,17 +6,25 @@ within MPI_MEET_S seconds, and wants proof that we know MPI_RUN_KEY.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
 import socket
 import sys
 import time
 
-from .proof import proof
-
 AGAIN_S = 0.05
 TALK_S = 10.0
 LINE = 1000  # bytes of what it says
+
+
+def proof(key: str, *, address: str, once: str, text: bytes) -> str:
+    """What only who knows the key can say of a text at this address (with its port), for a number that is used once.
+
+    The address is part of it, so that what was said at one host cannot be handed on to another.
+    """
+    return hmac.new(key.encode(), f"{address}\n{once}\n".encode() + text, hashlib.sha256).hexdigest()
 
 
 def answer_of(address: str, port: int, *, key: str, command: str) -> str:

@@ -1,4 +1,4 @@
-"""What a launcher starts in place of a rank: it tells the rank, which runs already, who it is, and ends with it.
+"""Stand in for a rank towards its launcher: tell the rank, which runs already, who it is, and end with it.
 
 The rank's name is MPI_RANK and its number; it waits, or will within MPI_MEET_S seconds, at the socket of that name. The
 argument is the launcher, mpirun where there is none.
@@ -6,13 +6,13 @@ argument is the launcher, mpirun where there is none.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
+import struct
 import sys
 import time
-
-from .rank_socket import name_of, only_ourselves
 
 AGAIN_S = 0.02
 # Of each launcher: the variable that has the rank's number, and how those begin that the rank is told.
@@ -26,14 +26,28 @@ VARIABLES = {
 }
 
 
+def socket_name(rank_name: str) -> bytes:
+    """The name of the rank's Unix socket, an abstract one: it is in no folder, so that nothing has to remove it."""
+    whole = f"{os.environ.get('ORCH_RUN', '')}/{rank_name}"
+    return b"\0" + hashlib.sha256(whole.encode()).hexdigest().encode()
+
+
+def require_own_user(peer: socket.socket) -> None:
+    """Raise PermissionError unless a process of our own user is at the other end of a Unix socket."""
+    form = struct.Struct("3i")
+    _, user, _ = form.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, form.size))
+    if user != os.geteuid():
+        raise PermissionError(f"user {user} is at the other end")
+
+
 def called(rank_name: str, *, within_s: float) -> socket.socket:
     """A connection to the rank, which may not have started yet."""
     ends = time.monotonic() + within_s
     while True:
         rank = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            rank.connect(name_of(rank_name))
-            only_ourselves(rank)
+            rank.connect(socket_name(rank_name))
+            require_own_user(rank)
         except OSError as error:
             rank.close()
             if time.monotonic() > ends:

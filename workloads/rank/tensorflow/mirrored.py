@@ -1,18 +1,16 @@
-"""One rank of a TensorFlow training with MultiWorkerMirroredStrategy and its own training loop; needs TF_CONFIG."""
+"""Be a rank of a TensorFlow training with MultiWorkerMirroredStrategy and its own training loop; needs TF_CONFIG."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from ..base.rank_settings import TrainingSettings
-from ..base.stepping import Step
-from ..base.worker import LEARNING_RATE, run
-from ..compute import compute_settings, optimizers
-from ..compute.compute_clock import sharpen_timer
+from ..compute import training
+from ..compute.training import LEARNING_RATE, sharpen_timer
+from ..lifecycle import Step, TrainingSettings, run_rank
 
 
-class Settings(TrainingSettings, compute_settings.Settings):
+class MirroredSettings(TrainingSettings, training.ModelSettings):
     """How gradients are averaged."""
 
     communication: str
@@ -20,7 +18,7 @@ class Settings(TrainingSettings, compute_settings.Settings):
     collective_s: float
 
 
-def build(config: Settings, *, checksum: bool) -> Step:
+def build(config: MirroredSettings, *, checksum: bool) -> Step:
     """Meet the other ranks, and trace the step."""
     sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
     import tensorflow as tf
@@ -39,7 +37,7 @@ def build(config: Settings, *, checksum: bool) -> Step:
     return make(config, strategy, options, checksum=checksum)
 
 
-def _emulated(config: Settings, strategy: Any, options: Any, *, checksum: bool) -> Step:
+def _emulated(config: MirroredSettings, strategy: Any, options: Any, *, checksum: bool) -> Step:
     import tensorflow as tf
 
     from ..compute.emulated_tensorflow import Clockwork, EmulatedModel, plain_errors, step_of
@@ -68,15 +66,15 @@ def _emulated(config: Settings, strategy: Any, options: Any, *, checksum: bool) 
     return step_of(trained, model, clockwork, batch=config["batch"], checksum=checksum)
 
 
-def _learning(config: Settings, strategy: Any, options: Any, *, checksum: bool) -> Step:
+def _learning(config: MirroredSettings, strategy: Any, options: Any, *, checksum: bool) -> Step:
     import tensorflow as tf
 
     from ..compute.emulated_tensorflow import plain_errors
-    from ..compute.learning_tensorflow import Learning
+    from ..compute.vision_tensorflow import Learning
 
     with plain_errors(), strategy.scope():
         learning = Learning(config, rank=int(os.environ["RANK"]), world=strategy.num_replicas_in_sync)
-        optimizer = optimizers.of_keras(config)
+        optimizer = training.keras_optimizer(config)
         optimizer.build(learning.network.weights)
 
     def replica(images: Any, labels: Any) -> Any:
@@ -95,4 +93,4 @@ def _learning(config: Settings, strategy: Any, options: Any, *, checksum: bool) 
 
 
 def main() -> None:
-    run(build, framework="TensorFlow")
+    run_rank(build, framework="TensorFlow")

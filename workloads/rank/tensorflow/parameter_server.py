@@ -1,4 +1,4 @@
-"""One task of a TensorFlow training with parameter servers: a server (`ps`) or a worker; needs TF_CONFIG.
+"""Be a task of a TensorFlow training with parameter servers: a server (`ps`) or a worker; needs TF_CONFIG.
 
 Each worker runs steps of its own accord, as TensorFlow calls between-graph replication: training is asynchronous. A
 step fetches all variables from the servers, computes, and sends the gradients there, where each is applied when it
@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Iterator, NamedTuple, NoReturn
 
-from ..base import rank_settings
-from ..base.lifecycle import end_on_signal, fail, first_line
-from ..base.rank_settings import TrainingSettings
-from ..base.scratch import own_scratch
-from ..base.span_trace import COMMUNICATION, Trace
-from ..base.stepping import Step, timed
-from ..base.worker import LEARNING_RATE, run
-from ..compute.compute_clock import sharpen_timer
-from .transfers import transfers
+from .. import lifecycle
+from ..compute.training import LEARNING_RATE, sharpen_timer
+from ..lifecycle import Step, TrainingSettings, end_on_signal, fail, first_line, own_scratch, run_rank, timed
+from ..logs import COMMUNICATION, Trace
 
 _EVERY_S = 0.2
+_MOVED = re.compile(
+    r"edge_\d+_(?P<tensor>\S+) from /job:(?P<source>\w+)/\S*?task:(?P<from>\d+)/\S* to /job:\w+/\S*?task:(?P<to>\d+)/"
+)
 
 
-class Settings(TrainingSettings):
+class ParameterServerSettings(TrainingSettings):
     """What a worker is given."""
 
     meet_s: float  # for the first worker to initialize the variables
@@ -54,7 +53,7 @@ def serve() -> NoReturn:
     raise AssertionError("a server never ends by itself")
 
 
-def build(config: Settings, *, checksum: bool, trace: Trace) -> Step:  # noqa: ARG001
+def build(config: ParameterServerSettings, *, checksum: bool, trace: Trace) -> Step:  # noqa: ARG001
     """Join the cluster, and lay the step out as a graph over the servers and this worker."""
     sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
     import tensorflow as tf
@@ -130,5 +129,34 @@ def step_over(model: Any, tf: Any) -> Any:
 def main() -> None:
     if "--serve" in sys.argv[1:]:
         serve()
-    trace = Trace(Path("trace.jsonl"), wanted=rank_settings.load()["trace"])
-    run(partial(build, trace=trace), framework="TensorFlow", trace=trace)
+    trace = Trace(Path("trace.jsonl"), wanted=lifecycle.load_settings()["trace"])
+    run_rank(partial(build, trace=trace), framework="TensorFlow", trace=trace)
+
+
+class Transfer(NamedTuple):
+    """A tensor that was moved; instants in us since the epoch."""
+
+    name: str  # send or receive, from the worker's side
+    what: str
+    size: int
+    begin_us: int
+    end_us: int
+
+
+def transfers(step_stats: Any) -> Iterator[Transfer]:
+    """Every tensor with content that a worker's step received or sent, in no order; `step_stats` is RunMetadata's."""
+    for device in step_stats.dev_stats:
+        for node in device.node_stats:
+            moved = _MOVED.search(node.timeline_label) if node.node_name == "RecvTensor" else None
+            size = sum(one.tensor_description.allocation_description.requested_bytes for one in node.output)
+            if moved is None or not size:
+                continue  # an edge that only says that something has ended
+            received = moved["source"] == "ps"
+            server = moved["from"] if received else moved["to"]
+            yield Transfer(
+                name="receive" if received else "send",
+                what=f"{moved['tensor']}, server {server}",
+                size=size,
+                begin_us=node.all_start_micros,
+                end_us=node.all_start_micros + node.all_end_rel_micros,
+            )

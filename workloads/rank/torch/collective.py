@@ -1,26 +1,26 @@
-"""One rank of a benchmark of collective operations: an iteration is one pass over all operations and message sizes."""
+"""Be a rank of a benchmark of collective operations: an iteration is one pass over all operations and message sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ..base import passes as benchmark
-from ..base.passes import Operation, floats_of, passes
-from ..base.stepping import Step
-from .buckets import begun
-from .context import Rank
-from .context import Settings as TorchSettings
-from .program import Join, run
+from .. import collective_passes as benchmark
+from ..collective_passes import Operation, floats_of, passes
+from ..lifecycle import Step
+from .exchange import begun
+from .program import Join, Rank, TorchSettings, run
 
 
-class Settings(TorchSettings, benchmark.Settings):
+class CollectiveSettings(TorchSettings, benchmark.PassSettings):
     """What is passed over, on torch.distributed, and the ranks of each group that does so."""
 
     groups: Sequence[Sequence[int]]
 
 
-def operation(name: str, size: int, rank: Rank[Settings], own: Sequence[int], group: Any) -> tuple[Operation, int]:
+def operation(
+    name: str, size: int, rank: Rank[CollectiveSettings], own: Sequence[int], group: Any
+) -> tuple[Operation, int]:
     """What carries out the operation once in the group `group` of these ranks, and its message in bytes."""
     import torch
     import torch.distributed as dist
@@ -48,11 +48,11 @@ def operation(name: str, size: int, rank: Rank[Settings], own: Sequence[int], gr
     return done[name], 4 * part * world
 
 
-def build(rank: Rank[Settings]) -> Join:
+def build(rank: Rank[CollectiveSettings]) -> Join:
     return lambda: prepare(rank)
 
 
-def prepare(rank: Rank[Settings]) -> Step:
+def prepare(rank: Rank[CollectiveSettings]) -> Step:
     """Make the groups and the messages; what is given passes over all of them once."""
     import torch
     import torch.distributed as dist

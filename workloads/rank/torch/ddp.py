@@ -1,4 +1,4 @@
-"""One rank of a PyTorch DistributedDataParallel training that iterates until it is told to end."""
+"""Be a rank of a PyTorch DistributedDataParallel training that iterates until it is told to end."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
-from ..base.stepping import Step, timed
-from ..compute import compute_settings, computing, optimizers
-from .context import Rank
-from .context import Settings as TorchSettings
-from .program import Join, run
+from ..compute import computing, training
+from ..lifecycle import Step, timed
+from .program import Join, Rank, TorchSettings, run
 
 if TYPE_CHECKING:
     import torch
 
-    from ..base.span_trace import Trace
     from ..compute.computing import Compute
+    from ..logs import Trace
 
 Hook = Any  # a communication hook of DDP: (state, bucket) -> future of the reduced bucket
 
 
-class Settings(TorchSettings, compute_settings.Settings):
+class DdpSettings(TorchSettings, training.ModelSettings):
     """How DDP reduces."""
 
     bucket_mib: float  # least size of a bucket
@@ -49,7 +47,7 @@ def traced(hook: Hook, trace: Trace, *, element_bytes: int) -> Hook:
     return record
 
 
-def register_hook(model: torch.nn.parallel.DistributedDataParallel, rank: Rank[Settings]) -> None:
+def register_hook(model: torch.nn.parallel.DistributedDataParallel, rank: Rank[DdpSettings]) -> None:
     """Have DDP reduce its buckets as configured: compressed or not, recorded or not."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
@@ -71,7 +69,7 @@ def register_hook(model: torch.nn.parallel.DistributedDataParallel, rank: Rank[S
         model.register_comm_hook(None, traced(hook, rank.trace, element_bytes=element_bytes))
 
 
-def bucket_sizes(config: Settings) -> dict[str, Any]:
+def bucket_sizes(config: DdpSettings) -> dict[str, Any]:
     """DDP's argument for them: one size for all buckets, or the first one's and that of all others."""
     first = config["first_bucket_mib"]
     if first is None:
@@ -79,7 +77,7 @@ def bucket_sizes(config: Settings) -> dict[str, Any]:
     return {"bucket_cap_mb_list": [first, config["bucket_mib"]]}
 
 
-def prepare(work: Compute, rank: Rank[Settings]) -> Step:
+def prepare(work: Compute, rank: Rank[DdpSettings]) -> Step:
     """Wrap the model; what is given does one iteration."""
     from torch.nn.parallel import DistributedDataParallel
 
@@ -88,7 +86,7 @@ def prepare(work: Compute, rank: Rank[Settings]) -> Step:
         work.module, device_ids=[rank.device] if rank.device.type == "cuda" else None, **bucket_sizes(config)
     )
     register_hook(model, rank)
-    optimizer = optimizers.of_torch(config, model.parameters())
+    optimizer = training.torch_optimizer(config, model.parameters())
     passes = config["accumulate"]
 
     def step(_iteration: int) -> dict[str, float]:
@@ -128,7 +126,7 @@ def prepare(work: Compute, rank: Rank[Settings]) -> Step:
     return work.evaluated(step)
 
 
-def build(rank: Rank[Settings]) -> Join:
+def build(rank: Rank[DdpSettings]) -> Join:
     work = computing.build(rank.config, rank=rank.number, world=rank.world, device=rank.device)
     return lambda: prepare(work, rank)
 

@@ -1,15 +1,13 @@
-"""One rank of a training with PyTorch's FSDP2 that iterates until it is told to end."""
+"""Be a rank of a training with PyTorch's FSDP2 that iterates until it is told to end."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from ..base.stepping import Step, timed
-from ..compute.compute_settings import EmulatedSettings
-from .context import LEARNING_RATE, Rank, size_of
-from .context import Settings as TorchSettings
-from .program import Join, run
+from ..compute.training import LEARNING_RATE, EmulatedSettings
+from ..lifecycle import Step, timed
+from .program import Join, Rank, TorchSettings, run, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +16,11 @@ if TYPE_CHECKING:
     import torch.distributed as dist
     from torch.distributed.fsdp import FSDPModule
 
-    from ..base.span_trace import Trace
     from ..compute.emulated_torch import EmulatedCompute, EmulatedModel
+    from ..logs import Trace
 
 
-class Settings(TorchSettings, EmulatedSettings):
+class FsdpSettings(TorchSettings, EmulatedSettings):
     """How FSDP2 divides the model."""
 
     unit_bytes: float  # least size of consecutive layers that are gathered at once
@@ -76,7 +74,7 @@ def units(module: EmulatedModel, least_bytes: float) -> Iterator[list[torch.nn.M
         yield unit
 
 
-def prepare(work: EmulatedCompute, rank: Rank[Settings]) -> Step:
+def prepare(work: EmulatedCompute, rank: Rank[FsdpSettings]) -> Step:
     """Shard the model; what is given does one iteration."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
@@ -120,7 +118,7 @@ def prepare(work: EmulatedCompute, rank: Rank[Settings]) -> Step:
     return step
 
 
-def build(rank: Rank[Settings]) -> Join:
+def build(rank: Rank[FsdpSettings]) -> Join:
     from ..compute.emulated_torch import EmulatedCompute
 
     work = EmulatedCompute(rank.config["layers"], seed=rank.config["seed"] + rank.number, device=rank.device)

@@ -1,4 +1,4 @@
-"""Gates that learn to spread tokens over experts: which expert each token goes to, and the loss that balances them."""
+"""Gate tokens to experts and learn to spread them: which expert each token goes to, and the loss that balances them."""
 
 from __future__ import annotations
 

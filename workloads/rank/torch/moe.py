@@ -1,4 +1,4 @@
-"""One rank of a mixture of experts: its gates are real and learn, its blocks sleep, its tokens travel all to all."""
+"""Be a rank of a mixture of experts: its gates are real and learn, its blocks sleep, its tokens travel all to all."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base.iteration_log import IterationLog
-from ..base.stepping import Step
-from .context import LEARNING_RATE, Precision, Rank, gradient_of, precision_of, size_of
-from .context import Settings as TorchSettings
-from .program import Join, run
+from ..compute.training import LEARNING_RATE
+from ..lifecycle import Step
+from ..logs import IterationLog
+from .program import Join, Precision, Rank, TorchSettings, gradient_of, precision_of, run, size_of
 
 if TYPE_CHECKING:
     import torch
 
 
-class Settings(TorchSettings):
+class MoeSettings(TorchSettings):
     """The model's blocks, and what a rank computes in an iteration; times in seconds, forward, with even gates."""
 
     blocks: int
@@ -39,10 +38,10 @@ class Settings(TorchSettings):
 class Experts:
     """The blocks of a model of which some have experts on all ranks, and what this rank sends to whom."""
 
-    def __init__(self, rank: Rank[Settings]) -> None:
+    def __init__(self, rank: Rank[MoeSettings]) -> None:
         import torch
 
-        from ..compute.compute_clock import ComputeClock, sharpen_timer
+        from ..compute.training import ComputeClock, sharpen_timer
         from .gating import Gate, Tokens
 
         config = rank.config
@@ -182,12 +181,12 @@ class Experts:
         }
 
 
-def build(rank: Rank[Settings]) -> Join:
+def build(rank: Rank[MoeSettings]) -> Join:
     experts = Experts(rank)
     return lambda: prepare(experts, rank)
 
 
-def prepare(experts: Experts, rank: Rank[Settings]) -> Step:
+def prepare(experts: Experts, rank: Rank[MoeSettings]) -> Step:
     """What is given does one iteration and logs who got how much."""
     log = IterationLog(Path("routing.jsonl"))
 

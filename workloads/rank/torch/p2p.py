@@ -1,4 +1,4 @@
-"""One rank of a training whose gradients are averaged by sends and receives of our own, in a pattern of choice."""
+"""Be a rank of a training whose gradients are averaged by sends and receives of our own, in a pattern of choice."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ..base.lifecycle import peer_lost
-from ..base.stepping import Step, timed
-from ..compute import computing, optimizers
-from .buckets import Bucket, Settings, exchange, split
-from .context import Rank, gradient_of
-from .exchange import asked
-from .program import Join, run
-from .pulling import parameter_server
+from ..compute import computing, training
+from ..lifecycle import Step, peer_lost, timed
+from . import parameter_server
+from .exchange import Bucket, P2pSettings, asked, exchange_rounds, split_into_buckets
+from .program import Join, Rank, gradient_of, run
 
 if TYPE_CHECKING:
     import torch
@@ -31,12 +28,12 @@ class Synchronizer:
     Buckets are filled from the last parameter to the first and travel in that order on every rank.
     """
 
-    def __init__(self, module: torch.nn.Module, rank: Rank[Settings]) -> None:
+    def __init__(self, module: torch.nn.Module, rank: Rank[P2pSettings]) -> None:
         self._rank = rank
         self._ready: queue.SimpleQueue[Bucket] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         self._early: set[int] = set()
-        self.buckets = split(module, rank)
+        self.buckets = split_into_buckets(module, rank)
         self._next = 0
         for bucket in self.buckets:
             for parameter in bucket.parameters:
@@ -69,7 +66,7 @@ class Synchronizer:
         while True:
             bucket = self._ready.get()
             try:
-                exchange(bucket, bucket.rounds, self._rank)
+                exchange_rounds(bucket, bucket.rounds, self._rank)
             except RuntimeError as error:
                 self._done.put(error)
                 return
@@ -101,7 +98,7 @@ class PairAverager:
     answers whoever asks.
     """
 
-    def __init__(self, module: torch.nn.Module, rank: Rank[Settings]) -> None:
+    def __init__(self, module: torch.nn.Module, rank: Rank[P2pSettings]) -> None:
         import torch
 
         self._rank = rank
@@ -160,7 +157,7 @@ class PairAverager:
             optimizer.step()
 
 
-def synchronous(work: Compute, rank: Rank[Settings], optimizer: torch.optim.Optimizer) -> Step:
+def synchronous(work: Compute, rank: Rank[P2pSettings], optimizer: torch.optim.Optimizer) -> Step:
     """Steps in which all ranks apply the same mean gradient; a server takes part in the exchange alone."""
     config, trace = rank.config, rank.trace
     synchronizer = Synchronizer(work.module, rank)
@@ -202,7 +199,7 @@ def synchronous(work: Compute, rank: Rank[Settings], optimizer: torch.optim.Opti
     return step
 
 
-def asynchronous(work: Compute, rank: Rank[Settings], optimizer: torch.optim.Optimizer) -> Step:
+def asynchronous(work: Compute, rank: Rank[P2pSettings], optimizer: torch.optim.Optimizer) -> Step:
     """Steps in which a rank averages its weights with one peer's."""
     config, trace = rank.config, rank.trace
     averager = PairAverager(work.module, rank)
@@ -230,7 +227,7 @@ def asynchronous(work: Compute, rank: Rank[Settings], optimizer: torch.optim.Opt
     return step
 
 
-def build(rank: Rank[Settings]) -> Join:
+def build(rank: Rank[P2pSettings]) -> Join:
     config = rank.config
     servers = config["servers"] if config["strategy"] == "parameter-server" else 0
     place = max(0, rank.number - servers)  # a server computes nothing: its place among those that do is never used
@@ -240,7 +237,7 @@ def build(rank: Rank[Settings]) -> Join:
         if config["order"] is not None:
             return parameter_server.prepare(work, rank)
         make = asynchronous if config["strategy"] == "pair-averaging" else synchronous
-        step = make(work, rank, optimizers.of_torch(config, work.module.parameters()))
+        step = make(work, rank, training.torch_optimizer(config, work.module.parameters()))
         return work.evaluated(step) if rank.number >= servers else step
 
     return join

@@ -1,4 +1,4 @@
-"""Who works with whom, and in which order, in a training that is split by pipeline stage, tensor and data."""
+"""Say who works with whom, and in which order, in a training that is split by pipeline stage, tensor and data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank of a GPT that is split by pipeline stage, tensor and data: it sleeps to compute, its messages are real."""
+"""Be a rank of a GPT that is split by pipeline stage, tensor and data: it sleeps to compute, its messages are real."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from ..base.stepping import Step
-from .context import LEARNING_RATE, Precision, Rank, precision_of, size_of
-from .context import Settings as TorchSettings
+from ..compute.training import LEARNING_RATE
+from ..lifecycle import Step
 from .parallel import REPLICA, STAGE, TENSOR, Place, ends, groups, one_forward_one_backward
-from .program import Join, run
+from .program import Join, Precision, Rank, TorchSettings, precision_of, run, size_of
 
 if TYPE_CHECKING:
     import torch
     import torch.distributed as dist
 
-    from ..base.span_trace import Trace
+    from ..logs import Trace
 
 _FORWARD_TAG, _BACKWARD_TAG = 0, 1  # + twice the number of the microbatch
 
@@ -33,7 +32,7 @@ class StagePlan(TypedDict):
     backward: float
 
 
-class Settings(TorchSettings):
+class PtdSettings(TorchSettings):
     """How the GPT is split, and what travels, in elements."""
 
     places: list[Place]  # of each rank
@@ -47,7 +46,7 @@ class Settings(TorchSettings):
     embedding: int  # those of them that are the table's
 
 
-def _places(config: Settings) -> list[Place]:
+def _places(config: PtdSettings) -> list[Place]:
     """The place of each rank: JSON has no tuples."""
     return [(stage, tensor, replica) for stage, tensor, replica in config["places"]]
 
@@ -92,10 +91,10 @@ class Sender:
 class Stage:
     """This rank's part of the model: its parameters, its neighbours, and the passes of a microbatch."""
 
-    def __init__(self, rank: Rank[Settings]) -> None:
+    def __init__(self, rank: Rank[PtdSettings]) -> None:
         import torch
 
-        from ..compute.compute_clock import ComputeClock, sharpen_timer
+        from ..compute.training import ComputeClock, sharpen_timer
 
         config = rank.config
         self._rank = rank
@@ -226,17 +225,17 @@ class Stage:
             return float(self.weights.square().mean())
 
 
-def build(rank: Rank[Settings]) -> Join:
+def build(rank: Rank[PtdSettings]) -> Join:
     stage = Stage(rank)
     return lambda: prepare(stage, rank)
 
 
-def prepare(stage: Stage, rank: Rank[Settings]) -> Step:
+def prepare(stage: Stage, rank: Rank[PtdSettings]) -> Step:
     """Make the groups; what is given does one iteration."""
     stage.join()
     config = rank.config
     passes = one_forward_one_backward(stage.stage, stage.stages, config["microbatches"])
-    # One rank of each replica counts its samples, where their loss would be.
+    # Be a rank of each replica counts its samples, where their loss would be.
     counts = stage.stage == stage.stages - 1 and config["places"][rank.number][TENSOR] == 0
     holds_table = stage.stage in (0, stage.stages - 1)
 

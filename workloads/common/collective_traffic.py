@@ -1,0 +1,66 @@
+"""Say what collective operations send: by whom to whom, in how many rounds, and what their bandwidths are made of."""
+
+from __future__ import annotations
+
+import math
+
+from workloads.common import mpi_ranks, rank_traffic
+from workloads.common.rank_traffic import Pairs
+
+
+def bus_factor(operation: str, world: int) -> float:
+    """Bus bandwidth over algorithm bandwidth, as nccl-tests' PERFORMANCE.md defines it.
+
+    It is the share of the message that the busiest link must carry at least, so that a bus bandwidth can be held
+    against the link's rate whatever the operation and the number of ranks.
+    """
+    if operation == "all-reduce":
+        return 2 * (world - 1) / world
+    return 1.0 if operation in ("broadcast", "send-receive") else (world - 1) / world
+
+
+def members(ranks: int, groups: int) -> list[list[int]]:
+    """The ranks of each group."""
+    size = ranks // groups
+    return [list(range(first, first + size)) for first in range(0, ranks, size)]
+
+
+def exchanged(
+    operation: str, ranks: int, size: float, *, groups: int, backend: str, algorithm: mpi_ranks.Algorithm | None = None
+) -> tuple[Pairs, int]:
+    """Who sends how much to whom in one operation of all groups, and in how many rounds one after the other."""
+    own = ranks // groups
+    within = sent_in(operation, own, size, backend=backend, algorithm=algorithm)
+    pairs = {(group[src], group[dst]): sent for group in members(ranks, groups) for (src, dst), sent in within.items()}
+    return pairs, rounds(operation, own, backend=backend)
+
+
+def rounds(operation: str, world: int, *, backend: str) -> int:
+    """Messages of an operation that wait for one another: twice around a ring, once, along a tree, or none."""
+    if operation == "all-reduce" or (operation == "reduce-scatter" and backend == "gloo"):
+        return 2 * (world - 1)
+    if operation == "broadcast":
+        return math.ceil(math.log2(world))
+    return 1 if operation in ("send-receive", "all-to-all") else world - 1
+
+
+def sent_in(
+    operation: str, world: int, size: float, *, backend: str, algorithm: mpi_ranks.Algorithm | None = None
+) -> Pairs:
+    """Who sends how much to whom in one operation: rings, a mesh, and a binomial tree rooted at rank 0.
+
+    Gloo's reduce-scatter is an all-reduce of which each rank keeps its share: it sends twice what it would have to.
+    MPI's all-reduce goes by the `algorithm`, and its rings turn the other way.
+    """
+    if operation == "all-to-all":
+        return {(a, b): size / world for a in range(world) for b in range(world) if a != b}
+    if operation == "send-receive":
+        return rank_traffic.turned(rank_traffic.ring(world, size))
+    if operation == "broadcast":
+        return {(rank - (1 << (rank.bit_length() - 1)), rank): size for rank in range(1, world)}
+    if operation == "reduce-scatter" and backend == "gloo":
+        operation = "all-reduce"
+    if backend == "mpi" and operation == "all-reduce":
+        return mpi_ranks.all_reduce(algorithm or "ring", world, size)
+    ring = rank_traffic.ring(world, bus_factor(operation, world) * size)
+    return rank_traffic.turned(ring) if backend == "mpi" or operation == "all-gather" else ring

@@ -1,1 +1,0 @@
-"""What trainings and collective operations send by theory, framework by framework."""

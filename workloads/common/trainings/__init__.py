@@ -1,1 +1,0 @@
-"""What trainings of models of the catalog share, with emulated and with real compute."""

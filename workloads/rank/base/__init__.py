@@ -1,1 +1,0 @@
-"""The life of a rank, whatever it computes: its start, its gate, its log, its end."""

@@ -1,0 +1,203 @@
+"""Run a rank from its start to its end: read its settings, meet the others, wait for the gate, iterate, end.
+
+A rank prints `ready` once it can begin, waits for the line `go` on standard input, and writes a line an iteration to
+`iterations.jsonl` in its working folder. SIGTERM ends it at any moment; a failure is one line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NoReturn, Protocol, Tuple, TypedDict, TypeVar
+
+from .logs import IterationLog, Trace
+
+SETTINGS_FILE = "config.json"
+SCRATCH = Path("scratch")  # of temporary files: a framework removes its own only at a usual exit
+
+# A rank whose peer went away waits this long before it calls that a failure. When a run ends its ranks are asked to
+# end one after the other, and a rank must not fail because another one was asked first; and when a peer failed, the
+# peer's own reason is then the first one seen.
+PEER_GRACE_S = 2.0
+
+_ENDING = {signal.SIGTERM, signal.SIGINT}
+
+LayerPlan = Tuple[float, float, List[int]]  # forward in seconds, backward in seconds, sizes of the parameter tensors
+
+
+class TrainingSettings(TypedDict):
+    """What a rank is given of an emulated model, where its framework meets the other ranks by itself."""
+
+    layers: List[LayerPlan]
+    batch: int  # samples of an iteration
+    seed: int
+    threads: int  # that may compute
+
+
+def load_settings() -> Any:
+    """Return the settings that the launch has beside the program, in the shape of the program's own TypedDict."""
+    return json.loads(Path(SETTINGS_FILE).read_text())
+
+
+def checksum_requested() -> bool:
+    """Return whether the command line asks for the sum of all parameters after each iteration; refuse other options."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--checksum", action="store_true", help="log the sum of all parameters after each iteration")
+    return bool(parser.parse_args().checksum)
+
+
+def end_on_signal(flush: Callable[[], None]) -> None:
+    """Have SIGTERM and SIGINT end the process at once with status 0, after `flush`.
+
+    Call it before anything starts a thread: every later thread inherits the blocked signals, so that only the thread
+    started here takes them. A handler of Python's own would have to wait until a collective in C++ returns.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+
+    def wait() -> None:
+        signal.sigwait(_ENDING)
+        flush()
+        os._exit(0)
+
+    threading.Thread(target=wait, name="end-on-signal", daemon=True).start()
+
+
+def fail(reason: str) -> NoReturn:
+    """End the process with status 1 and one line on standard error."""
+    print(f"rank {os.environ.get('RANK', '?')}: {reason}", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def peer_lost(error: Exception) -> NoReturn:
+    """A collective failed: give the signal to end a moment to arrive, then fail."""
+    threading.Event().wait(PEER_GRACE_S)
+    fail(f"a collective failed: {first_line(error)}")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or its type where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def report_ready() -> None:
+    """Say that this rank can start its first iteration."""
+    print("ready", flush=True)
+
+
+def wait_for_go() -> None:
+    """Block until the line "go" arrives on standard input; fail when it ends first."""
+    for line in sys.stdin:
+        if line.strip() == "go":
+            return
+    fail('standard input ended before "go" came')
+
+
+def own_scratch() -> Callable[[], None]:
+    """Have Python's temporary files lie in SCRATCH; return what removes them, for a process that is asked to end."""
+    SCRATCH.mkdir(exist_ok=True)
+    tempfile.tempdir = str(SCRATCH.resolve())
+    return lambda: shutil.rmtree(SCRATCH, ignore_errors=True)
+
+
+# Does one iteration; gives what its line has beside instants: forward_s, backward_s, wait_s, loss, samples, and more.
+Step = Callable[[int], Dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A step, and what is done after it that does not count as its time, such as looking at held-out images."""
+
+    step: Step
+    afterwards: Callable[[int], None]
+
+    def __call__(self, iteration: int) -> dict[str, float]:
+        return self.step(iteration)
+
+
+class Ended(Protocol):
+    """Hears of each iteration that ended."""
+
+    def __call__(self, iteration: int, *, start_ns: int, mono_start_ns: int) -> None:
+        """Take its number, and its start by both clocks."""
+
+
+def iterate(step: Step, log: IterationLog, *, ended: Ended | None = None) -> None:
+    """Report ready, wait for the gate, iterate for good."""
+    report_ready()
+    wait_for_go()
+    for iteration in itertools.count():
+        start_ns, mono_start_ns = time.time_ns(), time.monotonic_ns()
+        fields = step(iteration)
+        mono_end_ns, end_ns = time.monotonic_ns(), time.time_ns()
+        if isinstance(step, Evaluated):
+            step.afterwards(iteration)
+        log.write(
+            {
+                "iteration": iteration,
+                "start_ns": start_ns,
+                "end_ns": end_ns,
+                "mono_start_ns": mono_start_ns,
+                "mono_end_ns": mono_end_ns,
+                **fields,
+            }
+        )
+        if ended is not None:
+            ended(iteration, start_ns=start_ns, mono_start_ns=mono_start_ns)
+
+
+def timed(begin_ns: int, forward_ns: int, backward_ns: int, *, wait_s: float) -> dict[str, float]:
+    """Return the parts of an iteration for its line; the backward pass with its waiting ended at `backward_ns`."""
+    return {
+        "forward_s": round((forward_ns - begin_ns) * 1e-9, 9),
+        "backward_s": round((backward_ns - forward_ns) * 1e-9 - wait_s, 9),
+        "wait_s": round(wait_s, 9),
+    }
+
+
+Given_contra = TypeVar("Given_contra", contravariant=True)
+
+
+class Build(Protocol[Given_contra]):
+    """Makes what does one iteration."""
+
+    def __call__(self, config: Given_contra, *, checksum: bool) -> Step:
+        """`checksum` is whether the step gives the sum of all parameters."""
+        ...
+
+
+def run_rank(build: Build[Given_contra], *, framework: str, trace: Trace | None = None) -> None:
+    """Be a rank; `framework` is what people are told did not start. Of its errors a RuntimeError is a peer's loss.
+
+    A `trace` that the steps add spans to is written down after each iteration.
+    """
+    checksum = checksum_requested()
+    log = IterationLog(Path("iterations.jsonl"))
+    tidy = own_scratch()
+
+    def flush() -> None:
+        log.close()
+        if trace is not None:
+            trace.close()
+        tidy()
+
+    end_on_signal(flush)
+    config: Given_contra = load_settings()
+    try:
+        step = build(config, checksum=checksum)
+    except (ImportError, RuntimeError, ValueError) as error:
+        fail(f"{framework} did not start: {first_line(error)}")
+    try:
+        iterate(step, log, ended=None if trace is None else trace.close_iteration)
+    except RuntimeError as error:
+        peer_lost(error)

@@ -1,1 +1,0 @@
-"""Parameter servers, and the order in which workers pull from them."""
