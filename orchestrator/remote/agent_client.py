@@ -340,9 +340,10 @@ def _look(
         "storage": storage or None,
     }
     try:
-        image = connection.ask("image", deadline, values).read(ImageFound)
+        asked = connection.ask("image", deadline, values)
     except AgentError as error:
         return [_refused(need, error) for need in needs]
+    image = asked.read(ImageFound)
     found = []
     for need in needs:
         if need.kind == "image":

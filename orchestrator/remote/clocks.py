@@ -1,4 +1,4 @@
-"""Whose clocks are one, and how well they are known; pure.
+"""Offsets of the nodes' clocks: which nodes share a clock, and how well each is known; pure.
 
 Hosts that run on one kernel share its clock, whatever pings between them say. Of others the offset is that of the ping
 with the shortest round trip: what a ping waits for on its way shows as an offset of half as much (Mills, RFC 5905,

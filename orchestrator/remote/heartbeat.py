@@ -1,4 +1,4 @@
-"""Who has fallen silent: one thread of this process looks at every connection, and tells who or what is to blame.
+"""Detects silent agents: one thread of this process looks at every connection, and tells who or what is to blame.
 
 A connection pings when it is idle, so that a living agent is heard of every few seconds, however busy its host is.
 """

@@ -1,4 +1,4 @@
-"""Few transfers at a time: what lies behind one slow link, such as a gateway's, must not keep all from going on."""
+"""Limits how many transfers go on at a time, so that those behind one slow link, such as a gateway, all go on."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 from reachable import tmp_path
 
 from orchestrator.agents.agent.files import RunFile
-from orchestrator.agents.agent.folders import Whose, reach
+from orchestrator.agents.agent.folders import Owner, reach
 from orchestrator.agents.agent.steps import Refusal
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, LaunchError, OrchError
@@ -134,14 +134,14 @@ def test_a_group_of_ones_own_is_nobody_else(place):
     folder = place / "own"
     folder.mkdir()
     folder.chmod(0o775)
-    me = Whose(os.geteuid(), os.geteuid(), os.getegid())
+    me = Owner(os.geteuid(), os.geteuid(), os.getegid())
     if me.alone_in(os.getegid()):
         reach(str(folder), me).close()
     with pytest.raises(Refusal, match="lets others exchange"):
         reach(str(folder), me._replace(gid=me.gid + 1)).close() if os.getegid() else vouch_for_a_group(folder, me)
 
 
-def vouch_for_a_group(folder: Path, me: Whose) -> None:
+def vouch_for_a_group(folder: Path, me: Owner) -> None:
     os.chown(folder, -1, EVE)
     reach(str(folder), me).close()
 
@@ -159,18 +159,18 @@ def test_each_user_has_a_work_folder(connect_agent, place, user, run_name):
 @needs_root
 def test_a_folder_that_another_agent_is_about_to_give_to_its_user_is_awaited(place, user):
     """Two agents of one user begin on hosts that share a disk: one finds what the other has made, and not given yet."""
-    whose = Whose(0, user.pw_uid, user.pw_gid)
+    owner = Owner(0, user.pw_uid, user.pw_gid)
     made = place / "orch"
     made.mkdir(0o700)
     giver = threading.Timer(0.2, os.chown, (made, user.pw_uid, user.pw_gid))
-    with reach(str(place), Whose(0, 0, 0)) as above:
+    with reach(str(place), Owner(0, 0, 0)) as above:
         giver.start()
-        above.make("orch", whose).close()
+        above.make("orch", owner).close()
         giver.join()
         (place / "roots").mkdir(0o700)
         (place / "roots" / "file").touch()  # nobody is about to give that away
         with pytest.raises(Refusal, match=f"roots belongs to user 0, not to {user.pw_uid}"):
-            above.make("roots", whose)
+            above.make("roots", owner)
 
 
 # In the run's folder, which belongs to the user for whom root works

@@ -1,4 +1,4 @@
-"""Short commands: run to their end, within a time, with what they print."""
+"""Runs short commands to their end, within a time, and keeps what they print."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import shutil
 import socket
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypedDict
 
-from .folders import Whose
+from .folders import Owner
 
 PROGRAM = "container_rank.py"  # in the rank's folder: the container's first process
 SOCKET = "container.socket"  # likewise, until it has called there
@@ -59,7 +59,7 @@ class Host(NamedTuple):
     node: str
 
 
-def host_of(whose: Whose, user: Optional[pwd.struct_passwd]) -> Host:
+def host_of(owner: Owner, user: Optional[pwd.struct_passwd]) -> Host:
     """This host, for who the launches' user is."""
     limits = []
     for number, name in LIMITS:
@@ -69,8 +69,8 @@ def host_of(whose: Whose, user: Optional[pwd.struct_passwd]) -> Host:
         if hard != resource.RLIM_INFINITY:
             limits.append((name, hard))
     return Host(
-        uid=whose.uid,
-        gid=whose.gid,
+        uid=owner.uid,
+        gid=owner.gid,
         groups=tuple(os.getgrouplist(user.pw_name, user.pw_gid) if user else os.getgroups()),
         infiniband=os.path.isdir("/dev/infiniband"),
         runc=(shutil.which("runc", path=SBIN) or "") if os.path.isdir(UNIFIED) else "",

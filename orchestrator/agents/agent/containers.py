@@ -140,16 +140,16 @@ class Containers:
         identity = self.ids.get(key_of(container))
         if identity is None:
             raise Refusal("bad-request", "nobody has looked for the image %s here" % container["image"])
-        with self.run_folder.below(CONTAINERS, self.run_folder.whose) as place:
+        with self.run_folder.below(CONTAINERS, self.run_folder.owner) as place:
             cidfile = place.path_of(name + ".cid")
         key = self.note(name, container, cidfile)
         tags = {tag: words.env[tag] for tag in ("ORCH_RUN", "ORCH_NODE", "ORCH_LAUNCH")}
         meant = with_image(container, identity)
-        call = Call(folder, self.run_folder.whose.uid, self.run_folder.whose.gid, words)
+        call = Call(folder, self.run_folder.owner.uid, self.run_folder.owner.gid, words)
         try:
             argv = line(
                 meant,
-                host_of(self.run_folder.whose, self.run_folder.user),
+                host_of(self.run_folder.owner, self.run_folder.user),
                 folder=folder.path,
                 cidfile=cidfile,
                 label="/".join(tags.values()),
@@ -226,7 +226,7 @@ class Containers:
     def list_first(self, inside: Inside) -> None:
         """Tell samplers which process is the container's first: it may be far from all that this agent started."""
         with self.run_folder.below(CONTAINERS) as place:
-            fd = place.replace(inside.name + ".pid", 0o644, self.run_folder.whose)
+            fd = place.replace(inside.name + ".pid", 0o644, self.run_folder.owner)
         with open(fd, "w") as file:
             file.write("%d\n" % (inside.call.first if inside.call else inside.pid))
 
@@ -322,8 +322,8 @@ class Images:
             with open(STORAGE, "w") as file:
                 file.write(storage)
             self.run_folder.storage = STORAGE
-        with self.run_folder.below(CONTAINERS, self.run_folder.whose) as place:
-            host = host_of(self.run_folder.whose, self.run_folder.user)
+        with self.run_folder.below(CONTAINERS, self.run_folder.owner) as place:
+            host = host_of(self.run_folder.owner, self.run_folder.user)
             number = yield from self.identify(container, client(container, host))
             meant = with_image(container, number)
             wanted = json.dumps({"modules": modules, "programs": programs})
@@ -331,7 +331,7 @@ class Images:
             name = ".probe%d" % self.probes  # of no launch: these have names without a leading dot
             cidfile = place.path_of(name + ".cid")
             if container["runtime"] == "enroot":
-                with open(place.replace(COMMAND_SCRIPT, 0o644, self.run_folder.whose), "w") as file:
+                with open(place.replace(COMMAND_SCRIPT, 0o644, self.run_folder.owner), "w") as file:
                     file.write('exec "$@"\n')
             argv = line(
                 meant,
@@ -388,7 +388,7 @@ class Images:
         elif container["runtime"] == "docker":
             argv = ["docker", "version", "--format", "{{.Server.Version}}"]
         else:
-            argv = [client(container, host_of(self.run_folder.whose, self.run_folder.user))[0], "--version"]
+            argv = [client(container, host_of(self.run_folder.owner, self.run_folder.user))[0], "--version"]
         done = yield from self.ask(container, argv, RUNTIME_S)
         return done.stdout.strip().split(" ")[-1]
 

@@ -9,7 +9,7 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from .folders import CONTAINERS, MARKER, MOST_HOLES, STAYED, Folder, RunFolder, Whose, holes, kind_of
+from .folders import CONTAINERS, MARKER, MOST_HOLES, STAYED, Folder, Owner, RunFolder, holes, kind_of
 from .frames import Wire
 from .steps import Refusal, Steps
 
@@ -101,7 +101,7 @@ class Files:
             return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         folders, name = self.run_folder.inside(path)
         with self.run_folder.below(folders) as folder:
-            return folder.open(name, os.O_RDONLY, self.run_folder.whose)
+            return folder.open(name, os.O_RDONLY, self.run_folder.owner)
 
     def put(self, *, path: str, mode: int, payload: bytes, append: bool = False, privileged: bool = False) -> None:
         """Write a file for what runs as the user, or with the agent's rights: then the user has no hand in it.
@@ -112,10 +112,10 @@ class Files:
             content = zlib.decompress(payload)
         except zlib.error as error:
             raise ValueError("what is to be written is not compressed: %s" % error) from None
-        whose = self.run_folder.agents if privileged else self.run_folder.whose
+        owner = self.run_folder.agents if privileged else self.run_folder.owner
         folders, name = self.run_folder.inside(path)
-        with self.run_folder.below(folders, whose) as folder:
-            fd = folder.open(name, os.O_WRONLY | os.O_APPEND, whose) if append else folder.replace(name, mode, whose)
+        with self.run_folder.below(folders, owner) as folder:
+            fd = folder.open(name, os.O_WRONLY | os.O_APPEND, owner) if append else folder.replace(name, mode, owner)
         with open(fd, "wb") as file:
             file.write(content)
 
@@ -129,7 +129,7 @@ class Files:
             name = path.rpartition("/")[2]
             why, kept = kind_of(status.st_mode), False
             if stat.S_ISREG(status.st_mode):
-                if not self.run_folder.whose.take(status):
+                if not self.run_folder.owner.accepts(status):
                     why = "a file of another user"
                 elif holes(folder, name, status) > MOST_HOLES:
                     why, kept = "a file of %d bytes that are nearly all holes" % status.st_size, True
@@ -172,11 +172,11 @@ LONGEST_LINE = 1 << 16  # of one that does not end, what comes after is left out
 AT_ONCE = 1 << 18
 
 
-def last_words(folder: Folder, whose: Whose) -> str:
+def last_words(folder: Folder, owner: Owner) -> str:
     """The end of what a process printed, errors first."""
     for name in ("stderr", "stdout"):
         try:
-            with open(folder.open(name, os.O_RDONLY, whose), "rb") as file:
+            with open(folder.open(name, os.O_RDONLY, owner), "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
                 text = file.read(4096).decode(errors="replace").strip()
         except (OSError, Refusal):
@@ -189,17 +189,17 @@ def last_words(folder: Folder, whose: Whose) -> str:
 class Lines:
     """Whole lines of a file that is being written, from its start."""
 
-    def __init__(self, folder: Folder, name: str, whose: Whose) -> None:
+    def __init__(self, folder: Folder, name: str, owner: Owner) -> None:
         self.folder = folder
         self.name = name
-        self.whose = whose
+        self.owner = owner
         self.offset = 0
         self.behind = False  # more of the file is there than was read
         self.rest = b""
 
     def new(self) -> List[str]:
         try:
-            with open(self.folder.open(self.name, os.O_RDONLY, self.whose), "rb") as file:
+            with open(self.folder.open(self.name, os.O_RDONLY, self.owner), "rb") as file:
                 file.seek(self.offset)
                 data = file.read(AT_ONCE)
         except (FileNotFoundError, Refusal):

@@ -19,17 +19,17 @@ from typing import AbstractSet, FrozenSet, Iterator, List, NamedTuple, Optional,
 from .steps import Refusal
 
 
-class Whose(NamedTuple):
+class Owner(NamedTuple):
     """By whom and for whom files are made: two users where the agent runs under sudo."""
 
     agent: int
     uid: int
     gid: int
 
-    def mine(self, status: os.stat_result) -> bool:
+    def owns(self, status: os.stat_result) -> bool:
         return status.st_uid in (self.agent, self.uid)
 
-    def take(self, status: os.stat_result) -> bool:
+    def accepts(self, status: os.stat_result) -> bool:
         """Whether a file in a folder of ours is what it seems: the user may have linked one of root's there."""
         if not stat.S_ISREG(status.st_mode):
             return False
@@ -37,7 +37,7 @@ class Whose(NamedTuple):
             return True
         return status.st_uid == self.agent and status.st_nlink == 1
 
-    def shared(self, status: os.stat_result) -> bool:
+    def is_shared(self, status: os.stat_result) -> bool:
         """Whether others than its owner may add and remove entries of a folder."""
         if status.st_mode & stat.S_IWOTH:
             return True
@@ -52,14 +52,14 @@ class Whose(NamedTuple):
         return gid in (0, self.gid) and not [name for name in group.gr_mem if name not in (group.gr_name, "root")]
 
 
-def vouch(path: str, status: os.stat_result, whose: Whose) -> None:
+def vouch(path: str, status: os.stat_result, owner: Owner) -> None:
     """Refuse a folder on the way that others own, or where they may exchange what is not theirs."""
     advice = "; name in `work:` a folder whose path belongs to root or to you, such as /var/tmp/orch-{uid}"
-    if status.st_uid not in (0, whose.agent, whose.uid):
+    if status.st_uid not in (0, owner.agent, owner.uid):
         raise Refusal(
             "folder", "%s belongs to user %d, who could exchange what lies below%s" % (path, status.st_uid, advice)
         )
-    if whose.shared(status) and not status.st_mode & stat.S_ISVTX:
+    if owner.is_shared(status) and not status.st_mode & stat.S_ISVTX:
         raise Refusal(
             "folder",
             "%s (of user %d, mode %04o) lets others exchange what lies in it: sudo chmod +t %s%s"
@@ -133,33 +133,33 @@ class Folder:
         finally:
             os.close(fd)
 
-    def make(self, name: str, whose: Whose, mode: int = 0o700) -> Folder:
+    def make(self, name: str, owner: Owner, mode: int = 0o700) -> Folder:
         """A folder in this one that belongs to the user for whom the agent works, made if it is not there."""
         try:
             os.mkdir(name, 0o700, dir_fd=self.fd)
         except FileExistsError:
             folder = self.enter(name)
-            folder.await_owner(whose)
+            folder.await_owner(owner)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.path_of(name)) from None
         else:
             folder = self.enter(name)
-            if folder.status().st_uid == whose.agent and not folder.names():  # it is the one just made
-                os.fchown(folder.fd, whose.uid, whose.gid)
+            if folder.status().st_uid == owner.agent and not folder.names():  # it is the one just made
+                os.fchown(folder.fd, owner.uid, owner.gid)
                 os.fchmod(folder.fd, mode)
-        owner = folder.status().st_uid
-        if owner != whose.uid:
+        uid = folder.status().st_uid
+        if uid != owner.uid:
             folder.close()
-            raise Refusal("folder", "%s belongs to user %d, not to %d" % (folder.path, owner, whose.uid))
+            raise Refusal("folder", "%s belongs to user %d, not to %d" % (folder.path, uid, owner.uid))
         return folder
 
-    def await_owner(self, whose: Whose) -> None:
+    def await_owner(self, owner: Owner) -> None:
         """Give another agent, which may just have made this empty folder of root's, time to give it to its user."""
         end = time.monotonic() + GIVEN_S
-        while self.status().st_uid == whose.agent != whose.uid and not self.names() and time.monotonic() < end:
+        while self.status().st_uid == owner.agent != owner.uid and not self.names() and time.monotonic() < end:
             time.sleep(0.01)
 
-    def open(self, name: str, flags: int, whose: Whose) -> int:
+    def open(self, name: str, flags: int, owner: Owner) -> int:
         """A descriptor of a file that is there, if it is a file of ours and no link."""
         try:
             fd = os.open(name, flags | SAFE, dir_fd=self.fd)
@@ -167,33 +167,33 @@ class Folder:
             if error.errno in (errno.ELOOP, errno.ENXIO):
                 raise Refusal("folder", "%s is no file of this run" % self.path_of(name)) from None
             raise OSError(error.errno, error.strerror, self.path_of(name)) from None
-        if not whose.take(os.fstat(fd)):
+        if not owner.accepts(os.fstat(fd)):
             os.close(fd)
             raise Refusal("folder", "%s is no file of this run" % self.path_of(name))
         return fd
 
-    def create(self, name: str, flags: int, mode: int, whose: Whose) -> int:
+    def create(self, name: str, flags: int, mode: int, owner: Owner) -> int:
         """A descriptor of a new file that belongs to the user; FileExistsError where anything has the name."""
         try:
             fd = os.open(name, flags | os.O_CREAT | os.O_EXCL | SAFE, mode, dir_fd=self.fd)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.path_of(name)) from None
-        os.fchown(fd, whose.uid, whose.gid)
+        os.fchown(fd, owner.uid, owner.gid)
         os.fchmod(fd, mode)
         return fd
 
-    def append(self, name: str, mode: int, whose: Whose) -> int:
+    def append(self, name: str, mode: int, owner: Owner) -> int:
         """A descriptor to write at the end of a file, made if it is not there."""
         try:
-            return self.create(name, os.O_WRONLY | os.O_APPEND, mode, whose)
+            return self.create(name, os.O_WRONLY | os.O_APPEND, mode, owner)
         except FileExistsError:
-            return self.open(name, os.O_WRONLY | os.O_APPEND, whose)
+            return self.open(name, os.O_WRONLY | os.O_APPEND, owner)
 
-    def replace(self, name: str, mode: int, whose: Whose) -> int:
+    def replace(self, name: str, mode: int, owner: Owner) -> int:
         """A descriptor of a new file in the place of whatever had its name."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self.fd)
-        return self.create(name, os.O_WRONLY, mode, whose)
+        return self.create(name, os.O_WRONLY, mode, owner)
 
     def entries(self, below: str = "") -> Iterator[Tuple[str, os.stat_result, Folder]]:
         """All but folders in this one and those in it: its path from `below` on, what it is, and where it lies.
@@ -267,7 +267,7 @@ def names_of(path: str) -> List[str]:
     return [name for name in path.split("/") if name not in ("", ".")]
 
 
-def reach(path: str, whose: Whose, *, make: bool = False) -> Folder:
+def reach(path: str, owner: Owner, *, make: bool = False) -> Folder:
     """Open a folder by its absolute path when nobody else could have led it elsewhere; what is missing may be made.
 
     Links of root, and of the agent's own user, are followed as the kernel would.
@@ -282,7 +282,7 @@ def reach(path: str, whose: Whose, *, make: bool = False) -> Folder:
                 if len(stack) > 1:
                     stack.pop().close()
                 continue
-            target = link_in(stack[-1], name, whose)
+            target = link_in(stack[-1], name, owner)
             if target is not None:
                 links += 1
                 if links > LINKS:
@@ -291,24 +291,24 @@ def reach(path: str, whose: Whose, *, make: bool = False) -> Folder:
                     stack.pop().close()
                 todo += names_of(target)[::-1]
                 continue
-            stack.append(step(stack[-1], name, whose, make=make))
-            vouch(stack[-1].path, stack[-1].status(), whose)
+            stack.append(step(stack[-1], name, owner, make=make))
+            vouch(stack[-1].path, stack[-1].status(), owner)
         return stack.pop()
     finally:
         for folder in stack:
             folder.close()
 
 
-def step(folder: Folder, name: str, whose: Whose, *, make: bool) -> Folder:
+def step(folder: Folder, name: str, owner: Owner, *, make: bool) -> Folder:
     try:
         return folder.enter(name, PASS)
     except FileNotFoundError:
         if not make:
             raise
-    return folder.make(name, whose)
+    return folder.make(name, owner)
 
 
-def link_in(folder: Folder, name: str, whose: Whose) -> Optional[str]:
+def link_in(folder: Folder, name: str, owner: Owner) -> Optional[str]:
     """Where a link leads; None for anything else."""
     try:
         status = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
@@ -316,7 +316,7 @@ def link_in(folder: Folder, name: str, whose: Whose) -> Optional[str]:
         return None
     if not stat.S_ISLNK(status.st_mode):
         return None
-    if status.st_uid not in (0, whose.agent):
+    if status.st_uid not in (0, owner.agent):
         raise Refusal(
             "folder",
             "%s is a link of user %d, which may lead anywhere; name in `work:` where it leads"
@@ -325,13 +325,13 @@ def link_in(folder: Folder, name: str, whose: Whose) -> Optional[str]:
     return os.readlink(name, dir_fd=folder.fd)
 
 
-def drop(path: str, whose: Whose) -> None:
+def drop(path: str, owner: Owner) -> None:
     """Remove an empty private folder of ours that its owner can make again."""
-    with contextlib.suppress(OSError, Refusal), reach(os.path.dirname(path), whose) as parent:
+    with contextlib.suppress(OSError, Refusal), reach(os.path.dirname(path), owner) as parent:
         name = os.path.basename(path)
         above, status = parent.status(), os.stat(name, dir_fd=parent.fd, follow_symlinks=False)
         again = above.st_uid == status.st_uid or above.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == 0o1002
-        if whose.mine(status) and stat.S_IMODE(status.st_mode) == 0o700 and again:
+        if owner.owns(status) and stat.S_IMODE(status.st_mode) == 0o700 and again:
             os.rmdir(name, dir_fd=parent.fd)
 
 
@@ -353,15 +353,15 @@ class RunFolder:
         self.user: Optional[pwd.struct_passwd] = None
         if os.geteuid() == 0 and int(os.environ.get("SUDO_UID", "0")) > 0:
             self.user = pwd.getpwuid(int(os.environ["SUDO_UID"]))
-        own = Whose(os.geteuid(), os.geteuid(), os.getegid())
+        own = Owner(os.geteuid(), os.geteuid(), os.getegid())
         self.agents = own  # for what only the agent, or what runs with its rights, may write
-        self.whose = Whose(own.agent, self.user.pw_uid, self.user.pw_gid) if self.user else own
+        self.owner = Owner(own.agent, self.user.pw_uid, self.user.pw_gid) if self.user else own
 
     def place(self, path: str) -> str:
         """A path as it is meant on this node: `{uid}` is the user for whom the agent works."""
         if not path.startswith("/"):
             raise ValueError("not an absolute path: %r" % path)
-        return os.path.normpath(path.replace("{uid}", str(self.whose.uid)))
+        return os.path.normpath(path.replace("{uid}", str(self.owner.uid)))
 
     @property
     def folder(self) -> Folder:
@@ -373,9 +373,9 @@ class RunFolder:
         """Make the run's folder; it is ours, and so is the way to it, or this is refused."""
         above, self.name = os.path.split(self.place(path))
         for left in reversed(range(TRIES)):
-            work = reach(above, self.whose, make=True)
+            work = reach(above, self.owner, make=True)
             try:
-                folder = work.make(self.name, self.whose)
+                folder = work.make(self.name, self.owner)
             except FileNotFoundError:
                 work.close()
                 if not left:
@@ -402,7 +402,7 @@ class RunFolder:
         if keep and self.folder.names() != [STAYED]:
             return
         self.work.remove(self.name)
-        drop(self.work.path, self.whose)
+        drop(self.work.path, self.owner)
 
     def inside(self, path: str) -> Tuple[str, str]:
         """The folders below the run's, and the name, of a path in it."""
@@ -411,10 +411,10 @@ class RunFolder:
             raise ValueError("%r is not in the run's folder" % path)
         return "/".join(names[:-1]), names[-1]
 
-    def below(self, folders: str, make: Optional[Whose] = None) -> Folder:
+    def below(self, folders: str, make: Optional[Owner] = None) -> Folder:
         """A folder in the run's; with `make` what is missing is made, and belongs to its user."""
         here = self.folder.again()
-        mode = 0o700 if make == self.whose else 0o755  # what the agent alone may write its user may read
+        mode = 0o700 if make == self.owner else 0o755  # what the agent alone may write its user may read
         for name in folders.split("/") if folders else ():
             with here:
                 here = here.make(name, make, mode) if make else here.enter(name)

@@ -143,13 +143,13 @@ class Launches:
             raise Refusal("bad-request", "was asked to end before it was started")
         if ready["kind"] == "listening" and listening(ready["port"]):
             raise Refusal("port", "something listens on TCP port %d already" % ready["port"])
-        whose = self.run_folder.agents if privileged else self.run_folder.whose
+        owner = self.run_folder.agents if privileged else self.run_folder.owner
         pattern = re.compile(ready["pattern"]) if ready["kind"] == "line" else None
         wanted = checked(container) if container else None
         with contextlib.ExitStack() as opened:
-            folder = opened.enter_context(self.run_folder.below(name, whose))
+            folder = opened.enter_context(self.run_folder.below(name, owner))
             streams = {
-                stream: opened.enter_context(open(folder.append(stream, 0o644, whose), "ab")) for stream in STREAMS
+                stream: opened.enter_context(open(folder.append(stream, 0o644, owner), "ab")) for stream in STREAMS
             }
             child: Union[Child, Inside]
             if wanted is None:
@@ -169,10 +169,10 @@ class Launches:
         return Running(child.pid, started_ns, time.time_ns())
 
     def lines(self, process: Process, name: str) -> Lines:
-        return Lines(process.folder, name, self.run_folder.whose)
+        return Lines(process.folder, name, self.run_folder.owner)
 
     def words(self, process: Process) -> str:
-        return last_words(process.folder, self.run_folder.whose)
+        return last_words(process.folder, self.run_folder.owner)
 
     def await_ready(
         self, process: Process, ready: Ready, pattern: Optional[re.Pattern[str]], within_s: float

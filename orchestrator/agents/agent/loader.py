@@ -1,4 +1,4 @@
-"""The first text that a node runs: it makes a package of the texts that come with it, in memory."""
+"""Loads the agent: the first text that a node runs makes a package in memory of the texts that come with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the agent begins: its channel is set apart from the standard streams, then it serves."""
+"""Starts the agent: sets its channel apart from the standard streams, then serves."""
 
 from __future__ import annotations
 

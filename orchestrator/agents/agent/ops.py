@@ -1,4 +1,8 @@
-"""Who answers which request, from the greeting to the farewell."""
+"""The operations of an agent: by name what answers each request, from the greeting to the farewell.
+
+An operation takes what the request holds as keywords. It returns its answer, a named tuple, or a generator that does
+(`steps.Steps`); the controller asks by a method of `remote.agent_client.AgentClient`.
+"""
 
 from __future__ import annotations
 
@@ -235,7 +239,7 @@ class Agent:
         try:
             return folder.create(MARKER, os.O_RDWR, 0o600, self.run_folder.agents)
         except FileExistsError:
-            return folder.open(MARKER, os.O_RDWR, self.run_folder.whose)
+            return folder.open(MARKER, os.O_RDWR, self.run_folder.owner)
 
     def succeed(self, lock: str, proof: str) -> Steps[None]:
         """End the agent of this run before us, which our controller has lost: only they share the proof.

@@ -1,4 +1,4 @@
-"""What /proc says of this node: its processes, their tags, its listening ports and its identity."""
+"""Reads /proc: the processes of this node, their tags, its listening ports and its identity."""
 
 from __future__ import annotations
 

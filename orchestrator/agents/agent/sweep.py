@@ -1,4 +1,4 @@
-"""What dead agents left on this node: processes, changes and folders, found and put down."""
+"""Sweeps up what dead agents left on this node: processes, changes and folders."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Sweep:
                         yield from self.sweep_folder(work, one)
                     for name in work.names():
                         self.sweep_stayed(work, name)
-                drop(work.path, self.run_folder.whose)
+                drop(work.path, self.run_folder.owner)
         finally:
             for one in self.folders:
                 one.close()
@@ -139,7 +139,7 @@ class Sweep:
     def look(self) -> Optional[Folder]:
         """The work folder, if there is one; the folders of dead agents in it are then known, and locked."""
         try:
-            work = reach(self.work, self.run_folder.whose)
+            work = reach(self.work, self.run_folder.owner)
         except FileNotFoundError:
             return None
         for name in work.names():
@@ -147,7 +147,7 @@ class Sweep:
                 folder = work.enter(name)
             except (OSError, Refusal):
                 continue  # no folder, or not ours to look into
-            if not self.run_folder.whose.mine(folder.status()) or not self.take(folder, name):
+            if not self.run_folder.owner.owns(folder.status()) or not self.take(folder, name):
                 folder.close()
         return work
 
@@ -176,7 +176,7 @@ class Sweep:
     def take(self, folder: Folder, name: str) -> bool:
         """Lock a run's folder whose agent is gone, and note it; False for any other, of which the living are noted."""
         try:
-            fd = folder.open(MARKER, os.O_RDWR, self.run_folder.whose)
+            fd = folder.open(MARKER, os.O_RDWR, self.run_folder.owner)
         except (OSError, Refusal):
             return False
         try:
@@ -214,9 +214,9 @@ class Sweep:
         path = work.path_of(name)
         try:
             with work.enter(name) as folder:
-                if not self.run_folder.whose.mine(folder.status()) or MARKER in folder.names():
+                if not self.run_folder.owner.owns(folder.status()) or MARKER in folder.names():
                     return
-                with open(folder.open(STAYED, os.O_RDONLY, self.run_folder.whose), "rb") as file:
+                with open(folder.open(STAYED, os.O_RDONLY, self.run_folder.owner), "rb") as file:
                     about = about_of(file.read(1 << 16))
                 if elsewhere(about):
                     return

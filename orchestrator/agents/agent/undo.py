@@ -11,7 +11,7 @@ import subprocess
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .commands import COMMAND_S, Commands, argvs
-from .folders import JOURNAL, Folder, Whose
+from .folders import JOURNAL, Folder, Owner
 from .proc import elsewhere, identity, of_this_boot
 from .steps import Failure, JsonObject, Refusal, Steps
 
@@ -79,7 +79,7 @@ class Journal:
     is not pending. `troubles` tells of lines that cannot be followed.
     """
 
-    def __init__(self, folder: Folder, agents: Whose, about: JsonObject) -> None:
+    def __init__(self, folder: Folder, agents: Owner, about: JsonObject) -> None:
         self.folder = folder
         self.agents = agents
         self.pending: Dict[str, Pending] = {}

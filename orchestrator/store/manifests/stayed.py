@@ -1,4 +1,4 @@
-"""Which captures of a run stay on hosts, in words."""
+"""Tells which captures of a run stay on hosts, one line a host."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agents.agent.folders import JOURNAL, OPEN, Folder, Whose
+from orchestrator.agents.agent.folders import JOURNAL, OPEN, Folder, Owner
 from orchestrator.agents.agent.proc import identity
 from orchestrator.agents.agent.steps import Refusal
 from orchestrator.agents.agent.undo import Journal, Pending
@@ -38,16 +38,16 @@ def _read(data: bytes, folder: Path) -> None:
     path = folder / JOURNAL
     path.write_bytes(data)
     path.chmod(0o600)
-    whose = Whose(os.geteuid(), os.geteuid(), os.getegid())
+    owner = Owner(os.geteuid(), os.geteuid(), os.getegid())
     with Folder(os.open(folder, OPEN), str(folder)) as here:
-        journal = Journal(here, whose, identity())
+        journal = Journal(here, owner, identity())
         for key, change in journal.pending.items():
             assert isinstance(key, str)
             assert not any(b"\0" in os.fsencode(word) for argv in change.undo for word in argv)
             assert all(change.undo)
         before = dict(journal.pending)
         journal.add("new", Pending([["true"]], None))
-        again = Journal(here, whose, identity())
+        again = Journal(here, owner, identity())
         assert again.pending == {**before, "new": Pending([["true"]], None)}
         assert again.doubtful == journal.doubtful
         json.dumps(again.pending)
