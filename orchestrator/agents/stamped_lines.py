@@ -19,7 +19,7 @@ import time
 
 MYPY = False
 if MYPY:
-    from typing import List
+    from typing import Dict, List
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # where agents look, too: a user's PATH may lack them
@@ -67,7 +67,8 @@ class Stamped:
 
 def run(commands: List[Stamped]) -> int:
     """Until all have ended; the exit status."""
-    poll, living = select.poll(), {one.fd: one for one in commands}  # type: select.poll, Dict[int, Stamped]
+    poll = select.poll()
+    living: Dict[int, Stamped] = {one.fd: one for one in commands}
     for fd in living:
         poll.register(fd, select.POLLIN)
     asked = announced = False
@@ -89,7 +90,8 @@ def run(commands: List[Stamped]) -> int:
 def main(argv: List[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     middle = argv.index("--")
-    command, commands = argv[middle + 1 :], []  # type: List[str], List[Stamped]
+    command = argv[middle + 1 :]
+    commands: List[Stamped] = []
     try:
         for word in argv[1:middle]:
             name, _, pid = word.partition("=")
