@@ -55,7 +55,7 @@ def package(tmp_path_factory):
 def test_collectors_see_each_rank_and_the_rank_is_as_without(package, workload, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(package), str(ROOT)]))
     data = small(workload=workload, traffic=None, collect=["tcpdump", "lifetime", "perf", "resident"])
-    summary, results = measured(write(tmp_path, data), tmp_path / "results", "--no-report")
+    summary, results = measured(write(tmp_path, data), tmp_path / "results", "--no-report", "--wait", "5min")
     (run,) = summary["runs"]
     nothing_is_left(run["run"])
     sealed = Run(results / "small" / run["run"])

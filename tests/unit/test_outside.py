@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 from experiments import GOOD
+
+from documentation import markdown
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,6 +35,10 @@ BROKEN = {
     "missing": (None, "ModuleNotFoundError: No module named 'missing_module'"),
     "unnamed": (SOUND.replace('"foreign"', '"other"'), "has no NAME = 'unnamed'"),
     "loose": (SOUND.replace("(Model)", "").replace("foreign", "loose"), "has no Config"),
+    "blind": (
+        SOUND.replace("foreign", "blind").replace("launches", "starts"),
+        "lacks one of launches, rank_launches, wrapper",
+    ),
     "half": (SOUND.replace("foreign", "half").replace("def read", "def write"), "lacks read"),
     "nic": (SOUND.replace("foreign", "nic"), "this name is that of a part of orch"),
 }
@@ -97,6 +105,43 @@ def test_what_a_foreign_part_raises_is_one_error_that_names_its_package(foreign,
         in done.stderr
     )
     assert "Traceback" not in done.stderr
+
+
+def test_collectors_of_the_page_see_ranks_and_need_what_is_in_their_image(foreign, tmp_path):
+    pages = markdown.blocks((ROOT / "docs/own-parts.md").read_text())
+    blocks = {found[1]: block.text for block in pages if (found := re.search(r'NAME = "([a-z-]+)"', block.text))}
+    needs = "[Requirement(node=h.name, kind='program', what='sh', remedy='x', needed_by=NAME) for h in topology.hosts]"
+    text = (
+        blocks["lifetime"]
+        .replace("import Wrapper", "import Requirement, Wrapper")
+        .replace("return []", "return " + needs)
+    )
+    text = text.replace(
+        "def problems(config, topology):\n    return " + needs, "def problems(config, topology):\n    return []"
+    )
+    foreign.install(lifetime=text, resident=blocks["resident"])
+    data = yaml.safe_load(GOOD)
+    workload = {"argv": ["train"], "iterations": {"pattern": "x"}, "hosts": ["h1", "h2", "h2"]}
+    workload["container"] = {"runtime": "podman", "image": "localhost/mine:1"}
+    (tmp_path / "e.yaml").write_text(
+        yaml.safe_dump({**data, "workload": {"command": workload}, "collect": ["lifetime", "resident"]})
+    )
+    done = foreign("plan", "e.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    (run,) = json.loads(done.stdout)["runs"]
+    for rank in run["jobs"][0]["launches"]:
+        assert rank["wrapped_by"] == ["collector.lifetime"]
+        assert rank["argv"][:8] == ["python3", "-I", "-S", "-B", "wrapped_rank.py", "lifetime", "4", "sh"]
+        assert {"wrapped_rank.py", "container_rank.py"} <= rank["files"].keys()
+    watching = {one["node"]: one["argv"] for one in run["collectors"] if one["part"] == "collector.resident"}
+    assert [word for word in watching["h2"] if "pid of" in word] == [
+        f"training-rank{rank}={{pid of training-rank{rank}}}" for rank in (1, 2)
+    ]
+    assert watching.keys() == {"h1", "h2"}
+    needed = [need for need in run["requirements"] if need["needed_by"] == "lifetime"]
+    assert {need["node"] for need in needed} == {"h1", "h2"}
+    assert {need["container"]["image"] for need in needed} == {"localhost/mine:1"}
+    assert {need["remedy"] for need in needed} == {"build it into the image localhost/mine:1"}
 
 
 def test_two_packages_with_one_name_keep_the_first_and_say_so(foreign, tmp_path):

@@ -103,6 +103,29 @@ def test_a_program_may_have_the_right_that_its_agent_has_not(sudoer, capable, mo
         assert "the agent is user 65534 (nobody)" in why
 
 
+@pytest.mark.parametrize(
+    ("level", "rights_of_agent", "may"),
+    [
+        ("2", 0, True),
+        ("-1", 0, True),
+        ("3", 0, False),
+        ("4", 1 << 38, True),
+        ("4", 1 << 21, True),
+        (None, 1 << 38, False),
+    ],
+)
+def test_performance_events_are_counted_where_the_kernel_lets_this_user_or_with_the_right(
+    level, rights_of_agent, may, tmp_path, monkeypatch
+):
+    if level is not None:
+        (tmp_path / "paranoid").write_text(level + "\n")
+    monkeypatch.setattr(rights, "PARANOID", str(tmp_path / "paranoid"))
+    monkeypatch.setattr(rights, "passed_on", lambda: rights_of_agent)
+    counted, why = rights.granted("perf events")
+    assert counted == may
+    assert ("perf_event_paranoid is" in why) == (level is not None)
+
+
 @needs_root
 def test_only_what_needs_them_gets_the_rights_of_an_agent(connect_agent, tmp_path):
     """As the wrapper for sudo starts it: an ordinary user with two capabilities."""

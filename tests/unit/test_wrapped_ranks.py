@@ -139,5 +139,5 @@ def test_one_wrapper_stands_around_the_other(tmp_path):
 
 def test_process_ids_stand_where_they_were_asked_for():
     rank = wrapped(("env",), "sleep", "60")
-    watcher = Launch(name="w", node="h1", role="collector", argv=("watch", f"a={ranks.pid_of(rank)}", "{pid}"))
-    assert ranks.with_pids(watcher, {("h1", "training-rank0"): 77}).argv == ("watch", "a=77", "{pid}")
+    watcher = Launch(name="w", node="h1", role="collector", argv=("cat", f"a={ranks.pid_of(rank)}", "{pid}"))
+    assert ranks.with_pids(watcher, {("h1", "training-rank0"): 77}).argv == ("cat", "a=77", "{pid}")
