@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 
 from documentation import commands, gates, keys, measurements, metrics, workloads
-from orchestrator.store.queries import table_texts
+from orchestrator.store import query
 
 PARTS: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
@@ -20,7 +20,7 @@ PARTS: Mapping[str, Callable[[], str]] = MappingProxyType(
         "measurements": measurements.page,
         "metrics": metrics.page,
         "predictions": partial(measurements.page_of, "predict"),
-        "tables": table_texts.page,
+        "tables": query.tables_page,
         "validity": partial(measurements.page_of, "validity"),
         "workloads": workloads.page,
     }

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.api.shown import Compared, Drawing
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.store import listing, rundir, stores
+from orchestrator.store import listing, query, rundir, stores
 from orchestrator.store.manifests.records import Manifest
 from orchestrator.store.manifests.window_records import Window
 from orchestrator.store.picked import of_entries
-from orchestrator.store.queries import query
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,9 +105,9 @@ class MeasuredRun:
     def report(self, output: str | Path | None = None) -> Path:
         """Write its report, an HTML page with figures beside it; by default beside the run's folder."""
         from orchestrator.report import page
-        from orchestrator.report.run import html
+        from orchestrator.report.run import report_page
 
-        return html.render([self.path], Path(output or self.path.parent / page.report_name(self.id)))
+        return report_page.render([self.path], Path(output or self.path.parent / page.report_name(self.id)))
 
     @cached_property
     def _run(self) -> Run:
@@ -198,13 +197,13 @@ class Store:
 
     def history(self, name: str) -> tuple[History, ...]:
         """The median of each point of a sweep or experiment night by night (seconds), and the steps in it."""
-        from orchestrator.analysis.compare import nights
+        from orchestrator.analysis.compare import point_histories
         from orchestrator.analysis.compare.regression import Rule
 
-        found = nights.nights(self._store, name)
+        found = point_histories.nights(self._store, name)
         if not found:
             raise StoreError(f"no night of {name} in {self.results}", hint="Store.runs() lists what there is")
-        return nights.histories(found, rule=Rule(alpha=0.05, margin={"p50": 0.02}))
+        return point_histories.histories(found, rule=Rule(alpha=0.05, margin={"p50": 0.02}))
 
     def draw(self, figure: str, runs: Sequence[MeasuredRun]) -> Drawing:
         """A figure over several runs, as in a report of them: "iterations", "cdf", "over-load", ..."""

@@ -65,25 +65,25 @@ class Compared:
         """A row a point as a DataFrame of pandas, which has to be installed."""
         import pandas as pd
 
-        from orchestrator.report.compare import comparison
+        from orchestrator.report import comparison_texts
 
-        table: pd.DataFrame = pd.DataFrame(comparison.data(self.found)["points"])
+        table: pd.DataFrame = pd.DataFrame(comparison_texts.data(self.found)["points"])
         return table
 
     def page(self, output: str | Path) -> Path:
         """Write an HTML page with the history of every point."""
-        from orchestrator.report.compare import compare_page
+        from orchestrator.report import compare_page
 
         return compare_page.render(self.found, Path(output))
 
     def __str__(self) -> str:
         """What `orch compare` prints."""
-        from orchestrator.report.compare import comparison
+        from orchestrator.report import comparison_texts
 
-        return comparison.text(self.found)
+        return comparison_texts.text(self.found)
 
     def _repr_markdown_(self) -> str:
         """The table that a notebook shows."""
-        from orchestrator.report.compare import comparison
+        from orchestrator.report import comparison_texts
 
-        return comparison.markdown(self.found)
+        return comparison_texts.markdown(self.found)

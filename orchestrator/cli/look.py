@@ -98,7 +98,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace) -> int:
     from orchestrator.report.page import report_name
-    from orchestrator.report.run import html
+    from orchestrator.report.run import report_page
     from orchestrator.report.site import refreshing
     from orchestrator.store import stores
 
@@ -111,8 +111,8 @@ def _report(arguments: argparse.Namespace) -> int:
     others = [entry.manifest for entry in store.listing().entries] if unsure else []
     if arguments.each and len(folders) > 1:
         for entry, folder in zip(entries, folders, strict=True):
-            print(html.render([folder], folder.parent / report_name(entry.run), others=others))
-    print(html.render(folders, output, others=others))
+            print(report_page.render([folder], folder.parent / report_name(entry.run), others=others))
+    print(report_page.render(folders, output, others=others))
     if not stores.is_elsewhere(arguments.results):
         refreshing.refresh(Path(arguments.results))
     return 0

@@ -1,1 +1,1 @@
-"""What every room stands on: errors, units, deadlines, locks, undoing, and what this machine is."""
+"""Errors, units, deadlines, locks, undoing, and what this machine is: every other package stands on these."""

@@ -49,7 +49,7 @@ class OrchError(Exception):
         return self.render()
 
     def render(self) -> str:
-        """The error as a person reads it: one line of what and where, then command, output, hint and notes."""
+        """Return the error as a person reads it: one line of what and where, then command, output, hint and notes."""
         lines = [f"{self.node}: {self.message}" if self.node else self.message]
         if self.argv:
             lines.append("  command: " + " ".join(self.argv))
@@ -78,7 +78,7 @@ class TransportError(TestbedError):
     """A host could not be reached, or the channel to its agent ended."""
 
     def again(self) -> TransportError:
-        """The same for somebody else, who adds notes of their own."""
+        """Return the same for somebody else, who adds notes of their own."""
         return TransportError(self.message, node=self.node, argv=self.argv, tail=self.tail, hint=self.hint)
 
 

@@ -1,4 +1,4 @@
-"""What `orch` ends with: the one list of exit codes, which help and the documentation print."""
+"""Lists the exit codes of `orch`, which help and the documentation print."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ _BY_GRAVITY = (Exit.OK, Exit.INCONCLUSIVE, Exit.FAILED, Exit.INTERRUPTED)
 
 
 def gravest(found: Iterable[int]) -> Exit:
-    """The gravest exit code of several measurements: interrupted, failed, not valid, success."""
+    """Return the gravest exit code of several measurements: interrupted, failed, not valid, success."""
     return max((Exit(code) for code in found), key=_BY_GRAVITY.index, default=Exit.OK)

@@ -1,4 +1,4 @@
-"""What values of YAML files are made of: quantities with their units, and mappings of which no key is unknown.
+"""Types of values in YAML files: quantities with their units, and mappings of which no key is unknown.
 
 Here and not beside the units themselves, because pydantic takes longer to load than most commands take to answer.
 """

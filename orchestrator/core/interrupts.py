@@ -66,7 +66,7 @@ class Interrupts:
         return 0.0 if self.hurry else 1.0
 
     def ended_by(self, twice: Twice) -> bool:
-        """Whether what began when `twice` was made is to end; the first signal since then has it say how."""
+        """Return whether what began when `twice` was made is to end; the first signal since then has it say how."""
         came = self.signals - twice.since
         if came and not twice.told:
             twice.told = True

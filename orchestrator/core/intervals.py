@@ -8,7 +8,7 @@ Interval = tuple[int, int]
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The union of intervals as disjoint ones in order."""
+    """Return the union of intervals as disjoint ones in order."""
     found: list[Interval] = []
     for begin, end in sorted(intervals):
         if found and begin <= found[-1][1]:
@@ -19,7 +19,7 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def common(some: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
-    """The intersection of two unions of disjoint intervals in order."""
+    """Return the intersection of two unions of disjoint intervals in order."""
     found = []
     i = k = 0
     while i < len(some) and k < len(others):

@@ -44,7 +44,7 @@ class Holder(TypedDict, total=False):
 
 
 def local_testbed() -> str:
-    """The lock of a local testbed: one for the machine, or two would measure each other.
+    """Return the lock of a local testbed: one for the machine, or two would measure each other.
 
     ORCH_TESTBED_LOCK names another one, for tests of behaviour that run side by side: no figure of theirs counts.
     """
@@ -186,7 +186,7 @@ def _user(uid: int) -> str:
 
 
 def holder_text(holder: Mapping[str, object]) -> str:
-    """A holder in words, on one line; of another user what the kernel knows comes first."""
+    """Return a holder in words, on one line; of another user what the kernel knows comes first."""
     words = {key: terminal.line(str(value))[:_MOST_WORD] for key, value in holder.items()}
     says = [f"{words.get('user', '?')}@{words.get('host', '?')}"]
     says += [f"process {words.get('pid', '?')}", f"run {words.get('run', '?')}", f"since {words.get('since', '?')}"]

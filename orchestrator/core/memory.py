@@ -1,4 +1,4 @@
-"""Memory of this process: what was freed goes back to the system, and what nobody needs is not loaded."""
+"""Gives freed memory back to the system, and keeps pandas from being loaded where nobody needs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What looks like a secret, by its name or by its value, and like a place to take one from; texts without secrets."""
+"""Recognises secrets, by their name or value, and places to take one from, and masks them in texts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _FIELD = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_-]{0,99})[\"']?\s*:\
 
 
 def name_looks_secret(name: str) -> bool:
-    """Whether a variable, a key or an option of this name usually holds what nobody else may know."""
+    """Return whether a variable, a key or an option of this name usually holds what nobody else may know."""
     words = re.findall(r"[A-Z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper())
     if len(words) == 1 and words[0] in _FOLDERS:
         return False
@@ -80,7 +80,7 @@ def name_looks_secret(name: str) -> bool:
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether a name usually holds a secret, and this value may be one."""
+    """Return whether a name usually holds a secret, and this value may be one."""
     return name_looks_secret(name) and not (len(value) <= _LONGEST_PLAIN and _PLAIN.fullmatch(value))
 
 
@@ -96,17 +96,20 @@ def secret_words(words: Sequence[str]) -> list[int]:
 
 
 def value_looks_secret(value: str) -> bool:
-    """Whether a text has the form of a token, a private key, or an address with a password."""
+    """Return whether a text has the form of a token, a private key, or an address with a password."""
     return _VALUES.search(value) is not None
 
 
 def is_file(source: str) -> bool:
-    """Whether a place to take a value from is the path of a file; else it is the name of a variable."""
+    """Return whether a place to take a value from is the path of a file; else it is the name of a variable."""
     return "/" in source
 
 
 def masked(text: str) -> str:
-    """A text without what has the form of a secret; of `some.key=value` whose value is one, or names one, the key."""
+    """Return a text without what has the form of a secret.
+
+    Of `some.key=value` whose value is one, or names one, the key.
+    """
     key, equals, value = text.partition("=")
     if equals and value and (looks_secret(key.rpartition(".")[2], value) or _names_one(value)):
         return f"{key}={MASK}"
@@ -114,7 +117,7 @@ def masked(text: str) -> str:
 
 
 def masked_all(words: Sequence[str]) -> list[str]:
-    """A command line without secrets."""
+    """Return a command line without secrets."""
     secret = frozenset(secret_words(words))
     return [MASK if place in secret and masked(word) == word else masked(word) for place, word in enumerate(words)]
 

@@ -34,7 +34,10 @@ class Mistake(ValueError):
 
 
 def measured(text: str, table: Mapping[str, float]) -> float | None:
-    """How much a text such as "4gbit" says in SI units; None for one of no unit of the table, or out of all bounds."""
+    """Return how much a text such as "4gbit" says in SI units.
+
+    None for one of no unit of the table, or out of all bounds.
+    """
     match = _NUMBER.fullmatch(text)
     unit = match.group(2).lower() if match else ""
     number = float(match.group(1)) * table[unit] if match and unit in table else math.inf
@@ -42,7 +45,7 @@ def measured(text: str, table: Mapping[str, float]) -> float | None:
 
 
 def quantity(text: str) -> tuple[str, float] | None:
-    """What a text such as "4gbit" measures and how much of it, in SI units; None for any other text."""
+    """Return what a text such as "4gbit" measures and how much of it, in SI units; None for any other text."""
     match = _NUMBER.fullmatch(text)
     for kind, table in (("rate", RATES), ("size", SIZES), ("duration", DURATIONS), ("share", SHARES)):
         if match and match.group(2).lower() in table:
@@ -59,22 +62,22 @@ def _best(value: float, table: dict[str, float], names: tuple[str, ...]) -> str:
 
 
 def rate_text(value: float) -> str:
-    """A rate in bit/s as a file would say it."""
+    """Return a rate in bit/s as a file would say it."""
     return _best(value, RATES, ("bit", "kbit", "mbit", "gbit"))
 
 
 def size_text(value: float) -> str:
-    """A size in bytes as a file would say it."""
+    """Return a size in bytes as a file would say it."""
     return _best(value, SIZES, ("b", "kb", "mb", "gb"))
 
 
 def bytes_text(value: float) -> str:
-    """A size in bytes for people, to four digits: "1.533 MB"."""
+    """Return a size in bytes for people, to four digits: "1.533 MB"."""
     return _people(value, 1e3, ("bytes", "kB", "MB", "GB", "TB"), 1.0)
 
 
 def span_text(seconds: float) -> str:
-    """A measured time for people, to three digits in the unit that fits: "46.3 ms"."""
+    """Return a measured time for people, to three digits in the unit that fits: "46.3 ms"."""
     return "unknown" if math.isnan(seconds) else _people(seconds, 1e3, ("ns", "us", "ms", "s"), 1e-9, digits=3)
 
 
@@ -90,10 +93,10 @@ def _people(value: float, step: float, units: Sequence[str], least: float, *, di
 
 
 def duration_text(value: float) -> str:
-    """A duration in seconds as a file would say it."""
+    """Return a duration in seconds as a file would say it."""
     return _best(value, DURATIONS, ("ns", "us", "ms", "s"))
 
 
 def share_text(value: float) -> str:
-    """A share of 1 in per cent."""
+    """Return a share of 1 in per cent."""
     return f"{value * 100:.15g}%"

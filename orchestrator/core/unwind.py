@@ -37,7 +37,7 @@ class Unwind:
 
 
 def combined(errors: list[tuple[str, Exception]]) -> Exception | None:
-    """The first of the errors, with the others as notes."""
+    """Return the first of the errors, with the others as notes."""
     if not errors:
         return None
     first = errors[0][1]

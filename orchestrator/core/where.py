@@ -1,4 +1,4 @@
-"""Conditions such as `load<=8gbit` on named values, as `--where` and a sweep's `exclude` say them."""
+"""Parses conditions such as `load<=8gbit` on named values, as `--where` and a sweep's `exclude` say them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Condition:
     value: Any
 
     def of(self, fields: Fields) -> list[Any]:
-        """The values that this is about: those of the key itself, else of the keys that end in it."""
+        """Return the values that this is about: those of the key itself, else of the keys that end in it."""
         if self.key in fields:
             return [fields[self.key]]
         return [value for key, value in fields.items() if key.endswith("." + self.key)]
 
     def holds(self, fields: Fields) -> bool:
-        """Whether it holds of one of the values (with `!=`: of all of them); never where there is none."""
+        """Return whether it holds of one of the values (with `!=`: of all of them); never where there is none."""
         found = self.of(fields)
         if self.relation == "!=":
             return bool(found) and not any(same(value, self.value) for value in found)
@@ -67,7 +67,7 @@ def parse(texts: Sequence[str]) -> tuple[Condition, ...]:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two values are equal, "4gbit" and "4000mbit" and 4e9 alike."""
+    """Return whether two values are equal, "4gbit" and "4000mbit" and 4e9 alike."""
     one, other = _number(left), _number(right)
     if one and other and ("" in (one[0], other[0]) or one[0] == other[0]):
         return one[1] == other[1]
@@ -75,7 +75,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """A value as people write it: lists with commas between, `true`, `4gbit`."""
+    """Return a value as people write it: lists with commas between, `true`, `4gbit`."""
     if isinstance(value, str):
         return value
     if isinstance(value, list | tuple):

@@ -126,9 +126,11 @@ class Run:
             self.processes.start(helpers, what="starting what conditions need")
         self._facts("before")
         self.unwind.push("facts", lambda: self._facts("after"))
+        of_nodes = [launch for launch in plan.collectors if not launch.after_ranks]
+        of_ranks = [launch for launch in plan.collectors if launch.after_ranks]
         with self.phase("collectors"):
-            self.unwind.push("collectors", lambda: self._stop(plan.collectors, phase="drain"))
-            self.processes.start(plan.collectors, what="starting collectors")
+            self.unwind.push("collectors", lambda: self._stop(of_nodes, phase="drain"))
+            self.processes.start(of_nodes, what="starting collectors")
             if plan.as_they_close:
                 started = sealing.with_processes(self.manifest, self.watch.processes.values())
                 staying.read_as_they_close(self.session, started)
@@ -136,6 +138,10 @@ class Run:
         with self.phase("ranks"):
             self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop ranks"))
             self.processes.start(ranks, what="starting ranks")
+        if of_ranks:
+            with self.phase("collectors"):
+                self.unwind.push("collectors of ranks", lambda: self._stop(of_ranks, phase="drain"))
+                self.processes.start(of_ranks, what="starting collectors of ranks")
         with self.phase("preflight"):
             self._check_loads()
             first = self._to_measure()[0]

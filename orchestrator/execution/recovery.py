@@ -25,8 +25,7 @@ from orchestrator.experiment import loading, plan, runtext, testbeds
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.testbeds import Named
 from orchestrator.parts.protocols import Testbed
-from orchestrator.remote.agent_client import SILENCE_S, AgentClient
-from orchestrator.remote.reconnecting import ENDING_S, come_back
+from orchestrator.remote.agent_client import ENDING_S, SILENCE_S, AgentClient, come_back
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry, RunFolder
 from orchestrator.store.stamps import PARTIAL

@@ -26,7 +26,7 @@ from orchestrator.execution import sealing
 from orchestrator.execution.sealing import Reducer
 from orchestrator.execution.session import holder
 from orchestrator.experiment import runtext
-from orchestrator.store import atomic, baselines, locked, retention, rundir
+from orchestrator.store import atomic, baselines, folder_lock, retention, rundir
 from orchestrator.store.manifests.records import Artifact, Manifest, Pruned
 from orchestrator.store.rundir import Entry, RunFolder
 from orchestrator.store.stamps import MANIFEST, PARTIAL
@@ -213,7 +213,7 @@ def _take_along(old: Path, new: Path) -> None:
         folders[:] = [name for name in folders if (above / name).as_posix() != "tables"]
         for name in (*folders, *names):
             source, target = old / above / name, new / above / name
-            if (above / name).as_posix() in (MANIFEST, locked.FILE) or os.path.lexists(target):
+            if (above / name).as_posix() in (MANIFEST, folder_lock.FILE) or os.path.lexists(target):
                 continue
             with suppress(FileExistsError):
                 if source.is_dir() and not source.is_symlink():

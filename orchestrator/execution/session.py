@@ -28,7 +28,7 @@ from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import ClockSample
+from orchestrator.remote.clocks import ClockSample
 from orchestrator.store.manifests import host_records as records
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ Keys = tuple[str | int, ...]  # the way to a value: keys of mappings and places 
 
 MOST_BYTES = 1 << 20  # of a file
 INCLUDE = "include"
-MOST_FILES = 32
+MOST_FILES = 32  # that are laid under each other
 _ACCEPTED = "a path from this file's folder, or a list of them"
 
 
@@ -53,7 +53,7 @@ class Document:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The folders of the files that it is made of, the highest first."""
+        """Return the folders of the files that it is made of, the highest first."""
         return tuple(dict.fromkeys(Path(layer.name).parent for layer in self.layers or (self,)))
 
     def below(self, key: str) -> Document:
@@ -126,7 +126,7 @@ def _mark(root: yaml.Node | None, at: Sequence[str | int]) -> yaml.Mark | None:
 
 def load(path: Path, *, needs: str) -> Document:
     """Read a file and all that it includes; ConfigError with the place of the first mistake."""
-    own = _load_alone(path, needs=needs)
+    own = _load_one(path, needs=needs)
     if INCLUDE not in own.data:
         return own
     layers: list[Document] = []
@@ -175,7 +175,7 @@ def _layers(own: Document, path: Path, above: Sequence[Path]) -> Iterator[Docume
             raise ConfigError(f"{where}: goes in a circle: {circle}; accepted: a file that does not include this one")
         if len(chain) >= MOST_FILES:
             raise ConfigError(f"{where}: {len(chain)} files include each other; accepted: fewer than {MOST_FILES}")
-        yield from _layers(_load_alone(other, needs="keys of an experiment"), other, chain)
+        yield from _layers(_load_one(other, needs="keys of an experiment"), other, chain)
 
 
 def _beside(named: str, path: Path, where: str) -> Path:
@@ -196,7 +196,7 @@ def _beside(named: str, path: Path, where: str) -> Path:
     return found
 
 
-def _load_alone(path: Path, *, needs: str) -> Document:
+def _load_one(path: Path, *, needs: str) -> Document:
     """Read and parse a YAML file; ConfigError with the place of the first mistake.
 
     `needs` tells in messages what such a file has at least.

@@ -1,4 +1,4 @@
-"""JSON Schemas of the files that users write, for editors and validators: the models', with `include` and variables."""
+"""Make JSON Schemas of the files that users write, for editors: the models', with `include` and variables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EMBEDDED = ("allOf", "anyOf", "oneOf", "prefixItems")
 
 
 def of(kind: str) -> JsonSchema:
-    """The schema of a kind of file.
+    """Return the schema of a kind of file.
 
     Wherever a file holds a number, a word of several or a text of a form, the reference to a variable may stand. What
     a file that includes others lacks, these may have: nothing is required of its top level then.
@@ -48,7 +48,7 @@ def of(kind: str) -> JsonSchema:
 
 
 def paths(kind: str, key: str) -> list[str]:
-    """Where a key may stand in a kind of file, as `--set` takes it, those nearest to the top alone; 0 is any entry."""
+    """Find where a key may stand in a kind of file, as `--set` takes it: nearest to the top alone; 0 is any entry."""
     schema = KINDS[kind]().model_json_schema(by_alias=True)
     reached: list[tuple[tuple[str, ...], Any]] = [((), schema)]
     for _ in range(_DEEP):

@@ -32,16 +32,11 @@ from orchestrator.testbed.local.local_testbed import Folder, ImageName, LocalTes
 from orchestrator.testbed.slurm.spec import SlurmSpec
 from orchestrator.validity import registry as gates
 
+T = TypeVar("T", bound=BaseModel)
 
-class Captures(Model):
-    """What becomes of captures once they are made."""
+LOCAL_LINK_LIMIT = 250e6  # what two cores carry packet by packet on every link of a ring
 
-    stay: bool = False
-    """Each host reduces its captures itself and keeps them; tables and hashes come home. Hosts of this machine write
-    captures into the run's folder anyway."""
-    reduce: Literal["at-end", "as-they-close"] = "at-end"
-    """`at-end`: after the last window. `as-they-close`: captures that stay and rotate are read file by file while the
-    run goes on, by processor time that nothing else on the host wants."""
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 
 
 class Choice(BaseModel):
@@ -83,7 +78,7 @@ class Choice(BaseModel):
         return str(type(self).model_fields[field].alias)
 
     def with_config(self, config: Any) -> Choice:
-        """The same part with another configuration."""
+        """Return the same part with another configuration."""
         (field,) = self.model_fields_set
         return self.model_copy(update={field: config})
 
@@ -100,29 +95,23 @@ def _without_null(schema: JsonSchema) -> JsonSchema:
 
 
 def config_of(choice: type[Choice], name: str) -> type[BaseModel]:
-    """The model of what stands below a part's name."""
+    """Return the model of what stands below a part's name."""
     (field,) = [field for field in choice.model_fields.values() if field.alias == name]
     return next(kind for kind in typing.get_args(field.annotation) if isinstance(kind, type))
 
 
 def names_of(model: type[BaseModel]) -> list[str]:
-    """The keys that a mapping of this model takes, as they stand in YAML."""
+    """Return the keys that a mapping of this model takes, as they stand in YAML."""
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def choice_of(title: str, kind: registry.Kind) -> type[Choice]:
+    """Make the model of a choice among the parts of a kind that are there."""
     fields: dict[str, Any] = {
         name.replace("-", "_"): (part.Config | None, Field(default=None, alias=name))
         for name, part in registry.parts_of(kind).items()
     }
     return create_model(title, __base__=Choice, **fields)
-
-
-T = TypeVar("T", bound=BaseModel)
-
-LOCAL_LINK_LIMIT = 250e6  # what two cores carry packet by packet on every link of a ring
-
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 
 
 def _checked_name(value: str) -> str:
@@ -206,12 +195,23 @@ class Measure(Model):
 
     @property
     def before(self) -> int:
-        """Iterations of every job that are made before those by which the window ends."""
+        """Count the iterations of every job that are made before those by which the window ends."""
         return self.warmup_most if self.warmup == "auto" else self.warmup
 
 
 class Validity(Model):
     """What a window must keep to in order to count. Its keys are the limits of gates (`validity_model`)."""
+
+
+class Captures(Model):
+    """What becomes of captures once they are made."""
+
+    stay: bool = False
+    """Each host reduces its captures itself and keeps them; tables and hashes come home. Hosts of this machine write
+    captures into the run's folder anyway."""
+    reduce: Literal["at-end", "as-they-close"] = "at-end"
+    """`at-end`: after the last window. `as-they-close`: captures that stay and rotate are read file by file while the
+    run goes on, by processor time that nothing else on the host wants."""
 
 
 class JobSpec(Model):
@@ -288,19 +288,19 @@ class Experiment(Model):
         return self
 
     def all_jobs(self) -> tuple[JobSpec, ...]:
-        """The jobs, the shorthand spelled out."""
+        """Return the jobs, the shorthand spelled out."""
         if self.workload is not None:
             return (JobSpec.model_construct(name="training", workload=self.workload),)
         return self.jobs
 
     def all_windows(self) -> tuple[WindowSpec, ...]:
-        """The windows, the shorthand spelled out."""
+        """Return the windows, the shorthand spelled out."""
         return self.windows or (WindowSpec.model_construct(name="w1", traffic=self.traffic, measure=None),)
 
 
 @cache
 def model() -> type[Experiment]:
-    """The experiment's model with the parts that are there in the place of every Choice."""
+    """Return the experiment's model with the parts that are there in the place of every Choice."""
     workload = choice_of("WorkloadChoice", "workload")
     traffic = choice_of("TrafficChoice", "traffic")
     job = _with(JobSpec, workload=workload)
@@ -339,7 +339,7 @@ def _with(base: type[T], **annotations: Any) -> type[T]:
 
 
 def on_this_machine(experiment: Experiment) -> Experiment:
-    """The same experiment on containers of this machine, with the inventory's host names and link rates."""
+    """Put an experiment on containers of this machine, with the inventory's host names and link rates."""
     inventory = experiment.testbed.inventory
     asked = experiment.local_run.model_dump(mode="json", exclude_none=True)
     if experiment.testbed.slurm is not None:
@@ -384,7 +384,7 @@ def _of_slurm(spec: SlurmSpec, asked: YamlMapping) -> YamlMapping:
 
 
 def resolved_data(experiment: Experiment) -> YamlMapping:
-    """The experiment as data, defaults spelled out: run again, it is the same experiment, in any allocation."""
+    """Return the experiment as data with its defaults: run again, it is the same experiment, in any allocation."""
     data = recorded_data(experiment)
     data["testbed"].get("slurm", {}).pop("allocation", None)
     del data["attempts"]  # how often is tried decides nothing of what is measured
@@ -392,7 +392,7 @@ def resolved_data(experiment: Experiment) -> YamlMapping:
 
 
 def recorded_data(experiment: Experiment) -> YamlMapping:
-    """The same with what was learned of its hosts, by which its results can be read anywhere."""
+    """Return the same with what was learned of its hosts, by which its results can be read anywhere."""
     data = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     for key in ("conditions", "jobs", "traffic", "windows", "collect"):
         if not data[key]:

@@ -39,7 +39,7 @@ class Lack:
 
 
 def lacking_on(topology: Topology, requirements: Iterable[Requirement]) -> list[Lack]:
-    """What of these, and of what its testbed needs of this machine, the hosts of a local testbed will lack: once each.
+    """Find what of these, and of what its testbed needs of this machine, the hosts of a local testbed will lack.
 
     Only what all of them share is looked at: programs, and modules of Python interpreters.
     """
@@ -76,7 +76,7 @@ def _images(requirements: Iterable[Requirement]) -> list[Lack]:
 
 
 def lacking_here(requirements: Iterable[Requirement]) -> list[Lack]:
-    """What of these, and of what every local testbed needs, this machine lacks: each thing once, whatever the host."""
+    """Find what of these, and of what every local testbed needs, this machine lacks: once each, whatever the host."""
     found = [Lack(what=what, remedy=remedy) for what, remedy in netns_needs.missing_programs()]
     return list(dict.fromkeys([*found, *_lacking(ThisMachine(), list(requirements))]))
 
@@ -153,14 +153,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Sentences with their figures and what to do: `refused` keeps a run from starting, `told` does not."""
+    """Sentences with their figures and what to do: `refused` keeps a run from starting, `warnings` do not."""
 
     refused: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def need(plan: RunPlan, nodes: Collection[str], *, controller: bool) -> Need:
-    """What the run takes of a machine that has these nodes, and the `controller` if it is the same.
+    """Add up what the run takes of a machine that has these nodes, and the `controller` if it is the same.
 
     Of several windows, whose traffic comes one after the other, the one that takes most counts.
     """
@@ -224,12 +224,12 @@ def _busy(wanted: Need, machine: Machine) -> list[str]:
 
 
 def gib(size: float) -> str:
-    """Bytes in GiB, for people."""
+    """Write bytes in GiB, for people."""
     return f"{size / 2**30:.1f} GiB"
 
 
 def processors(machine: Machine) -> str:
-    """How many there are, for people."""
+    """Write how many processors there are, for people."""
     return f"{machine.processors:g} processor{'s' if machine.processors != 1 else ''}"
 
 
@@ -253,7 +253,7 @@ class Findings:
 
     @property
     def lines(self) -> list[str]:
-        """A line for each thing, for people."""
+        """Return a line for each thing, for people."""
         lines = [f"missing: {lack.what}; remedy: {lack.remedy}" for lack in self.lacking]
         lines += [f"too small: {line}" for line in self.room.refused]
         return lines + [f"warning: {line}" for line in self.room.warnings]

@@ -28,12 +28,12 @@ _NEEDY: Mapping[registry.Kind, Callable[[str], Collector | Condition | Traffic]]
 
 
 def topology_of(experiment: Experiment) -> Topology:
-    """The testbed that the experiment names, as plain data."""
+    """Return the testbed that the experiment names, as plain data."""
     return testbeds.place(experiment.testbed).topology
 
 
 def fitted(experiment: Experiment, place: Callable[[Sequence[str | int]], str]) -> Experiment:
-    """The experiment with every load as a rate, once it fits its testbed.
+    """Return the experiment with every load as a rate, once it fits its testbed.
 
     One ConfigError tells every problem; `place` turns a path into file:line:column.
     """
@@ -75,7 +75,7 @@ def _with_rate(choice: Choice, topology: Topology) -> Choice:
 
 
 def problems(experiment: Experiment, topology: Topology) -> list[Located]:
-    """Every mistake that shows when the file is held against its testbed, with its path in the file."""
+    """Find every mistake that shows when the file is held against its testbed, with its path in the file."""
     found: list[Located] = []
 
     def ask(kind: registry.Kind, choice: Choice, *path: str | int) -> None:
@@ -130,7 +130,7 @@ def _in_containers(workload: Choice, at: tuple[str | int, ...], topology: Topolo
 
 
 def withheld(kind: registry.Kind, choice: Choice, topology: Topology) -> Iterator[Problem]:
-    """That a part needs a right which the hosts, as is known beforehand, grant nobody.
+    """Find a right that a part needs and the hosts, as is known beforehand, grant nobody.
 
     Workloads need none: their ranks are programs of the user's.
     """
@@ -144,7 +144,7 @@ def withheld(kind: registry.Kind, choice: Choice, topology: Topology) -> Iterato
 
 
 def is_silent(choice: Choice) -> bool:
-    """Whether a source of cross traffic is asked for no load at all: it is planned as if it did not stand there."""
+    """Tell whether a source of cross traffic is asked for no load at all: it is planned as if it was not there."""
     demands = registry.traffic(choice.name).demands(choice.config)
     return bool(demands) and not any(demand.rate for demand in demands)
 

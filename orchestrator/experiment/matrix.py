@@ -65,7 +65,7 @@ class Axis(Model):
         return self
 
     def pairs(self) -> list[tuple[Any, Any]]:
-        """What people call each value, and the value; what has no name of its own is called like itself."""
+        """Return what people call each value, and the value; what has no name of its own is called like itself."""
         if self.named:
             return list(self.named.items())
         values = [_with_unit(value, self.unit) for value in self.values or self._range()]
@@ -96,7 +96,7 @@ def _with_unit(value: Any, unit: str) -> Any:
 def combinations(
     axes: Mapping[str, Axis], zipped: Sequence[Mapping[str, Axis]], exclude: Sequence[AxisValues], path: Path
 ) -> Iterator[tuple[AxisValues, AxisValues]]:
-    """Every point of a sweep file's matrix that is not excluded: what each axis sets, and what people call it.
+    """Give every point of a sweep file's matrix that is not excluded: what each axis sets, and what people call it.
 
     Axes of a group in `zipped` go hand in hand. ConfigError for too many points, for none, and for an exclusion by an
     axis that is not there.
@@ -142,7 +142,7 @@ def _bound(key: str, value: Any) -> where.Condition:
 
 
 def places(data: Any, way: Keys, at: Keys = ()) -> Iterator[Keys]:
-    """The ways that a way with `*` in it means; one without means itself, whether something is there or not."""
+    """Give the ways that a way with `*` in it means; one without means itself, whether something is there or not."""
     if "*" not in way:
         yield (*at, *way)
         return
@@ -157,7 +157,7 @@ def places(data: Any, way: Keys, at: Keys = ()) -> Iterator[Keys]:
 
 
 def value_at(data: Any, way: Keys, default: Any) -> Any:
-    """What stands at this way through the data; the default where there is nothing."""
+    """Return what stands at this way through the data; the default where there is nothing."""
     for step in way:
         try:
             data = data[step]

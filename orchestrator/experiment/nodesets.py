@@ -1,4 +1,4 @@
-"""Inventories of many hosts in few lines: names as node sets, `n[1-64]`, and names from a hosts file."""
+"""Expand inventories of many hosts in few lines: names as node sets, `n[1-64]`, and names from a hosts file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
 
 def expanded(data: YamlMapping, folders: Sequence[Path], *, where: str) -> YamlMapping:
-    """An inventory as data, its node sets and hosts files spelled out; ConfigError, at `where`, for one that is wrong.
+    """Spell out node sets and hosts files of an inventory (as data); ConfigError, at `where`, for one that is wrong.
 
     What stands below a set is each host's: of sets in it the first host gets the first element, and so on, and {name}
     is the host's name.

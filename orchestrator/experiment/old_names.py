@@ -1,4 +1,4 @@
-"""Keys and words of files that had other names before.
+"""Translate keys and words of files that had other names in earlier versions.
 
 In a file that a user writes an old name is a mistake that says the new one. A sealed run's experiment is read by the
 names of today, whichever it was written with.
@@ -34,17 +34,17 @@ _WORDS = {("peers", "in-turn"): "round-robin"}  # key, old value: the new one
 
 
 def key_now(at: Keys) -> str | None:
-    """What the key at the end of this path is called now; None for one that was never called so."""
+    """Return what the key at the end of this path is called now; None for one that was never called so."""
     return _KEYS.get((_above(at[:-1]), str(at[-1])))
 
 
 def word_now(at: Keys, value: object) -> str | None:
-    """What the value at this path is called now; None for one that was never called so."""
+    """Return what the value at this path is called now; None for one that was never called so."""
     return _WORDS.get((_above(at), str(value)))
 
 
 def current(data: Any, at: Keys = ()) -> Any:
-    """What a sealed file holds, by the names of today."""
+    """Return what a sealed file holds, by the names of today."""
     if isinstance(data, dict):
         return {key_now((*at, key)) or key: current(value, (*at, key)) for key, value in data.items()}
     if isinstance(data, list):
@@ -53,7 +53,7 @@ def current(data: Any, at: Keys = ()) -> Any:
 
 
 def recorded(run: Path) -> Document:
-    """What stands in the experiment of a run's folder, by the names of today.
+    """Read the experiment in a run's folder, by the names of today.
 
     The folder may be somebody else's. StoreError where the file cannot be read.
     """

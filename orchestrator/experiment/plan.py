@@ -15,7 +15,7 @@ from orchestrator.core.opendata import JsonObject, YamlValue
 from orchestrator.experiment import fitting
 from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.experiment import Choice, Experiment, Measure, resolved_data
-from orchestrator.parts import contained, registry
+from orchestrator.parts import contained, ranks, registry
 from orchestrator.parts.collectors import processor, tcpdump
 from orchestrator.parts.launch import Change, Container, Launch, LaunchFacts, Listening, Requirement
 from orchestrator.parts.protocols import Demand, Remarking, Source
@@ -29,8 +29,8 @@ REDUCTION_MODULES = ("numpy", "numba")  # of the interpreter on a host that redu
 REDUCTION_PYTHON = "python>=3.10"
 PORTS_PER_SOURCE = 16
 LONGEST_WINDOW_S = 3600.0  # of one that ends by iterations alone
-_AFTERWARDS = ("status", "failed")  # of a process: what is known once it has ended
 WARMUP_ALLOWANCE_S = 120.0  # how much longer than its window a traffic source may be needed
+_AFTERWARDS = ("status", "failed")  # of a process: what is known once it has ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,10 @@ class PlannedJob:
     launches: tuple[Launch, ...]
     theory: Theory | None
     remarks: tuple[str, ...] = ()
+
+    def ranks(self) -> list[Launch]:
+        """The processes of its ranks, without those that ranks meet by."""
+        return [launch for launch in self.launches if launch.rank is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +98,7 @@ class RunPlan:
     as_they_close: bool = False  # whether hosts read these while they are written
 
     def launches(self) -> Iterator[Launch]:
-        """Every process that the run may start."""
+        """Give every process that the run may start."""
         yield from self.helper_processes()
         yield from self.collectors
         for job in self.jobs:
@@ -106,24 +110,24 @@ class RunPlan:
                     yield from stronger.launches
 
     def helper_processes(self) -> Iterator[Launch]:
-        """The processes of changes."""
+        """Give the processes of changes."""
         yield from (change.process for change in self.changes if change.process is not None)
 
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that take part, in the testbed's order."""
+        """Return the nodes that take part, in the testbed's order."""
         taking_part = {launch.node for launch in self.launches()} | {change.node for change in self.changes}
         return tuple(node.name for node in self.topology.nodes if node.name in taking_part)
 
 
 def build(experiment: Experiment) -> tuple[RunPlan, ...]:
-    """The runs of an experiment that has no problems."""
+    """Plan the runs of an experiment that has no problems."""
     topology = fitting.topology_of(experiment)
     text = json.dumps(resolved_data(experiment), sort_keys=True)
     return tuple(_run(experiment, topology, number, text) for number in range(1, experiment.repetitions + 1))
 
 
 def single(experiment: Experiment, repetition: int) -> RunPlan:
-    """The run of an experiment that has this number, from 1, whatever `repetitions` says."""
+    """Plan the run of an experiment that has this number, from 1, whatever `repetitions` says."""
     text = json.dumps(resolved_data(experiment), sort_keys=True)
     return _run(experiment, fitting.topology_of(experiment), repetition, text)
 
@@ -131,13 +135,9 @@ def single(experiment: Experiment, repetition: int) -> RunPlan:
 def _run(experiment: Experiment, topology: Topology, repetition: int, text: str) -> RunPlan:
     digest = hashlib.sha256(f"{repetition}\n{text}".encode()).hexdigest()
     seed = int.from_bytes(hashlib.sha256(f"{experiment.seed}/{repetition}".encode()).digest()[:4], "big")
-    jobs = tuple(_jobs(experiment, topology, seed))
+    jobs = tuple(_wrapped(job, experiment, topology) for job in _jobs(experiment, topology, seed))
     windows = tuple(_windows(experiment, topology, seed))
-    collectors = tuple(
-        _owned(launch, "collector", choice)
-        for choice in experiment.collect
-        for launch in registry.collector(choice.name).launches(choice.config, topology)
-    )
+    collectors = tuple(_collectors(experiment, topology, [rank for job in jobs for rank in job.ranks()]))
     stay = captures_stay(experiment, topology)
     plan = RunPlan(
         experiment=experiment.name,
@@ -164,6 +164,31 @@ def _processors(experiment: Experiment, plan: RunPlan) -> Iterator[Launch]:
     if processor.NAME not in {choice.name for choice in experiment.collect}:
         for launch in processor.launches(processor.Config(hosts=plan.nodes()), plan.topology):
             yield replace(launch, part=f"collector.{processor.NAME}")
+
+
+def _collectors(experiment: Experiment, topology: Topology, of_jobs: Sequence[Launch]) -> Iterator[Launch]:
+    """The processes of collectors, those that watch these ranks among them."""
+    for choice in experiment.collect:
+        if (collector := registry.node_collector(choice.name)) is not None:
+            for launch in collector.launches(choice.config, topology):
+                yield _owned(launch, "collector", choice)
+        if (watcher := registry.rank_watcher(choice.name)) is not None:
+            for launch in watcher.rank_launches(choice.config, of_jobs, topology):
+                yield replace(_owned(launch, "collector", choice), after_ranks=True)
+
+
+def _wrapped(job: PlannedJob, experiment: Experiment, topology: Topology) -> PlannedJob:
+    """A job whose ranks run below the commands of collectors, the first one's innermost."""
+    launches = []
+    for launch in job.launches:
+        rank = launch
+        for choice in experiment.collect:
+            collector = registry.rank_wrapper(choice.name) if launch.rank is not None else None
+            if collector is not None and (found := collector.wrapper(choice.config, launch, topology)) is not None:
+                python = launch.container.python if launch.container else topology.node(launch.node).python
+                rank = ranks.wrapped(rank, found, part=f"collector.{choice.name}", python=python)
+        launches.append(rank)
+    return replace(job, launches=tuple(launches))
 
 
 def _changes(experiment: Experiment, topology: Topology) -> tuple[Change, ...]:
@@ -304,10 +329,23 @@ def _of_parts(experiment: Experiment, topology: Topology, jobs: Sequence[Planned
         for choice in window.traffic:
             if not fitting.is_silent(choice):
                 yield from registry.traffic(choice.name).requirements(choice.config, topology)
+    of_jobs = [rank for job in jobs for rank in job.ranks()]
     for choice in experiment.collect:
-        yield from registry.collector(choice.name).requirements(choice.config, topology)
+        yield from _of_collector(choice, topology, of_jobs)
     for choice in experiment.conditions:
         yield from registry.condition(choice.name).requirements(choice.config, topology)
+
+
+def _of_collector(choice: Choice, topology: Topology, of_jobs: Sequence[Launch]) -> Iterator[Requirement]:
+    """What a collector needs: of one that watches ranks alone, on their nodes; of one around them, in their images."""
+    needed = registry.collector(choice.name).requirements(choice.config, topology)
+    if registry.node_collector(choice.name) is None:
+        nodes = {rank.node for rank in of_jobs}
+        needed = [need for need in needed if need.node in nodes]
+    inside: dict[str, Container] = {}
+    if registry.rank_wrapper(choice.name) is not None:
+        inside = {rank.node: rank.container for rank in of_jobs if rank.container is not None}
+    yield from contained.in_images(needed, inside)
 
 
 def _refuse_twins(plan: RunPlan) -> None:
@@ -319,13 +357,16 @@ def _refuse_twins(plan: RunPlan) -> None:
         seen.add((launch.node, launch.name))
 
 
+# Captures that hosts reduce themselves
+
+
 def captures_stay(experiment: Experiment, topology: Topology) -> bool:
-    """Whether captures stay on hosts: those of this machine write them into the run's folder."""
+    """Tell whether captures stay on hosts: those of this machine write them into the run's folder."""
     return experiment.captures is not None and experiment.captures.stay and topology.kind != "local"
 
 
 def read_as_they_close(experiment: Experiment, topology: Topology) -> bool:
-    """Whether hosts read captures that stay while they are written."""
+    """Tell whether hosts read captures that stay while they are written."""
     return (
         captures_stay(experiment, topology)
         and experiment.captures is not None
@@ -334,7 +375,7 @@ def read_as_they_close(experiment: Experiment, topology: Topology) -> bool:
 
 
 def reduction_requirements(collectors: Sequence[Launch], topology: Topology) -> Iterator[Requirement]:
-    """What each host that captures needs in order to reduce."""
+    """Give what each host that captures needs in order to reduce."""
     nodes = dict.fromkeys(launch.node for launch in collectors if launch.part == f"collector.{tcpdump.NAME}")
     for node in nodes:
         python = topology.node(node).python
@@ -346,6 +387,9 @@ def reduction_requirements(collectors: Sequence[Launch], topology: Topology) -> 
             )
 
 
+# As JSON data
+
+
 class VariableData(TypedDict):
     """A variable of a file: its value, and where that is from."""
 
@@ -355,7 +399,7 @@ class VariableData(TypedDict):
 
 
 def plan_data(plan: RunPlan) -> JsonObject:
-    """The plan as JSON data: every process with its flags and files, every change, every demand."""
+    """Return the plan as JSON data: every process with its flags and files, every change, every demand."""
     return {
         "experiment": plan.experiment,
         "point": plan.point,
@@ -399,7 +443,7 @@ def plan_data(plan: RunPlan) -> JsonObject:
 
 
 def variables_data(variables: Iterable[Variable]) -> dict[str, VariableData]:
-    """Variables as JSON data, by name."""
+    """Return variables as JSON data, by name."""
     return {one.name: {"value": one.value, "type": one.type, "origin": one.origin} for one in variables}
 
 
@@ -412,7 +456,7 @@ def _launches(launches: Iterable[Launch]) -> list[JsonObject]:
 
 
 def launch_record(launch: Launch, *, status: int | None = None, failed: str | None = None) -> records.Launch:
-    """A process as manifests keep it; of its files the sizes."""
+    """Return a process as manifests keep it; of its files the sizes."""
     same = {one.name: getattr(launch, one.name) for one in dataclasses.fields(LaunchFacts) if one.name != "files"}
     sizes = {
         name: len(content) if isinstance(content, bytes) else Path(content).stat().st_size

@@ -1,4 +1,4 @@
-"""What an experiment would do, in words: every run, change and process, those that are alike together."""
+"""Write what an experiment would do: every run, change and process, those that are alike together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Text:
 
 
 def plan_text(runs: Sequence[RunPlan], *, verbose: bool = False, width: int | None = None) -> str:
-    """Every process of the first run, and how the others differ from it.
+    """Write every process of the first run, and how the others differ from it.
 
     Processes that run the same program on several hosts are one entry that names what differs, unless `verbose`.
     Lines are broken to `width` columns.
@@ -57,7 +57,7 @@ def plan_text(runs: Sequence[RunPlan], *, verbose: bool = False, width: int | No
 
 
 def variables_text(variables: Sequence[Variable], *, width: int | None = None) -> str:
-    """The variables of the files that a plan was made from, each with its value; empty where there are none."""
+    """Write the variables of the files that a plan was made from, each with its value; empty where there are none."""
     variables_listed = [
         f"{one.name} = {text_of(one.value)}" + (" (--set)" if one.origin == "--set" else "") for one in variables
     ]

@@ -16,19 +16,43 @@ from orchestrator.store.manifests.records import Manifest, Summary
 from orchestrator.store.manifests.window_records import Variation, Window, WindowSummary
 from orchestrator.store.rundir import Entry, Listed, began_text, moment_text
 
+REPEATED = "measured again"
+
+_TIMES = ("mean\nms", "p50\nms", "p99\nms")
+HEAD = ("run", "window", "iter-\nations", *_TIMES, "requested", "achieved", "sent/\ntheory", "verdict")
+_MARKS = {False: "FAIL", None: "?", True: "ok"}  # in the order in which they are shown
+_STATES = {False: "failed", None: "not judged", True: "passed"}
+
+_VARIATION = (  # the heads of columns, and what those beyond the times are
+    ("", ""),
+    ("p50\nms", ""),
+    ("p95\nms", ""),
+    ("p99\nms", ""),
+    ("max\nms", ""),
+    ("cv", "cv: standard deviation / mean"),
+    ("strag-\ngler", "straggler: share of an iteration spent waiting for the slowest rank"),
+    ("over-\nlapped", "overlapped: share of communication during which the rank computed"),
+    (
+        "effi-\nciency",
+        "efficiency (TicTac's scheduling efficiency): 100% where the shorter of computing and communicating is "
+        "overlapped, 0% where nothing is, below 0% where the rank also did neither",
+    ),
+    ("orders", "orders: distinct orders in which the communications of an iteration began"),
+)
+
 
 def rate_or_dash(value: float | None) -> str:
-    """A rate in bit/s to four digits; a dash for one that is not known."""
+    """Write a rate in bit/s to four digits; a dash for one that is not known."""
     return "-" if value is None or math.isnan(value) else rate_text(float(f"{value:.4g}"))
 
 
 def ms(value: float | None) -> str:
-    """Seconds in milliseconds, without the unit, for a column that has it; a dash for what is not known."""
+    """Write seconds in milliseconds, without the unit, for a column that has it; a dash for what is not known."""
     return ms_or_dash(value).removesuffix(" ms")
 
 
 def ms_or_dash(value: float | None) -> str:
-    """Seconds in milliseconds; a dash for what is not known."""
+    """Write seconds in milliseconds; a dash for what is not known."""
     return "-" if value is None or math.isnan(value) else f"{value * 1e3:.1f} ms"
 
 
@@ -38,7 +62,7 @@ def _ratio(value: float | None, to: float | None) -> str:
     return f"{value / to:.3f}"
 
 
-# Runs
+# Summaries of runs, as JSON
 
 
 class BytesSummary(TypedDict):
@@ -110,7 +134,7 @@ class RunSummary(TypedDict):
 
 
 def run_summary(manifest: Summary, path: Path, *, outcome: str) -> RunSummary:
-    """A run in one object: what was requested, what was achieved, whether it counts."""
+    """Summarize a run in one object: what was requested, what was achieved, whether it counts."""
     return {
         "run": manifest.run,
         "experiment": manifest.experiment,
@@ -172,8 +196,11 @@ def _window_summary(window: WindowSummary, scale: int) -> WindowData:
     }
 
 
+# Tables of runs
+
+
 def outcomes_text(outcomes: Sequence[tuple[Path, Manifest]], page: Path | None) -> str:
-    """What `orch run` ends with: a row a run, window and job, then verdicts and where everything lies."""
+    """Write what `orch run` ends with: a row a run, window and job, then verdicts and where everything lies."""
     rows = []
     last = {manifest.repetition: manifest for _, manifest in outcomes}
     for _, manifest in outcomes:
@@ -215,7 +242,7 @@ def _conclusion(runs: Sequence[Manifest]) -> list[str]:
 
 
 def iterations_counted(windows: Sequence[Window]) -> list[str]:
-    """Why windows have other iterations than were asked for: a sentence for those of which as many were."""
+    """Say why windows have other iterations than were asked for: a sentence for those of which as many were."""
     more: dict[int, list[int]] = {}
     for window in windows:
         wanted = window.wanted_iterations
@@ -230,21 +257,15 @@ def iterations_counted(windows: Sequence[Window]) -> list[str]:
 
 
 def verdict(manifest: Summary, outcome: str | None = None) -> str:
-    """One word, or two, on whether a run counts."""
+    """Say in a word, or two, whether a run counts."""
     ended = outcome or manifest.outcome
     if ended != "completed":
         return f"{ended} ({manifest.stage})"
     return "valid" if manifest.valid else "INVALID"
 
 
-REPEATED = "measured again"
-
-_TIMES = ("mean\nms", "p50\nms", "p99\nms")
-HEAD = ("run", "window", "iter-\nations", *_TIMES, "requested", "achieved", "sent/\ntheory", "verdict")
-
-
 def window_rows(manifest: Summary, *, repeated: bool = False) -> list[list[str]]:
-    """A row under `HEAD` for each window and job; rates are at full size. A `repeated` run was measured again."""
+    """Return a row under `HEAD` for each window and job; rates at full size. A `repeated` run was measured again."""
     scale, repetition = manifest.scale, "?" if manifest.repetition is None else manifest.repetition
     rows = []
     for window in manifest.windows:
@@ -266,7 +287,7 @@ def window_rows(manifest: Summary, *, repeated: bool = False) -> list[list[str]]
 
 
 def listing(entries: Sequence[Listed], results: Path) -> str:
-    """The store as a table, and what to do with what is unfinished."""
+    """Write the store as a table, and what to do with what is unfinished."""
     if not entries:
         return f"no runs in {results}"
     rows = []
@@ -291,29 +312,11 @@ def listing(entries: Sequence[Listed], results: Path) -> str:
     return "\n".join(lines)
 
 
-_MARKS = {False: "FAIL", None: "?", True: "ok"}  # in the order in which they are shown
-_STATES = {False: "failed", None: "not judged", True: "passed"}
-
-_VARIATION = (  # the heads of columns, and what those beyond the times are
-    ("", ""),
-    ("p50\nms", ""),
-    ("p95\nms", ""),
-    ("p99\nms", ""),
-    ("max\nms", ""),
-    ("cv", "cv: standard deviation / mean"),
-    ("strag-\ngler", "straggler: share of an iteration spent waiting for the slowest rank"),
-    ("over-\nlapped", "overlapped: share of communication during which the rank computed"),
-    (
-        "effi-\nciency",
-        "efficiency (TicTac's scheduling efficiency): 100% where the shorter of computing and communicating is "
-        "overlapped, 0% where nothing is, below 0% where the rank also did neither",
-    ),
-    ("orders", "orders: distinct orders in which the communications of an iteration began"),
-)
+# One run
 
 
 def run_text(entry: Entry, *, verbose: bool = False, width: int | None = None) -> str:
-    """One run in words, broken to `width` columns; gates that say alike are one line, unless `verbose`."""
+    """Write one run, broken to `width` columns; gates that say alike are one line, unless `verbose`."""
     manifest = entry.manifest
     lines = [f"{entry.run} of experiment {manifest.experiment}: {verdict(manifest, entry.outcome)}"]
     lines += [layout.hanging(value, width, indent=f"  {name:<9} ", rest=" " * 12) for name, value in _facts(entry)]
@@ -366,7 +369,7 @@ def _facts(entry: Entry) -> Iterator[tuple[str, str]]:
 
 
 def gate_lines(windows: Sequence[Window], *, verbose: bool, width: int | None) -> list[str]:
-    """Every gate of a run by its kind, those that failed first; each line says in which windows, where not in all.
+    """Write every gate of a run by its kind, those that failed first; each line names windows, where not all.
 
     Unless `verbose`, gates of one kind and outcome that say alike are one line, with what differs as ranges.
     """

@@ -1,4 +1,4 @@
-"""Writes the files that somebody starts with: `orch init`."""
+"""Write the files that somebody starts with: `orch init`."""
 
 from __future__ import annotations
 

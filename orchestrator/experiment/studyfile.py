@@ -103,13 +103,13 @@ class Study:
 
 
 def there(name: str) -> Path | None:
-    """The file of a study of this name: below the current folder, else among the playbooks that came with orch."""
+    """Find the file of a study of this name: below the current folder, else among the playbooks of orch; None."""
     found = (folder / f"{name}.yaml" for folder in (FOLDER, playbooks.STUDIES))
     return next((path for path in found if path.is_file()), None)
 
 
 def find(name: str) -> Path:
-    """The same; ConfigError where there is none."""
+    """Find the same; ConfigError where there is none."""
     path = there(name)
     if path is None:
         raise ConfigError(
@@ -120,7 +120,7 @@ def find(name: str) -> Path:
 
 
 def read(path: Path) -> StudyFile:
-    """A study file by itself, without its sweeps."""
+    """Read a study file by itself, without its sweeps."""
     return validate(variables.filled(documents.load(path, needs=NEEDS))[0], StudyFile)
 
 

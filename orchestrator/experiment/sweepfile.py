@@ -88,7 +88,7 @@ class SweepFile(Model):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The axes in the order of the file."""
+        """Return the axes in the order of the file."""
         return (*self.axes, *(path for group in self.zip for path in group))
 
 
@@ -114,12 +114,12 @@ class Definition:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Key paths, and names of variables, in the order of the file."""
+        """Return key paths, and names of variables, in the order of the file."""
         return self.file.paths
 
     @property
     def testbeds(self) -> tuple[TestbedChoice, ...]:
-        """Where its points are measured, each testbed once."""
+        """Return where its points are measured, each testbed once."""
         found: list[TestbedChoice] = []
         for point in self.points:
             if point.experiment.testbed not in found:
@@ -127,18 +127,18 @@ class Definition:
         return tuple(found)
 
     def curve(self, point: Point) -> tuple[tuple[str, Any], ...]:
-        """What the points of one curve share: all values but the loads, and what goes hand in hand with them."""
+        """Return what the points of one curve share: all values but the loads, and what goes hand in hand with them."""
         along = {path for group in self.file.zip if any(map(_is_load, group)) for path in group}
         shared = (path for path in point.values if not _is_load(path) and path not in along)
         return tuple((path, where.text_of(point.values[path])) for path in shared)
 
     def timeless(self) -> tuple[str, ...]:
-        """Models whose compute is emulated, for a time that the experiment leaves open."""
+        """Return models whose compute is emulated, for a time that the experiment leaves open."""
         found = (config for point in self.points for config in _emulated(point.resolved).values())
         return tuple(dict.fromkeys(config["model"] for config in found))
 
     def as_data(self) -> YamlMapping:
-        """The file with its defaults, for the record."""
+        """Return the file with its defaults, for the record."""
         data: YamlMapping = self.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         return data
 

@@ -278,6 +278,6 @@ def _step(kind: Any, step: str | int) -> Any:
 
 
 def short(value: Any) -> str:
-    """A value as a message shows it."""
+    """Write a value as a message shows it."""
     text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""YAML text as plain data: the scalars of YAML 1.2, nothing deep, doubled or foreign, and the place of each mistake."""
+"""Parse YAML text as plain data: scalars of YAML 1.2, nothing deep, doubled or foreign; mistakes with their place."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ for _name, _pattern, _first in _RESOLVERS:
 
 
 def decoded(raw: bytes, name: str) -> str:
-    """The text of a file, which has to be UTF-8; ConfigError with the place of the first byte that is not."""
+    """Decode the text of a file, which has to be UTF-8; ConfigError with the place of the first byte that is not."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -80,7 +80,7 @@ def _line_column(before: str) -> str:
 
 
 def parsed(text: str, name: str, *, most: int = MOST_NODES) -> tuple[yaml.Node | None, Any]:
-    """The nodes and the data of a text that is called `name` in messages; ConfigError with the place of a mistake.
+    """Parse a text into nodes and data; it is called `name` in messages; ConfigError with the place of a mistake.
 
     More than `most` values, all aliases spelled out, are one.
     """
@@ -104,7 +104,7 @@ def parsed(text: str, name: str, *, most: int = MOST_NODES) -> tuple[yaml.Node |
 
 
 def count(value: Any) -> int:
-    """How many values plain data has, itself among them."""
+    """Count the values of plain data, itself among them."""
     if isinstance(value, dict):
         return 1 + sum(map(count, value.values()))
     return 1 + sum(map(count, value)) if isinstance(value, list) else 1

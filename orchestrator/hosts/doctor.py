@@ -24,8 +24,7 @@ from orchestrator.parts import registry
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
-from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import Finding
+from orchestrator.remote.agent_client import AgentClient, Finding
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.inventory import requirements as inventory_requirements
 from orchestrator.testbed.inventory import topology as inventory_topology

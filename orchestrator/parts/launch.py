@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-PRIVILEGES = ("root", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_NET_RAW of tcpdump", "CAP_SYS_NICE")  # that parts ask for
+# What parts ask for.
+PRIVILEGES = ("root", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_NET_RAW of tcpdump", "CAP_SYS_NICE", "perf events")
 Role = Literal["collector", "traffic", "rank", "condition"]
 
 
@@ -128,6 +129,7 @@ class LaunchFacts:
     rank: int | None = None
     window: str | None = None
     source: str | None = None
+    wrapped_by: tuple[str, ...] = ()  # of a rank: the parts whose commands run around it, the innermost first
     flows: tuple[Flow, ...] = ()
     container: Container | None = None  # then its argv is a command of the image
 
@@ -152,6 +154,19 @@ class Launch(LaunchFacts):
     stop: Stop = field(default_factory=Stop)
     lives: bool = True  # an exit before it was asked to end is a failure
     footprint: Footprint = field(default_factory=Footprint)
+    after_ranks: bool = False  # of a collector: it is started once the ranks run, with their process ids in its argv
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapper:
+    """A command that runs around a rank's, such as `time -v`: its words stand in front of the rank's own.
+
+    It works in a folder of its own below the rank's, with `files` in it, and all that it leaves there comes home. The
+    rank's exit status and the signals that the rank gets are as without it.
+    """
+
+    argv: tuple[str, ...]
+    files: Mapping[str, bytes | Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +176,8 @@ class Requirement:
     kind "program": `what` is a program's name, found on PATH or in the sbin folders.
     kind "module": `what` is a Python module that `python` on the node can import; "python>=3.10": it is so new itself.
     kind "privilege": `what` is "root" or a capability of Linux ("CAP_NET_ADMIN") that the agent must be able to pass
-    on to what it starts; "CAP_NET_RAW of tcpdump": or that program has it by its file.
+    on to what it starts; "CAP_NET_RAW of tcpdump": or that program has it by its file. "perf events": performance
+    events of a process may be counted, at least while it runs in user space.
     kind "device": `what` is a network device of the node.
     kind "link": `what` is a network device that is up and has a carrier.
     kind "mtu": `what` is "9000 on eth0", the MTU in bytes that the device has.

@@ -130,6 +130,9 @@ def _fault(part: Any, *, kind: str) -> str:
     if kind == "workload" and {"hosts", "env", "env_from"} - config.model_fields.keys():
         return ": Config is no WorkloadConfig of workloads.common.placement"
     missing = [name for name in members(kind) if not callable(getattr(part, name, None))]
+    ways = protocols.WAYS_TO_COLLECT if kind == "collector" else ()
+    if ways and not any(callable(getattr(part, name, None)) for name in ways):
+        missing.append("one of " + ", ".join(ways))
     return f" lacks {', '.join(missing)} (orchestrator/parts/protocols.py)" if missing else ""
 
 

@@ -40,10 +40,11 @@ class _Passed:
 
 
 class Unread:
-    """What a reader did not understand of a launch's output and passed over: the table `unread`."""
+    """What a reader tells of a launch's output: what it passed over (the table `unread`), and what else is odd."""
 
     def __init__(self) -> None:
         self._passed: dict[tuple[str, str], _Passed] = {}
+        self._notes: list[str] = []
 
     def add(self, file: str, what: str, *, line: int = 0, text: str = "", count: int = 1) -> None:
         """Count things of a kind ("lines") in a file of the launch's folder.
@@ -56,8 +57,22 @@ class Unread:
         else:
             known.count += count
 
+    def note(self, text: str) -> None:
+        """Say in words what else is to be known of the output."""
+        self._notes.append(text)
+
+    def sentences(self) -> list[str]:
+        """Return all of it in words, each sentence once: what was passed over, then the notes."""
+        passed = [
+            f"{file}: {one.count} {what} passed over"
+            + (f", the first in line {one.line}" if one.line else "")
+            + (f": {one.text}" if one.text else "")
+            for (file, what), one in self._passed.items()
+        ]
+        return list(dict.fromkeys([*passed, *self._notes]))
+
     def rows(self) -> Columns:
-        """The table `unread`."""
+        """Return the table `unread`."""
         found = [(*key, one.count, one.line, one.text) for key, one in self._passed.items()]
         return {name: [row[place] for row in found] for place, name in enumerate(TABLES["unread"])}
 
@@ -72,7 +87,7 @@ def _shown(text: str) -> str:
 class LaunchOutput:
     """What one launch wrote: the folder of its files, and which launch it was.
 
-    Readers add to `unread` what they passed over, and to `notes` what else is to be known, in words.
+    Readers tell `unread` what they passed over, and what else is odd.
     """
 
     folder: Path
@@ -84,7 +99,6 @@ class LaunchOutput:
     source: str | None  # of a traffic launch
     offset_ns: int  # controller's clock minus the node's: add it to what the node stamped
     unread: Unread = field(default_factory=Unread, compare=False, repr=False)
-    notes: list[str] = field(default_factory=list)
 
 
 class Gathering:

@@ -1,1 +1,1 @@
-"""How long an iteration takes, before it is measured: Li's model of what ranks do, and its inputs with their source."""
+"""Predicts how long an iteration takes: Li's model of what ranks do, and its inputs with their source."""

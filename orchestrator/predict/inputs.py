@@ -1,17 +1,26 @@
-"""Where the model's inputs come from: fitted to runs of `collective` on the same kind of testbed, or assumed."""
+"""Fits the model's inputs to runs of `collective` on the same kind of testbed, or assumes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.core.errors import StoreError
-from orchestrator.parts.topology import Topology
-from orchestrator.predict.network_costs import Costs, Network, Quantity, assumed
-from workloads.common import rank_traffic
+from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.experiment import fitting, loading
+from orchestrator.parts.topology import Job, Topology
+from orchestrator.predict.network_costs import Costs, Network, Quantity, assumed, network
+from orchestrator.store import index, rundir, stores
+from orchestrator.store.rundir import Listed
+from orchestrator.store.tabular import tables
+from workloads.common import placement, rank_traffic, torch_ranks
+from workloads.common.collective_traffic import exchanged
 from workloads.common.rank_traffic import Pairs
 
 Floats = npt.NDArray[np.float64]
@@ -23,6 +32,9 @@ _START = (1e-4, 1.1, 1e-10, 1e-10)  # of FITTED, and between which values they a
 _BOUNDS = ((1e-7, 1.0), (0.5, 10.0), (1e-14, 1e-6), (1e-14, 1e-6))
 _RESAMPLES = 100
 LEAST = 6  # messages, so that four quantities and their interval mean something
+
+WORKLOAD = "collective"
+TORCH = ("auto", "gloo", "nccl")  # backends of the trainings that are predicted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,3 +128,72 @@ def all_reduced(groups: Iterable[Sequence[int]], size: float) -> tuple[Pairs, in
     made = [list(members) for members in groups]
     rings = (rank_traffic.ring_of(members, 2 * (len(members) - 1) / len(members) * size) for members in made)
     return rank_traffic.summed(rings), 2 * (max(map(len, made)) - 1)
+
+
+def costs(results: Path, topology: Topology, *, named: Sequence[str] = ()) -> Costs:
+    """Inputs fitted to the named runs, or to all completed runs of `collective` on such a testbed.
+
+    Without a name they are assumed where the store has too few messages that torch.distributed carried. StoreError for
+    a named run that cannot be used.
+    """
+    if named:
+        runs = stores.entries(stores.opened(str(results)), named)
+        return fitted([one for entry in runs for one in _timed(entry)], usual(topology), source=_names(runs))
+    found = index.entries(results) if results.is_dir() else []
+    return fitted_to([entry for entry in found if is_benchmark(entry) and _like(entry, topology)], topology)
+
+
+def fitted_to(runs: Sequence[Listed], topology: Topology) -> Costs:
+    """Inputs fitted to those of these runs of `collective` that can be used; assumed where they are too few."""
+    timed, used = [], []
+    for entry in runs:
+        with suppress(StoreError):
+            timed += list(_timed(entry))
+            used.append(entry)
+    base = usual(topology)
+    return fitted(timed, base, source=_names(used)) if len(timed) >= LEAST else base
+
+
+def _names(runs: Sequence[Listed]) -> str:
+    return ", ".join(entry.run for entry in runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+
+
+def is_benchmark(entry: Listed) -> bool:
+    """Return whether a run timed messages: a completed one of `collective`."""
+    jobs = entry.manifest.jobs
+    return entry.sealed and entry.outcome == "completed" and len(jobs) == 1 and jobs[0].workload == WORKLOAD
+
+
+def _like(entry: Listed, topology: Topology) -> bool:
+    """Whether a run was on this kind of testbed: on this machine at all, or on hosts of the same names."""
+    theirs = rundir.opened(entry.path).manifest.topology
+    names = {host.name for host in theirs.hosts}
+    return theirs.kind == topology.kind and (theirs.kind == "local" or names >= {host.name for host in topology.hosts})
+
+
+def _timed(entry: Listed) -> Iterator[Timed]:
+    """Each operation and size of a run: the median time over iterations and ranks. StoreError where it has none."""
+    try:
+        experiment = loading.sealed(entry.path)
+        rows = tables.read(entry.path / "tables", "collectives").to_pylist()
+    except (ConfigError, OSError) as error:
+        raise StoreError(f"{entry.run}: cannot be read: {error}", hint="name another run of `collective`") from None
+    topology = fitting.topology_of(experiment)
+    spec = experiment.all_jobs()[0]
+    config = spec.workload.config
+    if spec.workload.name != WORKLOAD or config.backend not in TORCH:
+        raise StoreError(
+            f"{entry.run}: its messages were not timed by `collective` on torch.distributed",
+            hint=f"name a run of `collective` with backend {' or '.join(TORCH)}",
+        )
+    job = Job(name=spec.name, index=0, ranks=placement.ranks(config.hosts, topology))
+    spread = torch_ranks.spread(config, job, traced=True) if topology.rails > 1 else ""
+    net = network(job, topology, spread=spread)
+    seconds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+    for row in rows:
+        if row["window_name"]:
+            seconds[row["operation"], row["bytes"]].append(row["seconds"])
+    for (operation, size), times in sorted(seconds.items()):
+        backend = torch_ranks.backend_of(config, job.ranks)
+        pairs, rounds = exchanged(operation, len(job.ranks), size, groups=config.groups, backend=backend)
+        yield Timed(pairs=pairs, rounds=rounds, network=net, seconds=median(times))

@@ -1,4 +1,4 @@
-"""What a rank sends in an iteration, by kind, as Li's table 3 lists it."""
+"""Lists what a rank sends in an iteration, by kind (Li, table 3)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Messages:
 
 
 def of_rank(subject: Subject, rank: int) -> list[Messages]:
-    """The messages of a rank, by kind; a kind that it does not have is left out."""
+    """Return the messages of a rank, by kind; a kind that it does not have is left out."""
     scale = subject.topology.scale
     if isinstance(subject.work, Replicated):
         sizes = [bucket.size * scale for bucket in subject.work.buckets]

@@ -1,4 +1,4 @@
-"""What communication costs on a testbed: four quantities, each with its interval and its source."""
+"""Computes what communication costs on a testbed from four quantities, each with its interval and source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Quantity:
 
 
 def assumed(value: float, *, low: float, high: float, source: str) -> Quantity:
-    """A quantity that nobody measured on this testbed."""
+    """Return a quantity that nobody measured on this testbed."""
     return Quantity(value=value, low=low, high=high, source=f"assumed: {source}")
 
 
@@ -53,7 +53,7 @@ class Costs:
     step_s: Quantity
 
     def at(self, side: Side) -> Rates:
-        """All inputs at the same end of their intervals."""
+        """Return all inputs at the same end of their intervals."""
         return Rates(
             round_s=self.round_s.at(side),
             link_factor=self.link_factor.at(side),
@@ -64,7 +64,7 @@ class Costs:
         )
 
     def quantities(self) -> dict[str, Quantity]:
-        """Each by what it is called, with its unit."""
+        """Return each by what it is called, with its unit."""
         return {
             "round of a collective (s)": self.round_s,
             "link time a byte over that at the link's rate": self.link_factor,
@@ -130,7 +130,9 @@ class Network:
 def network(
     job: Job, topology: Topology, *, limits: Iterable[tuple[str, str, float]] = (), spread: Spread = ""
 ) -> Network:
-    """The network under a job; `limits` are (host, nic or switch-port, bit/s unscaled) of conditions, a rail each.
+    """Return the network under a job.
+
+    `limits` are (host, nic or switch-port, bit/s unscaled) of conditions, a rail each.
 
     Where messages are `spread` "even" over rails, these are one link with the rates of all.
     """
@@ -165,7 +167,7 @@ class Moving:
 
 
 def moving(pairs: Pairs, *, rounds: int, net: Network, rates: Rates) -> Moving:
-    """All these bytes sent at once, in so many rounds one after the other."""
+    """Return all these bytes sent at once, in so many rounds one after the other."""
     if not pairs:
         return Moving()
     return Moving(

@@ -14,8 +14,8 @@ from orchestrator.parts.protocols import Predictable
 from orchestrator.parts.terms import Terms
 from orchestrator.parts.topology import Job, Topology
 from orchestrator.parts.work import Replicated, Work
-from orchestrator.predict import data_parallel, pipeline
-from orchestrator.predict.network_costs import Costs, Network, Rates, network
+from orchestrator.predict import pipeline
+from orchestrator.predict.network_costs import Costs, Network, Rates, all_reduced, network
 from workloads.common import placement, torch_ranks
 
 PREDICTABLE = ("ddp", "ptd")
@@ -29,6 +29,8 @@ _WHY_NOT = {
     "collective": "it is what the model's inputs are measured with",
 }
 _HARMLESS = frozenset({"rate", "congestion-control", "offloads", "firewall"})
+
+AT_ONCE = 2  # threads of gloo's process group, each with one collective
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,7 @@ class Prediction:
 
 
 def subject(experiment: Experiment, *, file: str) -> Subject:
-    """What an experiment without problems is to be predicted for; ConfigError says what cannot be, and why."""
+    """Return what an experiment without problems is to be predicted for; ConfigError says what cannot be, and why."""
     for reason in _refusals(experiment):
         raise ConfigError(f"{file}: cannot be predicted: {reason}")
     topology = fitting.topology_of(experiment)
@@ -87,7 +89,7 @@ def subject(experiment: Experiment, *, file: str) -> Subject:
 
 
 def work_of(workload: str, config: Any, job: Job, topology: Topology) -> Work | str:
-    """What the ranks of a workload among PREDICTABLE do; why that cannot be said, where it cannot."""
+    """Return what the ranks of a workload among PREDICTABLE do; why that cannot be said, where it cannot."""
     return cast("Predictable", registry.workload(workload)).work(config, job, topology)
 
 
@@ -115,7 +117,7 @@ def _refusals(experiment: Experiment) -> Iterator[str]:
 
 
 def predict(subject: Subject, costs: Costs) -> Prediction:
-    """The prediction for a subject with these inputs."""
+    """Return the prediction for a subject with these inputs."""
     likely, low, high = (_ranks(subject, costs.at(side)) for side in ("value", "low", "high"))
     return Prediction(subject=subject, ranks=likely, low_s=low[0].iteration_s, high_s=high[0].iteration_s)
 
@@ -123,6 +125,38 @@ def predict(subject: Subject, costs: Costs) -> Prediction:
 def _ranks(subject: Subject, rates: Rates) -> tuple[Terms, ...]:
     work = subject.work
     if isinstance(work, Replicated):
-        return (data_parallel.terms(work, subject.network, rates),) * work.ranks
+        return (replicated_terms(work, subject.network, rates),) * work.ranks
     stages = pipeline.terms(work, subject.network, rates)
     return tuple(stages[stage] for stage in work.stage_of)
+
+
+def replicated_terms(work: Replicated, net: Network, rates: Rates) -> Terms:
+    """Terms of any rank: all do the same.
+
+    Buckets go through the network in the order in which they are ready. As many as AT_ONCE are under way, so that the
+    rounds of one pass while another's bytes are on the links; the links of a rail carry one byte after the other, and
+    of several rails each bucket takes the next. Whatever copies bytes does so for one bucket after the other.
+    """
+    everyone = [range(work.ranks)]
+    done: list[float] = []
+    free_s, copied_s = [0.0] * net.rails, 0.0
+    busy_s, last_s = 0.0, 0.0
+    for number, bucket in enumerate(work.buckets):
+        one = all_reduced(everyone, bucket.size, net=net, rates=rates)
+        begin_s = max(bucket.ready_s, done[number - AT_ONCE] if number >= AT_ONCE else 0.0)
+        rail = number % net.rails
+        there_s = max(begin_s + one.rounds_s, max(begin_s, free_s[rail]) + one.link_s)
+        end_s = there_s
+        if one.copies_s:
+            end_s = copied_s = max(there_s, copied_s) + one.copies_s
+        busy_s += max(0.0, end_s - max(begin_s, last_s))
+        free_s[rail] = end_s
+        last_s = max(last_s, end_s)
+        done.append(end_s)
+    exposed_s = max(0.0, last_s - work.backward_s)
+    return Terms(
+        compute_s=work.passes * (work.forward_s + work.backward_s),
+        data_s=exposed_s,
+        hidden_s=max(0.0, busy_s - exposed_s),
+        other_s=rates.step_s,
+    )

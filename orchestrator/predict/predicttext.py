@@ -11,7 +11,7 @@ from orchestrator.core.units import bytes_text, rate_text
 from orchestrator.parts.terms import NAMES, Terms
 from orchestrator.parts.work import Pipelined
 from orchestrator.predict import messages
-from orchestrator.predict.beside import Measured
+from orchestrator.predict.measured_runs import MeasuredIteration
 from orchestrator.predict.network_costs import Costs
 from orchestrator.predict.predicting import Prediction, Subject
 from workloads.models import formulation
@@ -21,12 +21,12 @@ NOTHING = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class PredictedSetting:
     """A setting with its prediction, and what runs measured of it, if any did."""
 
     label: str
     prediction: Prediction
-    measured: Measured | None
+    measured: MeasuredIteration | None
 
     @property
     def error(self) -> float | None:
@@ -34,8 +34,8 @@ class Found:
         return None if self.measured is None else self.prediction.iteration_s / self.measured.iteration_s - 1
 
 
-def text(found: Sequence[Found], costs: Costs) -> str:
-    """The best setting in full, all of them as a table where there are several, and the inputs."""
+def text(found: Sequence[PredictedSetting], costs: Costs) -> str:
+    """Return the best setting in full, all of them as a table where there are several, and the inputs."""
     best = min(found, key=lambda one: one.prediction.iteration_s)
     parts = [headline(best.prediction.subject)]
     if len(found) > 1:
@@ -47,7 +47,7 @@ def text(found: Sequence[Found], costs: Costs) -> str:
 
 
 def headline(subject: Subject) -> str:
-    """What is predicted, in a line."""
+    """Return what is predicted, in a line."""
     config = subject.config
     rates = sorted({subject.topology.link(node).rate for node in subject.job.nodes})
     links = " to ".join(map(rate_text, dict.fromkeys((rates[0], rates[-1]))))
@@ -58,8 +58,8 @@ def headline(subject: Subject) -> str:
     )
 
 
-def terms_table(one: Found) -> str:
-    """Where the time of rank 0 goes; beside runs with the difference by term."""
+def terms_table(one: PredictedSetting) -> str:
+    """Return where the time of rank 0 goes; beside runs with the difference by term."""
     predicted, measured = one.prediction, one.measured
     theirs = {} if measured is None else measured.terms.parts()
     rows = [
@@ -96,8 +96,8 @@ def _row(name: str, seconds: float, whole_s: float, measured_s: float | None) ->
     return (*predicted, _ms(measured_s), f"{apart * 1e3:+.1f}", f"{apart / whole_s * 100:+.1f}")
 
 
-def settings_table(found: Sequence[Found]) -> str:
-    """All settings, the quickest first, with the terms that any of them has."""
+def settings_table(found: Sequence[PredictedSetting]) -> str:
+    """Return all settings, the quickest first, with the terms that any of them has."""
     ordered = sorted(found, key=lambda one: one.prediction.iteration_s)
     names = [name for name in (*NAMES, "hidden_s") if any(getattr(one.prediction.terms, name) for one in found)]
     measured = any(one.measured for one in found)
@@ -115,7 +115,7 @@ def settings_table(found: Sequence[Found]) -> str:
 
 
 def messages_table(subject: Subject) -> str:
-    """What rank 0 sends in an iteration (Li, table 3), at full size; an MB has 10^6 bytes."""
+    """Return what rank 0 sends in an iteration (Li, table 3), at full size; an MB has 10^6 bytes."""
     rows = [
         (one.kind, str(one.count), bytes_text(one.size), bytes_text(one.volume), bytes_text(one.sent))
         for one in messages.of_rank(subject, 0)
@@ -174,7 +174,7 @@ def _bandwidth(size: float, seconds: float) -> float:
 
 
 def inputs_table(costs: Costs) -> str:
-    """The model's inputs, with interval and source."""
+    """Return the model's inputs, with interval and source."""
     rows = [
         (name, f"{one.value:.4g}", f"{one.low:.4g}", f"{one.high:.4g}", one.source)
         for name, one in costs.quantities().items()
@@ -182,8 +182,8 @@ def inputs_table(costs: Costs) -> str:
     return layout.table(("input", "value", "from", "to", "source"), rows)
 
 
-def data(found: Sequence[Found], costs: Costs) -> JsonObject:
-    """All of it for JSON, times in seconds."""
+def data(found: Sequence[PredictedSetting], costs: Costs) -> JsonObject:
+    """Return all of it for JSON, times in seconds."""
     return {
         "settings": [
             {

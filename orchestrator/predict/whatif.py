@@ -1,8 +1,9 @@
-"""Several settings of one experiment: every combination of the values that `--what-if` names."""
+"""Varies an experiment: every combination of the values that `--what-if` names, accelerators' compute times too."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,18 @@ from orchestrator.core.units import quantity
 from orchestrator.experiment import fitting, loading
 from orchestrator.experiment.experiment import Experiment, TestbedChoice
 from orchestrator.parts import registry
-from orchestrator.predict import accelerators
+from workloads.common import trained_model
+from workloads.models import catalog, formulation, gpt
 
 LINK, ACCELERATOR, SPLIT, ALL = "link", "accelerator", "ptd", "all"
 MOST = 1000
 
 _DIMENSIONS = ("pipeline", "tensor", "data")
+
+ACCEPTED = "peak and used share of it, such as 71tflops@30%"
+
+_TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?)tflops@([0-9]+(?:\.[0-9]+)?)%")
+_PASSES = 3  # a backward pass has twice the work of a forward pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +45,7 @@ class Axis:
 
 
 def axes(options: Sequence[str]) -> list[Axis]:
-    """The axes that options KEY=VALUE,VALUE,... name; brackets hold commas together."""
+    """Return the axes that options KEY=VALUE,VALUE,... name; brackets hold commas together."""
     found = []
     for option in options:
         key, equals, text = option.partition("=")
@@ -61,7 +68,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def settings(path: Path, overrides: Sequence[str], wanted: Sequence[Axis], *, local: bool) -> list[Setting]:
-    """The experiment of a file as it is, where nothing else is wanted, or in every combination."""
+    """Return the experiment of a file as it is, where nothing else is wanted, or in every combination."""
     base, _ = loading.checked(path, overrides, local=local)
     if not wanted:
         return [Setting(label="as it is", experiment=base)]
@@ -126,7 +133,7 @@ def _setting(
         experiment, document = loading.checked(path, changes, local=local)
         if accelerator:
             choice = experiment.all_jobs()[0].workload
-            seconds = accelerators.compute_s(accelerator, choice.name, choice.config)
+            seconds = compute_s(accelerator, choice.name, choice.config)
             changes.append(f"{_workload(base)}.compute_time={seconds!r}s")
             experiment, document = loading.checked(path, changes, local=local)
         if link:
@@ -165,7 +172,7 @@ def _changes(key: str, value: str, base: Experiment) -> list[str]:
 
 
 def with_link(experiment: Experiment, text: str) -> Experiment:
-    """The experiment with all links of this rate."""
+    """Return the experiment with all links of this rate."""
     kind, rate = quantity(text) or ("", 0.0)
     if kind != "rate" or rate <= 0:
         raise ConfigError(f"{LINK}={text}: not a rate; accepted: a number and a unit, such as 100gbit")
@@ -178,3 +185,26 @@ def with_link(experiment: Experiment, text: str) -> Experiment:
     hosts = {name: host.model_copy(update={"link": None}) for name, host in testbed.inventory.hosts.items()}
     inventory = testbed.inventory.model_copy(update={"link": rate, "hosts": hosts})
     return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(inventory=inventory)})
+
+
+def compute_s(text: str, workload: str, config: Any) -> float:
+    """Seconds in which a rank computes in an iteration; `text` is F and mu as ACCEPTED says."""
+    match = _TEXT.fullmatch(text)
+    if match is None or not float(match[1]) or not 0 < float(match[2]) <= 100:
+        raise ConfigError(f"accelerator={text}: not an accelerator; accepted: {ACCEPTED}")
+    f, mu = float(match[1]) * 1e12, float(match[2]) / 100
+    if workload == "ptd":
+        return _of_split(config, f=f, mu=mu)
+    layers = catalog.load(config.model).layers
+    return _PASSES * sum(layer.flops for layer in layers) * trained_model.batch(config) / (mu * f)
+
+
+def _of_split(config: Any, *, f: float, mu: float) -> float:
+    """Equation 9, with N of equation 10; 6 FLOPs a parameter and token without recomputation."""
+    shape = gpt.shape_of(config.model)
+    split = formulation.Split(p=config.pipeline, t=config.tensor, d=config.data, m=config.microbatches, b=config.batch)
+    parameters = formulation.parameters(
+        layers=shape.layers, h=shape.hidden, s=shape.sequence, vocabulary=shape.vocabulary
+    )
+    per_token = formulation.FLOPS if config.recompute else formulation.FLOPS - 2
+    return formulation.compute_s(split, parameters=parameters, s=shape.sequence, f=f, mu=mu, per_token=per_token)

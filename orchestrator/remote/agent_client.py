@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+import msgspec
+
 from orchestrator.agents.agent.checks import Findings
 from orchestrator.agents.agent.commands import AllCompleted, Completed
+from orchestrator.agents.agent.containers import ImageFound
 from orchestrator.agents.agent.files import Disk, Listing, RunFile, Texts
 from orchestrator.agents.agent.launches import Ended, Instant, Processes, Running, RunProcess
 from orchestrator.agents.agent.ops import Clocks, Farewell, Greeting
 from orchestrator.agents.agent.sweep import Swept
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import AgentError, BadAnswer, LaunchError
+from orchestrator.core.errors import AgentError, BadAnswer, LaunchError, LockedError, OrchError
 from orchestrator.core.lock import Holder
 from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import BROKEN_PYTHON
-from orchestrator.parts.launch import Launch, Requirement, Sign
+from orchestrator.parts import secret_env
+from orchestrator.parts.launch import Container, Launch, Requirement, Sign
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
-from orchestrator.remote import files, images, launch_request
-from orchestrator.remote.answers import AgentEvent, ClockSample, Finding
+from orchestrator.remote import files
+from orchestrator.remote.clocks import ClockSample
 from orchestrator.remote.connection import Connection
+from orchestrator.remote.events import AgentEvent
 
 CLOSE_S = 15.0
 SILENCE_S = 120.0  # after which an agent that hears nothing takes its controller for dead
+ENDING_S = 15.0  # for an agent that has lost its controller to put everything down
+AGAIN_S = 0.2  # between two tries to come back
 ANSWER_S = 5.0  # how much later than the agent's own time limit its answer, which says more than ours, may come
+_SENT = ("name", "argv", "gate", "follow", "privileged", "container")  # of a launch as it is planned
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Whether a requirement is met, and what was seen; of an image which one."""
+
+    requirement: Requirement
+    found: bool
+    detail: str
+    image: ImageFound | None = None
 
 
 class AgentClient:
@@ -105,7 +124,7 @@ class AgentClient:
         if all(finding.found for finding in found):
             for container in dict.fromkeys(need.container for need in requirements if need.container is not None):
                 needs = [need for need in requirements if need.container == container]
-                found += images.look(self._connection, container, needs, deadline, storage=storage)
+                found += _look(self._connection, container, needs, deadline, storage=storage)
         return found
 
     def _on_node(self, requirements: Sequence[Requirement], deadline: Deadline) -> list[Finding]:
@@ -160,13 +179,13 @@ class AgentClient:
 
     def start(self, launch: Launch, deadline: Deadline) -> Running:
         """Put a launch's files, start it, and return when it is ready; LaunchError with its last words otherwise."""
-        values = launch_request.values(launch, deadline, run_key=self._run_key, secrets=self._secrets)
+        values = _start_request(launch, deadline, run_key=self._run_key, secrets=self._secrets)
         try:
             for name, content in launch.files.items():
                 self.put(f"{launch.name}/{name}", content, deadline, privileged=launch.privileged)
             return self._connection.ask("start", deadline, values, late_s=ANSWER_S, argv=launch.argv).read(Running)
         except (AgentError, OSError) as error:
-            raise launch_request.refused(launch, error) from error
+            raise _not_started(launch, error) from error
 
     def go(self, name: str, deadline: Deadline) -> int:
         """Open a launch's gate; when, by the node's clock in nanoseconds."""
@@ -273,3 +292,99 @@ class AgentClient:
             left = f"; processes that would not end: {list(farewell.left)}" if farewell.left else ""
             message = f"{len(farewell.failed)} changes could not be taken back{left}"
             raise AgentError(message, node=self.node.name, tail=tail, hint="`orch clean` tries again")
+
+
+def come_back(
+    reach: Callable[[], AgentClient],
+    deadline: Deadline,
+    *,
+    patience_s: float = ENDING_S,
+    waiting: Callable[[LockedError], None] = lambda _: None,
+) -> AgentClient:
+    """A client on a node where this run had an agent before, which may still be putting things down by itself.
+
+    `reach` gives a fresh client each time it is called; `waiting` hears once that the agent before is still there.
+    """
+    patience = deadline.sooner(patience_s)
+    last: LockedError | None = None
+    while True:
+        client = reach()
+        try:
+            client.hello(deadline)
+        except LockedError as error:
+            client.close(deadline)
+            if patience.expired:
+                raise
+            if last is None:
+                waiting(error)
+            last = error
+            time.sleep(AGAIN_S)
+        except OrchError:
+            client.close(deadline)
+            raise
+        else:
+            return client
+
+
+def _look(
+    connection: Connection, container: Container, needs: Sequence[Requirement], deadline: Deadline, *, storage: str
+) -> list[Finding]:
+    """What there is of an image and, of these needs, in it; one of the kind "image" says which very one it is.
+
+    `storage` is the text of podman's storage.conf for hosts that have none of their own, else empty.
+    """
+    values = {
+        "container": msgspec.to_builtins(container),
+        "modules": [need.what for need in needs if need.kind == "module"],
+        "programs": [need.what for need in needs if need.kind == "program"],
+        "storage": storage or None,
+    }
+    try:
+        image = connection.ask("image", deadline, values).read(ImageFound)
+    except AgentError as error:
+        return [_refused(need, error) for need in needs]
+    found = []
+    for need in needs:
+        if need.kind == "image":
+            found.append(Finding(need, True, image.image, image=image))
+            continue
+        looked_for = image.modules if need.kind == "module" else image.programs
+        if need.what not in looked_for:
+            raise BadAnswer(f"its agent's answer to 'image' lacks {need.what!r}", node=connection.node)
+        there, detail = looked_for[need.what]
+        found.append(Finding(need, there, detail))
+    return found
+
+
+def _refused(need: Requirement, error: AgentError) -> Finding:
+    """The image lacks, with why; of what is in it nothing is known, and that is not one more thing to mend."""
+    if need.kind != "image":
+        return Finding(need, True, "")
+    hint = error.hint or need.remedy
+    return Finding(replace(need, remedy=hint), False, error.message)
+
+
+def _start_request(
+    launch: Launch, deadline: Deadline, *, run_key: str, secrets: Mapping[str, str]
+) -> dict[str, object]:
+    """Return what the agent has to know of a launch whose files lie in its folder: the keywords of its `start`."""
+    given = {launch.run_key: run_key} if launch.run_key else {}
+    return {
+        **{name: msgspec.to_builtins(getattr(launch, name)) for name in _SENT},
+        "env": {**launch.env, **secret_env.filled(launch, secrets), **given},
+        "ready": {"kind": type(launch.ready).__name__.lower(), **msgspec.to_builtins(launch.ready)},
+        "ready_within_s": min(launch.ready_within_s, deadline.remaining),
+    }
+
+
+def _not_started(launch: Launch, error: OrchError | OSError) -> LaunchError:
+    """Why a launch does not run: its files could not be put, or it did not start or get ready."""
+    if isinstance(error, OSError):
+        return LaunchError(f"files of {launch.name} cannot be written on the node: {error}", node=launch.node)
+    return LaunchError(
+        f"{launch.name} {error.message}" if error.tail or error.argv else f"{launch.name}: {error.message}",
+        node=launch.node,
+        argv=launch.argv,
+        tail=error.tail,
+        hint=error.hint,
+    )

@@ -14,11 +14,10 @@ from orchestrator.core.deadline import Deadline, Patience
 from orchestrator.core.errors import BadAnswer, DeadlineExceeded, OrchError, TransportError, last_lines
 from orchestrator.core.machines.remedies import remedy, unstarted
 from orchestrator.parts.protocols import Channel
-from orchestrator.remote.agent_events import events, refusal
-from orchestrator.remote.answers import AgentEvent, AgentLost
+from orchestrator.remote.events import AgentEvent, AgentLost, events
 from orchestrator.remote.frames import Frames, frame
 from orchestrator.remote.heartbeat import MONITOR, PING_S, Hearing, Silence
-from orchestrator.remote.replies import read
+from orchestrator.remote.replies import read, refusal
 
 MAGIC = b"\0orch-agent 1\n"  # what an agent says first; a login shell may have printed something before it
 NOISE_LIMIT = 1 << 16  # bytes of that; it is skipped where a greeting follows, and told where none does

@@ -14,11 +14,30 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Annotated, Any, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from orchestrator.agents.agent import bounds
-from orchestrator.core.errors import BadAnswer
+from orchestrator.agents.agent.steps import Refused
+from orchestrator.core.errors import (
+    AgentError,
+    BadAnswer,
+    DeadlineExceeded,
+    LockedError,
+    NeverStartedError,
+    OrchError,
+    shortened,
+)
+from orchestrator.core.lock import Holder, holder_text
 
 _MOST = (1 << 63) - 1  # what tables and logs hold as a whole number
 _SHOWN = 60
 _HALVES = re.compile("[\ud800-\udfff]")
+
+_UNWRITABLE = "let the user write there, or name another folder in `work` of the inventory"
+_HINTS = {
+    "missing": "install it on the node, or name it by its path",
+    "full": "make room there, or name another folder in `work:`",
+    "unwritable": _UNWRITABLE,
+    "folder": _UNWRITABLE,
+    "noexec": "let `work` of the node be on a file system from which programs may be started",
+}
 
 T = TypeVar("T")
 
@@ -101,11 +120,26 @@ def _refuse(name: str, value: Any, accepted: str, *, of: str, node: str) -> NoRe
     raise BadAnswer(f"its agent's answer to {of}: {_clean(name)[:_SHOWN]} is {shown}; accepted: {accepted}", node=node)
 
 
-def printable(value: object) -> str:
-    """Return a value of any type as text that can be written and printed."""
-    return _clean(str(value))
-
-
 def _clean(text: str) -> str:
     """Text that can be written and printed: halves of surrogate pairs, which JSON can spell, are replaced."""
     return text if text.isascii() else _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def refusal(node: str, reply: Mapping[str, object], argv: Sequence[str] | None) -> OrchError:
+    """The error that a refusal of a request is for whoever asked."""
+    refused = read(Refused, reply, of="a request, a refusal", node=node)
+    message, kind, tail = shortened(refused.error), refused.kind, refused.tail or ""
+    words = refused.argv or argv
+    if kind == "locked":
+        said = refused.holder or {}
+        known = {name: said[name] for name in Holder.__annotations__ if isinstance(said.get(name), (str, int, float))}
+        holder = {name: _clean(str(word)) for name, word in known.items()}
+        return LockedError(f"held by {shortened(holder_text(holder))}", node=node)
+    if kind == "timeout":
+        return DeadlineExceeded(message, node=node, argv=words, tail=tail)
+    hint = _HINTS.get(kind or "")
+    sort = NeverStartedError if kind == "unknown" else AgentError
+    error = sort(message, node=node, argv=words, tail=tail, hint=hint)
+    if refused.undo_failed:
+        error.hint = f"the change could not be taken back either: {refused.undo_failed.tail}"
+    return error

@@ -21,7 +21,7 @@ def fill(template: str, **values: Any) -> str:
 
 
 def environment() -> jinja2.Environment:
-    """What templates are read and filled by."""
+    """Return what templates are read and filled by."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -50,5 +50,5 @@ def write(template: str, output: Path, shown: Callable[[Path], Values]) -> Path:
 
 
 def report_name(run: str, more: int = 0) -> str:
-    """What the report of a run is called, beside the run; that of several runs is called by the first one."""
+    """Return what the report of a run is called, beside the run; that of several runs is called by the first one."""
     return f"{REPORT}{run}{f'-and-{more}-more' if more else ''}.html"

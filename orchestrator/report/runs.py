@@ -1,4 +1,4 @@
-"""Sealed runs as a report reads them: manifest, tables on demand, and the factor that multiplies back."""
+"""Reads sealed runs for reports: manifest, tables on demand, and the factor that multiplies back."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ class Run:
         self._tables: dict[str, pa.Table] = {}
 
     def counters(self, pattern: str) -> Any:
-        """The rows of `counters` (a pyarrow Table) whose counter matches a regular expression."""
+        """Return the rows of `counters` (a pyarrow Table) whose counter matches a regular expression."""
         import pyarrow.compute as pc
 
         where = pc.match_substring_regex(pc.field("counter"), pattern)
         return tables.read(self.path / "tables", "counters", where=where)
 
     def table(self, name: str) -> Any:
-        """A table of the run as a pyarrow Table; empty when it was not written."""
+        """Return a table of the run as a pyarrow Table; empty when it was not written."""
         if name not in self._tables:
             self._tables[name] = tables.read(self.path / "tables", name)
         return self._tables[name]
 
     def rows(self, name: str) -> list[Row]:
-        """A small table as dictionaries."""
+        """Return a small table as dictionaries."""
         rows: list[Row] = self.table(name).to_pylist()
         return rows
 
@@ -126,7 +126,7 @@ class Run:
         return max(ends, default=self.manifest.ended_ns or self.origin_ns)
 
     def facts(self, node: str) -> JsonObject:
-        """What was in force on a node before the run; empty when nobody asked it."""
+        """Return what was in force on a node before the run; empty when nobody asked it."""
         try:
             facts = json.loads(safepath.content(safepath.under(self.path / "hosts", f"{node}/before.json")) or b"")
         except (OSError, ValueError, RecursionError, UnsafePath):
@@ -139,6 +139,6 @@ def _began(run: Run) -> str:
 
 
 def multiplied_back(runs: Sequence[Run]) -> str:
-    """The end of a caption of figures at full size: by which scale they were multiplied, if any."""
+    """Return the end of a caption of figures at full size: by which scale they were multiplied, if any."""
     scales = sorted({run.scale for run in runs})
     return "." if scales == [1] else f"; multiplied back by the scale ({', '.join(map(str, scales))})."

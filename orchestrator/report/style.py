@@ -1,4 +1,4 @@
-"""One look for every figure: legible, told apart without colour vision, and themed by the page that holds it."""
+"""Styles and saves every figure: legible, told apart without colour vision, themed by the page that holds it."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ LOOK: dict[str, object] = {
 
 
 def look() -> Any:
-    """A context in which figures are drawn and saved in this look."""
+    """Return a context in which figures are drawn and saved in this look."""
     return mpl.rc_context(LOOK)  # type: ignore[arg-type]
 
 
 def figure(rows: int = 1, *, height_in: float, sharex: bool = True) -> tuple[Figure, list[Any]]:
-    """A figure as wide as the page with `rows` panels over one another; within `look()`, as is `save`."""
+    """Return a figure as wide as the page with `rows` panels over one another; within `look()`, as is `save`."""
     drawing = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
     panels = drawing.subplots(rows, 1, sharex=sharex, squeeze=False)
     return drawing, [row[0] for row in panels]
@@ -139,7 +139,7 @@ def _unknown(handle: Any) -> bool:
 
 
 def thinned(x: Any, y: Any) -> tuple[Any, Any]:
-    """At most MOST_POINTS points: of each stretch its lowest and its highest one, so that no spike is lost."""
+    """Return at most MOST_POINTS points: of each stretch its lowest and its highest one, so that no spike is lost."""
     if len(x) <= MOST_POINTS:
         return x, y
     edges = np.linspace(0, len(x), MOST_POINTS // 2 + 1).astype(int)
@@ -155,6 +155,21 @@ class Saved:
     svg: str
     values: tuple[Series, ...]
     grids: tuple[Grid, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A figure in the page: what it shows, how to read it, and what `save` made of it."""
+
+    name: str
+    title: str
+    caption: str
+    saved: Saved
+
+    @property
+    def svg(self) -> str:
+        """The drawing as an element of the page."""
+        return self.saved.svg
 
 
 def save(drawing: Figure, stem: Path) -> Saved:
@@ -174,12 +189,12 @@ def save(drawing: Figure, stem: Path) -> Saved:
 
 
 def beside(stem: Path, suffix: str) -> Path:
-    """A file of a figure; names of figures may have dots in them."""
+    """Return a file of a figure; names of figures may have dots in them."""
     return stem.with_name(stem.name + suffix)
 
 
 def themed(svg: str) -> str:
-    """An SVG document as an element of a page: no prologue, and the palette as variables of the page's style.
+    """Return an SVG document as an element of a page: no prologue, and the palette as variables of the page's style.
 
     It is never so narrow that its smallest letters would be below LEAST_TEXT_PX.
     """

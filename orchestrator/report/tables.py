@@ -1,7 +1,8 @@
-"""Tables as pages show them: columns that hold something, cells with notes below, captions beside what may scroll."""
+"""Tables as pages show them, without columns that hold nothing, and numbers as text: rates, sizes, shares."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ class Table:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str = "") -> Table:
-    """A table of these rows, of texts or cells, without the columns in which no row says anything."""
+    """Return a table of these rows, of texts or cells, without the columns in which no row says anything."""
     cells = [[one if isinstance(one, Cell) else Cell(one) for one in row] for row in rows]
     kept = [at for at in range(len(columns)) if any(_says(row[at]) for row in cells)]
     return Table(
@@ -62,3 +63,30 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, 
 
 def _says(cell: Cell) -> bool:
     return cell not in _NOTHING or any(cell.notes)
+
+
+def percent(share: float) -> str:
+    """Return a difference as a share, with its sign; empty for NaN."""
+    return "" if math.isnan(share) else f"{share:+.1%}"
+
+
+def share(part: float) -> str:
+    """Return a part of 1; empty for NaN."""
+    return "" if math.isnan(part) else f"{part:.1%}"
+
+
+def rate(bps: float) -> str:
+    """Bits a second; empty for NaN."""
+    return _with_unit(bps, ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")))
+
+
+def size(amount: float) -> str:
+    """Bytes; empty for NaN."""
+    return _with_unit(amount, ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")))
+
+
+def _with_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
+    if math.isnan(value):
+        return ""
+    factor, unit = next((pair for pair in units if value >= pair[0]), units[-1])
+    return f"{value / factor:.4g} {unit}"

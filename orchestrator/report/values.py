@@ -1,4 +1,4 @@
-"""The numbers that a figure draws, read back from it, so that a reader need not measure them with a ruler."""
+"""Reads the numbers that a figure draws back from it, for the page and the CSV file beside it."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ class Grid:
 
 
 def of_figure(drawing: Figure) -> tuple[Series, ...]:
-    """Every line, interval and bar of a figure, panel by panel."""
+    """Return every line, interval and bar of a figure, panel by panel."""
     return tuple(one for panel in drawing.axes for one in _of_panel(panel) if one.rows)
 
 
 def grids(drawing: Figure) -> tuple[Grid, ...]:
-    """Every heatmap of a figure."""
+    """Return every heatmap of a figure."""
     return tuple(_grid(panel, image) for panel in drawing.axes for image in _numbered(panel))
 
 
@@ -94,7 +94,7 @@ def _numbered(panel: Any) -> list[Any]:
 
 
 def csv_text(found: Sequence[Series], maps: Sequence[Grid] = ()) -> str:
-    """All rows, and all cells of heatmaps that are not empty, as CSV."""
+    """Return all rows, and all cells of heatmaps that are not empty, as CSV."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_HEAD)

@@ -1,4 +1,4 @@
-"""Files that a reader, or a crash, finds as they were or as they are to be, never half written."""
+"""Replaces files so that a reader, or a crash, finds them as they were or as they are to be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows as attempts at measurements: what was not valid, and was measured again with success, is no loss."""
+"""Pairs windows that were not valid with those that measured the same again with success."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ class Attempt:
 
 
 def attempts(of: Sequence[Summary], others: Iterable[Summary] = ()) -> list[Attempt]:
-    """Every attempt of these runs, run by run; what was not valid in them is looked for in them and in the others."""
+    """Return every attempt of these runs, run by run.
+
+    What was not valid in them is looked for in them and in the others.
+    """
     mine = [one for manifest in of for one in _of(manifest)]
     made: dict[Key, list[str]] = defaultdict(list)
     for one in (*(one for manifest in others for one in _of(manifest)), *mine):

@@ -1,4 +1,4 @@
-"""Baselines: runs under a name, a file each, which say by their folders what later runs are compared with."""
+"""Saves baselines: runs under a name, a file each, with which later runs are compared."""
 
 from __future__ import annotations
 
@@ -46,27 +46,30 @@ def save(results: Path, name: str, *, of: Sequence[str], runs: Sequence[str]) ->
 
 
 def every(results: Path) -> list[Baseline]:
-    """Every baseline of the store, by name; StoreError for one that cannot be read."""
+    """Return every baseline of the store, by name; StoreError for one that cannot be read."""
     return [_read(path) for path in sorted((results / FOLDER).glob("*.json"))]
 
 
 def held(results: Path) -> list[Path]:
-    """The folders of all runs that baselines hold, whether they are still there or not."""
+    """Return the folders of all runs that baselines hold, whether they are still there or not."""
     return [(results / run).resolve() for baseline in every(results) for run in baseline.runs]
 
 
 def holding(results: Path, run: Path) -> list[str]:
-    """The names of the baselines that hold the run in this folder."""
+    """Return the names of the baselines that hold the run in this folder."""
     return [one.name for one in every(results) if run.resolve() in [(results / name).resolve() for name in one.runs]]
 
 
 def exists(results: Path, name: str) -> bool:
-    """Whether there is a baseline of this name."""
+    """Return whether there is a baseline of this name."""
     return "/" not in name and safepath.is_there(_file(results, name))
 
 
 def entries(results: Path, name: str) -> list[Entry]:
-    """The runs that a baseline holds; StoreError when there is no such baseline, or not all of its runs any more."""
+    """Return the runs that a baseline holds.
+
+    StoreError when there is no such baseline, or not all of its runs any more.
+    """
     path = _file(results, name)
     if not path.is_file():
         known = ", ".join(baseline.name for baseline in every(results)) or "none"

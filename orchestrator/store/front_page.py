@@ -1,4 +1,4 @@
-"""Whether a store's front page, `index.html`, is to be written again whenever a run was sealed: `site.json` says so."""
+"""Keeps in `site.json` whether a store's front page, `index.html`, is written again whenever a run was sealed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ FILE = "site.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class FrontPageSettings:
     """What the file says."""
 
     keep_fresh: bool = False
 
 
 def kept_fresh(results: Path) -> bool:
-    """Whether the page is kept fresh; not where the file is missing or says something else."""
+    """Return whether the page is kept fresh; not where the file is missing or says something else."""
     try:
-        return coding.decoded(safepath.content(results / FILE) or b"", Settings).keep_fresh
+        return coding.decoded(safepath.content(results / FILE) or b"", FrontPageSettings).keep_fresh
     except (OSError, UnsafePath, ValueError, RecursionError):
         return False
 
@@ -32,6 +32,6 @@ def keep_fresh(results: Path, *, yes: bool) -> None:
     """Say whether it is from now on; StoreError where the store cannot be written."""
     path = results / FILE
     try:
-        atomic.write(path, coding.encoded(Settings(keep_fresh=yes), indent=1) + b"\n")
+        atomic.write(path, coding.encoded(FrontPageSettings(keep_fresh=yes), indent=1) + b"\n")
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error

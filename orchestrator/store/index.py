@@ -1,4 +1,4 @@
-"""A list of all runs that is quick at any size: what matters of each manifest, made anew where it is stale.
+"""Lists all runs of a store quickly at any size: what matters of each manifest, read again where it changed.
 
 The index is a cache and nothing more. A run is taken from it only if its manifest has the very size and time of change
 that it had when it was read, so that it cannot be wrong about what is there; it is written anew beside the old one and
@@ -29,7 +29,7 @@ READERS = 8  # a store on a network answers several at once
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class IndexedRun:
     """What is kept of a run: its manifest in brief, or why that cannot be read."""
 
     stamp: Stamp
@@ -40,7 +40,7 @@ class Kept:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Index:
     format: int
-    runs: Mapping[str, Kept]  # by path from the store's folder
+    runs: Mapping[str, IndexedRun]  # by path from the store's folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class Listing:
 
 
 def entries(results: Path) -> list[Listed]:
-    """Every run of the store in order of path; those that cannot be read are passed over."""
+    """Return every run of the store in order of path; those that cannot be read are passed over."""
     return listing(results).entries
 
 
 def listing(results: Path) -> Listing:
-    """Every run of the store, with the brief form of its manifest."""
+    """Return every run of the store, with the brief form of its manifest."""
     known = _read(results)
     found = dict(manifest_stamps(results))
     stale = [path for path, stamp in found.items() if path not in known or known[path].stamp != stamp]
@@ -72,14 +72,14 @@ def listing(results: Path) -> Listing:
     )
 
 
-def _brief(folder: Path, stamp: Stamp) -> Kept:
+def _brief(folder: Path, stamp: Stamp) -> IndexedRun:
     try:
-        return Kept(stamp, manifests.summary(folder / MANIFEST))
+        return IndexedRun(stamp, manifests.summary(folder / MANIFEST))
     except StoreError as error:
-        return Kept(stamp, None, error.message)
+        return IndexedRun(stamp, None, error.message)
 
 
-def _read(results: Path) -> Mapping[str, Kept]:
+def _read(results: Path) -> Mapping[str, IndexedRun]:
     """What is kept; nothing where that is not ours: the index may come with a store that is somebody else's."""
     try:
         found = coding.decoded(safepath.content(results / FILE) or b"", _Index)
@@ -88,7 +88,7 @@ def _read(results: Path) -> Mapping[str, Kept]:
     return found.runs if found.format == FORMAT else {}
 
 
-def _write(results: Path, runs: Mapping[str, Kept]) -> None:
+def _write(results: Path, runs: Mapping[str, IndexedRun]) -> None:
     """Best effort: a store that may only be read is listed too."""
     with contextlib.suppress(OSError):
         atomic.write(results / FILE, coding.sealed(_Index(format=FORMAT, runs=runs)), durable=False)

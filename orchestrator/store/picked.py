@@ -1,4 +1,4 @@
-"""Runs that a question is about, as every kind of store gives them."""
+"""Holds the runs that a question is about, as every kind of store gives them."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def of_entries(entries: Sequence[Listed]) -> Picked:
 
 
 def folder_of(entry: Listed) -> str:
-    """The folder of a run, from the store's."""
+    """Return the folder of a run, from the store's."""
     return f"{entry.path.parent.name}/{entry.path.name}"

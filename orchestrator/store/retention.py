@@ -22,7 +22,7 @@ from typing import Literal, TypeVar
 from orchestrator.core.errors import StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.core.units import duration_text, size_text
-from orchestrator.store import atomic, locked, rundir
+from orchestrator.store import atomic, folder_lock, rundir
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Artifact, Manifest, Pruned, Stayed
 from orchestrator.store.rundir import Entry
@@ -56,7 +56,10 @@ class Action:
 
 
 def checked(entry: Entry) -> Entry:
-    """The run, if its manifest records files as ours do; StoreError or UnsafePath for what somebody else made up."""
+    """Return the run, if its manifest records files as ours do.
+
+    StoreError or UnsafePath for what somebody else made up.
+    """
     _refuse_made_up(entry.manifest)
     return entry
 
@@ -69,12 +72,12 @@ def _refuse_made_up(manifest: Manifest) -> None:
 
 
 def captures(entry: Entry) -> list[Artifact]:
-    """The captures among a sealed run's artefacts, as its manifest records them."""
+    """Return the captures among a sealed run's artefacts, as its manifest records them."""
     return [one for one in entry.manifest.artifacts if _CAPTURE.search(one.path)]
 
 
 def plan(entries: Iterable[Entry], policy: Policy, *, now_ns: int) -> list[Action]:
-    """What this policy asks for, oldest runs first; unsealed runs are left alone."""
+    """Return what this policy asks for, oldest runs first; unsealed runs are left alone."""
     sealed = sorted((entry for entry in entries if entry.sealed), key=_ended_ns)
     found: dict[tuple[Path, str], Action] = {}
     kept: list[tuple[Entry, Artifact]] = []
@@ -100,7 +103,7 @@ def plan(entries: Iterable[Entry], policy: Policy, *, now_ns: int) -> list[Actio
 
 
 def elsewhere(entry: Entry, policy: Policy, *, now_ns: int) -> list[Stayed]:
-    """The captures of a sealed run that hosts keep for longer than this policy says; they fill no store.
+    """Return the captures of a sealed run that hosts keep for longer than this policy says; they fill no store.
 
     A host that was given up has more of the run than its captures, and keeps all of it until that is home.
     """
@@ -213,7 +216,7 @@ def _compress(source: Path, artifact: Artifact) -> Artifact:
 
 def alone(run: Path) -> AbstractContextManager[None]:
     """Hold a sealed run's folder while it is changed; StoreError when another process does so."""
-    return locked.held(run, f"{run}: another process changes it")
+    return folder_lock.held(run, f"{run}: another process changes it")
 
 
 def _action(entry: Entry, artifact: Artifact, what: Literal["compress", "drop"], why: str) -> Action:

@@ -16,7 +16,7 @@ from pathlib import Path
 from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.core.machines import machine
 from orchestrator.core.paths import safepath
-from orchestrator.store import atomic, locked
+from orchestrator.store import atomic, folder_lock
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Artifact, Controller, Manifest, Outcome, Summary
 from orchestrator.store.stamps import MANIFEST, PARTIAL, is_named
@@ -32,7 +32,7 @@ def new_run_id(point: str, began_ns: int) -> str:
 
 
 def process_start(pid: int) -> int | None:
-    """When a process of this machine started, in clock ticks since boot; None when none of this number lives."""
+    """Return when a process of this machine started, in clock ticks since boot; None when none of this number lives."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -115,7 +115,7 @@ def flush(folder: Path) -> None:
 def hashed(folder: Path) -> tuple[Artifact, ...]:
     """Path, size and SHA-256 of every file in a folder but manifests, and but those that are nearly all holes."""
     files = sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode) and path.name != MANIFEST)
-    files = [path for path in files if path != folder / locked.FILE and is_named(str(path.relative_to(folder)))]
+    files = [path for path in files if path != folder / folder_lock.FILE and is_named(str(path.relative_to(folder)))]
     return tuple(
         Artifact(path=str(path.relative_to(folder)), bytes=path.stat().st_size, sha256=digest)
         for path, digest in zip(files, _digests(files), strict=True)
@@ -140,7 +140,7 @@ def _digest(path: Path) -> str | None:
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
+    """Return the SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
     with safepath.opened(path) as file:
         while chunk := file.read(1 << 20):
@@ -205,23 +205,23 @@ class Entry(Listed):
 
 
 def folders(results: Path) -> list[Path]:
-    """The folder of every run of the store, whether its manifest can be read or not, in order of path."""
+    """Return the folder of every run of the store, whether its manifest can be read or not, in order of path."""
     found = (path.parent for path in sorted(results.glob(f"*/*/{MANIFEST}")))
     return [path for path in found if is_named(f"{path.parent.name}/{path.name}")]
 
 
 def entries(results: Path) -> Iterator[Entry]:
-    """Every run of the store, oldest first within its experiment; those that cannot be read are passed over."""
+    """Return every run of the store, oldest first within its experiment; those that cannot be read are passed over."""
     return (entry for entry in map(entry_at, folders(results)) if entry is not None)
 
 
 def opened(folder: Path) -> Entry:
-    """The run in a folder; StoreError where there is none, or one that cannot be read."""
+    """Return the run in a folder; StoreError where there is none, or one that cannot be read."""
     return Entry(folder, manifests.load(folder / MANIFEST))
 
 
 def entry_at(folder: Path) -> Entry | None:
-    """The run in a folder; None where there is none, or one that cannot be read."""
+    """Return the run in a folder; None where there is none, or one that cannot be read."""
     try:
         return opened(folder)
     except StoreError:
@@ -240,7 +240,7 @@ def refuse_anothers(entry: Listed) -> None:
 
 
 def find(results: Path, wanted: str) -> Entry:
-    """The run with this id, a unique beginning or end of it, or this folder; "last" is the one that began last.
+    """Return the run with this id, a unique beginning or end of it, or this folder; "last" is the one that began last.
 
     StoreError where there is none, or one that cannot be read.
     """
@@ -269,10 +269,10 @@ def unwritable(path: Path, error: OSError) -> StoreError:
 
 
 def began_text(manifest: Summary) -> str:
-    """When a run began, local time."""
+    """Return when a run began, local time."""
     return moment_text(manifest.began_ns)
 
 
 def moment_text(when_ns: int) -> str:
-    """An instant, local time to the second."""
+    """Return an instant, local time to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when_ns / 1e9))

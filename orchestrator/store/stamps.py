@@ -1,4 +1,4 @@
-"""What tells a file of a store from a changed one: by these stamps, what was read before is known to hold."""
+"""Stamps files of a store, which tell a file from a changed one, so that what was read before is known to hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Stamp = tuple[int, int, int]  # of a file: when it was changed (ns), its bytes a
 
 
 def stamp_of(path: Path | str) -> Stamp | None:
-    """The stamp of a plain file; None where there is none (a link is none)."""
+    """Return the stamp of a plain file; None where there is none (a link is none)."""
     try:
         about = os.lstat(path)
     except OSError:
@@ -27,7 +27,7 @@ def stamp_of(path: Path | str) -> Stamp | None:
 
 
 def manifest_stamps(results: Path) -> Iterator[tuple[str, Stamp]]:
-    """Every folder with a manifest, from the store's folder, and what tells its manifest from another one."""
+    """Yield every folder with a manifest, from the store's folder, and what tells its manifest from another one."""
     root = str(results)
     for experiment in _folders(root):
         for run in _folders(f"{root}/{experiment}"):
@@ -42,7 +42,7 @@ def manifest_stamps(results: Path) -> Iterator[tuple[str, Stamp]]:
 
 
 def is_named(path: str) -> bool:
-    """Whether a path is text in UTF-8; a note says what is left out since its is none."""
+    """Return whether a path is text in UTF-8; a note says what is left out since its is none."""
     if path.isascii() or safepath.is_text(path):
         return True
     console.note(f"left out: {path}: its name is not text in UTF-8", hint="rename it")

@@ -1,21 +1,29 @@
-"""A store of runs as commands read it: the results folder of this machine, or one elsewhere behind a URL."""
+"""Opens a store of runs for reading: the results folder of this machine, or one elsewhere behind a URL."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.core.paths import safepath
-from orchestrator.store.picked import Picked, of_entries
+from orchestrator.core.screen import console
+from orchestrator.store import digests
+from orchestrator.store.compact import catalogue
+from orchestrator.store.compact.catalogue import Catalogue, Sources
+from orchestrator.store.compact.targets import BRIEFS, OF_MANIFESTS
+from orchestrator.store.picked import Picked, folder_of, of_entries
+from orchestrator.store.stamps import MANIFEST, Stamp, manifest_stamps, stamp_of
 
 if TYPE_CHECKING:
     import duckdb
 
-    from orchestrator.store.compact.sources import Sources
+    from orchestrator.store.compact.catalogue import Sources
     from orchestrator.store.index import Listing
     from orchestrator.store.listing import Filter
     from orchestrator.store.rundir import Entry, Listed
@@ -23,6 +31,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LAST = "last"  # the run that began last
+
+_FEW = 64  # manifests that are quicker read than the index of all
 
 
 class Store(Protocol):
@@ -33,48 +43,47 @@ class Store(Protocol):
         """Where its run folders are, as people write it."""
 
     def listing(self) -> Listing:
-        """Every run in brief, in order of path, and what is wrong with those that cannot be read."""
+        """Return every run in brief, in order of path, and what is wrong with those that cannot be read."""
 
     def every(self) -> Picked:
-        """All runs."""
+        """Return all runs."""
 
     def find(self, wanted: str) -> Entry:
-        """The run with this id, a unique beginning or end of it, or `last`; StoreError where there is none."""
+        """Return the run with this id, a unique beginning or end of it, or `last`; StoreError where there is none."""
 
     def sources(self, table: str, folders: Sequence[str]) -> Sources:
-        """Where the rows of a table (of files or of manifests) of these sealed runs lie."""
+        """Return where the rows of a table (of files or of manifests) of these sealed runs lie."""
 
     def connected(self) -> duckdb.DuckDBPyConnection:
-        """A new connection of DuckDB's that can read what `sources` gives."""
+        """Return a new connection of DuckDB's that can read what `sources` gives."""
 
     def renewed(self) -> Store | None:
-        """The store as it is now; None where it was not compacted since this one was opened."""
+        """Return the store as it is now; None where it was not compacted since this one was opened."""
 
     def brought(self, entry: Listed, *, want: Callable[[str], bool] | None = None) -> Path:
-        """The folder of a run on this machine, in which there are its tables and the facts of its hosts.
+        """Return the folder of a run on this machine, in which there are its tables and the facts of its hosts.
 
         `want` decides by the path in the run's folder instead.
         """
 
 
 def is_elsewhere(results: str) -> bool:
-    """Whether a store is named by a URL."""
+    """Return whether a store is named by a URL."""
     return "://" in results
 
 
 def opened(results: str) -> Store:
-    """The store that a folder or a URL names."""
+    """Return the store that a folder or a URL names."""
     if is_elsewhere(results):
         from orchestrator.store.elsewhere.reading import Elsewhere
 
         return Elsewhere.opened(results)
-    from orchestrator.store.here import Here
 
     return Here(Path(safepath.utf8(results)))
 
 
 def answered(store: Store, ask: Callable[[Store], T]) -> T:
-    """What a question gives; asked again where compacting replaced files while it was answered."""
+    """Return what a question gives; asked again where compacting replaced files while it was answered."""
     try:
         return ask(store)
     except (StoreError, ConfigError):
@@ -85,7 +94,7 @@ def answered(store: Store, ask: Callable[[Store], T]) -> T:
 
 
 def picked(store: Store, runs: Sequence[str], wanted: Filter) -> Picked:
-    """All runs of a store, or those that `named` gives, as far as a filter lets them through."""
+    """Return all runs of a store, or those that `named` gives, as far as a filter lets them through."""
     from orchestrator.store import listing
 
     if not runs and wanted == listing.Filter():
@@ -94,7 +103,7 @@ def picked(store: Store, runs: Sequence[str], wanted: Filter) -> Picked:
 
 
 def named(store: Store, runs: Iterable[str]) -> list[Listed]:
-    """All runs of a store, or those that are named: by id, part of one, `last`, or as `group` has it."""
+    """Return all runs of a store, or those that are named: by id, part of one, `last`, or as `group` has it."""
     found = store.listing().entries
     if not runs:
         return found
@@ -113,7 +122,7 @@ def named(store: Store, runs: Iterable[str]) -> list[Listed]:
 
 
 def entries(store: Store, runs: Iterable[str]) -> list[Entry]:
-    """The runs that are named by id, part of one, folder, `last`, or as `group` has it, each once."""
+    """Return the runs that are named by id, part of one, folder, `last`, or as `group` has it, each once."""
     found: dict[str, Entry] = {}
     for wanted in runs:
         together = group(store, wanted)
@@ -123,7 +132,7 @@ def entries(store: Store, runs: Iterable[str]) -> list[Entry]:
 
 
 def one(store: Store, wanted: str) -> Entry:
-    """The one run that a name stands for; StoreError where it stands for several."""
+    """Return the one run that a name stands for; StoreError where it stands for several."""
     found = entries(store, [wanted])
     if len(found) > 1:
         raise StoreError(
@@ -134,7 +143,7 @@ def one(store: Store, wanted: str) -> Entry:
 
 
 def group(store: Store, wanted: str) -> list[Listed] | None:
-    """The sealed runs that a name stands for which is no run's; None where it is no such name.
+    """Return the sealed runs that a name stands for which is no run's; None where it is no such name.
 
     That is a baseline, the id of a sweep, NAME@DATE, or NAME: of a sweep (its newest instance) or of an experiment (its
     runs of the newest day). DATE is a day in UTC, YYYY-MM-DD or "today"; StoreError where there is no run of it.
@@ -155,7 +164,7 @@ def group(store: Store, wanted: str) -> list[Listed] | None:
 
 
 def of_name(store: Store, name: str) -> list[Listed]:
-    """The sealed runs in the folder of a sweep or an experiment."""
+    """Return the sealed runs in the folder of a sweep or an experiment."""
     return [entry for entry in store.listing().entries if entry.sealed and entry.path.parent.name == name]
 
 
@@ -187,12 +196,12 @@ def _sweep_id(entry: Listed) -> str:
 
 
 def instance(entry: Listed) -> str:
-    """What belongs together: the runs of one sweep instance, else those of one day."""
+    """Return what belongs together: the runs of one sweep instance, else those of one day."""
     return _sweep_id(entry) or day_of(entry)
 
 
 def day_of(entry: Listed) -> str:
-    """The day on which the run began, or its sweep: a night does not end at midnight."""
+    """Return the day on which the run began, or its sweep: a night does not end at midnight."""
     of_sweep = re.match(r"(\d{4})(\d{2})(\d{2})T", _sweep_id(entry))
     if of_sweep:
         return "-".join(of_sweep.groups())
@@ -204,3 +213,92 @@ def _is_meant(entry: Listed, wanted: str) -> bool:
 
     folder = Path(wanted).name.removesuffix(PARTIAL)
     return bool(folder) and (entry.run.startswith(folder) or entry.run.endswith(folder))
+
+
+@dataclass(frozen=True)
+class Here:
+    """A results folder; one that does not exist has no runs."""
+
+    results: Path
+
+    @property
+    def root(self) -> str:
+        return str(self.results)
+
+    @cached_property
+    def _known(self) -> tuple[Stamp | None, Catalogue]:
+        """The catalogue, and the stamp that its file had before it was read."""
+        return self._now(), catalogue.read(self.results)
+
+    @property
+    def _catalogue(self) -> Catalogue:
+        return self._known[1]
+
+    def _now(self) -> Stamp | None:
+        return stamp_of(self.results / catalogue.FOLDER / catalogue.FILE)
+
+    def renewed(self) -> Here | None:
+        return Here(self.results) if self._now() != self._known[0] else None
+
+    def listing(self) -> Listing:
+        from orchestrator.store import index
+
+        return index.listing(self.results)
+
+    def every(self) -> Picked:
+        """Return all runs; only the manifests of those are read that changed since the store was compacted."""
+        known = self._compacted_manifests()
+        stamps = dict(manifest_stamps(self.results))
+        newer = {folder for folder, stamp in stamps.items() if known.get(folder) != stamp}
+        briefs = {folder_of(entry): entry for entry in self._briefs(newer)}
+        sealed = [folder for folder in stamps if folder not in newer or (folder in briefs and briefs[folder].sealed)]
+        unsealed = [entry for entry in briefs.values() if not entry.sealed]
+
+        def entries(folders: Sequence[str]) -> list[Listed]:
+            missing = [folder for folder in folders if folder not in briefs]
+            briefs.update((folder_of(entry), entry) for entry in self._briefs(missing))
+            return [briefs[folder] for folder in folders if folder in briefs]
+
+        return Picked(sealed, unsealed, entries)
+
+    def _compacted_manifests(self) -> dict[str, Stamp]:
+        """The stamp of each manifest when the store was compacted, by run folder."""
+        files = catalogue.usable(self.results, self._catalogue.tables.get(BRIEFS, ()), digests.of(self.results))
+        return dict(catalogue.stamps_of_manifests(self._catalogue, files))
+
+    def _briefs(self, folders: Collection[str]) -> list[Listed]:
+        """Those of these runs whose manifest can be read."""
+        if len(folders) > _FEW:
+            wanted = set(folders)
+            for problem in self.listing().problems:
+                console.note(f"left out: {problem}")
+            return [entry for entry in self.listing().entries if folder_of(entry) in wanted]
+        return list(self._read(folders)) if folders else []
+
+    def _read(self, folders: Iterable[str]) -> Iterator[Listed]:
+        from orchestrator.store.manifests import manifest as manifests
+        from orchestrator.store.rundir import Listed
+
+        for folder in folders:
+            path = self.results / folder
+            try:
+                yield Listed(path, manifests.summary(path / MANIFEST))
+            except StoreError as error:
+                console.note(f"left out: {error.message}", hint=error.hint)
+
+    def find(self, wanted: str) -> Entry:
+        from orchestrator.store import rundir
+
+        return rundir.find(self.results, wanted)
+
+    def sources(self, table: str, folders: Sequence[str]) -> Sources:
+        find = catalogue.sources_of_manifests if table in OF_MANIFESTS else catalogue.sources_of_table
+        return find(self.results, self._catalogue, table, folders)
+
+    def connected(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        return duckdb.connect(":memory:")
+
+    def brought(self, entry: Listed, *, want: Callable[[str], bool] | None = None) -> Path:  # noqa: ARG002 - all is here
+        return entry.path

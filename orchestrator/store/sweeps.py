@@ -1,4 +1,4 @@
-"""Sweeps as the store keeps them: one file that says what was planned, and manifests that say what was measured."""
+"""Finds what a sweep planned and measured: one file says the plan, manifests what was measured."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ class Sweep:
         return self.plan.name
 
     def planned(self) -> list[Key]:
-        """Every planned measurement, repetition after repetition, checks last."""
+        """Return every planned measurement, repetition after repetition, checks last."""
         numbers = range(1, self.plan.repetitions + 1)
         planned = [(point.point, number, False) for number in numbers for point in self.plan.points]
         return planned + [(point, 1, True) for point in self.plan.rechecked]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredWindow:
     """One measured window of a sweep's point; `window` is its record in the manifest of the run in folder `path`."""
 
     path: Path
@@ -127,7 +127,7 @@ class Measured:
 
 
 def new_id(definition: str, began_ns: int) -> str:
-    """When it began and what it is: sorts by time."""
+    """Return when it began and what it is: sorts by time."""
     return rundir.new_run_id(definition[:8], began_ns)
 
 
@@ -170,38 +170,38 @@ def _day(sweep: Sweep) -> str:
 
 
 def runs(results: Path, sweep: Sweep) -> list[Listed]:
-    """Every run of a sweep with its manifest in brief (see `store.index`), unsealed ones too, oldest first."""
+    """Return every run of a sweep with its manifest in brief (see `store.index`), unsealed ones too, oldest first."""
     mine = [entry for entry in index.entries(results) if entry.manifest.sweep and entry.manifest.sweep.id == sweep.id]
     return sorted(mine, key=lambda entry: entry.run)
 
 
-def measured(results: Path, sweep: Sweep) -> list[Measured]:
-    """Every window that was measured and sealed, invalid ones too, oldest first."""
+def measured(results: Path, sweep: Sweep) -> list[MeasuredWindow]:
+    """Return every window that was measured and sealed, invalid ones too, oldest first."""
     return [one for entry in runs(results, sweep) if entry.sealed for one in windows_of(entry.path, entry.manifest)]
 
 
-def measured_by(results: Path, name: str) -> list[Measured]:
-    """The same of all sweeps of a name."""
+def measured_by(results: Path, name: str) -> list[MeasuredWindow]:
+    """Return the same of all sweeps of a name."""
     entries = [entry for entry in index.entries(results) if entry.manifest.sweep and entry.manifest.sweep.name == name]
     return [one for entry in entries if entry.sealed for one in windows_of(entry.path, entry.manifest)]
 
 
-def windows_of(path: Path, manifest: Summary) -> list[Measured]:
-    """The measured windows of one run of a sweep."""
+def windows_of(path: Path, manifest: Summary) -> list[MeasuredWindow]:
+    """Return the measured windows of one run of a sweep."""
     return [
-        Measured(path=path, manifest=manifest, window=window, measurement=manifest.points[window.name])
+        MeasuredWindow(path=path, manifest=manifest, window=window, measurement=manifest.points[window.name])
         for window in manifest.windows
         if window.name in manifest.points
     ]
 
 
-def chosen(found: Iterable[Measured]) -> list[Measured]:
+def chosen(found: Iterable[MeasuredWindow]) -> list[MeasuredWindow]:
     """Of each point and repetition the last valid window, checks left out."""
     last = {one.key: one for one in found if one.valid and not one.recheck}
     return list(last.values())
 
 
-def missing(sweep: Sweep, found: Sequence[Measured]) -> list[tuple[str, int]]:
+def missing(sweep: Sweep, found: Sequence[MeasuredWindow]) -> list[tuple[str, int]]:
     """Planned measurements (point, repetition) without a valid window."""
     have = {one.key for one in found if one.valid}
     return [key[:2] for key in sweep.planned() if not key[2] and key not in have]

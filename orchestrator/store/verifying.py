@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.core.errors import OrchError, StoreError, UnsafePath
 from orchestrator.core.paths import safepath
-from orchestrator.store import baselines, retention, rundir, stores, sweeps, verified
+from orchestrator.store import baselines, digests, retention, rundir, stores, sweeps
 from orchestrator.store.compact import catalogue
 from orchestrator.store.compact.catalogue import FOLDER, Catalogue
 from orchestrator.store.elsewhere import reading
@@ -71,7 +71,7 @@ def verify(
             for one in manifest.artifacts
             if one.path not in left
         ]
-    with ThreadPoolExecutor(verified.READERS) as pool:
+    with ThreadPoolExecutor(digests.READERS) as pool:
         for number, (file, found) in enumerate(zip(files, pool.map(place.digest, files), strict=True), 1):
             if not (found or "").startswith(file.digest):
                 problems.append(Problem(f"{results}/{file.name}: {'is damaged' if found else 'is gone'}", file.hint))
@@ -91,7 +91,7 @@ class _Folder:
         self._compacted = Catalogue(store="0" * 16)
 
     def of_the_store(self, problems: list[Problem]) -> Iterator[File]:
-        """What is made of all runs: compacted files, baselines, plans of sweeps."""
+        """Yield what is made of all runs: compacted files, baselines, plans of sweeps."""
         path = self._results / FOLDER / catalogue.FILE
         try:
             content = safepath.content(path)
@@ -110,9 +110,9 @@ class _Folder:
         problems.extend(Problem(f"{path}: is damaged", "restore it from a copy") for path in torn)
 
     def runs(self, wanted: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str, Manifest]]:
-        """The folder and manifest of each sealed run, or of those that are named."""
+        """Yield the folder and manifest of each sealed run, or of those that are named."""
         chosen = [rundir.find(self._results, name).path for name in wanted]
-        digests = {run.folder: run.manifest for run in self._compacted.runs}
+        of_manifests = {run.folder: run.manifest for run in self._compacted.runs}
         known = dict(catalogue.stamps_of_manifests(self._compacted))
         for path in chosen or rundir.folders(self._results):
             if path.name.endswith(PARTIAL):
@@ -124,15 +124,15 @@ class _Folder:
                 problems.append(Problem(f"{folder}: {error.message}", error.hint))
                 continue
             as_it_was = known.get(folder) == stamp_of(path / MANIFEST)
-            if as_it_was and rundir.sha256(path / MANIFEST) != digests[folder]:
+            if as_it_was and rundir.sha256(path / MANIFEST) != of_manifests[folder]:
                 problems.append(Problem(f"{path / MANIFEST}: is damaged", _OF_RUN))
             yield folder, manifest
 
     def digest(self, file: File) -> str | None:
-        """The SHA-256 of a file; None for one that is gone."""
+        """Return the SHA-256 of a file; None for one that is gone."""
         try:
             path = safepath.regular(self._results, file.name)
-            return None if path is None else verified.read_once(path)[1]
+            return None if path is None else digests.read_once(path)[1]
         except UnsafePath:
             return None
         except OSError:
@@ -163,7 +163,7 @@ class _Bucket:
             yield from _of_catalogue(found, mend(self._bucket.url))
 
     def runs(self, wanted: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str, Manifest]]:
-        """The folder and manifest of each run that a catalogue names, or of those that are named."""
+        """Yield the folder and manifest of each run that a catalogue names, or of those that are named."""
         if wanted:
             store = reading.Elsewhere.opened(self._bucket.url)
             for name in wanted:
@@ -189,7 +189,7 @@ class _Bucket:
                 yield folder, manifest
 
     def digest(self, file: File) -> str | None:
-        """The SHA-256 of a file; None for one that is gone, or shorter."""
+        """Return the SHA-256 of a file; None for one that is gone, or shorter."""
         return self._bucket.sha256(file.name, file.bytes)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from orchestrator.analysis.compare import nights, power
+from orchestrator.analysis.compare import point_histories, power
 from orchestrator.analysis.compare.power import Effort, Spreads
 from orchestrator.analysis.stats.statistics import quantile
 from orchestrator.experiment.sweepfile import Definition
@@ -66,7 +66,7 @@ def of_experiment(name: str, results: Path, change: float) -> Detection:
 def _detection(name: str, results: Path, change: float, *, repetition_s: float | None) -> Detection:
     """Plan for the point whose runs and nights differ most."""
     seen: dict[str, Spreads] = {}
-    measured = nights.nights(stores.opened(str(results)), name)
+    measured = point_histories.nights(stores.opened(str(results)), name)
     labels = {key: label for night in measured for key, label in night.labels.items()}
     for key, label in labels.items():
         of_nights = [

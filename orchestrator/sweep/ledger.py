@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.store import sweeps
 from orchestrator.store.manifests.records import Point, Summary
-from orchestrator.store.sweeps import Key, Measured
+from orchestrator.store.sweeps import Key, MeasuredWindow
 
 MEASURING = ("warm-up", "window")  # stages in which a failure is the window's that is measured, not the run's
 
@@ -17,7 +17,7 @@ class Ledger:
     """Takes one run's manifest after the other, old ones and new ones alike; nothing else is ever kept."""
 
     def __init__(self, *, attempts: int, quarantine: int) -> None:
-        self.found: list[Measured] = []
+        self.found: list[MeasuredWindow] = []
         self.done: set[Key] = set()
         self.tries: Counter[Key] = Counter()
         self.why: dict[Key, str] = {}

@@ -64,7 +64,7 @@ class _Sweeping:
     ledger: Ledger
     keys: tuple[Key, ...]
     options: RunOptions
-    earlier: list[sweeps.Measured]
+    earlier: list[sweeps.MeasuredWindow]
     whole: Whole | None
     forced: tuple[str, ...]  # what speaks against this machine
     outlook: Outlook | None = None  # since the run that goes on began
@@ -238,6 +238,6 @@ def settle(definition: Definition, keys: Sequence[Key], options: RunOptions) -> 
     return feasibility.settle(runs, force=options.force, say=options.progress.say)
 
 
-def earlier_windows(results: Path, name: str) -> list[sweeps.Measured]:
+def earlier_windows(results: Path, name: str) -> list[sweeps.MeasuredWindow]:
     """What sweeps of this name have measured, of whatever definition: it tells how long things take."""
     return sweeps.measured_by(results, name)

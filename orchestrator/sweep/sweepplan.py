@@ -18,7 +18,7 @@ from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.experiment.sweepfile import Definition, Point
 from orchestrator.store.manifests import records
-from orchestrator.store.sweeps import Key, Measured
+from orchestrator.store.sweeps import Key, MeasuredWindow
 
 NEITHER = ("traffic", "measure")  # what windows of one run may differ in
 USUAL_RUN_S = 15.0  # what a run takes beside its window, where none was measured yet
@@ -143,7 +143,7 @@ def _window_name(number: int, point: Point) -> str:
     return f"w{number}-{slug}"[:40].rstrip("-")
 
 
-def estimate(found: Sequence[Batch], earlier: Sequence[Measured]) -> Estimate:
+def estimate(found: Sequence[Batch], earlier: Sequence[MeasuredWindow]) -> Estimate:
     """How long runs may take, windows by earlier ones of the same points, else of other points, else `at_most`.
 
     What runs take beside their windows is judged by what earlier runs took.
@@ -181,7 +181,7 @@ def together(found: Sequence[Estimate]) -> Estimate:
     )
 
 
-def _beside(earlier: Sequence[Measured]) -> tuple[float, float]:
+def _beside(earlier: Sequence[MeasuredWindow]) -> tuple[float, float]:
     """Seconds that a run takes beside its window, and what each further window adds to that."""
     manifests = {one.manifest.run: one.manifest for one in earlier if "total" in one.manifest.phases}
     beside = [

@@ -15,7 +15,7 @@ from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
 from orchestrator.store.manifests.bounded import known
 from orchestrator.store.manifests.records import Summary
-from orchestrator.store.sweeps import Key, Measured, Sweep
+from orchestrator.store.sweeps import Key, MeasuredWindow, Sweep
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.sweepplan import Batch, Estimate
 
@@ -219,12 +219,12 @@ def summary_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
     return "\n".join(lines)
 
 
-def _checks(ledger: Ledger) -> list[Measured]:
+def _checks(ledger: Ledger) -> list[MeasuredWindow]:
     """Windows that were measured again in runs of their own."""
     return list({one.point: one for one in ledger.found if one.recheck and one.valid and one.window.training}.values())
 
 
-def _check(ledger: Ledger, check: Measured, values: AxisValues) -> str:
+def _check(ledger: Ledger, check: MeasuredWindow, values: AxisValues) -> str:
     """What a fresh run makes of a point beside what windows among others made of it: median iteration times."""
     alone = check.window.training[0].p50_s
     rows = [one.window.training[0] for one in sweeps.chosen(ledger.found) if one.point == check.point]
@@ -236,7 +236,7 @@ def _check(ledger: Ledger, check: Measured, values: AxisValues) -> str:
     return f"{text}, {known(alone) / mean - 1:+.1%} of {runtext.ms_or_dash(mean)} in windows"
 
 
-def _figures(good: Sequence[Measured]) -> list[str]:
+def _figures(good: Sequence[MeasuredWindow]) -> list[str]:
     """Means over repetitions, of the first job."""
     rows = [one.window.training[0] for one in good if one.window.training]
     achieved = [rate for rate in (one.achieved_bps for one in good) if rate is not None]

@@ -228,12 +228,12 @@ def _launches_can_be_carried_out(case: Case, topology: Topology) -> None:
 def _of_a_launch(case: Case, launch: Launch, topology: Topology) -> Iterator[tuple[str, object]]:
     """What has to hold of a launch, each with what it is called where it does not."""
     files, stop = launch.files, launch.stop
-    yield "role", launch.role == ("rank" if case.kind == "workload" else case.kind)
+    yield "role", launch.role == ("rank" if case.kind == "workload" or launch.wrapped_by else case.kind)
     yield "node", launch.node in {node.name for node in topology.nodes}
     yield "name", SAFE.fullmatch(launch.name)
     yield "argv", launch.argv and all(isinstance(word, str) and "\0" not in word for word in launch.argv)
     yield "env", all(isinstance(word, str) for pair in launch.env.items() for word in pair)
-    yield "files", all(SAFE.fullmatch(name) and (isinstance(it, bytes) or it.is_file()) for name, it in files.items())
+    yield "files", all(_is_safe(name) and (isinstance(it, bytes) or it.is_file()) for name, it in files.items())
     yield "ready_within_s", 0 < launch.ready_within_s <= 600
     yield "nothing asks it to end", stop.signals
     yield "it takes too long to end", stop.drain_s + sum(grace for _, grace in stop.signals) <= STOPPED_WITHIN_S
@@ -243,6 +243,11 @@ def _of_a_launch(case: Case, launch: Launch, topology: Topology) -> Iterator[tup
     if case.kind == "workload":
         yield "job", launch.job == "training"
         yield "ranks wait at the gate, their servers do not", launch.gate == (launch.rank is not None)
+
+
+def _is_safe(name: str) -> bool:
+    """Whether a file of a launch, perhaps in a folder below, has a name that any host takes."""
+    return all(SAFE.fullmatch(part) for part in name.split("/"))
 
 
 def _what_it_needs_can_be_got(case: Case, topology: Topology) -> None:

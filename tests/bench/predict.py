@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from orchestrator.experiment import loading
-from orchestrator.predict import benchmarks, beside, predicting
-from orchestrator.predict.predicttext import Found
+from orchestrator.predict import inputs, measured_runs, predicting
+from orchestrator.predict.predicttext import PredictedSetting
 from tests.bench.commands import INVALID, ROOT, call
 from tests.bench.figure import Figure, Settings, Table
 from tests.bench.foremost import ranks_first
@@ -113,22 +113,24 @@ def _measured(one: Mapping[str, Any]) -> None:
     call(argv, ok=(0, INVALID), within_s=RUN_WITHIN_S, cwd=ROOT)
 
 
-def predictions(wanted: list[dict[str, Any]]) -> list[Found]:
+def predictions(wanted: list[dict[str, Any]]) -> list[PredictedSetting]:
     """Each setting that was measured, with its prediction from the benchmarks alone."""
     results = FOLDER / "results"
     subjects = {}
     for one in wanted:
         file = FOLDER / f"{one['name']}.yaml"
         subjects[one["name"]] = predicting.subject(loading.checked(file, [], local=False)[0], file=str(file))
-    costs = benchmarks.costs(results, next(iter(subjects.values())).topology)
-    measured = beside.find(results, list(subjects.values()))
+    costs = inputs.costs(results, next(iter(subjects.values())).topology)
+    measured = measured_runs.find(results, list(subjects.values()))
     return [
-        Found(label=name, prediction=predicting.predict(subject, costs), measured=measured[beside.key(subject)])
+        PredictedSetting(
+            label=name, prediction=predicting.predict(subject, costs), measured=measured[measured_runs.key(subject)]
+        )
         for name, subject in subjects.items()
     ]
 
 
-def figures(found: list[Found]) -> Iterator[Figure]:
+def figures(found: list[PredictedSetting]) -> Iterator[Figure]:
     """The numbers that predictions are held to."""
     errors = [abs(one.error) for one in found if one.error is not None]
     worst = max(found, key=lambda one: abs(one.error or 0.0))
@@ -151,12 +153,12 @@ def figures(found: list[Found]) -> Iterator[Figure]:
     )
 
 
-def is_exposed(one: Found) -> bool:
+def is_exposed(one: PredictedSetting) -> bool:
     """Whether communication that nothing hides took 30 % of the measured iteration or more."""
     return one.measured is not None and one.measured.terms.exposed_s >= 0.3 * one.measured.iteration_s
 
 
-def terms_off(one: Found) -> dict[str, float]:
+def terms_off(one: PredictedSetting) -> dict[str, float]:
     """Each term's difference, over what it may be: 20 % of it, or 3 % of the iteration."""
     if one.measured is None:
         return {}

@@ -21,6 +21,7 @@ OURS_ALLOWED = {
     *(
         "orchestrator.parts.hosts",
         "orchestrator.parts.launch",
+        "orchestrator.parts.ranks",
         "orchestrator.parts.rows",
         "orchestrator.parts.protocols",
         "orchestrator.parts.theory",

@@ -22,7 +22,7 @@ from orchestrator.core.errors import DeadlineExceeded, TransportError
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.events import AgentLost
 from orchestrator.remote.transport import ssh
 from orchestrator.remote.transport.bootstrap import agent_source
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed

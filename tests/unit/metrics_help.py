@@ -13,7 +13,7 @@ from sweep_files import window
 from orchestrator.execution.observers import metrics
 from orchestrator.execution.observers.observing import HostSample
 from orchestrator.store.manifests.records import CaptureCounts, Point
-from orchestrator.store.sweeps import Measured, Plan, PlannedPoint, Sweep
+from orchestrator.store.sweeps import MeasuredWindow, Plan, PlannedPoint, Sweep
 
 DASHBOARD = Path(__file__).parents[2] / "playbooks" / "grafana" / "orch.json"
 MANIFEST = manifests.made(scale=10, sweep={"id": "s1", "name": "nightly", "points": {}})
@@ -53,7 +53,7 @@ def results(path: Path) -> Path:
     points = tuple(PlannedPoint(point=f"p{number}", values=value) for number, value in enumerate(values))
     sweep = Sweep(path.parent, Plan(id="s1", name="nightly", began_ns=0, definition="d", points=points))
     found = [
-        Measured(
+        MeasuredWindow(
             path=path,
             manifest=MANIFEST,
             window=manifests.window(**window("w1", mean_s=seconds)),

@@ -30,7 +30,7 @@ from orchestrator.core.errors import AgentError, TransportError
 from orchestrator.parts.launch import Exited, Launch
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.events import AgentLost
 from orchestrator.remote.frames import frame
 from orchestrator.remote.transport import local
 from orchestrator.remote.transport.bootstrap import agent_argv, agent_command_line, agent_modules, agent_source, packed

@@ -20,7 +20,7 @@ from orchestrator.agents.agent.files import RunFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, LaunchError, NeverStartedError, UnsafePath
 from orchestrator.parts.launch import Exited, Launch, Line, Listening, Requirement, Sign, Stop
-from orchestrator.remote.answers import LineRead, ProcessExited
+from orchestrator.remote.events import LineRead, ProcessExited
 from tests.machine import free_port, gone
 
 SOON = 60.0

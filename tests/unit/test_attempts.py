@@ -10,8 +10,8 @@ from night_runs import write_run
 from sealed_run import loose, make_run
 
 from orchestrator.cli.main import main
-from orchestrator.report.run import verdict
-from orchestrator.report.run.html import render
+from orchestrator.report.run import report_page
+from orchestrator.report.run.report_page import render
 from orchestrator.report.runs import load
 from orchestrator.store import index
 from orchestrator.store.attempts import attempts
@@ -40,7 +40,7 @@ def valid_run(folder, **about):
 
 
 def test_windows_that_were_measured_again_do_not_make_a_report_invalid(night):
-    found = verdict.of_runs(load(night))
+    found = report_page.verdict_of_runs(load(night))
     assert (found.state, found.title) == ("valid", "Valid")
     assert found.lines == ("6 of 6 measurements valid: 2 points with 3 each",)
     ((title, told),) = found.more
@@ -49,15 +49,15 @@ def test_windows_that_were_measured_again_do_not_make_a_report_invalid(night):
 
 
 def test_a_window_that_nobody_measured_again_is_said_to_be_missing(night):
-    found = verdict.of_runs(load(night[:3]))
+    found = report_page.verdict_of_runs(load(night[:3]))
     assert (found.state, found.title) == ("doubt", "Valid at every point, but not in every run")
     assert found.lines == ("4 of 6 measurements valid: 2 points with 2 each",)
-    nothing = verdict.of_runs(
+    nothing = report_page.verdict_of_runs(
         load([night[1], write_run(night[0].parents[1], repetition=4, invalid=("load0", "load8"))])
     )
     assert nothing.title == "INVALID in part: no valid window at 1 of 2 points"
-    alone = verdict.of_runs(load([night[1]]))
-    assert (alone.state, alone.title) == ("invalid", verdict.INVALID)
+    alone = report_page.verdict_of_runs(load([night[1]]))
+    assert (alone.state, alone.title) == ("invalid", report_page.INVALID)
 
 
 def test_runs_of_one_experiment_that_nobody_planned_count_each_and_one_that_ended_early_counts_once(tmp_path):
@@ -70,10 +70,10 @@ def test_runs_of_one_experiment_that_nobody_planned_count_each_and_one_that_ende
         found["windows"][0].update(valid=True, reasons=[])
         (run / MANIFEST).write_text(json.dumps({**found, "valid": True, "reasons": [], **about}))
         runs.append(run)
-    assert verdict.of_runs(load(runs)).lines == ("3 of 3 measurements valid",)
+    assert report_page.verdict_of_runs(load(runs)).lines == ("3 of 3 measurements valid",)
     found = json.loads((runs[0] / MANIFEST).read_text())
     (runs[0] / MANIFEST).write_text(json.dumps({**found, "windows": [], "valid": False, "reasons": ["it ended early"]}))
-    early = verdict.of_runs(load(runs))
+    early = report_page.verdict_of_runs(load(runs))
     assert early.lines == ("2 of 2 measurements valid",)
     assert early.more[0][0] == "1 measurement repeated, since the first try was not valid"
 
@@ -121,4 +121,4 @@ def test_a_run_that_lacks_a_window_is_not_called_valid(tmp_path):
     run = valid_run(tmp_path, valid=False, reasons=["1 of 2 windows were measured"], unreached={"w2": "no way there"})
     one, other = attempts([found.manifest for found in load([run])])
     assert (one.window, one.valid, other.window, other.valid) == ("w1", True, "w2", False)
-    assert verdict.of_runs(load([run])).state == "invalid"
+    assert report_page.verdict_of_runs(load([run])).state == "invalid"

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.analysis.traffic.bursts import height
-from orchestrator.analysis.traffic.throughput import Bins
+from orchestrator.analysis.traffic.throughput import Bins, burst_height
 
 MS = 1_000_000
 ZERO_NS = 1_795_000_000_000_000_000
@@ -29,10 +28,10 @@ def bins(*, asked, offset_ns, width_ms=1, period_ms=10, periods=50):
 def test_the_height_is_what_was_made_wherever_bins_begin(asked, width_ms, offset_ns):
     made = bins(asked=asked, offset_ns=offset_ns, width_ms=width_ms)
     span_ns = (ZERO_NS, ZERO_NS + 500 * MS)
-    found = height(made, zero_ns=ZERO_NS + offset_ns, width_ns=width_ms * MS, period_ns=10 * MS, span_ns=span_ns)
+    found = burst_height(made, zero_ns=ZERO_NS + offset_ns, width_ns=width_ms * MS, period_ns=10 * MS, span_ns=span_ns)
     assert found == pytest.approx(asked, rel=0.02)
 
 
 def test_nothing_is_said_without_traffic():
     made = bins(asked=3, offset_ns=0)
-    assert math.isnan(height(made, zero_ns=0, width_ns=MS, period_ns=10 * MS, span_ns=(0, MS)))
+    assert math.isnan(burst_height(made, zero_ns=0, width_ns=MS, period_ns=10 * MS, span_ns=(0, MS)))

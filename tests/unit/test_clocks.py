@@ -10,8 +10,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.machines.machine import own_kernel
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import ClockSample
-from orchestrator.remote.clocks import agreed, asked, better, said
+from orchestrator.remote.clocks import ClockSample, agreed, asked, better, said
 from orchestrator.remote.transport import local
 from orchestrator.validity.gates import clock
 

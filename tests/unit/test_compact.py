@@ -15,15 +15,14 @@ from sealed_run import loose, make_run
 from sweep_files import leave
 
 from orchestrator.core.errors import StoreError
-from orchestrator.store import rundir, stores
+from orchestrator.store import query, rundir, stores
 from orchestrator.store.compact import catalogue, compacting, targets
 from orchestrator.store.compact.catalogue import FOLDER
 from orchestrator.store.compact.targets import Member
-from orchestrator.store.here import Here
 from orchestrator.store.listing import Filter
 from orchestrator.store.manifests import coding
 from orchestrator.store.manifests import manifest as manifests
-from orchestrator.store.queries import query
+from orchestrator.store.stores import Here
 
 SMALL = ("runs", "windows", "hosts", "all_iterations")
 

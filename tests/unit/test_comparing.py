@@ -13,14 +13,14 @@ import pytest
 import yaml
 from night_runs import sweep_id, write_night, write_run
 
-from orchestrator.analysis.compare import comparing, nights, selection
+from orchestrator.analysis.compare import comparing, point_histories, selection
 from orchestrator.analysis.compare.regression import Rule
 from orchestrator.cli.main import main
 from orchestrator.cli.results import compare_cli
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.report.compare import comparison, tables_beside
+from orchestrator.report import compare_page, comparison_texts
 from orchestrator.store import rundir
-from orchestrator.store.here import Here
+from orchestrator.store.stores import Here
 from orchestrator.store.tabular.tables import TableWriter
 from orchestrator.sweep import sweeptext
 
@@ -62,16 +62,16 @@ def test_equal_nights_end_well(store, capsys):
 def test_a_screen_of_80_columns_holds_the_tables_and_every_dash_has_a_reason(store, tmp_path):
     few = [write_run(tmp_path, repetition=number, seed=number, iterations=60) for number in (1, 2)]
     short = comparing.compare(tmp_path, *(path.name for path in few), rule=Rule())
-    text = comparison.text(short, width=80)
+    text = comparison_texts.text(short, width=80)
     assert "  - no p99, since a side lacks runs of at least 100 iterations: load 0gbit, load 8gbit" in text
     assert "  - runs differ by -: one run does not say by how much runs differ" in text
     whole = comparing.compare(store, "main", "nightly", rule=Rule())
-    assert "What a dash stands for" not in comparison.text(whole, width=80)
+    assert "What a dash stands for" not in comparison_texts.text(whole, width=80)
     long = dataclasses.replace(whole, labels={key: f"{label}, {'x' * 60}" for key, label in whole.labels.items()})
     for found in (short, whole, long):
-        tables = comparison.text(found, width=80).split("\n\n")[1:3]
+        tables = comparison_texts.text(found, width=80).split("\n\n")[1:3]
         assert max(len(line) for table in tables for line in table.splitlines()) <= 80
-    assert f"load 0gbit, {'x' * 60}\n" in comparison.text(long, width=80)
+    assert f"load 0gbit, {'x' * 60}\n" in comparison_texts.text(long, width=80)
 
 
 def test_runs_differ_by_what_is_between_them_and_by_what_is_within(store):
@@ -81,7 +81,7 @@ def test_runs_differ_by_what_is_between_them_and_by_what_is_within(store):
             assert level.runs == runs
             assert 0 < level.between < 0.02
             assert 0 < level.within < 1
-    (row,) = (comparison.row(found, change) for change in found.changes if change.verdict == "worse")
+    (row,) = (comparison_texts.row(found, change) for change in found.changes if change.verdict == "worse")
     (level, _) = found.levels[next(change.point for change in found.changes if change.verdict == "worse")]
     assert row[-2].startswith(f"{100 * level.between:.2f} %, ")
     assert row[-1].startswith(f"{100 * level.within:.0f} %, ")
@@ -99,7 +99,7 @@ def test_the_history_tells_the_night_of_the_step(store, capsys, tmp_path):
     status, out = orch(capsys, "history", "nightly", "--results", tmp_path, "--json")
     assert [len(one["steps"]) for one in json.loads(out)] == [1, 0]
     found = comparing.compare(tmp_path, "nightly@2026-11-18", "nightly", rule=Rule())
-    (nights,) = [table for table in tables_beside.tables(found) if table.title == "Nights"]
+    (nights,) = [table for table in compare_page.tables_beside_points(found) if table.title == "Nights"]
     ((point, night, _, step),) = [texts for row in nights.rows if (texts := list(row))[3]]
     assert (point, night, step[0]) == ("load 0gbit", "2026-11-28", "+")
 
@@ -178,7 +178,7 @@ def test_a_repetition_measured_again_counts_once_and_checks_do_not(tmp_path):
 
 def test_names(store):
     newest = selection.choose(store, "nightly")
-    assert newest.began_ns == max(night.began_ns for night in nights.nights(Here(store), "nightly"))
+    assert newest.began_ns == max(night.began_ns for night in point_histories.nights(Here(store), "nightly"))
     run = newest.entries[0].run
     assert [entry.run for entry in selection.choose(store, run).entries] == [run]
     assert len(selection.choose(store, "nightly@2026-11-18,nightly@2026-11-19").entries) == 6
@@ -268,7 +268,7 @@ def test_a_night_that_goes_on_after_midnight_is_one_night(tmp_path):
     manifest["sweep"]["points"]["load0"]["repetition"] = manifest["sweep"]["points"]["load8"]["repetition"] = 2
     (late / "manifest.json").write_text(json.dumps(manifest))
     assert len(selection.choose(tmp_path, "nightly@2026-11-18").entries) == 2
-    assert len(nights.nights(Here(tmp_path), "nightly")) == 1
+    assert len(point_histories.nights(Here(tmp_path), "nightly")) == 1
 
 
 def judged(results, *, night, status=0):

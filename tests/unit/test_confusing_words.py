@@ -14,15 +14,14 @@ from made_traffic import made
 from night_runs import write_night
 from sealed_run import loose, make_run
 
-from orchestrator.analysis.traffic import flowshape, view
+from orchestrator.analysis.traffic import view
 from orchestrator.cli.main import main
 from orchestrator.cli.results import capture_cli
 from orchestrator.experiment import runtext
+from orchestrator.report import traffic_section
 from orchestrator.report.run import figures, run_tables
 from orchestrator.report.runs import load
-from orchestrator.report.site import content
 from orchestrator.report.site import page as site
-from orchestrator.report.traffic import trafficfigures, trafficview
 from orchestrator.store.manifests.window_records import Variation
 
 
@@ -89,23 +88,23 @@ def test_timestamps_that_are_out_of_order_come_with_their_share():
 
 def seen(*, told):
     found = made(told=told)
-    return view.look(found if told else flowshape.told_apart(found), ranks={}, logs=[])
+    return view.look(found if told else view.told_apart(found), ranks={}, logs=[])
 
 
 def test_kinds_that_are_guessed_are_called_so_in_tables_and_figures():
     guessed = seen(told=False)
-    page = trafficview.section([("", guessed)])
+    page = traffic_section.section([("", guessed)])
     assert "training (guess)" in page
     assert "cross traffic (guess)" in page
-    titles = {name: title for name, title, _, _ in trafficfigures.draw(guessed)}
+    titles = {name: title for name, title, _, _ in traffic_section.figures(guessed)}
     assert titles.get("shares", "(guess)").endswith("(guess)")
-    assert all("Kinds are guesses" in caption for _, _, _, caption in trafficfigures.draw(guessed))
+    assert all("Kinds are guesses" in caption for _, _, _, caption in traffic_section.figures(guessed))
 
 
 def test_kinds_that_a_run_recorded_are_no_guess():
     known = seen(told=True)
-    assert "guess" not in trafficview.section([("", known)])
-    assert all("guess" not in title + caption for _, title, _, caption in trafficfigures.draw(known))
+    assert "guess" not in traffic_section.section([("", known)])
+    assert all("guess" not in title + caption for _, title, _, caption in traffic_section.figures(known))
 
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"]])
@@ -185,17 +184,17 @@ def test_a_change_that_would_have_been_found_is_called_detectable(tmp_path):
 
 def test_a_window_in_a_run_of_its_own_and_intervals_within_a_run_are_told_in_full(tmp_path):
     write_night(tmp_path, 0, repetitions=1, rechecked=("load8",))
-    (run,) = content.of_store(tmp_path)["runs"]
-    labels = [window[0] for window in run[content.RUN.index("windows")]]
+    (run,) = site.data_of_store(tmp_path)["runs"]
+    labels = [window[0] for window in run[site.RUN.index("windows")]]
     assert labels[1] == "load8, measured once more in a run of its own"
-    text = site.text(content.of_store(tmp_path))
+    text = site.text(site.data_of_store(tmp_path))
     assert "they do not tell where the level of another run would lie" in text
     assert "they do not say" not in text
 
 
 def test_too_few_nights_are_not_called_no_step():
     """What stands above the points of a history agrees with what stands below each."""
-    script = site.text(content.of_store(Path(__file__).parents[1] / "data" / "store"))
+    script = site.text(site.data_of_store(Path(__file__).parents[1] / "data" / "store"))
     assert "no step in any of them" not in script
     assert "with too few nights to tell" in script
 

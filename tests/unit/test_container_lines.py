@@ -15,7 +15,7 @@ from orchestrator.execution.nodes import images
 from orchestrator.experiment import feasibility
 from orchestrator.parts.launch import Container, Mount, Requirement
 from orchestrator.parts.topology import Topology
-from orchestrator.remote.answers import Finding
+from orchestrator.remote.agent_client import Finding
 
 ROOT = Host(uid=0, gid=0, groups=(0,), infiniband=True, runc="/usr/sbin/runc", limits=(("nofile", 20000),), node="n7")
 USER = ROOT._replace(uid=1000, gid=1000, groups=(1000, 44), infiniband=False, runc="")

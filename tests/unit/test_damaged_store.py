@@ -14,7 +14,7 @@ from night_runs import write_night
 
 from orchestrator.core.errors import StoreError
 from orchestrator.report.runs import Run
-from orchestrator.store import baselines, index, rundir, verified
+from orchestrator.store import baselines, digests, index, rundir
 from orchestrator.store.compact import catalogue, compacting
 from orchestrator.store.compact.catalogue import FOLDER
 from orchestrator.store.elsewhere import reading
@@ -34,8 +34,8 @@ QUESTIONS = (
 def places(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(compacting, "today", lambda: "2026-11-25")
-    monkeypatch.setattr(verified, "_SETTLED_NS", -1)  # what was written this instant is remembered too
-    verified.of.cache_clear()  # each command is a process of its own
+    monkeypatch.setattr(digests, "_SETTLED_NS", -1)  # what was written this instant is remembered too
+    digests.of.cache_clear()  # each command is a process of its own
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def results(tmp_path):
 
 
 def ask(results, *argv, status=0):
-    verified.of.cache_clear()
+    digests.of.cache_clear()
     code, out, err = orch(*argv, "--results", str(results))
     assert code == status, err
     assert "Traceback" not in err
@@ -122,8 +122,8 @@ def test_run_folders_answer_for_a_damaged_compacted_file_and_compacting_mends_it
 
 
 def test_a_file_is_read_whole_once_by_a_reader_and_again_when_it_changed(results, monkeypatch):
-    read, plain = [], verified.read_once
-    monkeypatch.setattr(verified, "read_once", lambda path: read.append(path.parent.name) or plain(path))
+    read, plain = [], digests.read_once
+    monkeypatch.setattr(digests, "read_once", lambda path: read.append(path.parent.name) or plain(path))
     for _ in range(3):
         ask(results, *QUESTIONS[0])
     assert sorted(read) == ["briefs"] * 3 + ["iterations"] * 3
@@ -138,9 +138,9 @@ def test_a_file_is_read_whole_once_by_a_reader_and_again_when_it_changed(results
 
 
 def test_a_file_that_has_just_changed_is_not_remembered(results, monkeypatch):
-    monkeypatch.setattr(verified, "_SETTLED_NS", 10**18)
-    read, plain = [], verified.read_once
-    monkeypatch.setattr(verified, "read_once", lambda path: read.append(path.parent.name) or plain(path))
+    monkeypatch.setattr(digests, "_SETTLED_NS", 10**18)
+    read, plain = [], digests.read_once
+    monkeypatch.setattr(digests, "read_once", lambda path: read.append(path.parent.name) or plain(path))
     for _ in range(2):
         ask(results, *QUESTIONS[0])
     assert len(read) == 12
@@ -149,7 +149,7 @@ def test_a_file_that_has_just_changed_is_not_remembered(results, monkeypatch):
 def test_a_damage_that_left_no_trace_is_found_by_compacting(results):
     before = answers(results)
     (path, *_) = sorted((results / FOLDER / "iterations").iterdir())
-    known = verified.of(results)
+    known = digests.of(results)
     name = path.relative_to(results).as_posix()
     flip(path)
     known._remember({name: known._identity(name)})  # as of a disk that gives other bytes at the same times
@@ -165,7 +165,7 @@ def test_whatever_bit_of_a_catalogue_is_flipped_answers_stay(results):
     for place in range(0, len(whole), max(1, len(whole) // 25)):
         path.write_bytes(whole)
         flip(path, (place + 0.5) / len(whole), 1 << place % 7)
-        verified.of.cache_clear()
+        digests.of.cache_clear()
         assert ask(results, *QUESTIONS[0])[0] == before[0], place
     path.write_bytes(whole)
     flip(path, 0.5)

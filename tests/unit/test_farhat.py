@@ -16,7 +16,7 @@ from orchestrator.core.errors import StoreError
 from orchestrator.papers.farhat import durations, overlapping, page, proportion, ring_order, to_accuracy
 from orchestrator.papers.farhat.published import farhat
 from orchestrator.papers.farhat.trainings import Overlap, Ring, Training, ring
-from orchestrator.report.study.comparison import APART, OUTSIDE, WITHIN
+from orchestrator.report.study.content import APART, OUTSIDE, WITHIN
 
 MB = 1e6
 HOSTS = tuple(f"h{n}" for n in range(1, 17))

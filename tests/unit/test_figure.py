@@ -17,11 +17,11 @@ from orchestrator.analysis.stats.levels import level
 from orchestrator.cli.main import main
 from orchestrator.core import where
 from orchestrator.core.errors import ConfigError
-from orchestrator.report.figure import curves, flow_times, quantity, tables
+from orchestrator.report.figure import curves, drawing, flow_times
 from orchestrator.store.manifests import manifest as records
 from orchestrator.store.tabular.tables import TableWriter
 
-TIME = quantity.named("iteration-time")
+TIME = curves.quantity_named("iteration-time")
 
 
 def run_with(
@@ -199,10 +199,10 @@ def test_files_carry_conditions_scale_and_n(tmp_path, capsys):
 
 
 def test_latex_shows_every_character_of_a_name():
-    assert tables.escaped("a_b & 5% \\x{1}~^#$\n\\end") == (
+    assert drawing.escaped("a_b & 5% \\x{1}~^#$\n\\end") == (
         r"a\_b \& 5\% \textbackslash{}x\{1\}\textasciitilde{}\textasciicircum{}\#\$ \textbackslash{}end"
     )
-    assert tables.escaped("*[2pt] <a|b>") == r"{*}{[}2pt{]} \textless{}a\textbar{}b\textgreater{}"
+    assert drawing.escaped("*[2pt] <a|b>") == r"{*}{[}2pt{]} \textless{}a\textbar{}b\textgreater{}"
 
 
 # Flows

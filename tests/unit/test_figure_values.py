@@ -11,7 +11,7 @@ from sealed_run import make_run
 
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.report import page, tables, values
-from orchestrator.report.run import html
+from orchestrator.report.run import report_page
 from orchestrator.report.style import errorbars, figure, look, save
 
 
@@ -92,7 +92,7 @@ def test_a_report_shows_the_values_of_its_figures_as_text(tmp_path):
         manifest["experiment"] = "<b>&"
 
     run = make_run(tmp_path / "e", change=named)
-    text = html.render([run], tmp_path / "report.html").read_text()
+    text = report_page.render([run], tmp_path / "report.html").read_text()
     assert text.count('<details class="values">') >= 3
     assert "<b>&" not in text
     folder = tmp_path / "report-figures"

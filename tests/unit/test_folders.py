@@ -20,7 +20,7 @@ from orchestrator.agents.agent.steps import Refusal
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, LaunchError, OrchError
 from orchestrator.parts.launch import Exited, Launch
-from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.events import AgentLost
 
 __all__ = ["tmp_path"]
 

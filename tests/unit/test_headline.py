@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.analysis.compare.curves import Kind, Measured, Series
+from orchestrator.analysis.compare.curves import CurvePoint, Kind, Series
 from orchestrator.analysis.traffic.sharedlink import SharedLink
 from orchestrator.papers.salamy import differences, headline, model
 from orchestrator.papers.salamy.published import salamy
-from orchestrator.report.study.comparison import APART, OUTSIDE, WITHIN
+from orchestrator.report.study.content import APART, OUTSIDE, WITHIN
 
 PARAMETERS = 335_141_888  # BERT-large's
 
@@ -21,7 +21,7 @@ def point(load_gbps, mean_s, *, spread=0.0, sent_gbps=None):
     links = (
         () if sent_gbps is None else (SharedLink(port="s", sent_bps=sent_gbps * 1e9, waiting_s=0.0, drops_per_s=0.0),)
     )
-    return Measured(
+    return CurvePoint(
         requested_bps=load_gbps * 1e9,
         load_bps=load_gbps * 1e9,
         mean_s=mean_s,

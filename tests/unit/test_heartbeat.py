@@ -17,7 +17,7 @@ from orchestrator.parts.launch import Launch
 from orchestrator.parts.topology import Node
 from orchestrator.remote import heartbeat
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.events import AgentLost
 from orchestrator.remote.heartbeat import SILENT_S, Hearing, Monitor
 from orchestrator.remote.transport import local
 from orchestrator.remote.transport.bootstrap import agent_modules, packed

@@ -19,9 +19,9 @@ from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.watch import Watch
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.topology import Node
-from orchestrator.remote import files, inbox
+from orchestrator.remote import events, files
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import AgentLost, LineRead
+from orchestrator.remote.events import AgentLost, LineRead
 from orchestrator.remote.transport.local import LocalChannel
 
 PATIENCE_S = 60.0  # of requests that are to be ended before
@@ -443,7 +443,7 @@ FLOODS = {
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
 def test_a_flood_of_events_ends_the_connection_and_not_the_controller(hostile, tmp_path, flood, monkeypatch):
     """A run that puts itself down, or waits for something else, takes no events: they wait."""
-    monkeypatch.setattr(inbox, "MOST_BYTES", 8 << 20)
+    monkeypatch.setattr(events, "MOST_BYTES", 8 << 20)
     watch = Watch(EventLog(tmp_path / "events.jsonl"))
     client = hostile(f"def other(request):{flood}", on_event=watch.inbox.put, keep=False)
     tracemalloc.start()

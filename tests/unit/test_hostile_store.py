@@ -19,9 +19,8 @@ from orchestrator.execution import recovery
 from orchestrator.execution.run_options import RunOptions
 from orchestrator.experiment import loading, sweepfile
 from orchestrator.hosts import dropping
-from orchestrator.store import index, rundir, sweeps
-from orchestrator.store.here import Here
-from orchestrator.store.queries import query
+from orchestrator.store import index, query, rundir, sweeps
+from orchestrator.store.stores import Here
 from orchestrator.sweep import run_sweep
 from orchestrator.sweep.ledger import Ledger
 

@@ -20,7 +20,7 @@ from orchestrator.execution.session import Session
 from orchestrator.execution.watch import Watch
 from orchestrator.experiment import documents, plan, validation
 from orchestrator.experiment.experiment import model
-from orchestrator.remote.answers import LineRead
+from orchestrator.remote.events import LineRead
 
 MS = 1_000_000
 TWO_JOBS = "".join(["jobs:\n", *(f"  - name: {name}\n    workload: {{ddp: {{model: resnet50}}}}\n" for name in "ab")])

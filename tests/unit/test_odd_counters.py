@@ -78,8 +78,8 @@ def test_what_is_odd_costs_no_more_than_itself(path, tmp_path, monkeypatch):
     for table, count in sample.get("rows", {}).items():
         assert len(found[table]["time_ns"]) == count
     for pattern in sample.get("notes", ()):
-        assert any(re.search(pattern, note) for note in output.notes), (pattern, output.notes)
-    assert bool(output.notes) == bool(sample.get("notes")), output.notes
+        assert any(re.search(pattern, note) for note in output.unread.sentences()), (pattern, output.unread.sentences())
+    assert bool(output.unread.sentences()) == bool(sample.get("notes")), output.unread.sentences()
 
 
 def by_ethtool(samples, monkeypatch):
@@ -396,7 +396,12 @@ def test_what_is_no_file_is_left_out_and_holds_nobody_up(tmp_path):
         folder=tmp_path, node="h1", launch="x.h1", job=None, rank=None, window=None, source=None, offset_ns=0
     )
     assert list(rows_of("collector.nic", output)["counters"]["counter"]) == ["sampler.rdma.eth0.late_s", "rdma.x"]
-    assert [note.partition(":")[0] for note in output.notes] == ["ethtool.eth0.csv", "folder.csv", "nic.csv", "stderr"]
+    assert [note.partition(":")[0] for note in output.unread.sentences()] == [
+        "ethtool.eth0.csv",
+        "folder.csv",
+        "nic.csv",
+        "stderr",
+    ]
 
 
 def test_rdma_counters_of_a_driver_that_is_loaded_anew_are_read_again(tmp_path, monkeypatch, capfd):

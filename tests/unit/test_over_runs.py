@@ -13,7 +13,7 @@ import yaml
 from orchestrator.analysis.stats.levels import level
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.report.run import over_runs
-from orchestrator.report.run.html import render
+from orchestrator.report.run.report_page import render
 from orchestrator.report.runs import load
 from orchestrator.store.stamps import MANIFEST
 

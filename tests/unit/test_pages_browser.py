@@ -13,14 +13,13 @@ from test_over_runs import repeated
 
 from orchestrator.analysis.traffic import view
 from orchestrator.cli.main import main
-from orchestrator.report import page, style
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.run.html import render
+from orchestrator.report import page, style, traffic_section
+from orchestrator.report.run.report_page import render
 from orchestrator.report.site import page as site
-from orchestrator.report.study import comparison
-from orchestrator.report.study import page as study
+from orchestrator.report.study import content
+from orchestrator.report.study import study_page as study
 from orchestrator.report.study.content import Content, Section, Table
-from orchestrator.report.traffic import trafficfigures, trafficview
+from orchestrator.report.style import Picture
 from tests.browser import browser, is_here
 
 pytestmark = pytest.mark.skipif(not is_here(), reason="chromium-headless-shell is not installed")
@@ -115,7 +114,7 @@ def traffic(folder: Path) -> Path:
         with style.look():
             pictures = [
                 Picture(name=name, title=title, caption=caption, saved=style.save(drawing, figures / name))
-                for name, title, drawing, caption in trafficfigures.draw(seen)
+                for name, title, drawing, caption in traffic_section.figures(seen)
             ]
         return {
             "title": "traffic",
@@ -123,17 +122,17 @@ def traffic(folder: Path) -> Path:
             "notes": [LONG] * 5,
             "tables": [],
             "pictures": pictures,
-            "traffic": trafficview.section([("w1", seen), ("w2", seen)], scale=100),
+            "traffic": traffic_section.section([("w1", seen), ("w2", seen)], scale=100),
         }
 
-    return page.write("capture.html", folder / "traffic.html", shown)
+    return page.write("capture_page.html", folder / "traffic.html", shown)
 
 
 class Paper:
     NAME, TITLE, SHOWS = "p", "A. Author, A title of a paper that is as long as titles of papers are, 2021", "A study"
 
     def content(self, entries, folder):
-        missed = [comparison.near(f"{LONG} {place}", 2.0, 1.0, source="Fig 3") for place in range(6)]
+        missed = [content.near(f"{LONG} {place}", 2.0, 1.0, source="Fig 3") for place in range(6)]
         return Content(
             made_of="no runs",
             limits=(LONG,),

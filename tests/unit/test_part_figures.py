@@ -9,7 +9,7 @@ import pytest
 from sealed_run import loose, make_run
 
 from orchestrator.parts.rows import TABLES
-from orchestrator.report.run import collectives, routing
+from orchestrator.report.run import collectives, figures
 from orchestrator.report.runs import Run
 from orchestrator.report.style import look
 from orchestrator.store.tabular import tables
@@ -45,7 +45,7 @@ def test_routing_shows_what_was_sent_and_how_uneven_it_was(tmp_path: Path) -> No
     ]
     run = with_rows(tmp_path, "routing", rows)
     with look():
-        drawn = routing.routing(run)
+        drawn = figures.routing(run)
     assert drawn is not None
     above, below = drawn[0].axes
     assert [line.get_ydata().tolist() for line in above.lines] == [[75.0] * 3, [25.0] * 3]
@@ -85,5 +85,5 @@ def test_collectives_show_share_of_the_link_and_time(tmp_path: Path) -> None:
 
 def test_without_their_tables_there_is_no_figure(tmp_path: Path) -> None:
     run = Run(make_run(tmp_path, tolerances=loose(), iterations=30, skip=SKIPPED))
-    assert routing.routing(run) is None
+    assert figures.routing(run) is None
     assert collectives.utilization([run]) is None

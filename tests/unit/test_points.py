@@ -10,7 +10,7 @@ from made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, SENDS_MS, made
 from night_runs import write_run
 
 from orchestrator.analysis.compare import points
-from orchestrator.analysis.traffic import traffic, volumes
+from orchestrator.analysis.traffic import traffic
 from orchestrator.store import rundir
 
 EXPERIMENT = {"workload": {"ddp": {"model": "vgg16", "batch": 64}}, "conditions": [{"loss": {"share": 0.01}}]}
@@ -104,7 +104,7 @@ def test_what_was_set_is_found_by_its_path(tmp_path):
 def test_a_volume_is_what_all_hosts_sent_in_a_step_at_full_size():
     whole = made(iterations=40)
     part = traffic.within(whole, BEGAN_NS + 10 * ITERATION_MS * MS, BEGAN_NS + 30 * ITERATION_MS * MS)
-    found = volumes.volume(part, steps=20, scale=100)
+    found = traffic.volume(part, steps=20, scale=100)
     edge = BYTES_A_MS * SENDS_MS * 100
     assert found.step_payload == pytest.approx(4 * edge)
     assert found.edge("h1", "h4") == pytest.approx(edge)
@@ -114,11 +114,11 @@ def test_a_volume_is_what_all_hosts_sent_in_a_step_at_full_size():
     assert found.wire.sum() == pytest.approx(4 * (BYTES_A_MS * 1514 // 1448 + 66) * SENDS_MS * 100)
     assert found.flows == 8, "one a direction, without cross traffic and SSH"
     assert found.big == pytest.approx([0.25] * 4)
-    assert volumes.volume(part, steps=20, scale=100, job="another").flows == 0
+    assert traffic.volume(part, steps=20, scale=100, job="another").flows == 0
 
 
 def test_a_volume_of_silence_is_none():
     silent = traffic.within(made(iterations=2), 0, 1)
-    found = volumes.volume(silent, steps=1, scale=1)
+    found = traffic.volume(silent, steps=1, scale=1)
     assert (found.step_payload, found.flows, len(found.big)) == (0, 0, 0)
     assert isinstance(found.big, np.ndarray)

@@ -12,9 +12,9 @@ from orchestrator.analysis.windows import time_shares
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.experiment import loading
 from orchestrator.parts.work import Bucket, Replicated
-from orchestrator.predict import data_parallel, inputs, messages, predicting, whatif
+from orchestrator.predict import inputs, messages, predicting, whatif
 from orchestrator.predict.network_costs import Costs, Network, Quantity, Rates, all_reduce_s, network
-from orchestrator.predict.pipeline_schedule import Schedule, StageTimes
+from orchestrator.predict.pipeline import Schedule, StageTimes
 from tests.unit.experiments import orch
 from workloads.ddp import buckets
 from workloads.models import catalog, formulation
@@ -167,13 +167,13 @@ TWO = Network(node_of=("a", "b"), out_bps={"a": 100.0, "b": 100.0}, in_bps={"a":
     ],
 )
 def test_buckets_go_through_the_links_one_after_the_other(ready: list[tuple[int, float]], exposed_s: float) -> None:
-    terms = data_parallel.terms(replicated(*ready), TWO, FREE)
+    terms = predicting.replicated_terms(replicated(*ready), TWO, FREE)
     assert terms.data_s == pytest.approx(exposed_s)
     assert terms.iteration_s == pytest.approx(1.5 + exposed_s)
 
 
 def test_communication_is_hidden_up_to_the_end_of_the_backward_pass() -> None:
-    terms = data_parallel.terms(replicated((80, 0.5)), TWO, FREE)
+    terms = predicting.replicated_terms(replicated((80, 0.5)), TWO, FREE)
     assert (terms.data_s, terms.hidden_s) == (pytest.approx(0.3), pytest.approx(0.5))
 
 
@@ -400,7 +400,7 @@ def test_buckets_take_rail_after_rail_with_gloo_and_all_at_once_with_nccl(tmp_pa
     for rails in (1, 2, 4):
         node_of, rate = ("h1", "h2"), {"h1": 100.0, "h2": 100.0}
         net = Network(node_of=node_of, out_bps=rate, in_bps=rate, one_machine=False, rails=rails)
-        found[rails] = data_parallel.terms(work, net, FREE).data_s
+        found[rails] = predicting.replicated_terms(work, net, FREE).data_s
     assert found == {1: pytest.approx(10.0), 2: pytest.approx(5.0), 4: pytest.approx(5.0)}, "two are under way at most"
     two = DDP.replace("scale: 100", "scale: 100, rails: 2")
     one_rail, of_gloo = subject(tmp_path, DDP).network, subject(tmp_path, two).network

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from orchestrator.experiment import loading
-from orchestrator.report.run import rank_terms
+from orchestrator.report.run import figures
 from orchestrator.report.runs import Run
 from orchestrator.store.tabular.tables import TableWriter
 from tests.unit.experiments import orch
@@ -135,7 +135,7 @@ def test_a_report_shows_where_iterations_of_a_split_model_went_and_of_no_other(t
     shape = {"layers": 4, "hidden": 64, "sequence": 64, "vocabulary": 100}
     ptd = {"ptd": {"model": shape, "pipeline": 2, "tensor": 2, "compute_time": "100ms"}}
     path = sealed(tmp_path / "results", {**DDP, "workload": ptd})
-    assert rank_terms.by_rank(Run(path)) is None, "nothing was recorded"
+    assert figures.terms_by_rank(Run(path)) is None, "nothing was recorded"
     rows: dict[str, list[object]] = {}
     for rank in range(4):
         for number, (lane, span, what, begin, end) in enumerate(
@@ -162,8 +162,8 @@ def test_a_report_shows_where_iterations_of_a_split_model_went_and_of_no_other(t
                 rows.setdefault(name, []).append(value)
     with TableWriter(path / "tables", run=path.name) as writer:
         writer.add("spans", rows, node="h1", launch="rank0")
-    drawn = rank_terms.by_rank(Run(path))
+    drawn = figures.terms_by_rank(Run(path))
     assert drawn is not None
     (panel,) = drawn[0].axes
     assert {text.get_text() for text in panel.get_legend().get_texts()} == {"compute", "tensor", "bubble"}
-    assert rank_terms.by_rank(Run(sealed(tmp_path / "other", DDP, repetition=3))) is None
+    assert figures.terms_by_rank(Run(sealed(tmp_path / "other", DDP, repetition=3))) is None

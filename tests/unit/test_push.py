@@ -18,7 +18,7 @@ from s3_server import serving
 from sealed_run import make_run
 
 from orchestrator.core.errors import StoreError
-from orchestrator.store import rundir, stores
+from orchestrator.store import query, rundir, stores
 from orchestrator.store.compact import compacting
 from orchestrator.store.compact.catalogue import BLOCK, FOLDER, File, block_digest
 from orchestrator.store.elsewhere import pushing, reading
@@ -26,7 +26,6 @@ from orchestrator.store.elsewhere.buckets import Bucket
 from orchestrator.store.elsewhere.ranges import Blocks
 from orchestrator.store.manifests import coding
 from orchestrator.store.manifests import manifest as manifests
-from orchestrator.store.queries import query
 
 FILES = ("tables/iterations.parquet", "experiment.yaml")
 

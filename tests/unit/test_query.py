@@ -16,7 +16,7 @@ from sweep_files import leave, window
 
 from orchestrator.api.results import Store
 from orchestrator.core.errors import ConfigError
-from orchestrator.report.run import html
+from orchestrator.report.run import report_page
 from orchestrator.store import listing, stores
 from orchestrator.store.tabular import tables
 
@@ -208,7 +208,7 @@ def test_names_of_sweeps_stand_for_runs_wherever_runs_are_named(tmp_path, monkey
     assert exported("nightly", "main") == first | newest
     shown: list[set[str]] = []
     monkeypatch.setattr(
-        html, "render", lambda folders, output, **_: shown.append({one.name for one in folders}) or output
+        report_page, "render", lambda folders, output, **_: shown.append({one.name for one in folders}) or output
     )
     for named in ("nightly", "main"):
         assert orch("report", named, "-o", str(tmp_path / "page.html"), *option)[::2] == (0, "")

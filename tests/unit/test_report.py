@@ -10,8 +10,8 @@ from sealed_run import loose, make_run
 
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.topology import Node, Rail
-from orchestrator.report.run import drawn_from, origin
-from orchestrator.report.run.html import render
+from orchestrator.report.run import run_tables, schedules
+from orchestrator.report.run.report_page import render
 from orchestrator.report.runs import load
 
 FEW = ("counters", "sockets")  # drawing is most of the time
@@ -185,13 +185,13 @@ def test_the_congestion_control_is_that_of_the_route():
     connected = {"dst": "10.0.0.0/24", "dev": "eth0", "prefsrc": "10.0.0.1", "metrics": [{"congestion": "cubic"}]}
     other = {"dst": "10.1.0.0/24", "dev": "eth1", "prefsrc": "10.1.0.1", "metrics": [{"congestion": "reno"}]}
     facts = {"/proc/sys/net/ipv4/tcp_congestion_control": "bbr", "routes": [other, connected]}
-    assert origin._congestion(facts, host("10.0.0.1")) == "cubic"
-    assert origin._congestion(facts, host("10.9.0.1")) == "bbr"
+    assert run_tables._congestion(facts, host("10.0.0.1")) == "cubic"
+    assert run_tables._congestion(facts, host("10.9.0.1")) == "bbr"
     of_ipv6 = {"dst": "fd00::/64", "dev": "eth0", "metrics": [{"congestion": "reno"}]}
     six = Node(name="h1", rails=(Rail(device="eth0", address="fd00::1", prefix=64),))
-    assert origin._congestion({**facts, "routes6": [of_ipv6]}, six) == "reno"
-    assert origin._congestion({**facts, "routes": "not JSON"}, host("10.0.0.1")) == "bbr"
-    assert origin._congestion({}, host("10.0.0.1")) == ""
+    assert run_tables._congestion({**facts, "routes6": [of_ipv6]}, six) == "reno"
+    assert run_tables._congestion({**facts, "routes": "not JSON"}, host("10.0.0.1")) == "bbr"
+    assert run_tables._congestion({}, host("10.0.0.1")) == ""
 
 
 def test_what_generated_traffic_was_drawn_from_is_told():
@@ -223,9 +223,9 @@ def test_what_generated_traffic_was_drawn_from_is_told():
         },
     ]
     run = SimpleNamespace(scale=100, rows=lambda name: rows if name == "schedules" else [])
-    plain, burst = drawn_from.told(run)
+    plain, burst = schedules.generator_lines(run)
     assert "compound Poisson process" in plain
     assert plain.endswith("flows of at most 30 MB")
     assert "bursts of 3 times the mean, 1ms every 10ms, whose periods hold no larger flows" in burst
     assert burst.endswith("flows of at most 6.79 MB")
-    assert drawn_from.told(SimpleNamespace(scale=1, rows=lambda _: [])) == []
+    assert schedules.generator_lines(SimpleNamespace(scale=1, rows=lambda _: [])) == []

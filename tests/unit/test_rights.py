@@ -16,7 +16,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LaunchError
 from orchestrator.core.machines.remedies import remedy
 from orchestrator.parts.launch import Exited, Launch, Requirement
-from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.events import AgentLost
 from tests.machine import gone
 
 __all__ = ["tmp_path"]

@@ -15,17 +15,17 @@ import pytest
 from night_runs import sweep_id, write_night, write_run
 from sealed_run import make_run
 
-from orchestrator.analysis.compare import nights, point_histories
+from orchestrator.analysis.compare import point_histories
 from orchestrator.analysis.compare.regression import DEFAULT
 from orchestrator.cli.main import main
 from orchestrator.core.errors import StoreError
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.report.page import report_name
-from orchestrator.report.run import html
-from orchestrator.report.site import content, page, pages, refreshing
+from orchestrator.report.run import report_page
+from orchestrator.report.site import page, refreshing
 from orchestrator.store import baselines, front_page, index, sweeps
-from orchestrator.store.here import Here
 from orchestrator.store.manifests import manifest as records
+from orchestrator.store.stores import Here
 from tests.front_page import runs_of, shown
 
 NASTY = "</script><img src=x onerror=alert(1)>"
@@ -64,7 +64,7 @@ def test_runs_are_listed_newest_first_with_what_became_of_them(tmp_path):
     ):
         manifests.left(tmp_path / "e" / f"r{number}", run=f"r{number}", began_ns=10**18 + number * 10**9, **more)
     manifests.left(tmp_path / "e" / "r9.partial", run="r9", outcome="running", began_ns=10**18 - 1)
-    found = runs_of(content.of_store(tmp_path))
+    found = runs_of(page.data_of_store(tmp_path))
     assert [(run, one["verdict"]) for run, one in found.items()] == [
         ("r2", "failed"),
         ("r1", "invalid"),
@@ -79,7 +79,7 @@ def test_runs_are_listed_newest_first_with_what_became_of_them(tmp_path):
 def test_a_run_that_cannot_be_read_is_told_and_the_others_are_listed(tmp_path):
     manifests.left(tmp_path / "e" / "good", run="good")
     manifests.left(tmp_path / "e" / "bad", run="bad", began_ns="noon")
-    data = content.of_store(tmp_path)
+    data = page.data_of_store(tmp_path)
     assert list(runs_of(data)) == ["good"]
     assert "bad/manifest.json" in data["problems"][0]
 
@@ -99,7 +99,7 @@ def test_no_text_of_a_run_stands_in_the_markup(tmp_path):
     page.write(tmp_path)
     text = (tmp_path / page.FILE).read_text()
     assert "onerror" not in text
-    assert NASTY in shown(tmp_path)["runs"][0][content.RUN.index("why")][1]
+    assert NASTY in shown(tmp_path)["runs"][0][page.RUN.index("why")][1]
 
 
 def test_a_store_whose_folder_is_markup_is_escaped(tmp_path):
@@ -125,7 +125,7 @@ def test_histories_in_brief_are_those_of_the_tables(tmp_path):
     for night in range(10):
         write_night(tmp_path, night, slower=1.2 if night >= 5 else 1.0)
     (found,) = point_histories.in_brief(index.entries(tmp_path)).values()
-    told = nights.histories(nights.nights(Here(tmp_path), "nightly"), rule=DEFAULT)
+    told = point_histories.histories(point_histories.nights(Here(tmp_path), "nightly"), rule=DEFAULT)
     assert [point.label for point in found.points] == [point.label for point in told]
     for brief, whole in zip(found.points, told, strict=True):
         assert brief.days == whole.days
@@ -139,7 +139,7 @@ def test_the_page_has_the_history_of_each_point_with_its_steps_and_baselines(tmp
         runs = write_night(tmp_path, night, slower=1.2 if night >= 5 else 1.0)
         if night == 0:
             baselines.save(tmp_path, "main", of=["nightly"], runs=[f"nightly/{run.name}" for run in runs])
-    data = content.of_store(tmp_path)
+    data = page.data_of_store(tmp_path)
     (history,) = data["histories"]
     assert history["name"] == "nightly"
     assert len(history["days"]) == 10
@@ -154,13 +154,13 @@ def test_the_page_has_the_history_of_each_point_with_its_steps_and_baselines(tmp
 
 def test_one_night_is_no_history(tmp_path):
     write_night(tmp_path, 0)
-    assert content.of_store(tmp_path)["histories"] == []
+    assert page.data_of_store(tmp_path)["histories"] == []
 
 
 def test_what_was_not_measured_on_a_night_is_not_known(tmp_path):
     write_night(tmp_path, 0)
     write_run(tmp_path, night=1, seconds={"load0": 0.16})
-    (history,) = content.of_store(tmp_path)["histories"]
+    (history,) = page.data_of_store(tmp_path)["histories"]
     assert history["points"][1]["p50"][1] is None
     assert not math.isnan(history["points"][1]["p50"][0])
 
@@ -179,7 +179,7 @@ def test_a_sweep_has_its_progress_and_its_verdict(tmp_path):
     write_run(tmp_path, night=0, repetition=1, invalid=("load8",))
     (sweep.path / "verdict.json").write_text(json.dumps({"points": [{"verdict": "worse"}, {"verdict": "same"}]}))
     (sweep.path / "verdict.html").write_text("")
-    (found,) = content.of_store(tmp_path)["sweeps"]
+    (found,) = page.data_of_store(tmp_path)["sweeps"]
     assert (found["planned"], found["missing"], found["runs"]) == (4, 3, 1)
     assert found["verdict"] == {"worse": 1, "same": 1}
     assert found["page"] == f"sweeps/nightly/{sweep.id}/verdict.html"
@@ -188,13 +188,13 @@ def test_a_sweep_has_its_progress_and_its_verdict(tmp_path):
 @pytest.mark.parametrize("text", ["", "[", "{}", '{"points": 3}', '{"points": [{}]}', '{"points": [{"verdict": 1}]}'])
 def test_a_verdict_that_is_none_of_ours_says_nothing(tmp_path, text):
     (tmp_path / "verdict.json").write_text(text)
-    assert pages.verdicts_of(tmp_path) == []
+    assert page.verdicts_of(tmp_path) == []
 
 
 def test_a_report_is_linked_by_each_of_its_runs(tmp_path):
     runs = [make_run(tmp_path / "e", repetition=number) for number in (1, 2, 3)]
-    html.render(runs[:2], tmp_path / "e" / report_name(runs[0].name, 1))
-    found = runs_of(content.of_store(tmp_path))
+    report_page.render(runs[:2], tmp_path / "e" / report_name(runs[0].name, 1))
+    found = runs_of(page.data_of_store(tmp_path))
     together = f"e/report-{runs[0].name}-and-1-more.html"
     assert [found[run.name]["report"] for run in runs] == [together, together, ""]
 
@@ -215,7 +215,7 @@ def test_pages_of_studies_in_the_store_and_beside_it_are_listed(tmp_path):
     results.mkdir()
     (tmp_path / "study-li.html").write_text('<meta name="orch-verdict" content="3 kept, 1 missed &amp; more">')
     (results / "study-farhat.html").write_text("")
-    found = {one["name"]: one for one in content.of_store(results)["studies"]}
+    found = {one["name"]: one for one in page.data_of_store(results)["studies"]}
     assert found["li"]["page"] == "../study-li.html"
     assert found["li"]["verdict"] == "3 kept, 1 missed & more"
     assert (found["farhat"]["page"], found["farhat"]["verdict"]) == ("study-farhat.html", "")
@@ -283,7 +283,7 @@ def test_runs_of_an_alarmed_night_and_what_a_failed_run_was_to_have_are_told(tmp
     for run, traffic in (("asked", [{"iperf": {"load": "5gbit"}}]), ("quiet", []), ("odd", [{"iperf": 5}])):
         failed = manifests.left(tmp_path / "e" / run, run=run, outcome="failed", error="no tcpdump", windows=[])
         (failed / "experiment.yaml").write_text(json.dumps({"name": "e", "traffic": traffic}))
-    found = runs_of(content.of_store(tmp_path))
+    found = runs_of(page.data_of_store(tmp_path))
     assert [found[run]["against"] for run in (slower, same, "asked")] == ["worse", "same", ""]
     assert [found[run]["verdict"] for run in (slower, same, "asked")] == ["valid", "valid", "failed"]
     assert [found[run]["asked"] for run in ("asked", "quiet", "odd", slower)] == [5e9, 0, None, None]
@@ -291,7 +291,7 @@ def test_runs_of_an_alarmed_night_and_what_a_failed_run_was_to_have_are_told(tmp
 
 def test_a_run_whose_windows_were_measured_again_is_called_so(tmp_path):
     first = write_run(tmp_path, repetition=1, invalid=("load8",))
-    assert runs_of(content.of_store(tmp_path))[first.name]["verdict"] == "invalid"
+    assert runs_of(page.data_of_store(tmp_path))[first.name]["verdict"] == "invalid"
     second = write_run(tmp_path, repetition=1, seed=5, seconds={"load8": 0.2}, began_s=60)
-    found = runs_of(content.of_store(tmp_path))
+    found = runs_of(page.data_of_store(tmp_path))
     assert [found[run.name]["verdict"] for run in (first, second)] == ["repeated", "valid"]

@@ -7,7 +7,7 @@ import pytest
 from scipy import signal, stats
 
 from orchestrator.analysis.stats import statistics
-from orchestrator.analysis.stats.dependence import dependence
+from orchestrator.analysis.stats.autocorrelation import autocorrelation
 from orchestrator.analysis.stats.levels import level
 from orchestrator.analysis.stats.statistics import Estimate, is_maximum, student_t, summarise
 
@@ -77,7 +77,7 @@ def test_no_freedom_no_t():
 
 @pytest.mark.parametrize("persistence", [0.0, 0.5, 0.8])
 def test_effective_samples_are_those_of_theory(persistence):
-    found = dependence(correlated(np.random.default_rng(1), 20_000, persistence))
+    found = autocorrelation(correlated(np.random.default_rng(1), 20_000, persistence))
     assert found.effective() == pytest.approx(20_000 * (1 - persistence) / (1 + persistence), rel=0.15)
     lags = np.arange(1, 200)
     of_signs = 1 + 2 * np.sum(2 / math.pi * np.arcsin(persistence**lags))  # Sheppard's theorem
@@ -87,10 +87,10 @@ def test_effective_samples_are_those_of_theory(persistence):
 
 def test_neither_outlier_nor_heavy_tail_hides_that_samples_follow_one_another():
     series = correlated(np.random.default_rng(2), 400, 0.7)
-    expected = dependence(series).persistence
-    assert dependence(np.exp(3 * series)).persistence == pytest.approx(expected)
+    expected = autocorrelation(series).persistence
+    assert autocorrelation(np.exp(3 * series)).persistence == pytest.approx(expected)
     series[200] = 1000.0
-    assert dependence(series).persistence == pytest.approx(expected, abs=0.03)
+    assert autocorrelation(series).persistence == pytest.approx(expected, abs=0.03)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import yaml
 from made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, SENDS_MS, made
 from night_runs import write_run
 
-from orchestrator.analysis.compare import curves, freshruns, selection
+from orchestrator.analysis.compare import curves, selection
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.traffic.sharedlink import SharedLink
 from orchestrator.cli.main import main
 from orchestrator.papers.salamy import causes, flows, logicalview, model, page, tables
 from orchestrator.papers.salamy.published import salamy
-from orchestrator.report.study import summary
+from orchestrator.report.study import study_page
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 LOADS_GBPS = (0, 4, 8, 12, 16, 18, 20, 21)
@@ -208,7 +208,7 @@ def test_what_the_queue_did_stands_beside_what_was_left_unused(store):
 def test_a_point_that_is_missed_is_named(tmp_path):
     write_curve(tmp_path, a_s=0.05, b=13)
     section = tables.points([model.analysed(one) for one in series(tmp_path)], salamy())
-    found = summary.lines([section])
+    found = study_page.verdict_lines([section])
     assert not found["within"]
     ((line,),) = [found["outside"]]
     assert "1 of 1 not within 10%: resnet50, iperf at 18.1 Gbit/s, over tcp (printed: rdma) (+" in line.text
@@ -267,11 +267,11 @@ def test_windows_are_held_against_the_same_in_a_fresh_run(tmp_path):
         manifest |= {"windows": shown, "sweep": {"id": "x", "name": "s", "points": points}}
         (path / "manifest.json").write_text(json.dumps(manifest))
     entries = selection.choose(tmp_path, "resnet50-iperf").entries
-    (check,) = freshruns.checks(entries)
+    (check,) = curves.checks(entries)
     assert check.runs == (among.name, alone.name)
     assert check.alone.value / check.among.value == pytest.approx(4 / 3, rel=0.02)
     assert "interval: needs two checks" in causes.same([check])[1]
-    both = freshruns.agreement([check, check])
+    both = curves.agreement([check, check])
     assert (both.low, both.high) == pytest.approx((4 / 3, 4 / 3), rel=0.02)
     (one,) = curves.measured(entries)
     assert {point.iterations for point in one.points} == {60}, "a check is no repetition"

@@ -11,8 +11,8 @@ from sealed_run import HOSTS, loose, make_run
 
 from orchestrator.cli.main import main
 from orchestrator.core.errors import StoreError
-from orchestrator.report.run import chrometrace, timeline
-from orchestrator.report.run.chrometrace import Sample, Slice
+from orchestrator.report.run import timeline
+from orchestrator.report.run.timeline import Sample, Slice
 from orchestrator.report.runs import Run
 
 
@@ -69,7 +69,7 @@ def test_slices_that_overlap_get_lanes_and_parts_stay_inside():
         part("a", 10_000, 20_000),
         part("a", 6_000, 7_000),
     ]
-    found = chrometrace.events([*entries, Sample(process="q", counter="c", time_ns=1, value=2.5)], origin_ns=0)
+    found = timeline.trace_events([*entries, Sample(process="q", counter="c", time_ns=1, value=2.5)], origin_ns=0)
     processes, threads = lawful({"displayTimeUnit": "ms", "otherData": {}, "traceEvents": found})
     assert sorted(processes.values()) == ["p", "q"]
     assert sorted(threads.values()) == ["a", "a (2)", "a (3)", "b"]
@@ -81,7 +81,7 @@ def test_slices_that_overlap_get_lanes_and_parts_stay_inside():
 def test_instants_are_microseconds_to_the_nanosecond():
     (event,) = [
         e
-        for e in chrometrace.events([part("a", 10**18 + 1_234_567, 10**18 + 2_234_568)], origin_ns=10**18)
+        for e in timeline.trace_events([part("a", 10**18 + 1_234_567, 10**18 + 2_234_568)], origin_ns=10**18)
         if e["ph"] == "X"
     ]
     assert (event["ts"], event["dur"]) == (1234.567, 1000.001)

@@ -15,7 +15,7 @@ from sealed_run import make_run
 
 from orchestrator.cli.main import main
 from orchestrator.report.runs import Run
-from orchestrator.report.traces import chakra, kineto, wire
+from orchestrator.report.traces import chakra, kineto
 from orchestrator.report.traces.activity import COMMUNICATION, COMPUTE, Activity, Iteration, RankActivities, of_run
 
 SCHEMA = Path(__file__).parents[1] / "data" / "chakra" / "et_def.desc"
@@ -146,11 +146,11 @@ def test_a_trace_is_read_by_the_schema_of_chakra() -> None:
 
 def test_numbers_of_the_wire_format() -> None:
     """The examples of its documentation."""
-    assert wire.varint(150) == b"\x96\x01"
-    assert wire.integer(1, 150) == b"\x08\x96\x01"
-    assert wire.text(2, "testing") == b"\x12\x07testing"
-    assert wire.integers(6, [3, 270, 86942]) == b"\x32\x06\x03\x8e\x02\x9e\xa7\x05"
-    assert wire.varint(-1) == b"\xff" * 9 + b"\x01"
+    assert chakra.varint(150) == b"\x96\x01"
+    assert chakra.integer(1, 150) == b"\x08\x96\x01"
+    assert chakra.text(2, "testing") == b"\x12\x07testing"
+    assert chakra.integers(6, [3, 270, 86942]) == b"\x32\x06\x03\x8e\x02\x9e\xa7\x05"
+    assert chakra.varint(-1) == b"\xff" * 9 + b"\x01"
 
 
 def test_kinetos_json_has_what_holistic_trace_analysis_looks_at(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, SENDS_MS, made
 
-from orchestrator.analysis.traffic import bottleneck, flowshape, traffic, view
+from orchestrator.analysis.traffic import bottleneck, traffic, view
 from orchestrator.parts.rows import TABLES
 from orchestrator.parts.topology import Node, Rail
 
@@ -120,13 +120,13 @@ def test_big_flows_are_the_fewest_with_their_share():
 @pytest.mark.parametrize("cross", [0, 4_000, 60_000])
 def test_flows_are_told_apart_by_their_shape(cross):
     known = made(cross=cross)
-    found = flowshape.told_apart(made(cross=cross, told=False))
+    found = view.told_apart(made(cross=cross, told=False))
     assert found.kind.tolist() == known.kind.tolist()
     assert found.name[-1] == "ssh"
 
 
 def test_without_a_beat_nothing_is_called_training():
-    found = flowshape.told_apart(made(iterations=2, told=False))
+    found = view.told_apart(made(iterations=2, told=False))
     assert not found.of("training").any()
 
 

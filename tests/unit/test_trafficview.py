@@ -10,8 +10,7 @@ from test_report import Balanced
 
 from orchestrator.analysis.traffic import view
 from orchestrator.analysis.traffic.pattern import infer
-from orchestrator.report import style
-from orchestrator.report.traffic import trafficfigures, trafficview
+from orchestrator.report import style, traffic_section
 
 FIGURES = {"heatmap", "arrivals", "flowchart", "total", "zoom", "shares", "period"}
 
@@ -23,7 +22,7 @@ def seen():
 
 def test_every_figure_is_drawn_and_light(seen, tmp_path):
     with style.look():
-        drawn = list(trafficfigures.draw(seen, scale=100, place="Window w1"))
+        drawn = list(traffic_section.figures(seen, scale=100, place="Window w1"))
         svgs = {name: style.save(drawing, tmp_path / name).svg for name, _, drawing, _ in drawn}
     assert set(svgs) == FIGURES
     assert sum(map(len, svgs.values())) < 800_000
@@ -38,7 +37,7 @@ def test_every_figure_is_drawn_and_light(seen, tmp_path):
 def test_what_there_is_not_is_not_drawn(cross):
     nothing_told = view.look(made(cross=cross, told=False))
     with style.look():
-        names = {name for name, *_ in trafficfigures.draw(nothing_told)}
+        names = {name for name, *_ in traffic_section.figures(nothing_told)}
         silent = replace(
             made(),
             bin_wire=made().bin_wire * 0,
@@ -46,7 +45,7 @@ def test_what_there_is_not_is_not_drawn(cross):
             payload_bytes=made().payload_bytes * 0,
             bin_payload=made().bin_payload * 0,
         )
-        assert {name for name, *_ in trafficfigures.draw(view.look(silent))} <= {"arrivals"}
+        assert {name for name, *_ in traffic_section.figures(view.look(silent))} <= {"arrivals"}
     assert names == FIGURES - {"shares", "period"}
 
 
@@ -55,7 +54,7 @@ def text_of(html):
 
 
 def test_the_tables_say_what_was_seen(seen):
-    html = trafficview.section([("w1", seen), ("w2", seen)], scale=100)
+    html = traffic_section.section([("w1", seen), ("w2", seen)], scale=100)
     parser = Balanced()
     parser.feed(html)
     assert parser.open == []
@@ -77,9 +76,9 @@ def test_the_tables_say_what_was_seen(seen):
 def test_unknown_is_said_to_be_unknown():
     matrix = [[0, 9, 9, 0], [9, 0, 0, 1], [0, 9, 0, 9], [9, 3, 3, 0]]
     found = infer(matrix)
-    text = trafficview.pattern_text(found, ("a", "b", "c", "d"))
+    text = traffic_section.pattern_text(found, ("a", "b", "c", "d"))
     assert re.match(r"unknown: [a-z ]+ fits best, 0\.\d\d; next [a-z ]+ 0\.\d\d$", text)
-    html = trafficview.section([("", view.look(made(iterations=2)))])
+    html = traffic_section.section([("", view.look(made(iterations=2)))])
     assert "none found" in html
     assert "nan" not in text_of(html)
     assert not math.isnan(found.score)

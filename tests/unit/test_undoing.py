@@ -14,7 +14,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.hosts import cleaning
 from orchestrator.hosts.cleaning import Wanted
 from orchestrator.parts.launch import Sign
-from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.events import AgentLost
 from tests.machine import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("strays")

@@ -14,8 +14,8 @@ from sealed_run import loose, make_run
 from documentation import generated
 from orchestrator.core.errors import ConfigError
 from orchestrator.report.runs import Run
-from orchestrator.store.here import Here
-from orchestrator.store.queries import query, table_texts
+from orchestrator.store import query
+from orchestrator.store.stores import Here
 from orchestrator.store.tabular import tables, views
 
 ROOT = Path(__file__).parents[2]
@@ -150,7 +150,7 @@ def test_sql_shows_and_describes_tables(results):
     named = [row["name"] for row in rows(results, "show tables")]
     assert named == sorted(query.names())
     columns = {row["column_name"] for row in rows(results, "describe iterations")}
-    assert columns == set(table_texts.described("iterations").columns)
+    assert columns == set(query.described("iterations").columns)
     (seconds,) = [row for row in rows(results, "summarize iterations") if row["column_name"] == "seconds"]
     assert seconds["count"] == 2 * 4 * 40
     assert rows(results, "SHOW TABLES") == rows(results, "show tables")
@@ -185,16 +185,16 @@ def test_what_is_described_is_what_there_is(results):
     with query.opened(Here(results), Here(results).every(), query.names()) as connection:
         for name in query.names():
             found = connection.sql(f"from {name} limit 0")  # unquoted: none is a word of SQL's own
-            assert found.columns == list(table_texts.described(name).columns), name
+            assert found.columns == list(query.described(name).columns), name
             types = {"BIGINT": "int64", "DOUBLE": "float64", "VARCHAR": "string", "BOOLEAN": "bool"}
-            told = [column.type for column in table_texts.described(name).columns.values()]
+            told = [column.type for column in query.described(name).columns.values()]
             assert [types[str(kind)] for kind in found.types] == told, name
 
 
 @pytest.mark.parametrize("name", query.names())
 def test_every_column_can_be_written_without_quotes(name):
     with duckdb.connect(":memory:") as connection:
-        for column, one in table_texts.described(name).columns.items():
+        for column, one in query.described(name).columns.items():
             kind = {"int64": "bigint", "float64": "double", "string": "varchar", "bool": "boolean"}[one.type]
             connection.execute(f'create or replace table t ("{column}" {kind})')
             connection.execute(f"from t select {column}, count(*) group by {column} order by {column}")
@@ -202,7 +202,7 @@ def test_every_column_can_be_written_without_quotes(name):
 
 @pytest.mark.parametrize("name", query.names())
 def test_every_column_says_what_it_means(name):
-    table = table_texts.described(name)
+    table = query.described(name)
     assert table.row
     assert [column for column, one in table.columns.items() if not one.text] == []
 
@@ -210,8 +210,8 @@ def test_every_column_says_what_it_means(name):
 def test_the_page_of_tables_is_that_of_the_code():
     page = generated.expanded((ROOT / "docs/tables.md").read_text())
     assert set(re.findall(r"^## `(\w+)`$", page, re.MULTILINE)) == set(query.names())
-    assert table_texts.page() in page
-    assert orch("tables", "--markdown")[1] == table_texts.page()
+    assert query.tables_page() in page
+    assert orch("tables", "--markdown")[1] == query.tables_page()
 
 
 def test_tables_are_listed_and_described():
@@ -222,7 +222,7 @@ def test_tables_are_listed_and_described():
     assert "wire_bytes      int64   layer 2" in out
     assert orch("tables", "nonsense")[0] == 2
     with pytest.raises(ConfigError, match="nonsense: no such table; accepted: runs"):
-        table_texts.described("nonsense")
+        query.described("nonsense")
 
 
 def test_a_view_reads_no_more_files_than_it_needs():

@@ -12,13 +12,13 @@ from made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, SENDS_MS, made
 from night_runs import write_run
 
 from orchestrator.analysis.stats.statistics import Estimate
-from orchestrator.analysis.traffic import traffic, volumes
+from orchestrator.analysis.traffic import traffic
 from orchestrator.papers.zerwas import equation, figures, flows, frameworks, loss, page, rates
 from orchestrator.papers.zerwas import volumes as fig3
 from orchestrator.papers.zerwas.frameworks import PAIRS, Measured
 from orchestrator.papers.zerwas.published import zerwas
 from orchestrator.papers.zerwas.sights import sight
-from orchestrator.report.study.seen import Seen
+from orchestrator.report.study.captured_windows import CapturedWindow
 from orchestrator.report.style import look
 from orchestrator.store import rundir
 
@@ -92,9 +92,13 @@ def captured(one: Measured, *, whole=None, factor=1.0):
     whole = whole if whole is not None else made(iterations=40, order=("h1", "h2", "h3", "h4"))
     whole = replace(whole, name=np.where(whole.name == "train", "training", whole.name))
     part = traffic.within(whole, BEGAN_NS + 10 * ITERATION_MS * MS, BEGAN_NS + 30 * ITERATION_MS * MS)
-    volume = volumes.volume(part, steps=STEPS, scale=100 * factor)
+    volume = traffic.volume(part, steps=STEPS, scale=100 * factor)
     one.__dict__["sights"] = (
-        sight(Seen(window=one.point.windows[0], run=_Run(), traffic=part, whole=whole, steps=STEPS, volume=volume)),
+        sight(
+            CapturedWindow(
+                window=one.point.windows[0], run=_Run(), traffic=part, whole=whole, steps=STEPS, volume=volume
+            )
+        ),
     )
     return one
 

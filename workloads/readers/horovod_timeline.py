@@ -1,4 +1,4 @@
-"""Reads Horovod's Timeline of rank 0 into spans: negotiation, copies to and from the fusion buffer, communication."""
+"""Read Horovod's Timeline of rank 0 into spans: negotiation, copies to and from the fusion buffer, communication."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Span:
 
 
 def read_timeline(output: LaunchOutput, name: str, iterations: Columns) -> Mapping[str, Columns]:
-    """The tables `spans` and `overlaps` of the iterations that the file tells of; tensors that were fused are one span.
+    """Read the tables `spans` and `overlaps` of the iterations that the file tells of; fused tensors are one span.
 
     The overlap is that of communication with the passes of the iteration log. A file counts as far as it goes, since
     its writer is ended by a signal; damaged events are passed over. Without a file there are no rows.

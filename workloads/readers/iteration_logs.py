@@ -34,7 +34,7 @@ _HOLDS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def read_iterations(output: LaunchOutput, *, unknown: frozenset[str] = frozenset()) -> Mapping[str, Columns]:
-    """Return the table `iterations` of one rank; instants are moved to the controller's time base.
+    """Read the table `iterations` of one rank; instants are moved to the controller's time base.
 
     A field of a line is the column of its name; `unknown` are fields that the program need not tell. A column that a
     line lacks is missing in its row, as is one beyond the necessary whose value is none of its type.
@@ -59,7 +59,7 @@ def read_iterations(output: LaunchOutput, *, unknown: frozenset[str] = frozenset
 
 
 def read_training(output: LaunchOutput) -> Mapping[str, Columns]:
-    """Return the tables of a rank that also traces: `iterations`, `spans`, `overlaps`, and what NCCL wrote."""
+    """Read the tables of a rank that also traces: `iterations`, `spans`, `overlaps`, and those of NCCL."""
     return {**read_iterations(output), **read_spans(output), **read_nccl(output)}
 
 

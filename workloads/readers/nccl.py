@@ -1,4 +1,4 @@
-"""Reads the log that NCCL or RCCL keeps of a rank's connections and rings (NCCL_DEBUG=INFO, NCCL_DEBUG_FILE).
+"""Read the log that NCCL or RCCL keeps of a rank's connections and rings (NCCL_DEBUG=INFO, NCCL_DEBUG_FILE).
 
 The lines are those of NCCL 2.4 to 2.30, as its sources print them: src/init.cc, src/graph/connect.cc, and net.cc,
 net_socket.cc, net_ib, p2p.cc, shm.cc and coll_net.cc of src/transport. RCCL writes the communicator behind them. Of a
@@ -56,7 +56,7 @@ class _Log:
     rings: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, thread: str, text: str, line: int) -> None:
-        """What a line says, of whatever kind it is."""
+        """Read a line, of whatever kind it is."""
         if found := _BEGUN.search(text):
             self.of_thread[thread] = found[2]
             self.known[found[1]] = found[2]
@@ -111,13 +111,13 @@ class _Log:
         return None
 
     def communicator(self, set_up: str) -> str:
-        """The one that a thread set up then; of one that only connects, that of the process where it has no other."""
+        """Return the one that a thread set up then; of one that only connects, the only one of the process."""
         ids = set(self.known.values())
         return set_up or (next(iter(ids)) if len(ids) == 1 else "")
 
 
 def read_nccl(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The tables `nccl_connections`, `nccl_rings` and `nccl_operations` of a rank; none of which it wrote nothing."""
+    """Read the tables `nccl_connections`, `nccl_rings` and `nccl_operations` of a rank: those that it wrote."""
     return {**_read_logs(output), **read_nccl_inspector(output)}
 
 

@@ -1,4 +1,4 @@
-"""Reads what PyTorch's profiler wrote of a training into spans: when a rank computed and when it communicated.
+"""Read what PyTorch's profiler wrote of a training into spans: when a rank computed and when it communicated.
 
 It takes files of a rank's folder by their names, gzipped or not: `*.pt.trace.json` is what the profiler's
 `tensorboard_trace_handler` writes (Kineto's JSON), `*.et.json` that of an ExecutionTraceObserver (PyTorch's own form of
@@ -98,7 +98,7 @@ class _Span:
 
 
 def read_profiles(output: LaunchOutput, iterations: Columns) -> Mapping[str, Columns]:
-    """The tables `spans` and `overlaps` of the iterations of one rank that its profiles tell of; else they are empty.
+    """Read the tables `spans` and `overlaps` of those iterations of a rank that its profiles tell of; else empty.
 
     Of a training on GPUs spans are kernels and copies, communication those of NCCL. On processors communication is what
     gloo or MPI carried, and computing what PyTorch's operations took: those of a pass that follow one another closely
@@ -280,7 +280,7 @@ class _Origins:
         }
 
     def of(self, kernel: _Event) -> list[_Event]:
-        """Those that tell of a kernel, the surest first."""
+        """Return those that tell of a kernel, the surest first."""
         number, correlation = kernel.args.get("external id"), kernel.args.get("correlation")
         found = [*self._by_id.get(number, ())] if isinstance(number, (int, str)) else []
         found += self._around(True, kernel)

@@ -179,6 +179,8 @@ def complaint(python: str, status: int, said: str, environ: Mapping[str, str]) -
 
 
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_NICE": 23}
+CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
+PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 
 
 def mask(field: str) -> int:
@@ -205,6 +207,8 @@ def granted(what: str) -> Tuple[bool, str]:
 
     "CAP_NET_RAW of tcpdump": or whether that program has it by its file.
     """
+    if what == "perf events":
+        return may_count()
     right, _, program = what.partition(" of ")
     if right == "root":
         return os.geteuid() == 0, "the agent is " + who()
@@ -219,3 +223,14 @@ def granted(what: str) -> Tuple[bool, str]:
         if path and capabilities(path) & bit:
             return True, "%s has it of its own" % path
     return False, "the agent is %s, without it" % who()
+
+
+def may_count() -> Tuple[bool, str]:
+    """Tell whether what the agent starts may count performance events of its processes, at least in user space."""
+    try:
+        with open(PARANOID) as file:
+            level = int(file.read())
+    except (OSError, ValueError):
+        return False, "this kernel counts no performance events"
+    enough = level <= 2 or bool(passed_on() & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN))
+    return enough, "kernel.perf_event_paranoid is %d, and the agent is %s" % (level, who())

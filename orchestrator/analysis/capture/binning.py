@@ -47,7 +47,7 @@ def large(spools: Sequence[Spool], wire_bytes: Ints, *, budget: int) -> Any:
 def bins(
     spools: Sequence[Spool], wire_bytes: Ints, *, budget: int, width_ns: int, others: int, in_order: bool
 ) -> tuple[Bins, Any]:
-    """The bins of large flows and, as those of the flow `others`, the sums of all other flows' bins.
+    """Return the bins of large flows and, as those of the flow `others`, the sums of all other flows' bins.
 
     `in_order`: whether no stamp went back, so that each spool has its rows bin after bin, each flow's bin once. With
     them, which flows are large.

@@ -25,9 +25,9 @@ from orchestrator.analysis.capture.trace import (
     Flows,
     Ints,
     Part,
-    Point,
     QueuePairs,
     Trace,
+    TracePoint,
     inner_text,
     tunnel_kinds,
 )
@@ -231,7 +231,7 @@ def _trace(
     hosts, interfaces = HostNumbers(), HostNumbers()
     flows = _flows(table, directions, hosts, interfaces)
     tally = table.tally
-    point = Point(
+    point = TracePoint(
         name=one.name,
         files=tuple(str(file) for file in one.files),
         offset_ns=one.offset_ns,
@@ -447,7 +447,9 @@ def _outer(numbers: trace.Ints, ends: trace.Ints) -> trace.Ints:
 
 
 def once(flows: Flows) -> trace.Mask:
-    """True for the rows of the interface of a point that saw most packets of a flow; others may be of other times.
+    """Return True for the rows of the interface of a point that saw most packets of a flow.
+
+    Others may be of other times.
 
     What a tunnel carried on one interface and another interface saw without it is the same flow; what two networks of
     tunnels carried is not. A packet passes a host within NEAR_NS.

@@ -77,7 +77,7 @@ class Tables:
 
 
 def job_of(point: CapturePoint, files: Sequence[Path], *, workers: int) -> Job:
-    """What is to be read of a capture point of a run."""
+    """Return what is to be read of a capture point of a run."""
     return Job(
         files=tuple(files),
         port=point.port,
@@ -290,7 +290,7 @@ class Ends:
 
 
 def rules_of(ends: Ends, flows: Iterable[Flow]) -> tuple[Ints, list[Flow]]:
-    """Which rule each flow is of, and the rules: the first that matches in either direction.
+    """Return which rule each flow is of, and the rules: the first that matches in either direction.
 
     What matches none is control where it is SSH, and else "other" without a name.
     """
@@ -316,7 +316,7 @@ def _between(one: Ints, other: Ints, rule: Flow, number: dict[str, int]) -> Any:
 
 
 def leaving(ends: Ends, *, own: Collection[str], peers: Collection[str]) -> Mask:
-    """Whether each flow leaves the node with these addresses, or the switch at whose port these are the host's.
+    """Return whether each flow leaves the node with these addresses, or the switch at whose port these are the host's.
 
     By its source or destination address, else by those of the outermost headers of its tunnel, else by its hardware
     addresses, which are learned from flows whose address told; else it reaches the node.

@@ -1,4 +1,4 @@
-"""The directions of a capture's conversations as columns, in the order of their first packets, of all shards."""
+"""Makes columns of the directions of a capture's conversations, in the order of their first packets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HostNumbers:
         self._numbers: dict[str, int] = {}
 
     def number(self, name: str) -> int:
-        """The number of an address, the next one where it is new."""
+        """Return the number of an address, the next one where it is new."""
         found = self._numbers.setdefault(name, len(self.names))
         if found == len(self.names):
             self.names.append(name)
@@ -38,7 +38,7 @@ class HostNumbers:
 
 
 def numbered(hosts: HostNumbers, columns: Sequence[Addresses]) -> list[Ints]:
-    """The numbers of columns of addresses, new ones in their order, column after column."""
+    """Return the numbers of columns of addresses, new ones in their order, column after column."""
     scope, high, low = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     code = _codes(scope, high, low)
     _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
@@ -58,7 +58,7 @@ def _codes(scope: Ints, high: Ints, low: Ints) -> Ints:
 
 
 def address_text(scope: int, high: int, low: int) -> str:
-    """An address of the words that the reader keeps, as people write it; empty where there is none."""
+    """Return an address of the words that the reader keeps, as people write it; empty where there is none."""
     if scope == decoding.SCOPE_V4:
         return socket.inet_ntoa(struct.pack(">I", low & 0xFFFFFFFF))
     if scope == decoding.SCOPE_V6:

@@ -118,7 +118,7 @@ class _MappedTable:
 
 
 def no_room(what: str, error: OSError) -> CaptureError:
-    """The error of tables that the disk has no room for."""
+    """Return the error of tables that the disk has no room for."""
     return CaptureError(
         f"{what} cannot wait in {tempfile.gettempdir()}: {error.strerror}",
         hint="set TMPDIR to a folder with room, or allow more --memory",
@@ -175,7 +175,7 @@ class BinRows:
         self._on_disk += len(data)
 
     def parts(self, *, wanted: int = accounting.BIN_WORDS) -> Iterator[Ints]:
-        """All rows in columns, in order, a part at a time; a part changes with the next one.
+        """Yield all rows in columns, in order, a part at a time; a part changes with the next one.
 
         Only the first `wanted` columns are filled.
         """
@@ -281,7 +281,7 @@ class Conversations:
         self._tables.leave()
 
     def column(self, table: Ints, number: int) -> Ints:
-        """A column of one of the tables; what is on disk of a table is never in memory as a whole."""
+        """Return a column of one of the tables; what is on disk of a table is never in memory as a whole."""
         found = np.empty(len(table), np.int64)
         for part in self._parts(len(table)):
             found[part] = table[part, number]
@@ -519,7 +519,7 @@ class FlowTable:
             return file.end(self.tally.packets - before)
 
     def interface_names(self, numbers: Sequence[int]) -> list[str]:
-        """What people call interfaces by their numbers; empty where the files tell none apart."""
+        """Return what people call interfaces by their numbers; empty where the files tell none apart."""
         names = self.interfaces.names()
         return [
             f"index {number & framing.INDEXED - 1}" if number & framing.INDEXED else names.get(number, "")
@@ -569,7 +569,7 @@ def _each(works: Sequence[Callable[[Piece], None]], group: Sequence[Piece]) -> N
 
 
 def threads(files: Sequence[Path], most: int) -> int:
-    """How many threads are worth their start for these files."""
+    """Return how many threads are worth their start for these files."""
     size = sum(map(_size, files))
     return max(1, min(most, size // _BYTES_A_THREAD, _MOST_THREADS))
 

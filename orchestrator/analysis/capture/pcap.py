@@ -157,7 +157,7 @@ class Piece:
         return int(self.words[word])
 
     def dealt(self, shard: int) -> tuple[int, int]:
-        """The address of the rows that a shard was dealt, and how many there are."""
+        """Return the address of the rows that a shard was dealt, and how many there are."""
         return program.where(self._dealt[shard]), int(self._counts[shard])
 
     @property
@@ -187,7 +187,7 @@ class Stock:
         self._shards, self._bin_ns = shards, bin_ns
 
     def take(self, size: int) -> Piece:
-        """A piece with room for so many bytes."""
+        """Return a piece with room for so many bytes."""
         free: deque[Piece] = self._of_thread.__dict__.setdefault("free", deque())
         while free:
             piece = free.pop()
@@ -223,7 +223,10 @@ class Ahead:
         self._next = 0
 
     def piece(self, place: int, form: Format, end: int) -> Piece | None:
-        """The piece whose first record begins at `place` of the file, which is `end` long; None where none fits."""
+        """Return the piece whose first record begins at `place` of the file, which is `end` long.
+
+        None where none fits.
+        """
         number = place // self._size
         while self._pending and self._pending[0][0] < number:
             self._stock.give(self._pending.popleft()[1].result())
@@ -265,7 +268,7 @@ class Interfaces:
         self._numbers = {("", 0): 0}
 
     def number(self, name: str, place: int) -> int:
-        """The number of the interface that is the `place`-th of its name in its section, from 0.
+        """Return the number of the interface that is the `place`-th of its name in its section, from 0.
 
         Those beyond the most that are told apart share one.
         """
@@ -274,7 +277,7 @@ class Interfaces:
         return self._numbers.setdefault((name, place), len(self._numbers))
 
     def names(self) -> dict[int, str]:
-        """What people call each by its number; empty where a file says nothing of them."""
+        """Return what people call each by its number; empty where a file says nothing of them."""
         found = {_MOST_INTERFACES: "others"}
         for (name, place), number in self._numbers.items():
             text = name or ("" if len(self._numbers) == 1 else "interface")
@@ -363,7 +366,7 @@ class CaptureFile:
                 self._ahead.close()
 
     def end(self, packets: int) -> FileEnd:
-        """How it ended, once its batches were taken; `packets`: how many there were."""
+        """Return how it ended, once its batches were taken; `packets`: how many there were."""
         problems = []
         if self._source.broken:
             problems.append(f"{self.path.name} cannot be unpacked to its end ({self._source.broken})")
@@ -537,7 +540,7 @@ def _header(head: bytes, path: Path) -> tuple[bool, int, int, int, int, int]:
 
 
 def first_stamp(path: Path) -> int | None:
-    """When the first packet of a file was captured, in nanoseconds; None when there is none.
+    """Return when the first packet of a file was captured, in nanoseconds; None when there is none.
 
     CaptureError when it cannot be read.
     """
@@ -548,7 +551,7 @@ def first_stamp(path: Path) -> int | None:
 
 
 def in_order(files: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """The files that can be read, by the instant of their first packet, since a ring of files wraps its names.
+    """Return the files that can be read, by the instant of their first packet, since a ring of files wraps its names.
 
     Those without a packet come last. With it, what kept the others from being read. One file alone is not looked into,
     so that it may be a pipe.

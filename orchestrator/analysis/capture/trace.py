@@ -1,4 +1,4 @@
-"""What reading captures gives: who sent what to whom, flow by flow and bin by bin, as arrays."""
+"""Holds what was read of captures as arrays: who sent what to whom, flow by flow and bin by bin."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class TracePoint:
     """One place where packets were captured: a file, or a rotated set of files."""
 
     name: str
@@ -157,7 +157,7 @@ class Point:
 class Trace:
     """Everything that was read from one or several capture points."""
 
-    points: tuple[Point, ...]
+    points: tuple[TracePoint, ...]
     hosts: tuple[str, ...]  # addresses as text; hardware addresses where frames are no IP
     interfaces: tuple[str, ...]  # names, or what stands for them; empty where a file says nothing
     flows: Flows
@@ -187,7 +187,7 @@ def joined(kind: type[Any], tables: Sequence[Any], *, shared: Sequence[str] = ()
 
 
 def protocol_name(protocol: int) -> str:
-    """What people call a protocol of `Flows.protocol`."""
+    """Return what people call a protocol of `Flows.protocol`."""
     if protocol == RUNT:
         return "runt"
     if protocol == OVERFLOW:
@@ -198,7 +198,10 @@ def protocol_name(protocol: int) -> str:
 
 
 def tunnel_kinds(tunnel: int) -> str:
-    """What people call the kinds of tunnels of `Flows.tunnel`, the outermost first, as `gre/vxlan`; empty: none."""
+    """Return what people call the kinds of tunnels of `Flows.tunnel`, the outermost first, as `gre/vxlan`.
+
+    Empty: none.
+    """
     kinds = tunnel >> KIND_SHIFT
     digits = [kinds >> shift & (1 << KIND_BITS) - 1 for shift in range(2 * KIND_BITS, -1, -KIND_BITS)]
     return "/".join(decoding.TUNNEL_NAMES[digit] for digit in digits if digit)
@@ -211,7 +214,7 @@ def tunnel_name(tunnel: int) -> str:
 
 
 def inner_text(name: str, packets: int) -> str:
-    """The sentence about packets in tunnels that are not looked into further."""
+    """Return the sentence about packets in tunnels that are not looked into further."""
     return (
         f"{name}: {packets} packets in tunnels count by their outer headers, since the inner ones were not kept whole "
         "or are not understood"

@@ -1,4 +1,4 @@
-"""The tables of a Trace with names in place of numbers, for files that other programs read."""
+"""Makes tables of a Trace with names in place of numbers, for files that other programs read."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def bins(trace: Trace) -> Columns:
 
 
 def rows(columns: Columns, picked: Any = None) -> list[Row]:
-    """A table, or the rows of it that are picked, as a list of plain objects, NaN as None."""
+    """Return a table, or the rows of it that are picked, as a list of plain objects, NaN as None."""
     some = columns if picked is None else {name: _picked(values, picked) for name, values in columns.items()}
     plain = {name: values.tolist() if isinstance(values, np.ndarray) else values for name, values in some.items()}
     found = [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
@@ -147,7 +147,7 @@ def _picked(values: Any, picked: Any) -> Any:
 
 
 def largest(columns: Columns, count: int) -> tuple[list[Row], int]:
-    """The rows with the most bytes on the wire, and how many there are in all."""
+    """Return the rows with the most bytes on the wire, and how many there are in all."""
     order = np.argsort(-columns["wire_bytes"], kind="stable")
     return rows(columns, order[:count]), len(order)
 
@@ -160,7 +160,7 @@ def largest_flows(trace: Trace, count: int) -> tuple[list[Row], int]:
 
 
 def parts(trace: Trace, table: Table, size: int) -> Iterator[Columns]:
-    """A table in parts of so many rows, one at least; the names of flows are never in memory as a whole."""
+    """Yield a table in parts of so many rows, one at least; the names of flows are never in memory as a whole."""
     whole = {} if table is flows else table(trace)
     count = len(trace.flows) if table is flows else len(next(iter(whole.values())))
     for begin in range(0, max(1, count), size):
@@ -169,7 +169,7 @@ def parts(trace: Trace, table: Table, size: int) -> Iterator[Columns]:
 
 
 def json_parts(trace: Trace, table: Table) -> Iterator[str]:
-    """A table as a JSON list of objects, in parts, so that it is never in memory as a whole."""
+    """Yield a table as a JSON list of objects, in parts, so that it is never in memory as a whole."""
     import msgspec
 
     yield "["

@@ -155,7 +155,7 @@ class _Members:
         self._left = b""  # packed bytes that were read and not unpacked
 
     def unpack(self) -> bytes:
-        """The next slice; nothing at the end."""
+        """Return the next slice; nothing at the end."""
         while True:
             if self._member.eof:
                 self._left = self._left.lstrip(b"\0")
@@ -193,7 +193,7 @@ class _Unpacked:
         self._stream.close()
 
     def unpack(self) -> bytes:
-        """The next slice; nothing at the end."""
+        """Return the next slice; nothing at the end."""
         try:
             return bytes(self._slice[: self._stream.readinto(self._slice)])
         except OSError as error:

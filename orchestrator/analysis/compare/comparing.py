@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from orchestrator.analysis.compare import axes, nights, point_histories, regression, selection
-from orchestrator.analysis.compare.designs import Unit
+from orchestrator.analysis.compare import point_histories, regression, selection, window_settings
 from orchestrator.analysis.compare.point_histories import History
-from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, PointChange, Rule, RunSeries
-from orchestrator.analysis.compare.selection import Chosen
+from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, PointChange, Rule, RunSeries, Unit
+from orchestrator.analysis.compare.selection import Chosen, Measurement
 from orchestrator.analysis.stats.level_steps import FEWEST_IN_ALL
 from orchestrator.analysis.stats.levels import Level, level
 from orchestrator.analysis.stats.statistics import summarise
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.exitcodes import Exit
+from orchestrator.core.units import bytes_text
 from orchestrator.store import stores
 from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.rundir import Entry
+from orchestrator.store.tabular import tables
+
+_NOT_SET = "not set"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,7 @@ class Comparison:
     histories: tuple[History, ...]
 
     def of(self, verdict: str) -> list[PointChange]:
-        """The points with this verdict."""
+        """Return the points with this verdict."""
         return [change for change in self.changes if change.verdict == verdict]
 
     @property
@@ -56,7 +62,7 @@ def compare(results: Path, a: str, b: str, *, rule: Rule, settings: bool = False
     `settings` it is these settings that are compared: all points are, and what was set differently is told.
     """
     reference, candidate = selection.choose(results, a), selection.choose(results, b)
-    apart = axes.set_apart(reference, candidate)
+    apart = set_apart(reference, candidate)
     set_differently = _set_differently(reference, apart)
     if not settings and apart:
         if apart.keys() >= reference.points.keys() & candidate.points.keys():
@@ -64,7 +70,7 @@ def compare(results: Path, a: str, b: str, *, rule: Rule, settings: bool = False
                 f"{a} and {b} were set differently: {set_differently[0]}",
                 hint=f"orch compare {a} {b} --settings compares settings",
             )
-        reference, candidate = (axes.without(side, apart) for side in (reference, candidate))
+        reference, candidate = (without(side, apart) for side in (reference, candidate))
         set_differently = [f"not compared: {line}" for line in set_differently]
     name = selection.name_of(candidate)
     found = () if settings or not name else _histories(results, name, rule)
@@ -73,14 +79,14 @@ def compare(results: Path, a: str, b: str, *, rule: Rule, settings: bool = False
 
 def _histories(results: Path, name: str, rule: Rule) -> tuple[History, ...]:
     """The history of every point over the last nights."""
-    found = nights.nights(stores.opened(str(results)), name, most=point_histories.MOST_NIGHTS)
-    return nights.histories(found, rule=rule)
+    found = point_histories.nights(stores.opened(str(results)), name, most=point_histories.MOST_NIGHTS)
+    return point_histories.histories(found, rule=rule)
 
 
 def compare_axis(results: Path, wanted: str, axis: str, values: Sequence[str], *, rule: Rule) -> Comparison:
     """Compare two values of an axis of a sweep (see `axes.by_axis`); the first one is the reference."""
-    first, second = axes.by_axis(results, wanted, axis, values)
-    set_differently = _set_differently(first, axes.set_apart(first, second))
+    first, second = by_axis(results, wanted, axis, values)
+    set_differently = _set_differently(first, set_apart(first, second))
     return _compared(first, second, rule, set_differently=set_differently, found=())
 
 
@@ -88,7 +94,7 @@ def _compared(
     a: Chosen, b: Chosen, rule: Rule, *, set_differently: Sequence[str], found: tuple[History, ...]
 ) -> Comparison:
     pairs, labels = selection.pairs(a, b)
-    beside = differences(a, b) + (axes.burst_sizes(a, b) if set_differently else [])
+    beside = differences(a, b) + (burst_sizes(a, b) if set_differently else [])
     return Comparison(
         a=a,
         b=b,
@@ -147,12 +153,12 @@ def _values(side: Chosen, of: Callable[[Manifest], object]) -> set[str]:
 
 
 def percent(ratio: float) -> str:
-    """A ratio as a change in per cent."""
+    """Return a ratio as a change in per cent."""
     return "-" if math.isnan(ratio) else f"{(ratio - 1) * 100:+.1f} %"
 
 
 def headline(comparison: Comparison) -> str:
-    """The verdict in a sentence or two."""
+    """Return the verdict in a sentence or two."""
     counts = {verdict: comparison.of(verdict) for verdict in ("worse", "better", "same", "cannot tell")}
     verdicts = ", ".join(f"{len(points)} {verdict}" for verdict, points in counts.items() if points)
     lines = [f"{comparison.b.name} against {comparison.a.name}: {verdicts} (of {len(comparison.changes)} points)"]
@@ -165,7 +171,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def basis(comparison: Comparison) -> str:
-    """What the verdicts rest on, and how often a wrong alarm is expected."""
+    """Return what the verdicts rest on, and how often a wrong alarm is expected."""
     rule = comparison.rule
     if comparison.unit != "night":
         what = "pairs that were measured in turn" if comparison.unit == "block" else "runs of the same night"
@@ -177,12 +183,12 @@ def basis(comparison: Comparison) -> str:
 
 
 def detectable(point: PointChange) -> str:
-    """The smallest change of the median that would have been found."""
+    """Return the smallest change of the median that would have been found."""
     return percent(point.change("p50").detectable)
 
 
 def change_text(point: PointChange) -> str:
-    """The change that a point's verdict rests on, with its interval where that is known."""
+    """Return the change that a point's verdict rests on, with its interval where that is known."""
     change = _telling(point)
     if math.isnan(change.ratio):
         return point.why
@@ -198,7 +204,7 @@ def _telling(point: PointChange) -> regression.Change:
 
 
 def step_lines(found: Sequence[History]) -> list[str]:
-    """Every step in words; what could not be searched for lack of nights."""
+    """Return every step in words; what could not be searched for lack of nights."""
     lines = [
         f"{history.label}: since {history.days[step.night]} {percent(step.ratio)} "
         f"({step.before_s * 1e3:.1f} to {step.after_s * 1e3:.1f} ms, p = {step.p:.2g})"
@@ -213,3 +219,112 @@ def step_lines(found: Sequence[History]) -> list[str]:
         ends = " to ".join(dict.fromkeys(percent(1 + share) for share in (min(smallest), max(smallest))))
         lines.append(f"{len(smallest)} points without a step: one of {ends} in the middle of the nights would be told")
     return lines
+
+
+def set_apart(a: Chosen, b: Chosen) -> dict[str, str]:
+    """Return how each common point was set differently on the two sides; points that were set alike are left out."""
+    first, second = _of_points(a), _of_points(b)
+    return {
+        point: differences
+        for point in first.keys() & second.keys()
+        if (differences := "; ".join(_differences(first[point], second[point])))
+    }
+
+
+def burst_sizes(a: Chosen, b: Chosen) -> list[str]:
+    """What bursts change beside the course of the load, where one side alone has them: they hold no large flows."""
+    (with_a, largest_a), (with_b, largest_b) = _bursts(a), _bursts(b)
+    if with_a == with_b or math.isnan(largest_a + largest_b):
+        return []
+    name, least, most = (a.name, largest_a, largest_b) if with_a else (b.name, largest_b, largest_a)
+    return [
+        f"sizes of flows: a period of the bursts of {name} holds none larger than {bytes_text(least)}, the other side "
+        f"has up to {bytes_text(most)}: what differs is not the bursts alone"
+    ]
+
+
+def _bursts(chosen: Chosen) -> tuple[bool, float]:
+    """Whether generated flows came in bursts, and the bytes of the largest that could be drawn (full size)."""
+    wanted: dict[Path, set[str]] = defaultdict(set)
+    scales: dict[Path, int] = {}
+    for window in chosen.windows:
+        wanted[window.entry.path].add(window.record.name)
+        scales[window.entry.path] = window.entry.manifest.scale
+    rows = [
+        (row["burst_height"] is not None, row["largest_bytes"] * scales[path])
+        for path, names in wanted.items()
+        for row in tables.read(path / "tables", "schedules").to_pylist()
+        if row["window_name"] in names and row["largest_bytes"] is not None
+    ]
+    return any(burst for burst, _ in rows), float(max((size for _, size in rows), default=math.nan))
+
+
+def without(chosen: Chosen, points: Mapping[str, str]) -> Chosen:
+    """Return the same without these points."""
+    return replace(chosen, points={key: found for key, found in chosen.points.items() if key not in points})
+
+
+def by_axis(results: Path, wanted: str, axis: str, values: Sequence[str]) -> tuple[Chosen, Chosen]:
+    """Return the measurements with each of two values of a sweep's axis; points are matched by their other values.
+
+    `axis` is a field's path or its end, `values` are two of its values, or none where it has two. ConfigError where
+    there is no such axis, or it has other values.
+    """
+    chosen = selection.choose(results, wanted)
+    windows = [window for entry in chosen.entries for window in selection.windows_of(entry)]
+    axes = {path for window in windows for path in window.values}
+    found = sorted(path for path in axes if path == axis or path.endswith(f".{axis}"))
+    if len(found) != 1:
+        raise ConfigError(
+            f"{axis!r} names {len(found) or 'no'} axes of {wanted}; accepted: {', '.join(sorted(axes)) or 'no axis'}"
+        )
+    of_value: dict[str, list[Measurement[Entry]]] = defaultdict(list)
+    for window in windows:
+        if found[0] in window.values:
+            of_value[str(window.values[found[0]])].append(_elsewhere(window, found[0]))
+    names = list(values) or list(of_value)
+    if len(names) != 2 or not of_value.keys() >= set(names):
+        raise ConfigError(f"{found[0]}: two values are compared; accepted: two of {', '.join(of_value)}")
+    end = found[0].rpartition(".")[2]
+    first, second = (
+        selection.of_windows(of_value[name], chosen.entries, name=f"{wanted} with {end} {name}") for name in names
+    )
+    return first, second
+
+
+def _elsewhere(window: Measurement[Entry], axis: str) -> Measurement[Entry]:
+    """The window under the key of its values on all other axes."""
+    others = {path: value for path, value in window.values.items() if path != axis}
+    key = f"{json.dumps(others, sort_keys=True, default=str)} {window.job}"
+    return replace(window, key=key, label=selection.values_text(others) or "all")
+
+
+def _of_points(chosen: Chosen) -> dict[str, dict[str, set[str]]]:
+    """Everything that was set for each point: a path below the experiment, and the values there over its windows."""
+    known: dict[Path, dict[str, window_settings.WindowSetting]] = {}
+    found: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for window in chosen.windows:
+        run = window.entry
+        if run.path not in known:
+            known[run.path] = window_settings.of_windows(run)
+        setting = known[run.path][window.record.name].setting
+        found[window.key].append({**dict(setting.shared), **dict(setting.traffic), "requested load": _load(window)})
+    return {point: _together(mine) for point, mine in found.items()}
+
+
+def _together(found: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
+    paths = {path for one in found for path in one}
+    return {path: {one.get(path, _NOT_SET) for one in found} for path in paths}
+
+
+def _load(window: Measurement[Entry]) -> str:
+    requested = math.fsum(load.requested_bps for load in window.record.loads) * window.entry.manifest.scale
+    return f"{requested / 1e9:g} Gbit/s"
+
+
+def _differences(a: Mapping[str, set[str]], b: Mapping[str, set[str]]) -> list[str]:
+    return [
+        f"{path} {', '.join(sorted(a.get(path, {_NOT_SET})))} against {', '.join(sorted(b.get(path, {_NOT_SET})))}"
+        for path in sorted({*a, *b})
+        if a.get(path, {_NOT_SET}) != b.get(path, {_NOT_SET})
+    ]

@@ -15,7 +15,9 @@ import numpy.typing as npt
 from orchestrator.analysis.compare import window_settings
 from orchestrator.analysis.compare.window_settings import Setting
 from orchestrator.analysis.stats.iterations import JobSeries, series
-from orchestrator.analysis.stats.moderation import Moderated, Spread, moderated
+from orchestrator.analysis.stats.levels import level
+from orchestrator.analysis.stats.statistics import UNKNOWN, Estimate, summarise
+from orchestrator.analysis.stats.variance_moderation import ModeratedVariance, Spread, moderate
 from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
 from orchestrator.analysis.traffic.throughput import Kept
@@ -52,7 +54,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class CurvePoint:
     """A point: all valid windows that asked for the same load and were set alike.
 
     Loads are in bit/s at full size, times in seconds. `links` tells of the queue where training and
@@ -75,7 +77,7 @@ class Series:
     """A curve with everything that was measured of it; `points` are ordered by load."""
 
     kind: Kind
-    points: tuple[Measured, ...]
+    points: tuple[CurvePoint, ...]
     capacity_bps: float
     theory_bytes: float
     scales: tuple[int, ...]
@@ -94,7 +96,7 @@ class Series:
         )
 
     def seconds_at(self, load_bps: float) -> float:
-        """The mean at a load, ln t interpolated between measured points; NaN outside of them."""
+        """Return the mean at a load, ln t interpolated between measured points; NaN outside of them."""
         of = self.curve
         if not len(of.load_bps) or not of.load_bps[0] <= load_bps <= of.load_bps[-1]:
             return math.nan
@@ -102,7 +104,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class LoadedWindow:
     """A valid window of a run in the folder `path`; `record` is what the manifest says of it.
 
     `point` is its point's id in a sweep, else empty; `recheck` says that it checks one of a sweep's windows.
@@ -119,10 +121,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class TimedWindow:
     """A place with its iteration times (seconds), the link's capacity, and the bytes of an iteration by theory."""
 
-    place: Place
+    place: LoadedWindow
     seconds: Floats
     capacity_bps: float
     theory_bytes: float
@@ -143,13 +145,13 @@ _Key = tuple[Kind, Setting]
 
 
 def measured(entries: Iterable[Entry]) -> tuple[Series, ...]:
-    """Every curve in these runs: valid windows of runs with one job; checks of a sweep's own are left out.
+    """Return every curve in these runs: valid windows of runs with one job; checks of a sweep's own are left out.
 
     A window without cross traffic is a point of every curve of the same model, ranks, workload and transport that was
     set alike.
     """
     windows = [window for entry in entries for window in windows_of(entry) if not window.place.recheck]
-    by_curve: dict[_Key, list[Window]] = defaultdict(list)
+    by_curve: dict[_Key, list[TimedWindow]] = defaultdict(list)
     for window in windows:
         by_curve[window.curve].append(window)
     with_traffic = {_without_traffic(key) for key in by_curve if key[0].traffic != NO_TRAFFIC}
@@ -178,11 +180,11 @@ def _without_traffic(key: _Key) -> _Key:
     return replace(key[0], traffic=NO_TRAFFIC), key[1].without_traffic
 
 
-def _series(kind: Kind, windows: Sequence[Window]) -> Series:
-    by_load: dict[float, list[Window]] = defaultdict(list)
+def _series(kind: Kind, windows: Sequence[TimedWindow]) -> Series:
+    by_load: dict[float, list[TimedWindow]] = defaultdict(list)
     for window in windows:
         by_load[window.place.requested_bps].append(window)
-    steadied = moderated({str(load): _spread(mine) for load, mine in by_load.items()}).points
+    steadied = moderate({str(load): _spread(mine) for load, mine in by_load.items()}).points
     points = [_point(requested, mine, steadied.get(str(requested))) for requested, mine in by_load.items()]
     return Series(
         kind=kind,
@@ -194,14 +196,14 @@ def _series(kind: Kind, windows: Sequence[Window]) -> Series:
     )
 
 
-def _spread(windows: Sequence[Window]) -> Spread:
+def _spread(windows: Sequence[TimedWindow]) -> Spread:
     """What the runs of a point differ by."""
     of_runs = _by_run(windows)
     middle = math.fsum(of_runs.values()) / len(of_runs)
     return Spread(freedom=len(of_runs) - 1, residuals={run: value - middle for run, value in of_runs.items()})
 
 
-def _by_run(windows: Sequence[Window]) -> dict[str, float]:
+def _by_run(windows: Sequence[TimedWindow]) -> dict[str, float]:
     """The logarithm of each run's mean; several windows of a run count as one."""
     logs: dict[str, list[float]] = defaultdict(list)
     for window in windows:
@@ -209,11 +211,11 @@ def _by_run(windows: Sequence[Window]) -> dict[str, float]:
     return {run: math.fsum(found) / len(found) for run, found in logs.items()}
 
 
-def _point(requested: float, windows: Sequence[Window], spread: Moderated | None) -> Measured:
+def _point(requested: float, windows: Sequence[TimedWindow], spread: ModeratedVariance | None) -> CurvePoint:
     of_runs = _by_run(windows)
     mean_s = math.exp(math.fsum(of_runs.values()) / len(of_runs))
     together = np.concatenate([window.seconds for window in windows])
-    return Measured(
+    return CurvePoint(
         requested_bps=requested,
         load_bps=float(np.mean([window.place.load_bps for window in windows])),
         mean_s=mean_s,
@@ -226,8 +228,8 @@ def _point(requested: float, windows: Sequence[Window], spread: Moderated | None
     )
 
 
-def places(entry: Entry) -> Iterator[Place]:
-    """The valid windows of a run with one job whose loads are known."""
+def loaded_windows(entry: Entry) -> Iterator[LoadedWindow]:
+    """Yield the valid windows of a run with one job whose loads are known."""
     manifest = entry.manifest
     valid = [window for window in manifest.windows if window.valid]
     if len(manifest.jobs) != 1 or not valid:
@@ -239,7 +241,7 @@ def places(entry: Entry) -> Iterator[Place]:
         if load_bps is None:
             continue
         point, mine = manifest.points.get(record.name), set_to[record.name]
-        yield Place(
+        yield LoadedWindow(
             kind=Kind(
                 str(job.model),
                 mine.traffic if record.loads else NO_TRAFFIC,
@@ -257,9 +259,9 @@ def places(entry: Entry) -> Iterator[Place]:
         )
 
 
-def windows_of(entry: Entry) -> Iterable[Window]:
-    """The same with their iterations and the queue where they met the training."""
-    here = list(places(entry))
+def windows_of(entry: Entry) -> Iterable[TimedWindow]:
+    """Yield the same with their iterations and the queue where they met the training."""
+    here = list(loaded_windows(entry))
     if not here:
         return
     manifest = entry.manifest
@@ -268,7 +270,7 @@ def windows_of(entry: Entry) -> Iterable[Window]:
     queues = Kept(tables.read(entry.path / "tables", "counters", where=_of_queues()))
     scale = manifest.scale
     for place in here:
-        yield Window(
+        yield TimedWindow(
             place=place,
             seconds=_within(times, place.record.iterations[job.name]),
             capacity_bps=min(capacity_bps(manifest), place.setting.least_rate_bps),
@@ -290,7 +292,7 @@ def _within(times: JobSeries, span: Span) -> Floats:
 
 
 def capacity_bps(manifest: Manifest) -> float:
-    """What the slowest link carries, in the unit of loads: cross traffic and training meet on one.
+    """Return what the slowest link carries, in the unit of loads: cross traffic and training meet on one.
 
     The rate of a real link counts what stands between frames; the buckets of a local testbed count frames.
     """
@@ -305,3 +307,46 @@ def _transport(record: window_records.Window, job: str) -> str:
         if row.job == job and row.sent_bytes is not None and row.theory_bytes:
             return "tcp" if row.sent_bytes > 0.5 * row.theory_bytes else "rdma"
     return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """Medians of a window of many and of the same in a fresh run, in seconds; intervals are of each run alone.
+
+    `runs` are the two runs.
+    """
+
+    kind: Kind
+    load_bps: float
+    among: Estimate
+    alone: Estimate
+    runs: tuple[str, str]
+
+
+def checks(entries: Iterable[Entry]) -> tuple[Check, ...]:
+    """Return every point of a sweep in windows mode that was measured again in a run of its own."""
+    windows = [window for entry in entries for window in windows_of(entry) if window.place.point]
+    found = []
+    for alone in windows:
+        others = [one for one in windows if not one.place.recheck and one.place.point == alone.place.point]
+        if alone.place.recheck and others:
+            among = others[-1]
+            found.append(
+                Check(
+                    kind=alone.kind,
+                    load_bps=alone.place.load_bps,
+                    among=summarise(among.seconds).p50,
+                    alone=summarise(alone.seconds).p50,
+                    runs=(among.place.path.name, alone.place.path.name),
+                )
+            )
+    return tuple(found)
+
+
+def agreement(found: Sequence[Check]) -> Estimate:
+    """Return a fresh run's median over that of a window among others, over all checks.
+
+    The interval needs two of them.
+    """
+    ratios = [Estimate(one.alone.value / one.among.value, math.nan, math.nan) for one in found]
+    return level(ratios).estimate if ratios else UNKNOWN

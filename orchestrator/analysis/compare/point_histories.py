@@ -1,4 +1,4 @@
-"""The history of every point of a sweep or an experiment, night by night: its median, and the steps in it."""
+"""Follows points of a sweep or an experiment night by night: their medians, and the steps in them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from statistics import geometric_mean
 
+import numpy as np
+
 from orchestrator.analysis.compare import selection
-from orchestrator.analysis.compare.regression import DEFAULT, Rule
+from orchestrator.analysis.compare.regression import DEFAULT, Rule, RunSeries
+from orchestrator.analysis.compare.selection import Measurement, ValidMeasurements
 from orchestrator.analysis.stats.level_steps import Step, findable, steps
+from orchestrator.analysis.stats.statistics import quantile
 from orchestrator.store import stores
 from orchestrator.store.rundir import Listed
+from orchestrator.store.stores import Store
 
 MOST_NIGHTS = 90
 
@@ -49,7 +54,7 @@ class InBrief:
 
 
 def of_nights(nights: Sequence[Night], *, rule: Rule = DEFAULT) -> tuple[History, ...]:
-    """The history of every point over these nights; alpha is shared out over the points."""
+    """Return the history of every point over these nights; alpha is shared out over the points."""
     labels = {key: label for night in nights for key, label in night.labels.items()}
     keys = sorted({key for night in nights for key in night.p50_s}, key=lambda key: selection.natural(labels[key]))
     days = tuple(day_text(night.began_ns) for night in nights)
@@ -71,7 +76,7 @@ def of_nights(nights: Sequence[Night], *, rule: Rule = DEFAULT) -> tuple[History
 
 
 def in_brief(entries: Iterable[Listed]) -> dict[str, InBrief]:
-    """The same of every sweep and experiment of a store, by name, from manifests in brief: no table is read.
+    """Return the same of every sweep and experiment of a store, by name, from manifests in brief: no table is read.
 
     A name with a single night is left out; of the others the last MOST_NIGHTS nights count.
     """
@@ -90,10 +95,10 @@ def in_brief(entries: Iterable[Listed]) -> dict[str, InBrief]:
 
 def _night(entries: Sequence[Listed]) -> Night | None:
     """One night's runs, oldest first: the last valid window of each repetition of a point counts; None without any."""
-    last: dict[tuple[str, tuple[str, ...]], tuple[selection.Place, str, float]] = {}
+    last: dict[tuple[str, tuple[str, ...]], tuple[selection.WindowPoint, str, float]] = {}
     for entry in entries:
         for window in entry.manifest.windows:
-            place = selection.place_of(entry, window.name)
+            place = selection.point_of_window(entry, window.name)
             if place is None or not window.valid:
                 continue
             for row in window.training:
@@ -116,5 +121,42 @@ def _night(entries: Sequence[Listed]) -> Night | None:
 
 
 def day_text(ns: int) -> str:
-    """The day of an instant, in UTC."""
+    """Return the day of an instant, in UTC."""
     return datetime.fromtimestamp(ns / 1e9, tz=timezone.utc).date().isoformat()
+
+
+def nights(store: Store, name: str, *, most: int | None = None) -> list[ValidMeasurements]:
+    """Return every instance of a sweep, or every day of an experiment, that has a valid point; oldest first.
+
+    With `most` the last ones alone. Whole manifests are not read, and of tables only columns of iterations.
+    """
+    groups: dict[str, list[Listed]] = defaultdict(list)
+    for entry in sorted(stores.of_name(store, name), key=lambda entry: entry.run):
+        groups[stores.instance(entry)].append(entry)
+    found = [(_began_ns(entries), windows) for entries in groups.values() if (windows := _counted(entries))]
+    last = sorted(found, key=lambda night: night[0])[-(most or 0) :]
+    times = selection.times_of_store(store, selection.unique(window.entry for _, windows in last for window in windows))
+    return [selection.measured(windows, times, began_ns=began_ns) for began_ns, windows in last]
+
+
+def _counted(entries: Sequence[Listed]) -> list[Measurement[Listed]]:
+    return selection.last_valid(window for entry in entries for window in selection.windows_of(entry))
+
+
+def _began_ns(entries: Sequence[Listed]) -> int:
+    return min(entry.manifest.began_ns for entry in entries)
+
+
+def histories(found: Sequence[ValidMeasurements], *, rule: Rule) -> tuple[History, ...]:
+    """Return the history of every point over these nights."""
+    return of_nights([_medians_of_night(one) for one in found], rule=rule)
+
+
+def _medians_of_night(measured: ValidMeasurements) -> Night:
+    medians = {key: _median(found) for key, found in measured.points.items()}
+    return Night(began_ns=measured.began_ns, p50_s=medians, labels=measured.labels)
+
+
+def _median(series: Sequence[RunSeries]) -> float:
+    medians = [math.log(quantile(one.seconds, 0.5)) for one in series if len(one.seconds)]
+    return math.exp(float(np.mean(medians))) if medians else math.nan

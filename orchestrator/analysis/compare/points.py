@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class PointWindow:
     """A valid window of a run; `set_to` is the experiment as it was set for it (`window_settings.set_to`)."""
 
     entry: Entry
@@ -37,16 +37,16 @@ class Window:
         return self.entry.manifest
 
     def iterations(self, job: str) -> JobSeries:
-        """The iterations of a job that count."""
+        """Return the iterations of a job that count."""
         span = self.record.iterations[job]
         return series(tables.read(self.entry.path / "tables", "iterations"), job).within(span.first, span.last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class MeasuredPoint:
     """Windows that measured the same, of one run or of many."""
 
-    windows: tuple[Window, ...]
+    windows: tuple[PointWindow, ...]
 
     @property
     def set_to(self) -> Fields:
@@ -85,32 +85,32 @@ class Point:
         return means[0] if len(means) == 1 else level(means).estimate
 
 
-def pooled(entries: Iterable[Entry]) -> tuple[Point, ...]:
-    """Every point in these runs, in the order of their settings; checks of a sweep's own windows are left out.
+def pooled(entries: Iterable[Entry]) -> tuple[MeasuredPoint, ...]:
+    """Return every point in these runs, in the order of their settings; checks of a sweep's own windows are left out.
 
     Windows are one point where everything is equal that their experiments set, loads too, but what says how often and
     how long one measures and what counts: so runs of several days, sweeps and names are pooled.
     """
-    found: dict[Flat, list[Window]] = defaultdict(list)
+    found: dict[Flat, list[PointWindow]] = defaultdict(list)
     for entry in entries:
         for window in _valid(entry):
             found[tuple(window_settings.flat(dict(window.set_to)))].append(window)
-    return tuple(Point(windows=tuple(found[key])) for key in sorted(found))
+    return tuple(MeasuredPoint(windows=tuple(found[key])) for key in sorted(found))
 
 
-def where(points: Sequence[Point], settings: Fields) -> tuple[Point, ...]:
-    """The points at which each of these paths has this value (None: nothing is set there)."""
+def where(points: Sequence[MeasuredPoint], settings: Fields) -> tuple[MeasuredPoint, ...]:
+    """Return the points at which each of these paths has this value (None: nothing is set there)."""
     return tuple(point for point in points if all(point.value(path) == value for path, value in settings.items()))
 
 
-def _valid(entry: Entry) -> Iterator[Window]:
+def _valid(entry: Entry) -> Iterator[PointWindow]:
     if not entry.manifest.jobs or not any(record.valid for record in entry.manifest.windows):
         return
     settings = window_settings.set_to(entry)
     for record in entry.manifest.windows:
         point = entry.manifest.points.get(record.name)
         if record.valid and not (point is not None and point.recheck):
-            yield Window(entry=entry, record=record, set_to=settings[record.name])
+            yield PointWindow(entry=entry, record=record, set_to=settings[record.name])
 
 
 def _found(value: Any, steps: Sequence[str]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""How much has to be measured for a change to be found: nights and runs, from what runs and nights differ by."""
+"""Computes how many nights and runs a change takes to be found (power), from what runs and nights differ by."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.analysis.compare.designs import ENOUGH_FREEDOM
-from orchestrator.analysis.compare.regression import DEFAULT, POWER, Rule
+from orchestrator.analysis.compare.regression import DEFAULT, ENOUGH_FREEDOM, POWER, Rule
 from orchestrator.analysis.stats.statistics import student_t
 
 MOST_NIGHTS = 60
@@ -39,7 +38,9 @@ class Effort:
 
 
 def seen(nights: Sequence[Sequence[float]]) -> Spreads | None:
-    """The spreads of one point by the logarithms of its runs' medians, a sequence a night; None of a single night.
+    """Return the spreads of one point by the logarithms of its runs' medians, a sequence a night.
+
+    None of a single night.
 
     The nights' own spread is what their means differ by beyond what their runs explain.
     """
@@ -56,7 +57,9 @@ def seen(nights: Sequence[Sequence[float]]) -> Spreads | None:
 
 
 def effort(change: float, spreads: Spreads, *, rule: Rule = DEFAULT) -> Effort | None:
-    """The fewest runs in all, baseline and night, that find a change (a share of 1) of the median; None beyond bounds.
+    """Return the fewest runs in all, baseline and night, that find a change (a share of 1) of the median.
+
+    None beyond bounds.
 
     Reckoned for nights that move all points at once, where other points lend nothing.
     """

@@ -1,27 +1,42 @@
-"""What a comparison is about: the runs that a name stands for, and the valid iterations of each point in them."""
+"""Selects what a comparison is about: the runs that a name stands for, and the valid iterations of each point."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from orchestrator.analysis.compare import job_times
-from orchestrator.analysis.compare.job_times import JobTimes
+import numpy as np
+import numpy.typing as npt
+
 from orchestrator.analysis.compare.regression import Pair, RunSeries
+from orchestrator.analysis.stats import iterations
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.core.opendata import AxisValues
-from orchestrator.store import baselines, rundir, stores
-from orchestrator.store.manifests.window_records import WindowSummary
+from orchestrator.store import baselines, query, rundir, stores
+from orchestrator.store.compact.catalogue import RUN_FOLDER
+from orchestrator.store.manifests.window_records import Span, WindowSummary
+from orchestrator.store.picked import folder_of
 from orchestrator.store.rundir import Entry, Listed
+from orchestrator.store.stores import Store
 
 E = TypeVar("E", bound=Listed)
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_NUMBERS = ("rank", "iteration", "seconds")
+_NONE = (np.zeros(0, np.int64), np.zeros(0))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class WindowPoint:
     """The point that a window measures, in short too, its values of a sweep's axes, and which repetition it is."""
 
     key: str
@@ -44,7 +59,7 @@ class Measurement(Generic[E]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class ValidMeasurements:
     """Valid measurements: series by point, labels of the points, and when the first of their runs began."""
 
     points: Mapping[str, tuple[RunSeries, ...]]
@@ -53,7 +68,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen(Measured):
+class Chosen(ValidMeasurements):
     """The same under a name, with their runs and windows, and what does not count."""
 
     name: str
@@ -77,15 +92,15 @@ def choose(results: Path, wanted: str) -> Chosen:
 
 
 def of_entries(entries: Sequence[Entry], *, name: str) -> Chosen:
-    """The valid measurements of these runs; the last valid one of each repetition of a point counts."""
+    """Return the valid measurements of these runs; the last valid one of each repetition of a point counts."""
     in_order = sorted(entries, key=lambda entry: entry.run)
     return of_windows([window for entry in in_order for window in windows_of(entry)], in_order, name=name)
 
 
 def of_windows(windows: Sequence[Measurement[Entry]], entries: Sequence[Entry], *, name: str) -> Chosen:
-    """The valid ones of these windows, which are of these runs, oldest first."""
+    """Return the valid ones of these windows, which are of these runs, oldest first."""
     counted = last_valid(windows)
-    times = job_times.of_entries(unique(window.entry for window in counted))
+    times = times_of_entries(unique(window.entry for window in counted))
     found = measured(counted, times, began_ns=min((entry.manifest.began_ns for entry in entries), default=0))
     left_out = [
         f"{window.label} in {window.entry.run}: {'; '.join(window.record.reasons) or 'not valid'}"
@@ -108,13 +123,13 @@ def last_valid(windows: Iterable[Measurement[E]]) -> list[Measurement[E]]:
     return list({(one.key, *one.repetition): one for one in windows if one.record.valid}.values())
 
 
-def measured(windows: Sequence[Measurement[E]], times: JobTimes, *, began_ns: int) -> Measured:
-    """What these windows measured, by the iterations of their jobs that every rank logged."""
+def measured(windows: Sequence[Measurement[E]], times: JobTimes, *, began_ns: int) -> ValidMeasurements:
+    """Return what these windows measured, by the iterations of their jobs that every rank logged."""
     points: dict[str, list[RunSeries]] = {}
     for window in windows:
         points.setdefault(window.key, []).append(_series(window, times))
     several_jobs = len({window.job for window in windows}) > 1
-    return Measured(
+    return ValidMeasurements(
         points={key: tuple(found) for key, found in points.items()},
         labels={w.key: f"{w.label}, {w.job}" if several_jobs else w.label for w in windows},
         began_ns=began_ns,
@@ -122,12 +137,12 @@ def measured(windows: Sequence[Measurement[E]], times: JobTimes, *, began_ns: in
 
 
 def unique(entries: Iterable[E]) -> list[E]:
-    """Each run once."""
+    """Return each run once."""
     return list({entry.path: entry for entry in entries}.values())
 
 
 def pairs(a: Chosen, b: Chosen) -> tuple[tuple[Pair, ...], dict[str, str]]:
-    """The points of either side, in the order of their labels, and these; ConfigError when none is common."""
+    """Return the points of either side, in the order of their labels, and these; ConfigError when none is common."""
     if not set(a.points) & set(b.points):
         raise ConfigError(
             f"{a.name} and {b.name} have no validly measured point in common: "
@@ -140,13 +155,13 @@ def pairs(a: Chosen, b: Chosen) -> tuple[tuple[Pair, ...], dict[str, str]]:
 
 
 def natural(text: str) -> list[tuple[int, float, str]]:
-    """A key that sorts numbers within a text by size, so that 8gbit comes before 16gbit."""
+    """Return a key that sorts numbers within a text by size, so that 8gbit comes before 16gbit."""
     parts = re.split(r"(\d+(?:\.\d+)?)", text)
     return [(0, float(part), "") if place % 2 else (1, 0.0, part) for place, part in enumerate(parts)]
 
 
 def name_of(chosen: Chosen) -> str | None:
-    """The one sweep or experiment that all of its runs belong to."""
+    """Return the one sweep or experiment that all of its runs belong to."""
     names = {entry.path.parent.name for entry in chosen.entries}
     return names.pop() if len(names) == 1 else None
 
@@ -179,9 +194,9 @@ def _entries(results: Path, wanted: str) -> list[Entry]:
 
 
 def windows_of(entry: E) -> Iterable[Measurement[E]]:
-    """The measured windows of a run, one a job; checks of a sweep's own are left out."""
+    """Yield the measured windows of a run, one a job; checks of a sweep's own are left out."""
     for record in entry.manifest.windows:
-        place = place_of(entry, record.name)
+        place = point_of_window(entry, record.name)
         if place is None:
             continue
         for job in record.iterations:
@@ -196,14 +211,17 @@ def windows_of(entry: E) -> Iterable[Measurement[E]]:
             )
 
 
-def place_of(entry: Listed, window: str) -> Place | None:
-    """Which point a window of a run is, by its name; None for a check of a sweep's own, which is no repetition."""
+def point_of_window(entry: Listed, window: str) -> WindowPoint | None:
+    """Return which point a window of a run is, by its name.
+
+    None for a check of a sweep's own, which is no repetition.
+    """
     point = entry.manifest.points.get(window)
     if point is None:
-        return Place(key=window, label=window, values={}, repetition=(entry.run,))
+        return WindowPoint(key=window, label=window, values={}, repetition=(entry.run,))
     if point.recheck:
         return None
-    return Place(
+    return WindowPoint(
         key=point.point,
         label=values_text(point.values),
         values=dict(point.values),
@@ -235,3 +253,73 @@ def _some(chosen: Chosen) -> str:
 def _relative(path: Path, results: Path) -> Path:
     resolved = path.resolve()
     return resolved.relative_to(results.resolve()) if resolved.is_relative_to(results.resolve()) else resolved
+
+
+@dataclass(frozen=True, slots=True)
+class JobTimes:
+    """Of each run's folder and job the iterations that every rank logged, and their seconds."""
+
+    known: Mapping[tuple[str, str], tuple[Ints, Floats]]
+
+    def within(self, entry: Listed, job: str, span: Span) -> Floats:
+        """Seconds of a job's iterations in a span of a run, both ends counted in; empty where none was logged."""
+        numbers, seconds = self.known.get((str(entry.path), job), _NONE)
+        return seconds[(numbers >= span.first) & (numbers <= span.last)]
+
+
+def times_of_entries(entries: Iterable[Listed]) -> JobTimes:
+    """Return the times of these sealed runs of this machine, wherever their stores are."""
+    roots: dict[str, list[Listed]] = defaultdict(list)
+    for entry in entries:
+        roots[str(entry.path.parent.parent)].append(entry)
+    known: dict[tuple[str, str], tuple[Ints, Floats]] = {}
+    for root, found in roots.items():
+        known |= times_of_store(stores.opened(root), found).known
+    return JobTimes(known)
+
+
+def times_of_store(store: Store, entries: Sequence[Listed]) -> JobTimes:
+    """Return the times of these sealed runs of a store."""
+    paths = {folder_of(entry): str(entry.path) for entry in entries}
+    rows = _taken(query.columns(store, "iterations", ("job", *_NUMBERS), list(paths)))
+    return JobTimes({(paths[folder], job): times for folder, job, times in _in_step(rows)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of some runs in order, each run and job by its place in `of`."""
+
+    of: Sequence[tuple[str, str]]
+    place: Ints
+    rank: Ints
+    iteration: Ints
+    seconds: Floats
+
+
+def _taken(table: pa.Table) -> _Rows:
+    """All rows, without the texts that each of them has."""
+    of: dict[tuple[str, str], int] = {}
+    parts = [_batch(batch, of) for batch in table.to_batches()]
+    place, rank, iteration, seconds = (
+        np.concatenate([part[column] for part in parts]) if parts else np.zeros(0, kind)
+        for column, kind in enumerate((np.int64, np.int64, np.int64, np.float64))
+    )
+    return _Rows(list(of), place, rank, iteration, seconds)
+
+
+def _batch(batch: pa.RecordBatch, of: dict[tuple[str, str], int]) -> tuple[Ints, Ints, Ints, Floats]:
+    folders, jobs = (batch.column(column).dictionary_encode() for column in (RUN_FOLDER, "job"))
+    names = jobs.dictionary.to_pylist()
+    pair = folders.indices.to_numpy().astype(np.int64) * len(names) + jobs.indices.to_numpy()
+    pairs, inverse = np.unique(pair, return_inverse=True)
+    known = folders.dictionary.to_pylist()
+    places = [of.setdefault((known[one // len(names)], names[one % len(names)]), len(of)) for one in pairs.tolist()]
+    rank, iteration, seconds = (batch.column(column).to_numpy(zero_copy_only=False) for column in _NUMBERS)
+    return np.array(places)[inverse], rank.astype(np.int64), iteration.astype(np.int64), seconds
+
+
+def _in_step(rows: _Rows) -> Iterator[tuple[str, str, tuple[Ints, Floats]]]:
+    order, counts = np.argsort(rows.place, kind="stable"), np.bincount(rows.place, minlength=len(rows.of))
+    for (folder, job), end, count in zip(rows.of, np.cumsum(counts), counts, strict=True):
+        mine = order[end - count : end]
+        yield folder, job, iterations.in_step(rows.rank[mine], rows.iteration[mine], rows.seconds[mine])

@@ -1,4 +1,4 @@
-"""What the experiment of a run set beside its loads: which windows measured the same, and in what others differ."""
+"""Reads what an experiment set beside its loads: which windows measured the same, and in what others differ."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _is_window(value: object) -> bool:
 
 
 def of_windows(entry: Listed) -> dict[str, WindowSetting]:
-    """The setting of each window, by the run's own experiment file; StoreError when that cannot be read."""
+    """Return the setting of each window, by the run's own experiment file; StoreError when that cannot be read."""
     found = {}
     for name, data in set_to(entry).items():
         sources = data.pop("traffic")
@@ -96,14 +96,14 @@ def of_windows(entry: Listed) -> dict[str, WindowSetting]:
 
 
 def differences(settings: Sequence[Setting]) -> list[str]:
-    """Each of these by what not all of them have in common."""
+    """Return each of these by what not all of them have in common."""
     whole = [dict(one.shared) | dict(one.traffic) for one in settings]
     paths = sorted({path for one in whole for path in one if len({other.get(path) for other in whole}) > 1})
     return [", ".join(f"{path} {one.get(path, 'not set')}" for path in paths) for one in whole]
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every value in nested mappings and lists, as text, by its path."""
+    """Yield every value in nested mappings and lists, as text, by its path."""
     below = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
     if below is None:
         yield path, str(value)

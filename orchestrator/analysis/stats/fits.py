@@ -42,14 +42,14 @@ class Fit:
     covariance: tuple[tuple[float, ...], ...]  # of ln A, B and, where it was fitted, n
 
     def seconds(self, load_bps: npt.ArrayLike) -> Floats:
-        """The curve at these loads; infinite at and above the capacity."""
+        """Return the curve at these loads; infinite at and above the capacity."""
         left = (self.capacity_bps - np.asarray(load_bps, np.float64)) / GBIT
         with np.errstate(divide="ignore", over="ignore"):
             found: Floats = np.where(left > 0, self.a_s * np.exp(self.b / np.maximum(left, 1e-12) ** self.n), np.inf)
         return found
 
     def band(self, load_bps: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """The confidence band of the curve (not of single points) at these loads below the capacity."""
+        """Return the confidence band of the curve (not of single points) at these loads below the capacity."""
         from scipy import stats
 
         left = (self.capacity_bps - np.asarray(load_bps, np.float64)) / GBIT
@@ -97,13 +97,13 @@ def fit(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, *, capacity_bps: float,
 
 
 def candidates(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, *, capacity_bps: float) -> tuple[Fit, ...]:
-    """The fits with the exponents of the thesis and with a free one, as far as the points bear them."""
+    """Return the fits with the exponents of the thesis and with a free one, as far as the points bear them."""
     found = (fit(load_bps, seconds, capacity_bps=capacity_bps, n=n) for n in (*EXPONENTS, None))
     return tuple(one for one in found if one is not None)
 
 
 def chosen(found: tuple[Fit, ...]) -> Fit | None:
-    """The one that predicts points best that it has not seen; None when there is none."""
+    """Return the one that predicts points best that it has not seen; None when there is none."""
     return min(found, key=lambda one: one.left_out_error, default=None)
 
 

@@ -1,4 +1,4 @@
-"""A job's iterations as one series, and what a window says of them."""
+"""Reads a job's iterations as one series, and summarises those of a window."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JobSeries:
     incomplete: int
 
     def within(self, first: int, last: int) -> JobSeries:
-        """The iterations from `first` to `last`, both counted in."""
+        """Return the iterations from `first` to `last`, both counted in."""
         keep = (self.iteration >= first) & (self.iteration <= last)
         wanted = max(0, last - first + 1)
         return JobSeries(
@@ -71,7 +71,7 @@ class JobSeries:
 
 
 def series(table: Any, job: str) -> JobSeries:
-    """The series of a job from the `iterations` table (a pyarrow Table)."""
+    """Return the series of a job from the `iterations` table (a pyarrow Table)."""
     import pyarrow.compute as pc
 
     rows = table.filter(pc.equal(table["job"], job))
@@ -118,7 +118,9 @@ def _means(place: Ints, values: Floats, whole: npt.NDArray[np.bool_], ranks: int
 
 
 def spent(table: Any, job: str, span_ns: tuple[int, int]) -> dict[int, float]:
-    """How many iterations each rank that logs carried out in a span; one over the span's end counts by its part in it.
+    """Return how many iterations each rank that logs carried out in a span.
+
+    One over the span's end counts by its part in it.
 
     In step, all have carried out as many. Asynchronous workers go at their own pace.
     """

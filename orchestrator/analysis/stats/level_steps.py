@@ -1,10 +1,10 @@
-"""Where a history of nights has moved to another level, and by how much.
+"""Finds the steps of a history of nights: where its level moved, and by how much (binary segmentation).
 
 Nights follow one another: a bad one is often followed by another, without any step. So the t of a split is divided by
-the square root of how often each night repeats what others said (dependence.py), and has the freedom of the nights that
-are left. A clear step within either side is taken out before, or it would pass for persistence. The best of many splits
-is judged by Bonferroni's inequality, which needs no shuffling: its p is as small as the data make it, also over a
-hundred points.
+the square root of how often each night repeats what others said (autocorrelation.py), and has the freedom of the nights
+that are left. A clear step within either side is taken out before, or it would pass for autocorrelation. The best of
+many splits is judged by Bonferroni's inequality, which needs no shuffling: its p is as small as the data make it, also
+over a hundred points.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.stats.dependence import dependence
-from orchestrator.analysis.stats.moderation import RESOLUTION
+from orchestrator.analysis.stats.autocorrelation import autocorrelation
 from orchestrator.analysis.stats.statistics import student_t, tail_of_t
+from orchestrator.analysis.stats.variance_moderation import RESOLUTION
 
 Floats = npt.NDArray[np.float64]
 
@@ -52,7 +52,7 @@ class _Split:
 
 
 def steps(nights_s: npt.ArrayLike, *, margin: float, alpha: float = 0.05) -> tuple[Step, ...]:
-    """The steps in a value per night (seconds, oldest first; NaN for a night without one), oldest first.
+    """Return the steps in a value per night (seconds, oldest first; NaN for a night without one), oldest first.
 
     Binary segmentation (Scott and Knott, 1974) of the logarithms: the split with the largest two-sample t is a step
     when its p is below `alpha` and the levels differ by at least `margin` (a share of 1); both halves are then searched
@@ -73,7 +73,10 @@ def steps(nights_s: npt.ArrayLike, *, margin: float, alpha: float = 0.05) -> tup
 
 
 def findable(nights_s: npt.ArrayLike, *, margin: float, alpha: float = 0.05) -> float:
-    """The smallest step (a share of 1) in the middle of these nights that would be told; NaN where none would."""
+    """Return the smallest step (a share of 1) in the middle of these nights that would be told.
+
+    NaN where none would.
+    """
     _, logs = _logarithms(nights_s)
     n = len(logs)
     if n < FEWEST_IN_ALL:
@@ -124,7 +127,7 @@ def _error(part: Floats, cut: int, size: int) -> tuple[float, float]:
     n = len(part)
     sides = [piece for side in (part[:cut], part[cut:]) for piece in _halved(side)]
     residuals = np.concatenate([side - side.mean() for side in sides])
-    effective = dependence(residuals).effective(caution=CAUTION)
+    effective = autocorrelation(residuals).effective(caution=CAUTION)
     effective = n if math.isnan(effective) else effective
     variance = max(float(residuals @ residuals) / (n - len(sides)), RESOLUTION**2) * n / effective
     return math.sqrt(variance * (1 / size + 1 / (n - size))), max(1.0, effective - 2)

@@ -1,4 +1,4 @@
-"""The level of a point over its runs, with the run as the unit: where the runs' common level lies."""
+"""Estimates the level of a point over its runs, with the run as the unit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Level:
 
 
 def level(runs: Sequence[Estimate]) -> Level:
-    """The level of runs, each given by one statistic of it with its interval within the run.
+    """Return the level of runs, each given by one statistic of it with its interval within the run.
 
     A run whose statistic or its interval is not above 0, as of times that were rounded to nothing, has no logarithm.
     """

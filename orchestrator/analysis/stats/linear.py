@@ -44,7 +44,7 @@ class Regression:
     rows: int
 
     def of(self, name: str) -> tuple[Coefficient, ...]:
-        """The coefficients of a regressor: one of a number, one a level but the first of a category."""
+        """Return the coefficients of a regressor: one of a number, one a level but the first of a category."""
         return tuple(one for one in self.coefficients if one.name == name)
 
 

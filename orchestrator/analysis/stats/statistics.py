@@ -1,22 +1,26 @@
-"""Mean and quantiles of one run's correlated series, with intervals of that run's own level.
+"""Estimates mean and quantiles of one run's correlated series, with intervals of that run's own level.
 
 What such an interval is about is the run alone: where another run would have come out it does not say (levels.py does).
-Sample sizes are effective ones (dependence.py). The mean has Student's interval. A quantile has the one between two
-order statistics, whose ranks follow from the beta distribution that an order statistic of a uniform sample has (David
-and Nagaraja, Order Statistics, section 7.1), at fractions of a rank as in Hutson, "Calculating nonparametric confidence
-intervals for quantiles using fractional order statistics", Journal of Applied Statistics 26(3), 1999.
+Sample sizes are effective ones (autocorrelation.py). The mean has Student's interval. A quantile has the one between
+two order statistics, whose ranks follow from the beta distribution that an order statistic of a uniform sample has
+(David and Nagaraja, Order Statistics, section 7.1), at fractions of a rank as in Hutson, "Calculating nonparametric
+confidence intervals for quantiles using fractional order statistics", Journal of Applied Statistics 26(3), 1999.
+
+The mean of several runs is by batch means: each run cut into windows whose means are taken for independent (Law,
+Simulation Modeling and Analysis, 5th edition, section 9.5.3; Zerwas et al. take 30 samples of ten runs).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.stats.dependence import Dependence, dependence
+from orchestrator.analysis.stats.autocorrelation import Autocorrelation, autocorrelation
 
 CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2
@@ -25,6 +29,8 @@ FEWEST_EFFECTIVE = 10.0  # independent iterations, cautiously counted, below whi
 CAUTION = 2.0  # standard errors
 
 Floats = npt.NDArray[np.float64]
+
+SAMPLES = 30  # of all runs together
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ def summarise(values: npt.ArrayLike) -> Summary:
     n = len(series)
     if n == 0:
         return Summary(samples=0, effective=math.nan, mean=UNKNOWN, p50=UNKNOWN, p99=UNKNOWN, p99_is_maximum=False)
-    follows = dependence(series)
+    follows = autocorrelation(series)
     return Summary(
         samples=n,
         effective=follows.effective(),
@@ -78,31 +84,31 @@ def summarise(values: npt.ArrayLike) -> Summary:
 
 
 def quantile(values: Floats, q: float) -> float:
-    """The smallest sample that at least the share `q` of the samples does not exceed (no interpolation)."""
+    """Return the smallest sample that at least the share `q` of the samples does not exceed (no interpolation)."""
     rank = _rank(len(values), q)
     return float(np.partition(values, rank)[rank])
 
 
 def is_maximum(samples: int, q: float) -> bool:
-    """Whether the quantile of so many samples is their largest one."""
+    """Return whether the quantile of so many samples is their largest one."""
     return samples > 0 and _rank(samples, q) == samples - 1
 
 
 def student_t(probability: float, freedom: float) -> float:
-    """The quantile of Student's t; NaN without freedom."""
+    """Return the quantile of Student's t; NaN without freedom."""
     from scipy import special
 
     return float(special.stdtrit(freedom, probability)) if freedom > 0 else math.nan
 
 
 def tail_of_t(value: float, freedom: float) -> float:
-    """The probability that Student's t exceeds a value."""
+    """Return the probability that Student's t exceeds a value."""
     from scipy import special
 
     return float(special.stdtr(freedom, -value))
 
 
-def _mean(series: Floats, follows: Dependence) -> Estimate:
+def _mean(series: Floats, follows: Autocorrelation) -> Estimate:
     mean = float(np.mean(series))
     if not _bears(series, follows):
         return Estimate(mean, math.nan, math.nan)
@@ -113,7 +119,7 @@ def _mean(series: Floats, follows: Dependence) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
-def _quantile(series: Floats, q: float, follows: Dependence) -> Estimate:
+def _quantile(series: Floats, q: float, follows: Autocorrelation) -> Estimate:
     value = quantile(series, q)
     if not _bears(series, follows):
         return Estimate(value, math.nan, math.nan)
@@ -146,7 +152,7 @@ def bounding_ranks(size: float, q: float) -> tuple[float, float] | None:
     return low / (size + 1), high / (size + 1)
 
 
-def _bears(series: Floats, follows: Dependence) -> bool:
+def _bears(series: Floats, follows: Autocorrelation) -> bool:
     """Whether there is enough to give an interval, on a cautious view of how much samples hang together."""
     if np.ptp(series) == 0.0:
         return len(series) >= FEWEST
@@ -157,3 +163,37 @@ def _rank(samples: int, q: float) -> int:
     # The small step down keeps 0.99 * 100 = 99.00000000000001 from becoming the hundredth.
     above = math.ceil(q * samples - 1e-9)
     return min(samples - 1, max(0, above - 1))
+
+
+def batch_means(series: Sequence[Floats], *, wanted: int = SAMPLES) -> Floats:
+    """Return means of about `wanted` windows of equal length, each within one series, as many of each series.
+
+    What is left over at a series' end belongs to no window. A series with fewer values than windows gives one a value.
+    """
+    if not series:
+        return np.zeros(0)
+    of_each = max(1, round(wanted / len(series)))
+    found = []
+    for values in series:
+        count = min(of_each, len(values))
+        if count:
+            size = len(values) // count
+            found.append(np.asarray(values[: size * count], np.float64).reshape(count, size).mean(axis=1))
+    return np.concatenate(found) if found else np.zeros(0)
+
+
+def mean_of_batches(series: Sequence[Floats], *, wanted: int = SAMPLES) -> Estimate:
+    """Return the mean of several runs' series with Student's 95 % interval over their batch means.
+
+    No bounds of one sample.
+
+    The interval is about these runs' level as far as windows of a run are independent.
+    """
+    means = batch_means(series, wanted=wanted)
+    if not len(means):
+        return Estimate(math.nan, math.nan, math.nan)
+    middle = float(means.mean())
+    if len(means) < 2:
+        return Estimate(middle, math.nan, math.nan)
+    half = student_t(1 - TAIL, len(means) - 1) * float(means.std(ddof=1)) / math.sqrt(len(means))
+    return Estimate(middle, middle - half, middle + half)

@@ -1,4 +1,4 @@
-"""Whether a series is steady: how much of its beginning to leave out, and by how much the rest drifts.
+"""Finds the steady part of a series: how much of its beginning to leave out, and the drift of the rest.
 
 What is left out is chosen by MSER-5: of all ways to cut the beginning off, the one whose rest has the smallest marginal
 standard error, counted in means of five samples. White, "An effective truncation heuristic for bias reduction in
@@ -11,7 +11,7 @@ The drift is the slope of a straight line whose residuals are autoregressive of 
 (Prais and Winsten, "Trend estimators and serial correlation", 1954). The correlation is corrected for its bias on
 short series, (n r + 2) / (n - 4) (Kendall, Biometrika 41, 1954, with a slope beside the mean), and Student's t has as
 many degrees of freedom as there are independent samples (Santer et al., Journal of Geophysical Research 105, 2000). Of
-series without a trend, 1 in 100 is significant at 1 % where the correlation is 0.5 at most and there are 100 samples or
+series without a drift, 1 in 100 is significant at 1 % where the correlation is 0.5 at most and there are 100 samples or
 more, 2 in 100 of 40 samples, and 5 in 100 of 20 samples with a correlation of 0.8.
 """
 
@@ -53,7 +53,7 @@ class Truncation:
 class Drift:
     """By how much a series grows from its beginning to its end, as shares of its mean, with the 95 % interval.
 
-    `p` is the probability of a trend as steep where there is none; NaN all where the series is too short.
+    `p` is the probability of a drift as large where there is none; NaN all where the series is too short.
     """
 
     share: float
@@ -63,7 +63,7 @@ class Drift:
 
 
 def truncation(values: npt.ArrayLike, most: int) -> Truncation:
-    """How many of the first samples to leave out, `most` at most; in whole batches of BATCH."""
+    """Return how many of the first samples to leave out, `most` at most; in whole batches of BATCH."""
     series = np.asarray(values, np.float64)
     batches = len(series) // BATCH
     if batches < 2:
@@ -90,7 +90,7 @@ def _marginal_errors(means: Floats) -> Floats:
 
 
 def drift(values: npt.ArrayLike) -> Drift:
-    """The trend of a series in the order in which it was measured."""
+    """Estimate the drift of a series in the order in which it was measured."""
     series = np.asarray(values, np.float64)
     n = len(series)
     level = float(np.mean(series)) if n else math.nan

@@ -42,7 +42,7 @@ class Curve:
         return self.capacity_bps - self.load_bps
 
     def without(self, keep: npt.NDArray[np.bool_]) -> Curve:
-        """The curve of the points that are kept."""
+        """Return the curve of the points that are kept."""
         return curve(
             self.load_bps[keep],
             self.seconds[keep],
@@ -120,7 +120,7 @@ def curve(
     capacity_bps: float,
     theory_bytes: float,
 ) -> Curve:
-    """A curve of points in any order; those without a time, or at the capacity and above, are left out."""
+    """Return a curve of points in any order; those without a time, or at the capacity and above, are left out."""
     loads, times = np.asarray(load_bps, np.float64), np.asarray(seconds, np.float64)
     errors, freedoms = (np.broadcast_to(np.asarray(one, np.float64), loads.shape) for one in (error_s, freedom))
     usable = np.isfinite(times) & (times > 0) & (loads < capacity_bps)
@@ -136,12 +136,12 @@ def curve(
 
 
 def theory_bytes(parameters: int, hosts: int) -> float:
-    """What a rank sends in an iteration of a ring all-reduce of float32 gradients, in bytes (eq. 3.1)."""
+    """Return what a rank sends in an iteration of a ring all-reduce of float32 gradients, in bytes (eq. 3.1)."""
     return 2 * (hosts - 1) / hosts * parameters * BYTES_PER_PARAMETER
 
 
 def theory_bps(volume_bytes: float, iteration_s: float) -> float:
-    """The bandwidth that a volume an iteration takes on average, in bit/s (Table 3.1)."""
+    """Return the bandwidth that a volume an iteration takes on average, in bit/s (Table 3.1)."""
     return volume_bytes * 8 / iteration_s
 
 
@@ -152,7 +152,7 @@ def rescaled(load_bps: npt.ArrayLike, capacity_bps: float) -> Floats:
 
 
 def flat_points(of: Curve) -> int:
-    """How many of the first points form a flat region; 0 where there is none.
+    """Return how many of the first points form a flat region; 0 where there is none.
 
     It begins at the lowest load, stays within FLAT_WITHIN of its time, holds FEWEST_FLAT points, and reaches FLAT_SHARE
     of the capacity: a model that fills the link by itself slows down from the first bit of cross traffic on.
@@ -181,7 +181,7 @@ def congestion_point(of: Curve, *, seed: int = 1) -> CongestionPoint:
 
 
 def congested_part(of: Curve, point: CongestionPoint) -> Curve:
-    """The points at and beyond the congestion point; all of them for a model without a flat region."""
+    """Return the points at and beyond the congestion point; all of them for a model without a flat region."""
     if point.onset is None:
         return of
     return of.without(of.load_bps >= point.onset.load_bps)
@@ -211,7 +211,9 @@ def spare_bps(of: Curve, point: CongestionPoint, *, up_to_bps: float = math.inf)
 
 
 def nearest(of: Curve, share: float) -> int | None:
-    """The index of the point whose load is closest to this share of the capacity; None farther off than a twentieth.
+    """Return the index of the point whose load is closest to this share of the capacity.
+
+    None farther off than a twentieth.
 
     Fig 3-5 takes 30 and 80 %.
     """

@@ -1,4 +1,4 @@
-"""How much of what each rank sends leaves its host while that rank computes, as captures and iteration logs tell it."""
+"""Computes how much of what each rank sends leaves its host while that rank computes (overlapped communication)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Hidden:
 
 
 def hidden(traffic: Traffic, iterations: Any, *, job: str, hosts: Mapping[int, str]) -> tuple[Hidden, ...]:
-    """What the ranks of a job sent while they computed, by rank.
+    """Return what the ranks of a job sent while they computed, by rank.
 
     `iterations` is a run's table (a pyarrow Table), `hosts` the host of each rank. A bin of the capture counts by the
     part of its width that lies within a forward or backward pass. Ranks that share a host are left out: a capture does

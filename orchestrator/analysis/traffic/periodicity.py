@@ -60,7 +60,7 @@ def autocorrelation(values: npt.ArrayLike, most: int) -> Floats:
 
 
 def period(values: npt.ArrayLike, width_s: float) -> Period:
-    """The period of a series in bins of `width_s`, of at most a third of its length.
+    """Return the period of a series in bins of `width_s`, of at most a third of its length.
 
     Iterations are not equally long, which blurs a fine series, and a coarse one hides short periods: so bins are
     joined step by step, and the resolution that repeats itself best counts.
@@ -109,7 +109,7 @@ def _between(r: Floats, lag: int) -> float:
 
 
 def busy(values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Which bins carry more than `BUSY` of what a full one does."""
+    """Return which bins carry more than `BUSY` of what a full one does."""
     series = np.asarray(values, np.float64)
     if not (series > 0).any():
         return np.zeros(len(series), bool)

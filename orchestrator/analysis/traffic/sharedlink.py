@@ -1,4 +1,4 @@
-"""What the queue of the link that training and cross traffic share did in a window: how full, how idle, its drops."""
+"""Summarises the queue of the link that training and cross traffic share in a window: fill, idle time, drops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SharedLink:
 
 
 def shared_link(counters: Any, topology: Topology, *, span_ns: tuple[int, int], scale: int) -> SharedLink | None:
-    """The fullest queue of a window by the samples of its counters (a pyarrow Table); None without any sample.
+    """Return the fullest queue of a window by the samples of its counters (a pyarrow Table); None without any sample.
 
     Where cross traffic and training meet, bytes wait. Counters are sampled where they change, so that a mean of the
     backlog weighs each value by how long it stood.

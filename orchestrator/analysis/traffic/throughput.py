@@ -1,4 +1,4 @@
-"""What the captures and counters say of bytes in a span of time: loads, training traffic, and rates over time."""
+"""Counts bytes of a span of time from captures and counters: loads, training traffic, bursts, rates over time."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Bins:
     width_ns: int
 
     def within(self, begin_ns: int, end_ns: int) -> float:
-        """The amount in a span; a bin on its edge counts for the share of it that lies inside."""
+        """Return the amount in a span; a bin on its edge counts for the share of it that lies inside."""
         inside = np.minimum(self.start_ns + self.width_ns, end_ns) - np.maximum(self.start_ns, begin_ns)
         return float(np.sum(self.amount * np.clip(inside, 0, None) / self.width_ns))
 
     def busiest(self, begin_ns: int, end_ns: int) -> float:
-        """The amount of the fullest bin in a span: how far off an edge between two bins can be."""
+        """Return the amount of the fullest bin in a span: how far off an edge between two bins can be."""
         inside = (self.start_ns + self.width_ns > begin_ns) & (self.start_ns < end_ns)
         return float(np.max(self.amount[inside], initial=0.0))
 
     def longest_gap_s(self, begin_ns: int, end_ns: int) -> float:
-        """The longest time in a span without anything, to the width of a bin, in seconds."""
+        """Return the longest time in a span without anything, to the width of a bin, in seconds."""
         busy = self.start_ns[(self.amount > 0) & (self.start_ns + self.width_ns > begin_ns) & (self.start_ns < end_ns)]
         edges = np.concatenate(([begin_ns - self.width_ns], np.sort(busy), [end_ns]))
         return max(0.0, float(np.max(np.diff(edges)) - self.width_ns) / 1e9)
@@ -63,7 +63,7 @@ class Kept:
         self._found: dict[Any, Any] = {}
 
     def once(self, what: Any, work_out: Callable[[Any], T]) -> T:
-        """What `work_out` gives for the table; asked again for the same `what`, what it gave."""
+        """Return what `work_out` gives for the table; asked again for the same `what`, what it gave."""
         if what not in self._found:
             self._found[what] = work_out(self._table)
         found: T = self._found[what]
@@ -92,14 +92,14 @@ def bins(table: Any, match: Match, *, column: str = "wire_bytes") -> Bins:
 
 
 def bin_width(table: Any) -> int:
-    """The width of the bins of a `packets` table in nanoseconds, since every bin starts at a multiple of it."""
+    """Return the width of the bins of a `packets` table in nanoseconds, since every bin starts at a multiple of it."""
     starts = _numbers(table, "bin_ns").astype(np.int64)
     width = int(np.gcd.reduce(np.unique(starts))) if len(starts) else 0
     return width if 0 < width <= 1_000_000_000 else BIN_NS
 
 
 def captured(table: Any, *, node: str, port: str | None = None) -> bool:
-    """Whether a capture of this node (and port) is in the `packets` table."""
+    """Return whether a capture of this node (and port) is in the `packets` table."""
     if isinstance(table, Kept):
         return table.once(("captured", node, port), lambda whole: captured(whole, node=node, port=port))
     import pyarrow.compute as pc
@@ -259,3 +259,21 @@ def _numbers(table: Any, column: str) -> Any:
     values = table[column].to_numpy(zero_copy_only=False)
     # Instants stay integers: a float64 cannot hold one to the nanosecond.
     return values if values.dtype == np.int64 else values.astype(np.float64)
+
+
+def burst_height(bins: Bins, *, zero_ns: int, width_ns: int, period_ns: int, span_ns: tuple[int, int]) -> float:
+    """Return the rate in a burst over the mean, all periods of a span laid upon one another; NaN without any traffic.
+
+    `zero_ns` is where a burst begins. Bins are not aligned to it, so that a burst of n bins lies in n + 1 of them: what
+    the one that is too many carries otherwise, the median of the bins outside of bursts, is taken off.
+    """
+    inside = (bins.start_ns >= span_ns[0]) & (bins.start_ns < span_ns[1])
+    count = period_ns // bins.width_ns
+    touched = -(-width_ns // bins.width_ns) + 1
+    if not inside.any() or count <= touched:
+        return float("nan")
+    # A bin that begins less than its width before the burst is the first that the burst touches.
+    place = (bins.start_ns[inside] - zero_ns + bins.width_ns - 1) % period_ns // bins.width_ns
+    folded = np.bincount(place, bins.amount[inside], count)[:count]
+    burst = folded[:touched].sum() - np.median(folded[touched:])
+    return float(burst / (touched - 1) / folded.mean())

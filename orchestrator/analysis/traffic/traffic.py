@@ -21,6 +21,8 @@ MOST_STEPS = 1 << 22  # of bins from a traffic's begin to its end: an hour of mi
 
 TRAINING, CROSS, CONTROL, OTHER = "training", "cross", "control", "other"
 
+BIG_SHARE = 0.99
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
@@ -58,14 +60,14 @@ class Traffic:
         return max(self.end_ns - self.begin_ns, 0) / 1e9
 
     def of(self, *kinds: str) -> Mask:
-        """A mask of the flows of these kinds."""
+        """Return a mask of the flows of these kinds."""
         mask = np.zeros(len(self), bool)
         for kind in kinds:
             mask |= self.kind == kind
         return mask
 
     def label(self, flow: int) -> str:
-        """A flow for people: hosts and ports."""
+        """Return a flow for people: hosts and ports."""
         ends = ((self.src[flow], self.src_port[flow]), (self.dst[flow], self.dst_port[flow]))
         return " → ".join(f"{self.hosts[host]}:{port}" if port else self.hosts[host] for host, port in ends)
 
@@ -112,7 +114,7 @@ def matrix(traffic: Traffic, flows: Mask, *, payload: bool = True) -> Floats:
 
 
 def big_flows(traffic: Traffic, flows: Mask, *, share: float = 0.99) -> Ints:
-    """The fewest flows that carry at least a share of the bytes of some flows, the biggest first."""
+    """Return the fewest flows that carry at least a share of the bytes of some flows, the biggest first."""
     rows = np.flatnonzero(flows)
     order = rows[np.argsort(-traffic.wire_bytes[rows], kind="stable")]
     reached = np.cumsum(traffic.wire_bytes[order])
@@ -130,74 +132,94 @@ def moving_average(values: Floats, bins: int) -> Floats:
 
 
 def from_tables(capture_flows: Any, flow_packets: Any, *, nodes: Sequence[Node]) -> Traffic | None:
-    """The traffic of a run from its tables (pyarrow) and the manifest's nodes; None when nothing was captured.
+    """Return the traffic of a run from its tables (pyarrow) and the manifest's nodes; None when nothing was captured.
 
     Each flow is taken where it is sent from if that was captured, else where it arrives, else at the first place.
     """
     if not flow_packets.num_rows:
         return None
     names = {address: node.name for node in nodes for address in node.addresses}
-    rows = capture_flows.to_pydict()
-    origin = [(node, launch) for node, launch in zip(rows["node"], rows["launch"], strict=True)]
-    keep = _one_place(rows, origin, names)
-    hosts = tuple(
-        dict.fromkeys(
-            [*names.values(), *(names.get(rows[end][row], rows[end][row]) for row in keep for end in ("src", "dst"))]
-        )
+    source, sources = _encoded(capture_flows["src"])
+    sink, sinks = _encoded(capture_flows["dst"])
+    keep = _one_place(capture_flows, names)
+    number = {address: place for place, address in enumerate(dict.fromkeys([*sources, *sinks]))}
+    ends = (
+        np.array([number[one] for one in sources])[source[keep]],
+        np.array([number[one] for one in sinks])[sink[keep]],
     )
+    known = [names.get(address, address) for address in number]
+    met, first = np.unique(np.stack(ends, axis=1), return_index=True)
+    hosts = tuple(dict.fromkeys([*names.values(), *(known[place] for place in met[np.argsort(first)])]))
     at = {host: place for place, host in enumerate(hosts)}
-    picked = {
-        column: np.array([rows[column][row] for row in keep], np.int64)
-        for column in (
-            "src_port",
-            "dst_port",
-            "packets",
-            "wire_bytes",
-            "payload_bytes",
-            "repeated_bytes",
-            "first_ns",
-            "last_ns",
-        )
-    }
-    begins: dict[tuple[str, str], int] = {}
-    for row, key in enumerate(origin):
-        begins.setdefault(key, row)
-    bins = _bins(flow_packets, begins, keep, len(origin))
+    place_of = np.array([at.get(host, -1) for host in known])  # -1: of flows that are left out alone
+
+    def picked(column: str) -> Ints:
+        return np.asarray(capture_flows[column].to_numpy(), np.int64)[keep]
+
+    def words(column: str) -> Texts:
+        numbers, values = _encoded(capture_flows[column])
+        return np.array(values, object)[numbers[keep]]
+
+    bins = _bins(flow_packets, capture_flows, keep)
+    first_ns, last_ns = picked("first_ns"), picked("last_ns")
     return _bounded(
         Traffic(
             hosts=hosts,
-            src=np.array([at[names.get(rows["src"][row], rows["src"][row])] for row in keep], np.int64),
-            dst=np.array([at[names.get(rows["dst"][row], rows["dst"][row])] for row in keep], np.int64),
-            src_port=picked["src_port"],
-            dst_port=picked["dst_port"],
-            kind=np.array([rows["kind"][row] for row in keep], object),
-            name=np.array([rows["name"][row] for row in keep], object),
-            packets=picked["packets"],
-            wire_bytes=picked["wire_bytes"],
-            payload_bytes=picked["payload_bytes"] - picked["repeated_bytes"],
-            first_ns=picked["first_ns"],
-            last_ns=picked["last_ns"],
+            src=place_of[ends[0]],
+            dst=place_of[ends[1]],
+            src_port=picked("src_port"),
+            dst_port=picked("dst_port"),
+            kind=words("kind"),
+            name=words("name"),
+            packets=picked("packets"),
+            wire_bytes=picked("wire_bytes"),
+            payload_bytes=picked("payload_bytes") - picked("repeated_bytes"),
+            first_ns=first_ns,
+            last_ns=last_ns,
             width_ns=bins.width_ns,
             bin_flow=bins.flow,
             bin_ns=bins.start_ns,
             bin_wire=bins.wire,
             bin_payload=bins.payload,
-            begin_ns=int(picked["first_ns"].min()),
-            end_ns=int(picked["last_ns"].max()) + 1,
+            begin_ns=int(first_ns.min()),
+            end_ns=int(last_ns.max()) + 1,
         )
     )
 
 
-def _one_place(rows: Mapping[str, Sequence[Any]], origin: Sequence[Any], names: Mapping[str, str]) -> list[int]:
-    """Rows of `capture_flows` without those that another place captured as well."""
-    tuples = list(zip(*(rows[key] for key in ("protocol", "src", "src_port", "dst", "dst_port")), strict=True))
-    best: dict[Any, tuple[int, Any]] = {}
-    for row, key in enumerate(tuples):
-        node = rows["node"][row]
-        rank = 0 if node == names.get(key[1]) else 1 if node == names.get(key[3]) else 2
-        if key not in best or rank < best[key][0]:
-            best[key] = (rank, (origin[row], rows["port"][row]))
-    return [row for row, key in enumerate(tuples) if (origin[row], rows["port"][row]) == best[key][1]]
+def _encoded(column: Any) -> tuple[Ints, list[Any]]:
+    """Return for each row of a column (pyarrow) the number of its value, and the values in the order of their rows."""
+    found = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    return found.indices.to_numpy().astype(np.int64), found.dictionary.to_pylist()
+
+
+def _groups(table: Any, *columns: str) -> Ints:
+    """Return for each row the number of its combination of values, counted in the order of the rows."""
+    import pyarrow as pa
+
+    together = np.zeros(table.num_rows, np.int64)
+    for column in columns:
+        numbers, values = _encoded(table[column])
+        together = _encoded(pa.chunked_array([together * max(1, len(values)) + numbers]))[0]
+    return together
+
+
+def _one_place(flows: Any, names: Mapping[str, str]) -> Ints:
+    """Return the rows of `capture_flows` without those that another place captured as well."""
+    node, nodes = _encoded(flows["node"])
+    there = {name: place for place, name in enumerate(nodes)}
+
+    def captured_at(end: str) -> Mask:
+        addresses, values = _encoded(flows[end])
+        hosts = np.array([there.get(names.get(address, ""), -1) for address in values], np.int64)
+        return cast(Mask, hosts[addresses] == node)
+
+    rank = np.where(captured_at("src"), 0, np.where(captured_at("dst"), 1, 2))
+    flow = _groups(flows, "protocol", "src", "src_port", "dst", "dst_port")
+    place = _groups(flows, "node", "launch", "port")
+    order = np.argsort(flow * 3 + rank, kind="stable")
+    best = order[np.unique(flow[order], return_index=True)[1]]  # row of the best place, by flow
+    return np.flatnonzero(place == place[best][flow])
 
 
 class _Bins(NamedTuple):
@@ -210,15 +232,17 @@ class _Bins(NamedTuple):
     payload: Ints
 
 
-def _bins(table: Any, begins: Mapping[tuple[str, str], int], keep: Sequence[int], rows: int) -> _Bins:
-    """All bins of the kept flows, of the widest width that one of them has."""
+def _bins(table: Any, flows: Any, keep: Ints) -> _Bins:
+    """Return all bins of the kept flows, of the widest width that one of them has."""
     import pyarrow.compute as pc
 
+    rows = flows.num_rows
     new = np.full(rows + 1, -1, np.int64)
-    new[list(keep)] = np.arange(len(keep))
+    new[keep] = np.arange(len(keep))
     parts = []
     width = int(pc.max(table["width_ns"]).as_py())
-    for (node, launch), begin in begins.items():
+    for begin in np.unique(_groups(flows, "node", "launch"), return_index=True)[1].tolist():
+        node, launch = (flows[name][begin].as_py() for name in ("node", "launch"))
         mine = table.filter(pc.and_(pc.equal(table["node"], node), pc.equal(table["launch"], launch)))
         columns = [
             mine[name].to_numpy() for name in ("flow", "bin_ns", "wire_bytes", "payload_bytes", "repeated_bytes")
@@ -234,7 +258,7 @@ def _bins(table: Any, begins: Mapping[tuple[str, str], int], keep: Sequence[int]
 
 
 def from_trace(trace: Trace) -> Traffic:
-    """The traffic of a trace from anywhere, with kinds still unknown ("other")."""
+    """Return the traffic of a trace from anywhere, with kinds still unknown ("other")."""
     flows, bins = trace.flows, trace.bins
     keep = np.flatnonzero(flows.counted)
     new = np.full(len(flows), -1, np.int64)
@@ -273,3 +297,52 @@ def _bounded(traffic: Traffic) -> Traffic:
         wider *= 2
     width = traffic.width_ns * wider
     return replace(traffic, width_ns=width, bin_ns=traffic.bin_ns // width * width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """Bytes of a step at full size, from host (row) to host (column): TCP payload sent once, and all of layer 2.
+
+    `flows` counts 5-tuples (one a direction) of the training, `big` holds the shares of the payload of those that carry
+    at least 99 % of it together, the biggest first.
+    """
+
+    hosts: tuple[str, ...]
+    payload: Floats
+    wire: Floats
+    flows: int
+    big: Floats
+
+    @property
+    def step_payload(self) -> float:
+        """TCP payload of all hosts."""
+        return float(self.payload.sum())
+
+    def edge(self, src: str, dst: str, *, wire: bool = False) -> float:
+        """Return what one host sent to another one; 0 where a host is not among them."""
+        if src not in self.hosts or dst not in self.hosts:
+            return 0.0
+        return float((self.wire if wire else self.payload)[self.hosts.index(src), self.hosts.index(dst)])
+
+
+def volume(found: Traffic, *, steps: float, scale: int, job: str | None = None) -> Volume:
+    """Return the volume of a stretch of traffic in which a rank carried out `steps`; of one job, or of all training."""
+    mine = of_job(found, job)
+    payload = found.payload_bytes[mine].astype(np.float64)
+    total = payload.sum()
+    shares = np.sort(payload / total)[::-1] if total > 0 else np.zeros(0)
+    count = int(np.searchsorted(np.cumsum(shares), BIG_SHARE - 1e-9)) + 1 if len(shares) else 0
+    factor = scale / steps
+    return Volume(
+        hosts=found.hosts,
+        payload=matrix(found, mine) * factor,
+        wire=matrix(found, mine, payload=False) * factor,
+        flows=int((mine & (found.wire_bytes > 0)).sum()),
+        big=shares[:count],
+    )
+
+
+def of_job(found: Traffic, job: str | None = None) -> Mask:
+    """Return a mask of the training's flows, of one job or of all."""
+    mine = found.of(TRAINING)
+    return mine if job is None else mine & (found.name == job)

@@ -1,4 +1,4 @@
-"""Tell which captures of a run its figures may be taken from."""
+"""Tell which captures of a run its figures may be taken from, and which jobs' bytes can be told apart."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Planned:
 
 
 def planned(manifest: Manifest, captures: Any, packets: Any) -> tuple[Planned, ...]:
-    """Every capture among a manifest's launches; `captures` and `packets` are the run's tables (pyarrow Tables).
+    """Return every capture among a manifest's launches; `captures` and `packets` are the run's tables (pyarrow Tables).
 
     One whose process failed, or that was gone before it could say its counts, may lack any part of the run. One that
     left neither counts nor packets measured nothing at all, and so nothing wrong.
@@ -57,7 +57,7 @@ def planned(manifest: Manifest, captures: Any, packets: Any) -> tuple[Planned, .
 
 
 def until(planned: Iterable[Planned], end_ns: int) -> tuple[Planned, ...]:
-    """The same for a window that ends then: what ended before ended early."""
+    """Return the same for a window that ends then: what ended before ended early."""
     why = "its host's budget of disk was used up"
     return tuple(
         replace(one, state="ended early", why=one.why or why)

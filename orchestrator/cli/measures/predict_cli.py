@@ -46,19 +46,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def predict(arguments: argparse.Namespace) -> int:
     """Predict every setting, look for runs of them, and print both."""
-    from orchestrator.predict import benchmarks, beside, predicting, predicttext, whatif
-    from orchestrator.predict.predicttext import Found
+    from orchestrator.predict import inputs, measured_runs, predicting, predicttext, whatif
+    from orchestrator.predict.predicttext import PredictedSetting
 
     axes = whatif.axes(arguments.what_if)
     wanted = whatif.settings(arguments.file, arguments.overrides, axes, local=arguments.local)
     subjects = [predicting.subject(one.experiment, file=str(arguments.file)) for one in wanted]
-    costs = benchmarks.costs(arguments.results, subjects[0].topology, named=arguments.inputs)
-    measured = beside.find(arguments.results, subjects)
+    costs = inputs.costs(arguments.results, subjects[0].topology, named=arguments.inputs)
+    measured = measured_runs.find(arguments.results, subjects)
     found = [
-        Found(
+        PredictedSetting(
             label=setting.label,
             prediction=predicting.predict(subject, costs),
-            measured=measured.get(beside.key(subject)),
+            measured=measured.get(measured_runs.key(subject)),
         )
         for setting, subject in zip(wanted, subjects, strict=True)
     ]
@@ -67,7 +67,7 @@ def predict(arguments: argparse.Namespace) -> int:
     else:
         print(predicttext.text(found, costs))
     if arguments.output is not None:
-        from orchestrator.report.predict import figure
+        from orchestrator.report import predicted_settings
 
-        print(figure.write(found, arguments.output))
+        print(predicted_settings.write(found, arguments.output))
     return 0

@@ -198,9 +198,9 @@ def _measured(arguments: argparse.Namespace) -> int:
 def _page(arguments: argparse.Namespace, of: list[str], output: Path) -> None:
     from orchestrator.analysis.compare import selection
     from orchestrator.papers import registry
-    from orchestrator.report.study import page
+    from orchestrator.report.study import study_page
 
     chosen = selection.choose(arguments.results, ",".join(of))
-    print(page.render(registry.paper(arguments.paper), chosen.entries, output))
+    print(study_page.render(registry.paper(arguments.paper), chosen.entries, output))
     for line in chosen.left_out:
         print(f"  not counted: {line}")

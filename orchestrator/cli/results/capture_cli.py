@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from orchestrator.analysis.capture.capture_sets import ReadOptions
-    from orchestrator.analysis.capture.trace import Part, Point, Trace
+    from orchestrator.analysis.capture.trace import Part, Trace, TracePoint
     from orchestrator.parts.rows import Row
 
 MORE = """\
@@ -90,7 +90,7 @@ def capture(arguments: argparse.Namespace) -> int:
         memory.without_pandas()
         written += [str(path) for path in trace_tables.write_parquet(trace, arguments.parquet)]
     if arguments.report:
-        from orchestrator.report.capture import capture_page
+        from orchestrator.report import capture_page
 
         written.append(str(capture_page.render(trace, arguments.report, top=arguments.top)))
     if arguments.json:
@@ -217,7 +217,7 @@ _PAIR_HEAD = ("from", "to", "flows", "packets", "bytes", "payload", "again", "la
 _QUEUE_PAIR_HEAD = ("from", "to", "queue pair", "packets", "bytes", "payload", "messages", "mean size", "out of seq.")
 
 
-def _point_lines(point: Point) -> list[str]:
+def _point_lines(point: TracePoint) -> list[str]:
     lines = [
         f"{terminal.line(point.name)}: {point.packets:,} packets, {point.wire_bytes:,} bytes on the wire, "
         f"{point.captured_bytes:,} kept; {', '.join(point.link_types) or 'no link type'}"
@@ -240,7 +240,7 @@ def _point_lines(point: Point) -> list[str]:
     return lines
 
 
-def _when(point: Point) -> str:
+def _when(point: TracePoint) -> str:
     """When a point captured, and at what rate, where its packets are of more than one instant."""
     from datetime import datetime, timedelta, timezone
 

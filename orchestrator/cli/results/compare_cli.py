@@ -136,7 +136,7 @@ def judge_sweep(results: Path, baseline: str, sweep: str, *, rule: Rule, folder:
 
     `status` is how the sweep itself ended. A worse point outranks it; where the sweep was well, the verdict decides.
     """
-    from orchestrator.report.compare import comparison as shown
+    from orchestrator.report import comparison_texts as shown
 
     page, table, cases = (folder / name for name in ("verdict.html", "summary.md", "junit.xml"))
     found = judge(results, baseline, sweep, rule=rule, files=Files(html=page, markdown=table, junit=cases))
@@ -156,14 +156,14 @@ def judge(results: Path, a: str, b: str, *, rule: Rule, files: Files) -> Compari
 
 
 def _write(found: Comparison, files: Files) -> None:
-    from orchestrator.report.compare import comparison as shown
+    from orchestrator.report import comparison_texts as shown
 
     if files.markdown:
         shown.write(files.markdown, shown.markdown(found))
     if files.junit:
         shown.write(files.junit, shown.junit(found))
     if files.html:
-        from orchestrator.report.compare import compare_page
+        from orchestrator.report import compare_page
 
         compare_page.render(found, files.html)
 
@@ -171,7 +171,7 @@ def _write(found: Comparison, files: Files) -> None:
 def _compare(arguments: argparse.Namespace) -> int:
     from orchestrator.analysis.compare import comparing
     from orchestrator.core.screen import layout
-    from orchestrator.report.compare import comparison as shown
+    from orchestrator.report import comparison_texts as shown
 
     files = Files(html=arguments.html, markdown=arguments.markdown, junit=arguments.junit)
     if bool(arguments.by) == bool(arguments.b):
@@ -273,15 +273,15 @@ def _nights_text(days: Sequence[str]) -> str:
 def _history(arguments: argparse.Namespace) -> int:
     import dataclasses
 
-    from orchestrator.analysis.compare import comparing, nights
+    from orchestrator.analysis.compare import comparing, point_histories
     from orchestrator.core.errors import StoreError
-    from orchestrator.report.compare.comparison import finite
+    from orchestrator.report.comparison_texts import finite
     from orchestrator.store import stores
 
-    measured = nights.nights(stores.opened(arguments.results), arguments.name)
+    measured = point_histories.nights(stores.opened(arguments.results), arguments.name)
     if not measured:
         raise StoreError(f"no night of {arguments.name} in {arguments.results}", hint="orch ls")
-    found = nights.histories(measured, rule=_rule(alpha=arguments.alpha, margin=arguments.margin))
+    found = point_histories.histories(measured, rule=_rule(alpha=arguments.alpha, margin=arguments.margin))
     if arguments.json:
         print(json.dumps(finite([dataclasses.asdict(history) for history in found]), indent=1))
         return 0

@@ -49,7 +49,7 @@ def _figure(arguments: argparse.Namespace) -> int:
     from orchestrator.analysis.compare import selection
     from orchestrator.core import where
     from orchestrator.core.errors import ConfigError
-    from orchestrator.report.figure import curves, drawing, flow_times, quantity
+    from orchestrator.report.figure import curves, drawing, flow_times
 
     conditions = where.parse(arguments.where)
     found: curves.Figure | flow_times.FlowTimes
@@ -63,7 +63,7 @@ def _figure(arguments: argparse.Namespace) -> int:
             conditions=conditions,
         )
     else:
-        wanted = quantity.named(arguments.what)
+        wanted = curves.quantity_named(arguments.what)
         found = curves.figure(
             selection.choose(arguments.results, arguments.of),
             wanted,

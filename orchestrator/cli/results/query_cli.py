@@ -12,7 +12,7 @@ from orchestrator.cli.commands import Group
 from orchestrator.core.screen import layout, terminal
 
 if TYPE_CHECKING:
-    from orchestrator.store.queries.query import Answer
+    from orchestrator.store.query import Answer
 
 _TRACES = ("chakra", "kineto")
 
@@ -83,8 +83,7 @@ def register_export(group: Group) -> None:
 
 
 def _query(arguments: argparse.Namespace) -> int:
-    from orchestrator.store import stores
-    from orchestrator.store.queries import query
+    from orchestrator.store import query, stores
 
     store = stores.opened(arguments.results)
     picked = stores.picked(store, [], options.filter_of(arguments))
@@ -99,14 +98,14 @@ def _query(arguments: argparse.Namespace) -> int:
 
 
 def _tables(arguments: argparse.Namespace) -> int:
-    from orchestrator.store.queries import table_texts
+    from orchestrator.store import query
 
     if arguments.markdown:
-        print(table_texts.page(), end="")
+        print(query.tables_page(), end="")
     elif arguments.table:
-        print(table_texts.table_text(arguments.table, layout.columns()))
+        print(query.table_text(arguments.table, layout.columns()))
     else:
-        print(table_texts.tables_text(layout.columns()))
+        print(query.tables_text(layout.columns()))
     return 0
 
 
@@ -137,9 +136,8 @@ def _cell(value: Any) -> str:
 
 def _export(arguments: argparse.Namespace) -> int:
     from orchestrator.core.errors import ConfigError
-    from orchestrator.store import listing, rundir, stores
+    from orchestrator.store import listing, query, rundir, stores
     from orchestrator.store.manifests import stayed
-    from orchestrator.store.queries import query
 
     store = stores.opened(arguments.results)
     if arguments.what not in ("zip", *_TRACES):

@@ -64,7 +64,7 @@ def _reports(results: Path, newest: int) -> int:
     """Make the reports that these runs lack; gives how many could not be made."""
     if not newest:
         return 0
-    from orchestrator.report.site.pages import Reports
+    from orchestrator.report.site.page import Reports
     from orchestrator.store import index
 
     known = Reports(results)
@@ -77,10 +77,10 @@ def _made(entry: Listed) -> bool:
     from orchestrator.core.errors import OrchError
     from orchestrator.core.screen import console
     from orchestrator.report.page import report_name
-    from orchestrator.report.run import html
+    from orchestrator.report.run import report_page
 
     try:
-        html.render([entry.path], entry.path.parent / report_name(entry.run))
+        report_page.render([entry.path], entry.path.parent / report_name(entry.run))
     except OrchError as error:
         console.tell(f"orch: no report of {entry.run}: {error}", stream=sys.stderr)
         return False

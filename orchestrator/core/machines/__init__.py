@@ -1,1 +1,1 @@
-"""What a machine has and lacks, and what brings it."""
+"""A machine's processors and memory, the packages of programs it lacks, and remedies."""

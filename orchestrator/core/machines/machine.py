@@ -1,4 +1,4 @@
-"""What a machine has for the processes of a run: processors and memory, as far as its cgroups let them be used."""
+"""Reads the processors and memory that a machine has for a run, as far as its cgroups let them be used."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def local() -> Machine:
 
 
 def own_kernel() -> str:
-    """What tells the kernel that this process runs on, since it booted, from every other one."""
+    """Return what tells the kernel that this process runs on, since it booted, from every other one."""
     return BOOT_ID.read_text(encoding="ascii").strip()
 
 
 def look(read: Read) -> Machine:
-    """A machine, as a process may use it whose files `read` gives."""
+    """Return a machine, as a process may use it whose files `read` gives."""
     try:
         return _look(read)
     except (ValueError, IndexError):  # files that are not as Linux writes them

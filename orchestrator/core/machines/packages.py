@@ -1,4 +1,4 @@
-"""What brings a program that a host lacks: its package, as the host's own distribution calls it where that is known."""
+"""Names the package that brings a missing program, as the host's own distribution calls it where that is known."""
 
 from __future__ import annotations
 
@@ -59,13 +59,16 @@ _MEMBERS: Mapping[str, Family] = {
 
 
 def remedy(program: str) -> str:
-    """The command that brings a program, for a host of which it is not known yet what it runs."""
+    """Return the command that brings a program, for a host of which it is not known yet what it runs."""
     debian, rhel = NAMES[program]
     return f"{_INSTALL['debian']} {debian} (RHEL's family: {_INSTALL['rhel']} {rhel})"
 
 
 def own_remedy(program: str, general: str, os_release: str) -> str:
-    """The `general` remedy of a program, in the words of the host that has this os-release; another remedy stays."""
+    """Return the `general` remedy of a program, in the words of the host that has this os-release.
+
+    Another remedy stays.
+    """
     if program not in NAMES or general != remedy(program):
         return general
     found = family(os_release)
@@ -77,7 +80,10 @@ def own_remedy(program: str, general: str, os_release: str) -> str:
 
 
 def family(os_release: str) -> Family | None:
-    """The family that a distribution says it belongs to, by its ID and then by what it is like; None for any other."""
+    """Return the family that a distribution says it belongs to, by its ID and then by what it is like.
+
+    None for any other.
+    """
     said = dict(line.split("=", 1) for line in os_release.splitlines() if "=" in line and not line.startswith("#"))
     names = [_unquoted(said.get("ID", "")), *_unquoted(said.get("ID_LIKE", "")).split()]
     return next((_MEMBERS[name] for name in names if name in _MEMBERS), None)

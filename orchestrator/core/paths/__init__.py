@@ -1,1 +1,1 @@
-"""Where files are: beside the file that names them, below a folder of ours, in the package."""
+"""Looks files up: beside the file that names them, below a folder of ours, in the package."""

@@ -22,7 +22,7 @@ _HERE = "/./"
 
 
 def candidates(named: str, folders: Sequence[Path]) -> tuple[Path, ...]:
-    """Where a file is looked up that files of these folders name, in this order."""
+    """Return where a file is looked up that files of these folders name, in this order."""
     try:
         path = Path(named).expanduser()
     except RuntimeError:  # no such user's home
@@ -31,7 +31,7 @@ def candidates(named: str, folders: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def find(named: str, folders: Sequence[Path], *, there: Callable[[Path], bool] = safepath.is_there) -> Path | None:
-    """The first of the candidates that is a file, or whatever `there` says."""
+    """Return the first of the candidates that is a file, or whatever `there` says."""
     return next((path for path in candidates(named, folders) if there(path)), None)
 
 
@@ -41,18 +41,18 @@ def nowhere(named: str, folders: Sequence[Path]) -> str:
 
 
 def context(*folders: Path) -> dict[str, tuple[Path, ...]]:
-    """The context of a validation in which `looked_up` looks into these folders."""
+    """Return the context of a validation in which `looked_up` looks into these folders."""
     return {_FOLDERS: folders}
 
 
 def folders_of(info: ValidationInfo) -> Sequence[Path]:
-    """The folders of a validation's context; none where nothing says which files it is of."""
+    """Return the folders of a validation's context; none where nothing says which files it is of."""
     folders: Sequence[Path] = (info.context or {}).get(_FOLDERS, ())
     return folders
 
 
 def looked_up(named: str, info: ValidationInfo) -> str:
-    """The path of a file that what is validated names; as it is where nothing says which file that is from.
+    """Return the path of a file that what is validated names; as it is where nothing says which file that is from.
 
     The path is from the current folder, as far as that of the naming file is, so that it stays good for what is read
     again elsewhere, and is the same wherever a project lies.
@@ -66,7 +66,10 @@ def looked_up(named: str, info: ValidationInfo) -> str:
 
 
 def name_there(sent: str) -> str:
-    """The path of a file or folder on the host that it is sent to; the last name of one that does not lead down."""
+    """Return the path of a file or folder on the host that it is sent to.
+
+    The last name of one that does not lead down.
+    """
     _, mark, behind = sent.rpartition(_HERE)
     path = PurePosixPath(behind if mark else sent)
     leads_down = not path.is_absolute() and ".." not in path.parts and not sent.startswith("~")

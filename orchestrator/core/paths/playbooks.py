@@ -1,4 +1,4 @@
-"""Where the playbooks are that come with the package: in a checkout behind a link, in a wheel the files themselves."""
+"""Paths of the playbooks that come with the package: in a checkout behind a link, in a wheel the files themselves."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _IN_THE_WAY = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETO
 
 
 def relative(name: object) -> str:
-    """The name, if it is a relative path that leads down and nowhere else; UnsafePath otherwise."""
+    """Return the name, if it is a relative path that leads down and nowhere else; UnsafePath otherwise."""
     if not isinstance(name, str):
         raise UnsafePath(f"a name is a {type(name).__name__}, not text")
     if _PLAIN.fullmatch(name):
@@ -36,7 +36,7 @@ def relative(name: object) -> str:
 
 
 def segment(name: object) -> str:
-    """The name, if it is that of one folder or file; UnsafePath otherwise."""
+    """Return the name, if it is that of one folder or file; UnsafePath otherwise."""
     checked = relative(name)
     if "/" in checked:
         raise UnsafePath(f"the name {_shown(checked)} is refused: it is more than one name")
@@ -44,7 +44,7 @@ def segment(name: object) -> str:
 
 
 def is_text(path: str | Path) -> bool:
-    """Whether a path from the root is text in UTF-8: what reads and writes tables takes no other."""
+    """Return whether a path from the root is text in UTF-8: what reads and writes tables takes no other."""
     try:
         os.path.abspath(path).encode()  # noqa: PTH100 - as it is named, whatever it links to
     except UnicodeEncodeError:
@@ -53,7 +53,7 @@ def is_text(path: str | Path) -> bool:
 
 
 def utf8(path: str | Path) -> str:
-    """The path, if it is text in UTF-8; ConfigError otherwise."""
+    """Return the path, if it is text in UTF-8; ConfigError otherwise."""
     if not is_text(path):
         raise ConfigError(
             f"{path}: the path to it is not text in UTF-8, which tables and manifests need", hint="rename it"
@@ -62,7 +62,7 @@ def utf8(path: str | Path) -> str:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a name that a file gives is that of a file; one that no file can have is not."""
+    """Return whether a name that a file gives is that of a file; one that no file can have is not."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # a name that is too long, a folder that may not be looked into
@@ -117,7 +117,7 @@ def passable(name: object) -> Iterator[None]:
 
 
 def under(folder: Path, name: object) -> Path:
-    """Where a name lies below a folder; UnsafePath when a symbolic link is on the way, or there."""
+    """Return where a name lies below a folder; UnsafePath when a symbolic link is on the way, or there."""
     path = folder
     with passable(name):
         for step in relative(name).split("/"):
@@ -128,7 +128,7 @@ def under(folder: Path, name: object) -> Path:
 
 
 def regular(folder: Path, name: object) -> Path | None:
-    """The plain file of this name below a folder; None where there is none."""
+    """Return the plain file of this name below a folder; None where there is none."""
     path = under(folder, name)
     try:
         return path if stat.S_ISREG(path.lstat().st_mode) else None
@@ -159,7 +159,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def content(path: Path) -> bytes | None:
-    """All of a file that `opened` opens; None where nothing has its name."""
+    """Return all of a file that `opened` opens; None where nothing has its name."""
     try:
         with opened(path) as file:
             return file.read()
@@ -168,12 +168,12 @@ def content(path: Path) -> bytes | None:
 
 
 def text(path: Path) -> str:
-    """The same as text, with a mark for what is no UTF-8; empty where nothing has its name."""
+    """Return the same as text, with a mark for what is no UTF-8; empty where nothing has its name."""
     return (content(path) or b"").decode("utf-8", "replace")
 
 
 def kind_of(mode: int) -> str:
-    """What lies somewhere, by its mode, in words."""
+    """Return what lies somewhere, by its mode, in words."""
     kinds = {
         stat.S_IFREG: "a file",
         stat.S_IFDIR: "a folder",
@@ -185,7 +185,7 @@ def kind_of(mode: int) -> str:
 
 
 def is_sparse(descriptor: int) -> bool:
-    """Whether more than MOST_HOLES of an open file are nowhere on the disk.
+    """Return whether more than MOST_HOLES of an open file are nowhere on the disk.
 
     Blocks alone do not tell: a file system that compresses has fewer of them, too.
     """
@@ -206,7 +206,7 @@ def is_sparse(descriptor: int) -> bool:
 
 
 def appendable(folder: Path, name: object) -> BinaryIO:
-    """A plain file below a folder, made with the folders above it if need be, to read and to append to.
+    """Return a plain file below a folder, made with the folders above it if need be, to read and to append to.
 
     No symbolic link below the folder is followed, also when somebody puts one there meanwhile.
     """
@@ -232,6 +232,6 @@ def appendable(folder: Path, name: object) -> BinaryIO:
 
 
 def fresh(path: Path) -> BinaryIO:
-    """A new file to write; what lay there before, a link too, is removed and not followed."""
+    """Return a new file to write; what lay there before, a link too, is removed and not followed."""
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb")

@@ -1,4 +1,4 @@
-"""Says once what is alike: names as ranges, and sentences of one form as one sentence with what differs in place."""
+"""Abbreviates what is alike: names as ranges, and sentences of one form as one sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def names(found: Iterable[str]) -> str:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A key that sorts names with their numbers by size: h2 before h10."""
+    """Return a key that sorts names with their numbers by size: h2 before h10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
 
 

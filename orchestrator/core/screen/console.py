@@ -1,4 +1,4 @@
-"""What is told at the terminal: one that is gone, or a full disk behind it, keeps nobody from going on."""
+"""Prints lines at the terminal; one that is gone, or a full disk behind it, keeps nobody from going on."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ _NARROWEST = 40
 
 
 def columns() -> int | None:
-    """How wide standard output is; None where it is no terminal, so that lines stay whole."""
+    """Return how wide standard output is; None where it is no terminal, so that lines stay whole."""
     return max(_NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
 
 
 def hanging(text: str, width: int | None, *, indent: str = "", rest: str | None = None) -> str:
-    """A paragraph after `indent`, its further lines after `rest` (as wide as `indent`, if not given).
+    """Return a paragraph after `indent`, its further lines after `rest` (as wide as `indent`, if not given).
 
     It is broken between words alone, and not at all where there is no `width`.
     """
@@ -51,7 +51,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "
 
 
 def saying(head: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """The same without the columns in which no row says anything but a dash; the first column stays."""
+    """Return the same without the columns in which no row says anything but a dash; the first column stays."""
     kept = [at for at in range(len(head)) if at == 0 or not rows or any(row[at] not in ("", "-") for row in rows)]
     return [head[at] for at in kept], [[row[at] for at in kept] for row in rows]
 

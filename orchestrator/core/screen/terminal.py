@@ -1,4 +1,4 @@
-"""What is printed of what others said: a terminal obeys control characters, so they are spelled out.
+"""Spells out control characters of what others said, since a terminal obeys them.
 
 `guarded` is the one way out: within it, whatever goes to standard output and standard error is spelled out. What takes
 less (names, cells of tables) or more (the live line) calls `escaped` itself and says which lines are meant.

@@ -10,7 +10,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
 from orchestrator.execution.session import CALL_S, Session
 from orchestrator.parts.shared.capture_files import CLOSING
-from orchestrator.remote.reconnecting import come_back
+from orchestrator.remote.agent_client import come_back
 
 SETTLE_S = 2.0  # for a command that was requested and is about to end
 EVERY_S = 0.1

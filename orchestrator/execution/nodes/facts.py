@@ -13,7 +13,7 @@ from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.topology import Node
 from orchestrator.remote import clocks
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import ClockSample
+from orchestrator.remote.clocks import ClockSample
 from orchestrator.store.manifests.host_records import Clock, Offset
 
 COMMAND_S = 10.0

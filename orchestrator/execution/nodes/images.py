@@ -8,7 +8,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.topology import Topology
-from orchestrator.remote.answers import Finding
+from orchestrator.remote.agent_client import Finding
 from orchestrator.store.manifests.host_records import Image
 from orchestrator.testbed.local import runtimes
 

@@ -21,7 +21,7 @@ from prometheus_client import (
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.execution.observers.observing import HostSample, Observer
 from orchestrator.store.manifests.records import Summary
-from orchestrator.store.sweeps import Measured, Sweep
+from orchestrator.store.sweeps import MeasuredWindow, Sweep
 
 HERE = "127.0.0.1"
 # Iterations last from milliseconds (small models) to minutes (under bursts): about 1.5 between two bounds.
@@ -187,7 +187,7 @@ def result_gauges(registry: CollectorRegistry) -> dict[str, Gauge]:
     return made
 
 
-def write_results(path: Path, sweep: Sweep, found: Sequence[Measured], *, status: int) -> None:
+def write_results(path: Path, sweep: Sweep, found: Sequence[MeasuredWindow], *, status: int) -> None:
     """What a sweep found, for the text-file collector of a node exporter; whole or not at all.
 
     Of each point the mean over its valid repetitions of each figure; loads at full size.

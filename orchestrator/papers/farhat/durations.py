@@ -12,11 +12,8 @@ import numpy as np
 from orchestrator.analysis.stats import linear
 from orchestrator.papers.farhat.published import Farhat, Finding, Name
 from orchestrator.papers.farhat.trainings import LIBRARIES, Training
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.study.comparison import Comparison, holds, not_measured, percent
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import Rows, seconds
-from orchestrator.report.style import LINES, SERIES, figure, from_zero, legend, look, save
+from orchestrator.report.study.content import Comparison, Rows, Section, Table, holds, not_measured, percent, seconds
+from orchestrator.report.style import LINES, SERIES, Picture, figure, from_zero, legend, look, save
 
 TITLE = "Duration of an iteration"
 LEAST_CHANGE = 0.05  # by which durations have to differ to depend on something

@@ -11,11 +11,8 @@ import numpy as np
 
 from orchestrator.papers.farhat.published import Finding
 from orchestrator.papers.farhat.trainings import Training
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.study.comparison import Comparison, holds, not_measured
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import NOTHING, Rows
-from orchestrator.report.style import SERIES, figure, legend, look, save
+from orchestrator.report.study.content import NOTHING, Comparison, Rows, Section, Table, holds, not_measured
+from orchestrator.report.style import SERIES, Picture, figure, legend, look, save
 
 TITLE = "Overlap of communication with computing, all ranks"
 TEXT = (

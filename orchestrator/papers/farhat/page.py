@@ -9,8 +9,7 @@ from orchestrator.core.errors import StoreError
 from orchestrator.papers.farhat import durations, overlapping, proportion, ring_order, to_accuracy
 from orchestrator.papers.farhat.published import Count, farhat
 from orchestrator.papers.farhat.trainings import Training, trainings
-from orchestrator.report.study.comparison import Comparison, at_least, not_measured
-from orchestrator.report.study.content import Content, Section
+from orchestrator.report.study.content import Comparison, Content, Section, at_least, not_measured
 from orchestrator.store.rundir import Entry
 
 

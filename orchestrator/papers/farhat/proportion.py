@@ -13,11 +13,8 @@ from orchestrator.analysis.stats.linear import Regression
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.papers.farhat.published import Finding
 from orchestrator.papers.farhat.trainings import LIBRARIES, Training
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.study.comparison import Comparison, holds, not_measured, percent
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import Rows, mb, number
-from orchestrator.report.style import LINES, SERIES, SOFT, figure, from_zero, legend, look, save
+from orchestrator.report.study.content import Comparison, Rows, Section, Table, holds, mb, not_measured, number, percent
+from orchestrator.report.style import LINES, SERIES, SOFT, Picture, figure, from_zero, legend, look, save
 
 TITLE = "Data an iteration against the model size"
 LEAST_R2 = 0.99

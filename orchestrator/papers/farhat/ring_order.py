@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from orchestrator.analysis.traffic.pattern import AGAINST_ORDER, IN_ORDER
 from orchestrator.papers.farhat.published import Count, Finding
 from orchestrator.papers.farhat.trainings import LIBRARIES, Ring, Training
-from orchestrator.report.study.comparison import Comparison, holds, not_measured, same
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import NOTHING, Rows
+from orchestrator.report.study.content import NOTHING, Comparison, Rows, Section, Table, holds, not_measured, same
 
 TITLE = "Ring of the workers against the launch order"
 

@@ -9,11 +9,8 @@ from orchestrator.analysis.windows.time_to_accuracy import LEVELS, Learning
 from orchestrator.papers.farhat.published import Finding
 from orchestrator.papers.farhat.trainings import Training
 from orchestrator.report.run import accuracy
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.study.comparison import Comparison, not_measured
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import NOTHING, Rows
-from orchestrator.report.style import look, save
+from orchestrator.report.study.content import NOTHING, Comparison, Rows, Section, Table, not_measured
+from orchestrator.report.style import Picture, look, save
 
 TITLE = "Time to accuracy"
 EMULATED = (

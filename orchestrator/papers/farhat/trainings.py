@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.analysis.compare import points
-from orchestrator.analysis.compare.points import Point
+from orchestrator.analysis.compare.points import MeasuredPoint
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic import hidden, pattern, traffic
 from orchestrator.analysis.traffic.hidden import Hidden
-from orchestrator.analysis.traffic.volumes import of_job
+from orchestrator.analysis.traffic.traffic import of_job
 from orchestrator.analysis.windows.time_to_accuracy import Learning
 from orchestrator.report.run import accuracy
-from orchestrator.report.study.seen import Seen, seen
+from orchestrator.report.study.captured_windows import CapturedWindow, captured_windows
 from orchestrator.store.rundir import Entry
 
 LIBRARIES = {"gloo": "Gloo", "mpi": "Open MPI"}  # by what `controller` calls them
@@ -89,11 +89,11 @@ def trainings(entries: Sequence[Entry]) -> list[Training]:
         if point.job.workload == "horovod"
         and point.value("workload.*.compression", "none") == "none"
         and point.job.theory is not None
-        and (found := list(seen(point)))
+        and (found := list(captured_windows(point)))
     ]
 
 
-def _training(point: Point, found: Sequence[Seen]) -> Training:
+def _training(point: MeasuredPoint, found: Sequence[CapturedWindow]) -> Training:
     theory = point.job.theory
     if theory is None:
         raise AssertionError("a point without theory was left out")
@@ -127,7 +127,7 @@ def _training(point: Point, found: Sequence[Seen]) -> Training:
     )
 
 
-def ring(one: Seen, launched: Sequence[str]) -> Ring:
+def ring(one: CapturedWindow, launched: Sequence[str]) -> Ring:
     """The pattern of the training's payload in a window, its direction against the launch order, and what ran back."""
     hosts = one.traffic.hosts
     bytes_of = traffic.matrix(one.traffic, of_job(one.traffic, one.window.manifest.jobs[0].name))
@@ -150,7 +150,7 @@ def _from(first: str, hosts: tuple[str, ...]) -> tuple[str, ...]:
     return hosts[start:] + hosts[:start]
 
 
-def _overlaps(one: Seen) -> tuple[Overlap, ...]:
+def _overlaps(one: CapturedWindow) -> tuple[Overlap, ...]:
     """Both shares of every rank that has one, in a window."""
     job = one.window.manifest.jobs[0]
     nothing = float("nan")

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from orchestrator.analysis.compare.points import Floats, Point, Window
+from orchestrator.analysis.compare.points import Floats, MeasuredPoint, PointWindow
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.papers.hashemi.published import Hashemi, Most
 from orchestrator.parts.rows import Row
-from orchestrator.report.study import comparison
-from orchestrator.report.study.comparison import Comparison
-from orchestrator.report.study.content import Section, Table
+from orchestrator.report.study import content
+from orchestrator.report.study.content import Comparison, Section, Table
 from orchestrator.store.tabular import tables
 
 _NONE = "none"
@@ -43,9 +42,9 @@ class Order:
         return self.variation["cv"]
 
 
-def measured(points: Sequence[Point]) -> dict[str, Order]:
+def measured(points: Sequence[MeasuredPoint]) -> dict[str, Order]:
     """The orders of that setting of a parameter server in which most were measured, in the order of the page."""
-    groups: dict[tuple[str, ...], dict[str, Point]] = {}
+    groups: dict[tuple[str, ...], dict[str, MeasuredPoint]] = {}
     for point in points:
         if point.value("workload.p2p.strategy") != "parameter-server":
             continue
@@ -60,7 +59,7 @@ def measured(points: Sequence[Point]) -> dict[str, Order]:
 _ALIKE = ("model", "servers", "hosts", "bucket", "compute_time", "batch")
 
 
-def _order(name: str, point: Point) -> Order:
+def _order(name: str, point: MeasuredPoint) -> Order:
     rows = [row for window in point.windows for row in _variation(window, point.job.name)]
     keys = ("cv", "p50_s", "p99_s", "straggler_share", "efficiency", "overlapped", "orders")
     return Order(
@@ -71,13 +70,13 @@ def _order(name: str, point: Point) -> Order:
     )
 
 
-def _variation(window: Window, job: str) -> list[Row]:
+def _variation(window: PointWindow, job: str) -> list[Row]:
     """The job's own row of the table `variation` of a window."""
     rows = tables.read(window.entry.path / "tables", "variation").to_pylist()
     return [row for row in rows if (row["job"], row["rank"], row["window_name"]) == (job, -1, window.record.name)]
 
 
-def section(points: Sequence[Point], printed: Hashemi) -> Section:
+def section(points: Sequence[MeasuredPoint], printed: Hashemi) -> Section:
     """The table of all orders, and what is claimed of them."""
     found = measured(points)
     return Section(
@@ -98,16 +97,16 @@ def _compared(found: dict[str, Order], printed: Hashemi) -> list[Comparison]:
     fixed = [found[name] for name in _CHOSEN if name in found]
     if unordered is None or tac is None or not fixed:
         return [
-            comparison.not_measured(
+            content.not_measured(
                 "variation, without an order over TAC", f"up to {variation.value:g}", source=variation.source
             ),
-            comparison.not_measured("step time that TAC saves", f"up to {step.value:.0%}", source=step.source),
+            content.not_measured("step time that TAC saves", f"up to {step.value:.0%}", source=step.source),
         ]
     best = min(fixed, key=lambda one: one.mean_s.value)
     varies_more = _varies_more(tac, best)
     straggles = _ratio(unordered.variation["straggler_share"], tac.variation["straggler_share"])
     return [
-        comparison.apart(
+        content.apart(
             "variation (cv), random over TAC",
             _ratio(unordered.cv, tac.cv),
             variation.value,
@@ -115,7 +114,7 @@ def _compared(found: dict[str, Order], printed: Hashemi) -> list[Comparison]:
             source=variation.source,
             why=_WHY,
         ),
-        comparison.apart(
+        content.apart(
             "step time that TAC saves of random",
             (1 - tac.mean_s.value / unordered.mean_s.value) * 100,
             step.value * 100,
@@ -123,7 +122,7 @@ def _compared(found: dict[str, Order], printed: Hashemi) -> list[Comparison]:
             source=step.source,
             why=_WHY,
         ),
-        comparison.apart(
+        content.apart(
             "throughput that TAC gains over random",
             (unordered.mean_s.value / tac.mean_s.value - 1) * 100,
             training.value * 100,
@@ -131,7 +130,7 @@ def _compared(found: dict[str, Order], printed: Hashemi) -> list[Comparison]:
             source=training.source,
             why=_WHY,
         ),
-        comparison.apart(
+        content.apart(
             "straggling, random over TAC",
             straggles,
             straggling.value,
@@ -147,7 +146,7 @@ def _compared(found: dict[str, Order], printed: Hashemi) -> list[Comparison]:
             printed=training,
             why="as printed, by intervals that meet",
         ),
-        comparison.holds(
+        content.holds(
             f"TAC's step varies no more than in that order ({best.name})",
             true=not varies_more < _LEVEL,
             ours=f"cv {tac.cv:.1%}, {best.cv:.1%}, p = {varies_more:.2f}",
@@ -170,8 +169,8 @@ def _means(what: str, pair: tuple[Order, Order], *, true: bool, claim: str, prin
     """A claim about two means that rests on their intervals."""
     ours = ", ".join(_ms(one.mean_s) for one in pair)
     if any(math.isnan(one.mean_s.low) for one in pair):
-        return comparison.not_measured(what, claim, source=printed.source, why=f"a mean has no interval: {ours}")
-    return comparison.holds(what, true=true, ours=ours, printed=claim, source=printed.source, why=why)
+        return content.not_measured(what, claim, source=printed.source, why=f"a mean has no interval: {ours}")
+    return content.holds(what, true=true, ours=ours, printed=claim, source=printed.source, why=why)
 
 
 def _varies_more(one: Order, other: Order) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orchestrator.analysis.compare.points import Point, pooled
+from orchestrator.analysis.compare.points import MeasuredPoint, pooled
 from orchestrator.core.errors import StoreError
 from orchestrator.papers.hashemi import orders, scaling, traced
 from orchestrator.papers.hashemi.published import Hashemi, published
@@ -31,7 +31,7 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
     )
 
 
-def _limits(points: Sequence[Point]) -> Iterator[str]:
+def _limits(points: Sequence[MeasuredPoint]) -> Iterator[str]:
     scales = sorted({point.scale for point in points})
     if scales != [1]:
         yield (

@@ -9,14 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.compare.points import Point
+from orchestrator.analysis.compare.points import MeasuredPoint
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.papers.hashemi.published import Hashemi
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.study import comparison
-from orchestrator.report.study.comparison import Comparison
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.style import LINES, SERIES, figure, from_zero, legend, look, save
+from orchestrator.report.study import content
+from orchestrator.report.study.content import Comparison, Section, Table
+from orchestrator.report.style import LINES, SERIES, Picture, figure, from_zero, legend, look, save
 
 SERVERS = "parameter-server"
 ALL_REDUCES = ("ring", "halving-doubling")
@@ -49,7 +47,7 @@ class Crossing:
     high: float
 
 
-def curves(points: Sequence[Point]) -> list[Curve]:
+def curves(points: Sequence[MeasuredPoint]) -> list[Curve]:
     """A curve for each model and strategy that was measured where an all-reduce was, too."""
     found: dict[tuple[Any, ...], dict[tuple[str, int], dict[int, Estimate]]] = {}
     for point in points:
@@ -105,7 +103,7 @@ def _root(counts: Sequence[int], differences: Sequence[float]) -> float:
     return -math.inf
 
 
-def section(points: Sequence[Point], printed: Hashemi, folder: Path) -> Section:
+def section(points: Sequence[MeasuredPoint], printed: Hashemi, folder: Path) -> Section:
     """The figure, step times, and for each model where its curves cross."""
     found, few = curves(points), printed.claim("few")
     held = [line for model in dict.fromkeys(curve.model for curve in found) for line in _held(found, model, printed)]
@@ -115,7 +113,7 @@ def section(points: Sequence[Point], printed: Hashemi, folder: Path) -> Section:
         "bucket of gradients from the servers as soon as its sum is there, while the next forward pass begins; after "
         "an all-reduce all workers go on together.",
         pictures=tuple(_drawn(found, folder)),
-        comparisons=tuple(held) or (comparison.not_measured("who is faster", few.text, source=few.source),),
+        comparisons=tuple(held) or (content.not_measured("who is faster", few.text, source=few.source),),
         tables=(_table(found),),
     )
 
@@ -132,21 +130,21 @@ def _held(found: Sequence[Curve], model: str, printed: Hashemi) -> list[Comparis
             where = crossing(servers, reduced)
             what = f"{model}, {servers.name} and {reduced.name}"
             lines += [
-                comparison.holds(
+                content.holds(
                     f"{what}: who is faster with few",
                     true=_faster(servers, reduced, common[0]),
                     ours=_both(servers, reduced, common[0]),
                     printed=few.text,
                     source=few.source,
                 ),
-                comparison.holds(
+                content.holds(
                     f"{what}: who is faster with many",
                     true=_faster(reduced, servers, common[-1]),
                     ours=_both(servers, reduced, common[-1]),
                     printed=many.text,
                     source=many.source,
                 ),
-                comparison.holds(
+                content.holds(
                     f"{what}: where they cross",
                     true=math.isfinite(where.value),
                     ours=told(where, common),

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.compare.points import Point, where
-from orchestrator.report.run.figures import Picture
+from orchestrator.analysis.compare.points import MeasuredPoint, where
 from orchestrator.report.runs import Run
-from orchestrator.report.study import comparison
+from orchestrator.report.study import content
 from orchestrator.report.study.content import Section
-from orchestrator.report.style import SERIES, SOFT, figure, legend, look, save
+from orchestrator.report.style import SERIES, SOFT, Picture, figure, legend, look, save
 from orchestrator.report.traces import activity
 from orchestrator.report.traces.activity import COMPUTE, Activity, RankActivities
 
@@ -27,7 +26,7 @@ _TRACES = {
 _SOURCE = "Fig 1, accomplishment 2"
 
 
-def section(points: Sequence[Point], folder: Path) -> Section:
+def section(points: Sequence[MeasuredPoint], folder: Path) -> Section:
     """Two iterations of every rank of traced runs, and whether TensorFlow's transfers are told."""
     pictures, counts = [], []
     for name, settings in _TRACES.items():
@@ -40,9 +39,9 @@ def section(points: Sequence[Point], folder: Path) -> Section:
             counts = [_moved(rank) for rank in ranks]
     printed = "transfers of a distributed TensorFlow are recorded and shown"
     if not counts:
-        held = comparison.not_measured("transfers of TensorFlow", printed, source=_SOURCE)
+        held = content.not_measured("transfers of TensorFlow", printed, source=_SOURCE)
     else:
-        held = comparison.holds(
+        held = content.holds(
             "transfers of TensorFlow",
             true=all(receives and sends for receives, sends, _ in counts),
             printed=printed,
@@ -60,7 +59,7 @@ def section(points: Sequence[Point], folder: Path) -> Section:
     )
 
 
-def _traced(points: Sequence[Point]) -> Run | None:
+def _traced(points: Sequence[MeasuredPoint]) -> Run | None:
     """The first run of these whose ranks recorded what they sent and received."""
     for window in (window for point in points for window in point.windows):
         run = Run(window.entry.path)

@@ -7,11 +7,8 @@ from statistics import fmean
 
 from orchestrator.papers.li.published import Li
 from orchestrator.papers.li.trainings import Found, Training
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.study.comparison import at_least, not_measured
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import Rows
-from orchestrator.report.style import INK, SERIES, figure, legend, look, save
+from orchestrator.report.study.content import Rows, Section, Table, at_least, not_measured
+from orchestrator.report.style import INK, SERIES, Picture, figure, legend, look, save
 
 
 def section(found: Found, printed: Li, folder: Path) -> Section:

@@ -9,11 +9,9 @@ from pathlib import Path
 from orchestrator.experiment import fitting, loading
 from orchestrator.papers.li.published import Li
 from orchestrator.report.run import collectives
-from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
-from orchestrator.report.study.comparison import Comparison, holds, not_measured
-from orchestrator.report.study.content import Section
-from orchestrator.report.style import LINES, SERIES, figure, legend, look, save
+from orchestrator.report.study.content import Comparison, Section, holds, not_measured
+from orchestrator.report.style import LINES, SERIES, Picture, figure, legend, look, save
 from workloads.common import placement
 from workloads.common.collective_traffic import members
 
@@ -44,7 +42,7 @@ def measured(runs: Sequence[Run]) -> Curves:
     """Bandwidth over sizes of each operation and placement; of several runs of one, the last one's."""
     curves: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for run in runs:
-        for one in collectives.measured(run):
+        for one in collectives.operation_timings(run):
             curves[f"{one.operation}, {placed(run)}"][one.bytes] = one.bus_bps
     return curves
 

@@ -10,11 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.papers.li.published import Li
-from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
-from orchestrator.report.study.comparison import Comparison, holds, not_measured
-from orchestrator.report.study.content import Section
-from orchestrator.report.style import SERIES, figure, legend, look, save
+from orchestrator.report.study.content import Comparison, Section, holds, not_measured
+from orchestrator.report.style import SERIES, Picture, figure, legend, look, save
 
 Floats = npt.NDArray[np.float64]
 

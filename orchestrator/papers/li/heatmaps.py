@@ -14,11 +14,9 @@ from orchestrator.papers.li.published import Li
 from orchestrator.papers.li.sizes import kind_of
 from orchestrator.papers.li.trainings import Found, Training
 from orchestrator.predict.predicting import Subject
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.study.comparison import Comparison, at_most, holds, not_measured
-from orchestrator.report.study.content import Section
-from orchestrator.report.study.seen import seen
-from orchestrator.report.style import INK, SERIES, figure, look, save
+from orchestrator.report.study.captured_windows import captured_windows
+from orchestrator.report.study.content import Comparison, Section, at_most, holds, not_measured
+from orchestrator.report.style import INK, SERIES, Picture, figure, look, save
 from workloads import ptd
 from workloads.common import rank_traffic
 from workloads.common.rank_traffic import Pairs
@@ -128,7 +126,7 @@ def captured_apart(one: Training) -> float | None:
 
     A pair that carries less than a thousandth of the busiest one has control messages alone, and does not count.
     """
-    windows = list(seen(one.point))
+    windows = list(captured_windows(one.point))
     if not windows:
         return None
     volume = windows[0].volume

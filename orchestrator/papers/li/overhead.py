@@ -11,12 +11,9 @@ import numpy as np
 from orchestrator.papers.li.published import Claim, Li
 from orchestrator.papers.li.trainings import Found, Training
 from orchestrator.parts.terms import NAMES, Terms
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.run.rank_terms import stacked
-from orchestrator.report.study.comparison import APART, Comparison, holds, not_measured
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import Rows
-from orchestrator.report.style import figure, legend, look, save
+from orchestrator.report.run.figures import stacked
+from orchestrator.report.study.content import APART, Comparison, Rows, Section, Table, holds, not_measured
+from orchestrator.report.style import Picture, figure, legend, look, save
 
 
 def split(found: Found, printed: Li, folder: Path) -> Section:

@@ -9,8 +9,7 @@ from orchestrator.core.errors import StoreError
 from orchestrator.papers.li import accuracy, bandwidth, experts, heatmaps, overhead, sizes, stages
 from orchestrator.papers.li.published import Li, li
 from orchestrator.papers.li.trainings import Found, found
-from orchestrator.report.study.comparison import near
-from orchestrator.report.study.content import Content, Section
+from orchestrator.report.study.content import Content, Section, near
 from orchestrator.store.rundir import Entry
 from workloads.models import catalog
 

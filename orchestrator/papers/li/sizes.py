@@ -11,10 +11,8 @@ from orchestrator.papers.li.published import Li
 from orchestrator.papers.li.trainings import Found, Training
 from orchestrator.parts.rows import Row
 from orchestrator.predict import messages as predicted
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.study.comparison import Comparison, holds, near, not_measured, same
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.style import LINES, SERIES, figure, legend, look, save
+from orchestrator.report.study.content import Comparison, Section, Table, holds, near, not_measured, same
+from orchestrator.report.style import LINES, SERIES, Picture, figure, legend, look, save
 
 MIB = 2.0**20
 LARGE = MIB  # a message of as many bytes is large beside those of data centres

@@ -8,10 +8,8 @@ from pathlib import Path
 from orchestrator.papers.li.published import Li
 from orchestrator.papers.li.trainings import Found, Training
 from orchestrator.parts.rows import Row
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.study.comparison import Comparison, between, not_measured
-from orchestrator.report.study.content import Section
-from orchestrator.report.style import SERIES, figure, legend, look, save
+from orchestrator.report.study.content import Comparison, Section, between, not_measured
+from orchestrator.report.style import SERIES, Picture, figure, legend, look, save
 from workloads.models.formulation import Split, bubble_share
 
 POINTS = 0.02  # a share may be so far from equation 7's

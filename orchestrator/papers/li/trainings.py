@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Any, cast
 
 from orchestrator.analysis.compare import points
-from orchestrator.analysis.compare.points import Point
+from orchestrator.analysis.compare.points import MeasuredPoint
 from orchestrator.core.errors import ConfigError
 from orchestrator.experiment import loading
 from orchestrator.parts.rows import Row
 from orchestrator.parts.terms import Terms
 from orchestrator.parts.work import Pipelined, Replicated
-from orchestrator.predict import benchmarks, beside, predicting
+from orchestrator.predict import inputs, measured_runs, predicting
 from orchestrator.predict.network_costs import Costs
 from orchestrator.predict.predicting import Prediction, Subject
 from orchestrator.report.runs import Run
@@ -25,7 +25,7 @@ from orchestrator.store.rundir import Entry
 class Training:
     """A point of `ddp` or `ptd`, by its first run."""
 
-    point: Point
+    point: MeasuredPoint
     subject: Subject
     prediction: Prediction
     run: Run
@@ -58,7 +58,7 @@ class Training:
     @cached_property
     def terms(self) -> dict[int, Terms]:
         """Measured terms by rank; empty where ranks recorded none."""
-        return beside.recorded(self.run.path, loading.sealed(self.run.path))
+        return measured_runs.recorded(self.run.path, loading.sealed(self.run.path))
 
     @property
     def split(self) -> Pipelined:
@@ -96,7 +96,7 @@ def messages(run: Run, rank: int) -> list[Row]:
 
 def found(entries: Sequence[Entry]) -> Found:
     """Sort the runs, and predict those that can be predicted from the benchmarks among them."""
-    tests = [entry for entry in entries if benchmarks.is_benchmark(entry)]
+    tests = [entry for entry in entries if inputs.is_benchmark(entry)]
     trainings = list(_trainings(entries, tests))
     experts = [entry for entry in entries if entry.manifest.jobs and entry.manifest.jobs[0].workload == "moe"]
     return Found(
@@ -104,7 +104,7 @@ def found(entries: Sequence[Entry]) -> Found:
         split=tuple(one for one in trainings if isinstance(one.subject.work, Pipelined)),
         experts=tuple(Run(entry.path) for entry in experts if any(window.valid for window in entry.manifest.windows)),
         benchmarks=tuple(Run(entry.path) for entry in tests),
-        costs=benchmarks.fitted_to(tests, trainings[0].subject.topology) if trainings else None,
+        costs=inputs.fitted_to(tests, trainings[0].subject.topology) if trainings else None,
     )
 
 
@@ -116,5 +116,5 @@ def _trainings(entries: Sequence[Entry], tests: Sequence[Entry]) -> Iterator[Tra
             subject = predicting.subject(experiment, file=str(entry.path))
         except ConfigError:
             continue
-        costs = benchmarks.fitted_to(tests, subject.topology)
+        costs = inputs.fitted_to(tests, subject.topology)
         yield Training(point=point, subject=subject, prediction=predicting.predict(subject, costs), run=Run(entry.path))

@@ -7,18 +7,27 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.analysis.compare import freshruns
-from orchestrator.analysis.compare.curves import NO_TRAFFIC, Measured, Series
-from orchestrator.analysis.compare.freshruns import Check
+from orchestrator.analysis.compare import curves
+from orchestrator.analysis.compare.curves import NO_TRAFFIC, Check, CurvePoint, Series
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.stats.statistics import TAIL, Estimate, student_t
 from orchestrator.analysis.traffic import congestion
 from orchestrator.papers.salamy.published import Point, Salamy
 from orchestrator.papers.salamy.tables import beside, held
-from orchestrator.report.quantities import percent
-from orchestrator.report.study.comparison import WITHIN, Comparison, holds, not_measured
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import NOTHING, Rows, gbps, off, seconds
+from orchestrator.report.study.content import (
+    NOTHING,
+    WITHIN,
+    Comparison,
+    Rows,
+    Section,
+    Table,
+    gbps,
+    holds,
+    not_measured,
+    off,
+    seconds,
+)
+from orchestrator.report.tables import percent
 
 if TYPE_CHECKING:
     from orchestrator.papers.salamy.model import Analysed
@@ -119,7 +128,7 @@ def _queue(series: Series, load_bps: float) -> tuple[str, str, str]:
     return gbps(max(0.0, series.capacity_bps - sent)), f"{waiting * 1e3:.1f}", f"{drops:.0f}"
 
 
-def _next_to(series: Series, load_bps: float) -> Measured | None:
+def _next_to(series: Series, load_bps: float) -> CurvePoint | None:
     near = min(series.points, key=lambda point: abs(point.load_bps - load_bps), default=None)
     return near if near is not None and abs(near.load_bps - load_bps) <= NEXT_TO_BPS else None
 
@@ -207,7 +216,7 @@ def same(found: Sequence[Check]) -> Table:
         )
         for one in found
     ]
-    together = freshruns.agreement(found)
+    together = curves.agreement(found)
     interval = (
         "needs two checks"
         if math.isnan(together.low)

@@ -11,9 +11,7 @@ from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic import congestion
 from orchestrator.papers.salamy import tables
 from orchestrator.papers.salamy.published import Salamy
-from orchestrator.report.study.comparison import Comparison, apart, not_measured
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import number
+from orchestrator.report.study.content import Comparison, Section, Table, apart, not_measured, number
 
 if TYPE_CHECKING:
     from orchestrator.papers.salamy.model import Analysed

@@ -11,8 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from orchestrator.analysis.compare.curves import NO_TRAFFIC
 from orchestrator.analysis.traffic import congestion
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.style import LINES, SERIES, SOFT, figure, legend, look, save
+from orchestrator.report.style import LINES, SERIES, SOFT, Picture, figure, legend, look, save
 
 if TYPE_CHECKING:
     from orchestrator.papers.salamy.model import Analysed

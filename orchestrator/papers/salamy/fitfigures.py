@@ -12,8 +12,7 @@ from orchestrator.analysis.stats import fits
 from orchestrator.analysis.stats.fits import Fit
 from orchestrator.papers.salamy.causes import EXPONENTS
 from orchestrator.papers.salamy.figures import logarithmic
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.style import LINES, SERIES, SOFT, figure, legend, look, save
+from orchestrator.report.style import LINES, SERIES, SOFT, Picture, figure, legend, look, save
 
 if TYPE_CHECKING:
     from orchestrator.papers.salamy.model import Analysed

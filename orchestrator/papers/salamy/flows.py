@@ -10,19 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.compare.curves import Place
+from orchestrator.analysis.compare.curves import LoadedWindow
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.traffic import bottleneck, throughput, traffic
 from orchestrator.analysis.traffic.bottleneck import Rates, Share
-from orchestrator.analysis.traffic.bursts import height
+from orchestrator.analysis.traffic.throughput import burst_height
 from orchestrator.analysis.traffic.traffic import Traffic
 from orchestrator.papers.salamy.published import IterationScale, Salamy
 from orchestrator.parts.rows import Row
-from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
-from orchestrator.report.study.content import Table
-from orchestrator.report.study.text import NOTHING, Rows
-from orchestrator.report.style import SERIES, figure, legend, look, save
+from orchestrator.report.study.content import NOTHING, Rows, Table
+from orchestrator.report.style import SERIES, Picture, figure, legend, look, save
 
 TRAFFIC = "websearch"  # the thesis looks at consistent web search alone
 NEXT_TO_GBPS = 1.25
@@ -45,7 +43,7 @@ class Seen:
     scale: int
 
 
-def seen(places: Sequence[Place], printed: Salamy) -> list[Seen]:
+def seen(places: Sequence[LoadedWindow], printed: Salamy) -> list[Seen]:
     """The windows that the thesis looks at, as far as they were measured and captured."""
     found = []
     for theirs in printed.iteration_scale:
@@ -56,7 +54,7 @@ def seen(places: Sequence[Place], printed: Salamy) -> list[Seen]:
     return found
 
 
-def _look(place: Place, theirs: IterationScale) -> list[Seen]:
+def _look(place: LoadedWindow, theirs: IterationScale) -> list[Seen]:
     run = Run(place.path)
     if run.traffic is None:
         return []
@@ -163,7 +161,7 @@ def _panel(panel: Any, one: Seen) -> None:
     panel.set_title(f"{one.load_gbps:.1f} Gbit/s of cross traffic", pad=3, loc="right")
 
 
-def bursts(places: Sequence[Place], printed: Salamy) -> Table:
+def bursts(places: Sequence[LoadedWindow], printed: Salamy) -> Table:
     """How much of the bursts arrives where the thesis prints iteration times beside bursts."""
     rows: Rows = []
     for theirs in printed.points:
@@ -193,14 +191,14 @@ def bursts(places: Sequence[Place], printed: Salamy) -> Table:
     return Table("Bursts as requested, and as they were on the wire", caption, head, rows)
 
 
-def _heights(run: Run, place: Place, plan: Row) -> tuple[str, str]:
+def _heights(run: Run, place: LoadedWindow, plan: Row) -> tuple[str, str]:
     loads = [load for load in place.record.loads if load.source == plan["source"]]
     heights = []
     for end, direction in (("src", "out"), ("dst", "in")):
         found = throughput.bins(
             run.table("cross_packets"), {"node": getattr(loads[0], end), "direction": direction, "name": plan["source"]}
         )
-        value = height(
+        value = burst_height(
             replace(found, width_ns=CROSS_NS),
             zero_ns=plan["zero_ns"],
             width_ns=round(plan["burst_width_s"] * 1e9),

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orchestrator.analysis.compare.curves import NO_TRAFFIC, Measured, Series
+from orchestrator.analysis.compare.curves import NO_TRAFFIC, CurvePoint, Series
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.traffic import congestion
 from orchestrator.papers.salamy.published import Factor, Salamy, Scatter, SquareFit
-from orchestrator.report.study.comparison import Comparison, apart, at_least, between, near
-from orchestrator.report.study.content import Section
+from orchestrator.report.study.content import Comparison, Section, apart, at_least, between, near
 
 if TYPE_CHECKING:
     from orchestrator.papers.salamy.model import Analysed
@@ -65,13 +64,13 @@ def speedup(of: Series, load_bps: float) -> float:
     return of.seconds_at(load_bps) * (of.capacity_bps - load_bps) / (of.theory_bytes * 8)
 
 
-def variance(point: Measured) -> float:
+def variance(point: CurvePoint) -> float:
     """Variance of all iterations of a point over their mean, in seconds; NaN of a single one."""
     seconds = np.concatenate(point.seconds)
     return float(np.var(seconds, ddof=1) / np.mean(seconds)) if len(seconds) > 1 else math.nan
 
 
-def tail(point: Measured) -> float:
+def tail(point: CurvePoint) -> float:
     """By which share the 99th percentile exceeds the mean."""
     return point.p99_s / point.mean_s - 1
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.compare.curves import Place
+from orchestrator.analysis.compare.curves import LoadedWindow
 from orchestrator.report.run import schedules
-from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
-from orchestrator.report.style import look, save
+from orchestrator.report.style import Picture, look, save
 
 CONSISTENT, BURST = "websearch", "websearch-burst"
 TRACED_GBPS = {BURST: 10.0, CONSISTENT: 6.0}  # of the traces of Fig B-5
@@ -22,11 +21,11 @@ NEXT_TO_GBPS = 2.5
 class Samples:
     """The windows that are drawn: both kinds at one load, and one of each kind near the loads of the thesis' traces."""
 
-    rates: tuple[Place, ...]
-    traces: tuple[Place, ...]
+    rates: tuple[LoadedWindow, ...]
+    traces: tuple[LoadedWindow, ...]
 
 
-def samples(places: Sequence[Place]) -> Samples:
+def samples(places: Sequence[LoadedWindow]) -> Samples:
     """The highest load that was requested of both kinds beside one model, and what lies next to the traces' loads."""
     both = {
         (burst.requested_bps, burst.kind.model): (consistent, burst)
@@ -45,13 +44,13 @@ def draw(found: Samples, folder: Path) -> list[Picture]:
         return [*_rates(found.rates, folder), *(one for place in found.traces for one in _trace(place, folder))]
 
 
-def _next_to(places: Sequence[Place], kind: str, load_gbps: float) -> Place | None:
+def _next_to(places: Sequence[LoadedWindow], kind: str, load_gbps: float) -> LoadedWindow | None:
     mine = [place for place in places if place.kind.traffic == kind]
     best = min(mine, key=lambda place: abs(place.load_bps / 1e9 - load_gbps), default=None)
     return best if best is not None and abs(best.load_bps / 1e9 - load_gbps) <= NEXT_TO_GBPS else None
 
 
-def _rates(places: Sequence[Place], folder: Path) -> list[Picture]:
+def _rates(places: Sequence[LoadedWindow], folder: Path) -> list[Picture]:
     curves = [
         (f"{place.kind.traffic}, {place.requested_bps / 1e9:g} Gbit/s requested", rate)
         for place in places
@@ -68,7 +67,7 @@ def _rates(places: Sequence[Place], folder: Path) -> list[Picture]:
     return [_picture("injection", title, caption, schedules.distribution(curves), folder)]
 
 
-def _trace(place: Place, folder: Path) -> list[Picture]:
+def _trace(place: LoadedWindow, folder: Path) -> list[Picture]:
     drawn = schedules.beside(Run(place.path), place.record.name)
     if drawn is None:
         return []

@@ -11,8 +11,7 @@ import numpy as np
 
 from orchestrator.analysis.traffic import traffic
 from orchestrator.papers.salamy.flows import Seen
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.style import INK, SERIES, SOFT, figure, legend, look, save
+from orchestrator.report.style import INK, SERIES, SOFT, Picture, figure, legend, look, save
 
 TITLE = "Hosts and flows of the shared link (as in Fig 3-9)"
 CAPTION = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orchestrator.analysis.compare import curves, freshruns
+from orchestrator.analysis.compare import curves
 from orchestrator.core.errors import StoreError
 from orchestrator.papers.salamy import (
     causes,
@@ -32,7 +32,7 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
         raise StoreError("no curve to show: none of these runs has a valid window with one job", hint="orch ls")
     printed = salamy()
     found = [model.analysed(series) for series in measured]
-    places = [place for entry in entries for place in curves.places(entry) if not place.recheck]
+    places = [place for entry in entries for place in curves.loaded_windows(entry) if not place.recheck]
     seen = flows.seen(places, printed)
     pictures = [
         *figures.draw(found, printed, folder),
@@ -58,7 +58,7 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
                     tables.transports(found, printed),
                     flows.table(seen),
                     flows.bursts(places, printed),
-                    causes.same(freshruns.checks(entries)),
+                    causes.same(curves.checks(entries)),
                 )
             ),
         ),

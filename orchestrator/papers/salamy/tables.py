@@ -9,9 +9,23 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.analysis.compare.curves import NO_TRAFFIC, Series
 from orchestrator.analysis.traffic import congestion as shared
 from orchestrator.papers.salamy.published import Curve, Point, Salamy
-from orchestrator.report.study.comparison import APART, OUTSIDE, WITHIN, Comparison, Verdict, not_measured
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import NOTHING, Rows, gbps, mb, off, seconds, span
+from orchestrator.report.study.content import (
+    APART,
+    NOTHING,
+    OUTSIDE,
+    WITHIN,
+    Comparison,
+    Rows,
+    Section,
+    Table,
+    Verdict,
+    gbps,
+    mb,
+    not_measured,
+    off,
+    seconds,
+    span,
+)
 
 if TYPE_CHECKING:
     from orchestrator.papers.salamy.model import Analysed

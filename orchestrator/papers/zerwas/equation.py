@@ -11,9 +11,7 @@ from orchestrator.analysis.stats.linear import Coefficient, Regression
 from orchestrator.papers.zerwas.frameworks import BATCH, CLASSES, PAIRS, RINGS, SERVERS, Measured
 from orchestrator.papers.zerwas.published import Zerwas
 from orchestrator.papers.zerwas.volumes import SYNCHRONOUS
-from orchestrator.report.study.comparison import Comparison, holds, near, not_measured
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import Rows, number
+from orchestrator.report.study.content import Comparison, Rows, Section, Table, holds, near, not_measured, number
 
 SIZE, FRAMEWORK, SAMPLES, TOPOLOGY = "Model_Size", "Framework_Backend", "Batch_Size", "Comm_Topology"
 R2_WITHIN, SLOPE_WITHIN, CORRELATION_WITHIN = 0.02, 0.1, 0.03

@@ -14,9 +14,8 @@ from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.papers.zerwas import frameworks, rates, volumes
 from orchestrator.papers.zerwas.frameworks import BATCH, CALLED, PAIRS, RINGS, Measured
 from orchestrator.papers.zerwas.published import Zerwas
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.style import INK, SERIES, SOFT, WIDTH_IN, figure, legend, save
-from orchestrator.report.traffic import trafficfigures
+from orchestrator.report import traffic_section
+from orchestrator.report.style import INK, SERIES, SOFT, WIDTH_IN, Picture, figure, legend, save
 
 _GRID = 4  # heatmaps in a row
 _SHOWN_S = 1.0  # of Fig 9
@@ -117,7 +116,7 @@ def timed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
     """Fig 6: flows over time of one framework of each kind."""
     for one in frameworks.plain(found):
         if one.model == rates.FLOWS_OF and one.framework in _TIMED:
-            drawn = trafficfigures.flow_chart(one.first.whole, one.point.mean_s.value)
+            drawn = traffic_section.flow_chart(one.first.whole, one.point.mean_s.value)
             if drawn is not None:
                 title = f"{one.called}: flows over time"
                 yield _picture(f"flows-{one.framework}", title, drawn[0], f"{title}. {drawn[1]}", folder)
@@ -130,7 +129,7 @@ def zoomed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
     for name in (ring, PAIRS):
         if name in mine:
             window = mine[name].first
-            drawn = trafficfigures.zoom(window.run.views[window.window.record.name], window.run.scale)
+            drawn = traffic_section.zoom(window.run.views[window.window.record.name], window.run.scale)
             if drawn is not None:
                 title = f"{mine[name].called}: pairs of hosts"
                 yield _picture(f"pairs-{name}", title, drawn[0], f"{title}. {drawn[1]}", folder)

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from orchestrator.papers.zerwas import frameworks
 from orchestrator.papers.zerwas.frameworks import CALLED, Measured
 from orchestrator.papers.zerwas.published import Flows, Zerwas
-from orchestrator.report.study.comparison import Comparison, not_measured, same
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import Rows
+from orchestrator.report.study.content import Comparison, Rows, Section, Table, not_measured, same
 
 IMITATED = "imitated over Gloo, which keeps one connection of each pair of hosts: its flows are not KungFu's"
 

@@ -10,11 +10,11 @@ from types import MappingProxyType
 import numpy as np
 
 from orchestrator.analysis.compare import points
-from orchestrator.analysis.compare.points import Point
+from orchestrator.analysis.compare.points import MeasuredPoint
 from orchestrator.core.units import quantity
 from orchestrator.papers.zerwas.sights import Sight, sight
-from orchestrator.report.study import seen
-from orchestrator.report.study.seen import Seen
+from orchestrator.report.study import captured_windows
+from orchestrator.report.study.captured_windows import CapturedWindow
 from orchestrator.store.rundir import Entry
 from workloads.models import catalog
 
@@ -36,7 +36,7 @@ SIZE_BYTES = 4  # of a parameter
 class Measured:
     """A point with what it is; `losses` is the share of packets lost, None where nothing was set."""
 
-    point: Point
+    point: MeasuredPoint
     framework: str
     model: str
     batch: int
@@ -51,12 +51,12 @@ class Measured:
     @cached_property
     def sights(self) -> tuple[Sight, ...]:
         """What its captured windows amount to, those that carried something."""
-        return tuple(sight(one) for one in seen.seen(self.point) if one.volume.step_payload > 0)
+        return tuple(sight(one) for one in captured_windows.captured_windows(self.point) if one.volume.step_payload > 0)
 
     @property
-    def first(self) -> Seen:
+    def first(self) -> CapturedWindow:
         """Its first captured window, of which there must be one, with all of its traffic: read anew each time."""
-        return next(seen.seen(self.point))
+        return next(captured_windows.captured_windows(self.point))
 
     @property
     def step_payload(self) -> float:
@@ -106,7 +106,7 @@ def measured(entries: Iterable[Entry], printed_models: Sequence[str]) -> tuple[M
     return tuple(sorted(found, key=lambda one: (models.index(one.model), names.index(one.framework))))
 
 
-def framework_of(point: Point) -> str | None:
+def framework_of(point: MeasuredPoint) -> str | None:
     """What the paper compares: framework, backend and strategy; None for another workload."""
     for name, of in (("tensorflow", _tensorflow), ("horovod", _horovod), ("kungfu", _kungfu), ("p2p", _imitated)):
         if point.value(f"workload.{name}") is not None:
@@ -114,22 +114,22 @@ def framework_of(point: Point) -> str | None:
     return None
 
 
-def _tensorflow(point: Point) -> str:
+def _tensorflow(point: MeasuredPoint) -> str:
     if point.value("workload.tensorflow.strategy") == "parameter-server":
         return SERVERS
     return "tensorflow-nccl" if point.value("workload.tensorflow.communication") == "nccl" else "tensorflow"
 
 
-def _horovod(point: Point) -> str:
+def _horovod(point: MeasuredPoint) -> str:
     by = f"horovod-{point.value('workload.horovod.controller')}"
     return f"{by}-nccl" if point.value("workload.horovod.operations") == "nccl" else by
 
 
-def _kungfu(point: Point) -> str | None:
+def _kungfu(point: MeasuredPoint) -> str | None:
     return _known(str(point.value("workload.kungfu.strategy", "")).lower().replace("_", "-"))
 
 
-def _imitated(point: Point) -> str | None:
+def _imitated(point: MeasuredPoint) -> str | None:
     return _known(str(point.value("workload.p2p.strategy")))
 
 
@@ -137,7 +137,7 @@ def _known(name: str) -> str | None:
     return name if name in CALLED else None
 
 
-def _losses(point: Point) -> float | None:
+def _losses(point: MeasuredPoint) -> float | None:
     loss = point.value("conditions.*.loss.share")
     if loss is None:
         return None

@@ -9,17 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.analysis.compare import points
-from orchestrator.analysis.compare.points import Point
+from orchestrator.analysis.compare.points import MeasuredPoint
 from orchestrator.analysis.windows.time_to_accuracy import Learning
 from orchestrator.papers.zerwas.frameworks import CALLED, PAIRS, framework_of
 from orchestrator.papers.zerwas.published import Accuracy, Zerwas
 from orchestrator.report.run import accuracy as drawing
-from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
-from orchestrator.report.study.comparison import Comparison, holds, near, not_measured
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import Rows, number
-from orchestrator.report.style import save
+from orchestrator.report.study.content import Comparison, Rows, Section, Table, holds, near, not_measured, number
+from orchestrator.report.style import Picture, save
 from orchestrator.store.rundir import Entry
 
 _MB = 1e6
@@ -31,7 +28,7 @@ _SMALL = "a small network learns here, for which nothing is printed"
 class Learned:
     """A point that learned, with what each of its runs did."""
 
-    point: Point
+    point: MeasuredPoint
     framework: str
     optimizer: str
     runs: tuple[Learning, ...]

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.papers.zerwas.frameworks import Measured
 from orchestrator.papers.zerwas.published import Loss, Zerwas
-from orchestrator.report.study.comparison import Comparison, apart, not_measured
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import Rows, number
+from orchestrator.report.study.content import Comparison, Rows, Section, Table, apart, not_measured, number
 
 WHY = (
     "links of 1 Gbit/s here and of 10 Gbit/s there, other round trips: on a faster and longer path each loss costs a "

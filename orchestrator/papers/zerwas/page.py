@@ -10,9 +10,8 @@ from orchestrator.core.errors import StoreError
 from orchestrator.papers.zerwas import equation, figures, flows, frameworks, learned, loss, rates, volumes
 from orchestrator.papers.zerwas.frameworks import Measured
 from orchestrator.papers.zerwas.published import zerwas
-from orchestrator.report.run.figures import Picture
 from orchestrator.report.study.content import Content, Section
-from orchestrator.report.style import look
+from orchestrator.report.style import Picture, look
 from orchestrator.store.rundir import Entry
 
 

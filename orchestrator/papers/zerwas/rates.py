@@ -8,16 +8,23 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from orchestrator.analysis.stats import batchmeans
+from orchestrator.analysis.stats import statistics
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic import periodicity
 from orchestrator.papers.zerwas import frameworks
 from orchestrator.papers.zerwas.frameworks import CALLED, PAIRS, Measured
 from orchestrator.papers.zerwas.published import Flow, Zerwas
 from orchestrator.papers.zerwas.sights import STEP_NS, Sight
-from orchestrator.report.study.comparison import NOT_MEASURED, Comparison, apart, holds, near, not_measured
-from orchestrator.report.study.content import Section
-from orchestrator.report.study.text import number
+from orchestrator.report.study.content import (
+    NOT_MEASURED,
+    Comparison,
+    Section,
+    apart,
+    holds,
+    near,
+    not_measured,
+    number,
+)
 
 FLOWS_OF = "resnet50"  # whose flows Table II prints
 ZOOMED = "mobilenet_v2"  # of Figs 7 and 9
@@ -31,7 +38,7 @@ PEAK_WITHIN = 0.2  # times of peaks differ
 def table_one(found: Sequence[Measured], printed: Zerwas) -> Section:
     """Table I: mean throughput of everything together."""
     grid = {(one.model, one.framework): one for one in frameworks.plain(found)}
-    means = {key: batchmeans.mean([window.total for window in one.sights]) for key, one in grid.items()}
+    means = {key: statistics.mean_of_batches([window.total for window in one.sights]) for key, one in grid.items()}
     unknown = Estimate(math.nan, math.nan, math.nan)
     return Section(
         title="Table I: total throughput",
@@ -108,7 +115,7 @@ def _flow(one: Measured | None, line: Flow) -> Comparison:
         nccl = line.framework.endswith("nccl")
         why = "NCCL needs GPUs: bring an inventory that has some" if nccl else NOT_MEASURED
         return not_measured(what, f"{line.gbps:g} Gbit/s", source=line.source, why=why)
-    ours = batchmeans.mean([window.big[0] for window in one.sights])
+    ours = statistics.mean_of_batches([window.big[0] for window in one.sights])
     return apart(what, ours, line.estimate, unit="Gbit/s", source=line.source, why=EMULATED)
 
 

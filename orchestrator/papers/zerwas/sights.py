@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.traffic import traffic, volumes
-from orchestrator.analysis.traffic.volumes import Volume
-from orchestrator.report.study.seen import Seen
+from orchestrator.analysis.traffic import traffic
+from orchestrator.analysis.traffic.traffic import Volume
+from orchestrator.report.study.captured_windows import CapturedWindow
 
 Floats = npt.NDArray[np.float64]
 
@@ -31,10 +31,10 @@ class Sight:
     width_s: float
 
 
-def sight(of: Seen) -> Sight:
+def sight(of: CapturedWindow) -> Sight:
     """The sight of a window whose first training is alone."""
     found, job = of.traffic, of.window.manifest.jobs[0].name
-    mine = volumes.of_job(found, job)
+    mine = traffic.of_job(found, job)
     width = max(1, round(STEP_NS / found.width_ns)) * found.width_ns
     rows = np.argsort(-np.where(mine, found.payload_bytes, -1), kind="stable")[: len(of.volume.big)]
 
@@ -43,7 +43,7 @@ def sight(of: Seen) -> Sight:
 
     return Sight(
         volume=of.volume,
-        flows=int((volumes.of_job(of.whole, job) & (of.whole.packets > 0)).sum()),
+        flows=int((traffic.of_job(of.whole, job) & (of.whole.packets > 0)).sum()),
         total=rate(mine),
         big=np.array([rate(np.arange(len(found)) == row) for row in rows]),
         width_s=width / 1e9,

@@ -11,9 +11,19 @@ import numpy.typing as npt
 from orchestrator.papers.zerwas import frameworks
 from orchestrator.papers.zerwas.frameworks import BATCH, CALLED, CLASSES, PAIRS, RINGS, SERVERS, Measured, size_of
 from orchestrator.papers.zerwas.published import Zerwas
-from orchestrator.report.study.comparison import Comparison, apart, at_most, between, holds, near, not_measured
-from orchestrator.report.study.content import Section, Table
-from orchestrator.report.study.text import Rows, number
+from orchestrator.report.study.content import (
+    Comparison,
+    Rows,
+    Section,
+    Table,
+    apart,
+    at_most,
+    between,
+    holds,
+    near,
+    not_measured,
+    number,
+)
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,11 +1,12 @@
-"""One quantity over one axis: points of runs that were set alike, with the interval over runs."""
+"""Collects one quantity over one axis for a figure: points of runs that were set alike, with the interval over runs."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from orchestrator.analysis.compare.selection import Chosen, natural
 from orchestrator.analysis.stats.levels import Level, level, one_a_run
@@ -14,14 +15,14 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import quantity as quantity_of
 from orchestrator.core.where import Condition
 from orchestrator.report.figure import windows
-from orchestrator.report.figure.quantity import Quantity
-from orchestrator.report.figure.windows import LOAD, Seen
+from orchestrator.report.figure.windows import LOAD, FigureWindow
+from orchestrator.store.manifests.window_records import Training
 
 _UNITS = {"rate": (1e9, "Gbit/s"), "size": (1e6, "MB"), "duration": (1e-3, "ms"), "share": (0.01, "%")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class CurvePoint:
     """A value of the axis, what runs measured there in the quantity's unit, and how many iterations that rests on.
 
     `at` is where it is drawn: the value in the axis' unit, or the place among values that are no numbers.
@@ -38,7 +39,7 @@ class Curve:
     """Points with the same value of the axis `series`, in order."""
 
     label: str
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class Figure:
     series: str
     unit: str
     curves: tuple[Curve, ...]
-    common: windows.Common
+    common: windows.SharedSettings
 
     @property
     def axis(self) -> str:
@@ -66,8 +67,8 @@ class Figure:
 def figure(
     chosen: Chosen, quantity: Quantity, *, over: str, series: str = "", conditions: Sequence[Condition] = ()
 ) -> Figure:
-    """The figure of these measurements; ConfigError where they cannot be in one, or have no such axis."""
-    seen = [one for one in windows.seen(chosen, conditions) if math.isfinite(quantity.of(one.row).value)]
+    """Return the figure of these measurements; ConfigError where they cannot be in one, or have no such axis."""
+    seen = [one for one in windows.figure_windows(chosen, conditions) if math.isfinite(quantity.of(one.row).value)]
     if not seen:
         raise ConfigError(f"{chosen.name}: {quantity.title} was not measured in any window")
     path = windows.axis(seen, over)
@@ -79,7 +80,7 @@ def figure(
         over=path,
         series=by,
         unit=unit,
-        common=windows.common(seen, chosen),
+        common=windows.shared_settings(seen, chosen),
         curves=_curves(seen, quantity, path, by, places),
     )
 
@@ -102,7 +103,7 @@ def _plain(text: str) -> tuple[str, float] | None:
 
 
 def _curves(
-    seen: Sequence[Seen], quantity: Quantity, path: str, by: str, places: dict[str, float]
+    seen: Sequence[FigureWindow], quantity: Quantity, path: str, by: str, places: dict[str, float]
 ) -> tuple[Curve, ...]:
     # Over load, a window without cross traffic is a point of every curve that differs in its traffic alone.
     shared = path == LOAD and windows.of_traffic(by) and any(one.loaded for one in seen)
@@ -114,12 +115,14 @@ def _curves(
     return tuple(found)
 
 
-def _points(seen: Sequence[Seen], quantity: Quantity, path: str, places: dict[str, float]) -> tuple[Point, ...]:
-    at: dict[str, list[Seen]] = defaultdict(list)
+def _points(
+    seen: Sequence[FigureWindow], quantity: Quantity, path: str, places: dict[str, float]
+) -> tuple[CurvePoint, ...]:
+    at: dict[str, list[FigureWindow]] = defaultdict(list)
     for one in seen:
         at[one.value(path)].append(one)
     return tuple(
-        Point(
+        CurvePoint(
             text=text,
             at=places[text],
             iterations=sum(one.row.iterations for one in at[text]),
@@ -129,6 +132,67 @@ def _points(seen: Sequence[Seen], quantity: Quantity, path: str, places: dict[st
     )
 
 
-def _at_full_size(one: Seen, quantity: Quantity) -> Estimate:
+def _at_full_size(one: FigureWindow, quantity: Quantity) -> Estimate:
     found, factor = quantity.of(one.row), quantity.factor * (one.scale if quantity.scales else 1)
     return Estimate(found.value * factor, found.low * factor, found.high * factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """A number of a job in a window; `of` gives it in SI units, as on the wire, and `factor` makes `unit` of it.
+
+    `scales` says that the run's scale multiplies it back.
+    """
+
+    title: str
+    unit: str
+    factor: float
+    of: Callable[[Training], Estimate]
+    scales: bool = False
+
+    @property
+    def axis(self) -> str:
+        """Title and unit, as an axis has them."""
+        return f"{self.title} ({self.unit})"
+
+
+def _estimate(value: float | None, low: float | None, high: float | None) -> Estimate:
+    return Estimate(*(math.nan if end is None else end for end in (value, low, high)))
+
+
+QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
+    {
+        "iteration-time": Quantity(
+            title="median iteration time",
+            unit="ms",
+            factor=1e3,
+            of=lambda row: _estimate(row.p50_s, row.p50_low_s, row.p50_high_s),
+        ),
+        "mean-iteration-time": Quantity(
+            title="mean iteration time",
+            unit="ms",
+            factor=1e3,
+            of=lambda row: _estimate(row.mean_s, row.mean_low_s, row.mean_high_s),
+        ),
+        "p99-iteration-time": Quantity(
+            title="99th percentile of the iteration time",
+            unit="ms",
+            factor=1e3,
+            of=lambda row: _estimate(row.p99_s, row.p99_low_s, row.p99_high_s),
+        ),
+        "sent-bytes": Quantity(
+            title="payload sent by a rank in an iteration",
+            unit="MB",
+            factor=1e-6,
+            scales=True,
+            of=lambda row: _estimate(row.sent_bytes, None, None),
+        ),
+    }
+)
+
+
+def quantity_named(name: str) -> Quantity:
+    """Return the quantity of this name; ConfigError for another."""
+    if name not in QUANTITIES:
+        raise ConfigError(f"no figure {name!r}; accepted: {', '.join(QUANTITIES)}, completion-times, slowdown")
+    return QUANTITIES[name]

@@ -1,4 +1,4 @@
-"""How long flows of cross traffic take by their size: completion times, and slowdown against an empty path.
+"""Computes completion times of flows of cross traffic by size, and their slowdown against an empty path.
 
 A flow takes from just before it connects until its receiver has acknowledged all of it. Its slowdown is that over the
 time in which its layer-2 bytes pass the slowest link at full rate; the time of propagation is not counted, so that
@@ -27,7 +27,7 @@ from orchestrator.analysis.windows.generated_flows import wire_bytes
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.where import Condition
 from orchestrator.report.figure import windows
-from orchestrator.report.figure.windows import Seen
+from orchestrator.report.figure.windows import FigureWindow
 from orchestrator.store.tabular import tables
 
 Floats = npt.NDArray[np.float64]
@@ -73,7 +73,7 @@ class FlowTimes:
     series: str
     curves: tuple[SizeCurve, ...]
     lost: int
-    common: windows.Common
+    common: windows.SharedSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class _Flows:
 
 
 def flow_times(chosen: Chosen, *, slowdown: bool, series: str = "", conditions: Sequence[Condition] = ()) -> FlowTimes:
-    """The figure of these measurements; ConfigError where they cannot be in one, or too few flows were sent."""
-    seen = windows.seen(chosen, conditions)
+    """Return the figure of these measurements; ConfigError where they cannot be in one, or too few flows were sent."""
+    seen = windows.figure_windows(chosen, conditions)
     by = windows.axis(seen, series) if series else ""
     windows.refuse_mixed(seen, filter(None, (by,)))
     curves, lost = [], 0
@@ -101,11 +101,13 @@ def flow_times(chosen: Chosen, *, slowdown: bool, series: str = "", conditions: 
             f"{chosen.name}: fewer than {FEWEST} flows of any planned size in its valid windows; "
             "accepted: runs with websearch or replay"
         )
-    return FlowTimes(slowdown=slowdown, series=by, curves=tuple(curves), lost=lost, common=windows.common(seen, chosen))
+    return FlowTimes(
+        slowdown=slowdown, series=by, curves=tuple(curves), lost=lost, common=windows.shared_settings(seen, chosen)
+    )
 
 
-def _runs(seen: Sequence[Seen], *, slowdown: bool) -> list[_Flows]:
-    of_run: dict[Path, dict[str, Seen]] = defaultdict(dict)
+def _runs(seen: Sequence[FigureWindow], *, slowdown: bool) -> list[_Flows]:
+    of_run: dict[Path, dict[str, FigureWindow]] = defaultdict(dict)
     for one in seen:
         of_run[one.entry.path][one.window.name] = one  # of several jobs in a window one: its traffic is the same
     found = []
@@ -121,7 +123,7 @@ def _runs(seen: Sequence[Seen], *, slowdown: bool) -> list[_Flows]:
     return found
 
 
-def _flows(one: Seen, *, slowdown: bool) -> _Flows:
+def _flows(one: FigureWindow, *, slowdown: bool) -> _Flows:
     import pyarrow.compute as pc
 
     begin, end = one.window.span_ns
@@ -138,7 +140,7 @@ def _flows(one: Seen, *, slowdown: bool) -> _Flows:
     return _Flows((size * one.scale).astype(np.float64), value, rows.num_rows - ended.num_rows)
 
 
-def _alone_s(one: Seen, size: npt.NDArray[np.int64]) -> Floats:
+def _alone_s(one: FigureWindow, size: npt.NDArray[np.int64]) -> Floats:
     """How long the layer-2 bytes of flows take on the slowest link of the testbed, in seconds."""
     manifest = one.entry.manifest
     rate = min(capacity_bps(manifest), one.least_rate_bps)

@@ -25,7 +25,7 @@ _SHOWN = 4  # values of a setting that an error lists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class FigureWindow:
     """A job in a valid window of a run, and every setting of it by path; `load` is the requested one, at full size.
 
     `variables` are the axes of its sweep that are variables of the experiment: they stand for settings.
@@ -49,12 +49,12 @@ class Seen:
         return self.settings[TRAFFIC] != NO_TRAFFIC
 
     def value(self, path: str) -> str:
-        """What was set at a path, or the value of a variable."""
+        """Return what was set at a path, or the value of a variable."""
         return self.settings.get(path, self.variables.get(path, NOT_SET))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Common:
+class SharedSettings:
     """Under which conditions all of a figure was measured: settings that all windows share, and where they come from.
 
     `left_out` says in sentences which windows do not count.
@@ -67,10 +67,10 @@ class Common:
     left_out: tuple[str, ...]
 
 
-def common(windows: Sequence[Seen], chosen: Chosen) -> Common:
-    """The same of these windows."""
+def shared_settings(windows: Sequence[FigureWindow], chosen: Chosen) -> SharedSettings:
+    """Return the same of these windows."""
     shared = {key: value for key, value in windows[0].settings.items() if all(w.value(key) == value for w in windows)}
-    return Common(
+    return SharedSettings(
         conditions=tuple(sorted(shared.items())),
         scales=tuple(sorted({one.scale for one in windows})),
         commits=tuple(sorted({str(git.commit) for one in windows if (git := one.entry.manifest.git)})),
@@ -79,8 +79,8 @@ def common(windows: Sequence[Seen], chosen: Chosen) -> Common:
     )
 
 
-def seen(chosen: Chosen, conditions: Sequence[Condition] = ()) -> list[Seen]:
-    """Every valid window that meets the conditions; ConfigError where there is none."""
+def figure_windows(chosen: Chosen, conditions: Sequence[Condition] = ()) -> list[FigureWindow]:
+    """Return every valid window that meets the conditions; ConfigError where there is none."""
     known: dict[Path, dict[str, WindowSetting]] = {}
     found = []
     for window in chosen.windows:
@@ -92,7 +92,7 @@ def seen(chosen: Chosen, conditions: Sequence[Condition] = ()) -> list[Seen]:
         variables = {axis: where.text_of(value) for axis, value in window.values.items() if "." not in axis}
         if all(condition.holds({**variables, **settings}) for condition in conditions):
             found += [
-                Seen(
+                FigureWindow(
                     entry=run,
                     window=window.record,
                     row=row,
@@ -122,8 +122,8 @@ def _load_text(bps: float) -> str:
     return f"{bps / 1e9:.15g}gbit"
 
 
-def axis(windows: Sequence[Seen], wanted: str) -> str:
-    """The path of a setting by its end; ConfigError where none, or more than one, ends so."""
+def axis(windows: Sequence[FigureWindow], wanted: str) -> str:
+    """Return the path of a setting by its end; ConfigError where none, or more than one, ends so."""
     paths = {path for window in windows for path in (*window.settings, *window.variables)}
     found = sorted(path for path in paths if path == wanted or path.endswith(f".{wanted}"))
     if wanted in found:
@@ -136,18 +136,18 @@ def axis(windows: Sequence[Seen], wanted: str) -> str:
     return found[0]
 
 
-def varying(windows: Sequence[Seen]) -> list[str]:
-    """The settings in which these windows differ."""
+def varying(windows: Sequence[FigureWindow]) -> list[str]:
+    """Return the settings in which these windows differ."""
     paths = sorted({path for window in windows for path in window.settings})
     return [path for path in paths if len({window.value(path) for window in windows}) > 1]
 
 
 def of_traffic(path: str) -> bool:
-    """Whether a setting is one of cross traffic."""
+    """Return whether a setting is one of cross traffic."""
     return path == TRAFFIC or path.startswith(f"{TRAFFIC}.")
 
 
-def refuse_mixed(windows: Sequence[Seen], axes: Iterable[str]) -> None:
+def refuse_mixed(windows: Sequence[FigureWindow], axes: Iterable[str]) -> None:
     """ConfigError where windows differ in more than these axes: a curve through them would be of no one thing.
 
     What a variable stands for differs with it, and hand in hand: that is the variable's axis.
@@ -173,7 +173,7 @@ def refuse_mixed(windows: Sequence[Seen], axes: Iterable[str]) -> None:
         )
 
 
-def _follows(path: str, windows: Sequence[Seen], drawn: set[str]) -> bool:
+def _follows(path: str, windows: Sequence[FigureWindow], drawn: set[str]) -> bool:
     """Whether a setting has one value at each value of the variables that are drawn, all windows being of one sweep."""
     variables = sorted(drawn & {name for window in windows for name in window.variables})
     if not variables or len({_sweep(window) for window in windows}) > 1:
@@ -182,7 +182,7 @@ def _follows(path: str, windows: Sequence[Seen], drawn: set[str]) -> bool:
     return len(at) == len({values[:-1] for values in at})
 
 
-def _sweep(window: Seen) -> tuple[str, str]:
+def _sweep(window: FigureWindow) -> tuple[str, str]:
     """The definition of the sweep that a window is of."""
     sweep = window.entry.manifest.sweep
     return (sweep.name, sweep.definition) if sweep else ("", "")

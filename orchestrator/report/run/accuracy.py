@@ -18,7 +18,7 @@ Named = tuple[str, int, Learning]  # its name, the scale that bytes are multipli
 
 
 def of_run(run: Run) -> dict[str, Cost]:
-    """The cost of every job of a run that tells its accuracy."""
+    """Return the cost of every job of a run that tells its accuracy."""
     found = {}
     for job in run.manifest.jobs:
         cost = time_to_accuracy.cost(run.table("iterations"), job.name, _sent(run, job.name, job.nodes))
@@ -28,7 +28,7 @@ def of_run(run: Run) -> dict[str, Cost]:
 
 
 def learned(run: Run) -> dict[str, Learning]:
-    """What every job of a run had learned after each epoch, where it looked at held-out images."""
+    """Return what every job of a run had learned after each epoch, where it looked at held-out images."""
     found = {}
     for job in run.manifest.jobs:
         sent = _sent(run, job.name, job.nodes)
@@ -92,7 +92,7 @@ def over_volume(runs: Sequence[Run]) -> tuple[Any, str] | None:
 
 
 def over_time(runs: Sequence[Run]) -> tuple[Any, str] | None:
-    """The same over the training time."""
+    """Return the same over the training time."""
     return time_lines(_named(runs))
 
 

@@ -16,7 +16,7 @@ from orchestrator.report.style import LINES, SERIES, figure, from_zero, legend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class OperationTiming:
     """An operation of one message size in one window, multiplied back to full size: bytes, seconds, bit/s.
 
     The time is the mean over ranks, as nccl-tests reports it; bandwidths follow from it.
@@ -33,8 +33,8 @@ class Measured:
     utilization: float  # of the slowest link that takes part
 
 
-def measured(run: Run) -> list[Measured]:
-    """What a run's windows measured of collective operations, by window, job, operation and size."""
+def operation_timings(run: Run) -> list[OperationTiming]:
+    """Return what a run's windows measured of collective operations, by window, job, operation and size."""
     groups: dict[tuple[str, str, str, int], list[Row]] = defaultdict(list)
     for row in run.rows("collectives"):
         if row["window_name"]:
@@ -47,7 +47,7 @@ def measured(run: Run) -> list[Measured]:
         bus = algorithm * rows[0]["bus_bps"] / rows[0]["algorithm_bps"]
         ranks = len({row["rank"] for row in rows})
         found.append(
-            Measured(
+            OperationTiming(
                 window=window,
                 job=job,
                 operation=operation,
@@ -64,10 +64,10 @@ def measured(run: Run) -> list[Measured]:
 
 def utilization(runs: Sequence[Run]) -> tuple[Any, str] | None:
     """Share of the link (Li, figure 7) and time by message size, a line for each run, window and operation."""
-    lines: dict[str, list[Measured]] = defaultdict(list)
+    lines: dict[str, list[OperationTiming]] = defaultdict(list)
     for run in runs:
-        several = len({one.window for one in measured(run)}) > 1
-        for one in measured(run):
+        several = len({one.window for one in operation_timings(run)}) > 1
+        for one in operation_timings(run):
             label = [run.name] * (len(runs) > 1) + [one.window] * several + [one.operation]
             lines[", ".join(label)].append(one)
     if not lines:

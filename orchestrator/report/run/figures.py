@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from orchestrator.report.run import accuracy, collectives, over_runs, over_time, rank_terms, routing, schedules
+from orchestrator.analysis.traffic import throughput
+from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.core.units import span_text
+from orchestrator.experiment import loading
+from orchestrator.parts.terms import NAMES, Terms
+from orchestrator.predict import measured_runs
+from orchestrator.report import traffic_section
+from orchestrator.report.run import accuracy, collectives, over_runs, schedules
 from orchestrator.report.runs import Run, multiplied_back
 from orchestrator.report.style import (
     GRID,
@@ -19,7 +27,7 @@ from orchestrator.report.style import (
     LINES,
     SERIES,
     SOFT,
-    Saved,
+    Picture,
     figure,
     from_zero,
     legend,
@@ -27,28 +35,21 @@ from orchestrator.report.style import (
     save,
     thinned,
 )
-from orchestrator.report.traffic import trafficfigures
 
 Draw = Callable[[Sequence[Run]], "tuple[Any, str] | None"]
 
+_MOST_HOSTS = 8
+_STEPS = 150
+_KINDS = {"training": "training", "cross": "cross traffic"}
+_WAYS = {"out": "sent", "in": "received"}
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """A figure in the page: what it shows, how to read it, and what `style.save` made of it."""
+Floats = npt.NDArray[np.float64]
 
-    name: str
-    title: str
-    caption: str
-    saved: Saved
-
-    @property
-    def svg(self) -> str:
-        """The drawing as an element of the page."""
-        return self.saved.svg
+_SPLIT = "ptd"  # the workload whose ranks record where their time went
 
 
 def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
-    """Every figure that the runs have data for, also written to `folder` as NAME.svg and NAME.pdf.
+    """Return every figure that the runs have data for, also written to `folder` as NAME.svg and NAME.pdf.
 
     First those of all runs together, the one that says most of them at the front. Of several runs there are no others:
     traffic, queues and sockets are drawn of a run by itself.
@@ -59,22 +60,22 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
             pictures += _made(name, title, drawn(runs), folder)
         for run in runs if len(runs) == 1 else ():
             pictures += _made("schedule", "Schedule and capture", schedules.beside(run), folder)
-            pictures += _made("routing", "Tokens to experts", routing.routing(run), folder)
-            pictures += _made("terms", "Where iterations went", rank_terms.by_rank(run), folder)
+            pictures += _made("routing", "Tokens to experts", routing(run), folder)
+            pictures += _made("terms", "Where iterations went", terms_by_rank(run), folder)
             for name, title, drawing, caption in _views(run):
                 pictures += _made(name, title, (drawing, caption), folder)
-            pictures += _made("throughput", "Throughput of every host", over_time.throughput_of_hosts(run), folder)
-            pictures += _made("queue", "Queue at the contended port", over_time.queue(run), folder)
-            pictures += _made("tcp", "Round-trip time and congestion window", over_time.round_trips(run), folder)
+            pictures += _made("throughput", "Throughput of every host", throughput_of_hosts(run), folder)
+            pictures += _made("queue", "Queue at the contended port", queue(run), folder)
+            pictures += _made("tcp", "Round-trip time and congestion window", round_trips(run), folder)
     return pictures
 
 
-def _views(run: Run) -> Iterator[trafficfigures.Drawn]:
+def _views(run: Run) -> Iterator[traffic_section.Drawn]:
     """Figures of the traffic of the first window with cross traffic beside a training, else of the first one."""
     names = sorted(run.views, key=lambda name: not run.views[name].shares)
     if names:
         place = f"Window {names[0]}" if len(run.views) > 1 else ""
-        yield from trafficfigures.draw(run.views[names[0]], whole=run.traffic, scale=run.scale, place=place)
+        yield from traffic_section.figures(run.views[names[0]], whole=run.traffic, scale=run.scale, place=place)
 
 
 def _made(name: str, title: str, drawn: tuple[Any, str] | None, folder: Path) -> Iterator[Picture]:
@@ -232,6 +233,209 @@ def _bytes(runs: Sequence[Run]) -> tuple[Any, str] | None:
     legend(panel)
     against = ", against what the job should send by theory" if not np.isnan(theory).all() else ""
     return drawing, f"Without retransmissions, mean over ranks{against}" + multiplied_back(runs)
+
+
+def throughput_of_hosts(run: Run) -> tuple[Any, str] | None:
+    """Return what each host sent and received by each rail, of training and of cross traffic; drawing and caption."""
+    packets = run.table("packets")
+    ends = [
+        (host, device or None)
+        for host in run.hosts
+        for device in host.devices or ("",)
+        if throughput.captured(packets, node=host.name, port=device or None)
+    ]
+    if not ends or run.end_ns <= run.origin_ns:
+        return None
+    shown = ends[:_MOST_HOSTS]
+    drawing, panels = figure(len(shown), height_in=0.8 + 1.05 * len(shown))
+    width = throughput.bin_width(packets)
+    step = max(1, (run.end_ns - run.origin_ns) // _STEPS // width) * width
+    for panel, (host, device) in zip(panels, shown, strict=True):
+        for kind, color in (("training", SERIES[0]), ("cross", SERIES[1])):
+            for direction, style in (("out", "-"), ("in", "--")):
+                match = {"node": host.name, "port": device, "direction": direction, "kind": kind}
+                at, rate = throughput.bins(packets, match).rate(run.origin_ns, run.end_ns, step)
+                if rate.any():
+                    label = f"{_KINDS[kind]}, {_WAYS[direction]}"
+                    panel.plot(at, rate * run.scale / 1e9, color=color, linestyle=style, label=label, linewidth=1.1)
+        title = f"{host.name} {device}" if len(host.devices) > 1 else host.name
+        panel.set_title(title, pad=3, loc="right")
+    panels[-1].set_xlabel("time since the first window began (s)")
+    top = max(panel.get_ylim()[1] for panel in panels)
+    for panel in panels:
+        panel.set(ylim=(0, top), xlim=(0, (run.end_ns - run.origin_ns) / 1e9))
+    drawing.supylabel("Gbit/s", fontsize=9)
+    legend(*panels)
+    left_out = f" {len(ends) - len(shown)} more devices of hosts are not drawn." if len(ends) > len(shown) else ""
+    return drawing, f"Layer 2, in steps of {span_text(step / 1e9)}{multiplied_back([run])}{left_out}"
+
+
+def queue(run: Run) -> tuple[Any, str] | None:
+    """Backlog and drops of the queue that dropped most, or else was the fullest one."""
+    mine = run.counters(r"^qdisc\..*\.(drops|backlog_bytes)$")
+    if not mine.num_rows:
+        return None
+    keys = mine.group_by(["node", "port", "counter"]).aggregate([("value", "max"), ("value", "min")]).to_pylist()
+    queues = {(key["node"], key["port"], key["counter"].rpartition(".")[0]) for key in keys}
+
+    def trouble(queue: tuple[str, str, str]) -> tuple[float, float]:
+        amounts = {
+            key["counter"].rpartition(".")[2]: (key["value_max"], key["value_min"])
+            for key in keys
+            if (key["node"], key["port"], key["counter"].rpartition(".")[0]) == queue
+        }
+        drops, backlog = amounts.get("drops", (0, 0)), amounts.get("backlog_bytes", (0, 0))
+        return (drops[0] or 0) - (drops[1] or 0), backlog[0] or 0
+
+    node, port, name = max(sorted(queues), key=trouble)
+    drawing, (above, below) = figure(2, height_in=3.0)
+    for panel, what, label in ((above, "backlog_bytes", "backlog (kB)"), (below, "drops", "packets dropped")):
+        at, value = throughput.samples(mine, node=node, port=port, counter=f"{name}.{what}")
+        if len(at):
+            scaled = value / 1e3 if what == "backlog_bytes" else value - value[0]
+            x, y = thinned((at - run.origin_ns) / 1e9, scaled)
+            panel.plot(x, y, color=SERIES[0 if panel is above else 1], linewidth=1.0)
+        panel.set(ylabel=label)
+        panel.set_ylim(bottom=0)
+    below.set_xlabel("time since the first window began (s)")
+    below.set_xlim(0, max((run.end_ns - run.origin_ns) / 1e9, 1e-3))
+    kind = name.removeprefix("qdisc.")
+    return drawing, (
+        f"Queueing discipline {kind} of {node}:{port}, the one that dropped most (else the fullest one); as it was, "
+        "not multiplied back. Drops are counted from the first sample."
+    )
+
+
+def round_trips(run: Run) -> tuple[Any, str] | None:
+    """Round-trip time and congestion window of the sockets that were sampled."""
+    table = run.table("sockets")
+    if not table.num_rows or run.end_ns <= run.origin_ns:
+        return None
+    at = table["time_ns"].to_numpy() - run.origin_ns
+    # A step shorter than the sampling would show one node after the other.
+    step = max((run.end_ns - run.origin_ns) // _STEPS, _interval_ns(table), 1)
+    place = at // step
+    inside = (place >= 0) & (at < run.end_ns - run.origin_ns)
+    if not inside.any():
+        return None
+    drawing, panels = figure(2, height_in=3.0)
+    columns = (("rtt_s", 1e3, "RTT (ms)"), ("cwnd_segments", 1.0, "window (segments)"))
+    for panel, (column, factor, label) in zip(panels, columns, strict=True):
+        value = table[column].to_numpy(zero_copy_only=False).astype(np.float64)[inside] * factor
+        steps, groups = _grouped(place[inside], value)
+        x = (steps + 0.5) * step / 1e9
+        for q, color, style, name in ((50, SERIES[0], "-", "median"), (95, SERIES[1], "--", "95th percentile")):
+            panel.plot(
+                x,
+                [np.nanpercentile(g, q) if len(g) else np.nan for g in groups],
+                color=color,
+                linestyle=style,
+                label=name,
+                linewidth=1.1,
+            )
+        panel.set(ylabel=label)
+        panel.set_ylim(bottom=0)
+        panel.set_xlim(0, (run.end_ns - run.origin_ns) / 1e9)
+    panels[-1].set_xlabel("time since the first window began (s)")
+    legend(panels[0])
+    used = ", ".join(sorted({name for name in table["congestion"].unique().to_pylist() if name})) or "not recorded"
+    return (
+        drawing,
+        f"Over all sampled TCP connections of the data plane; congestion control: {used}. Not multiplied back.",
+    )
+
+
+def _interval_ns(sockets: Any) -> int:
+    """The typical time between two samples of one node."""
+    import pyarrow.compute as pc
+
+    mine = sockets.filter(pc.equal(sockets["node"], sockets["node"][0]))
+    times = np.unique(mine["time_ns"].to_numpy())
+    return int(np.median(np.diff(times))) if len(times) > 1 else 0
+
+
+def _grouped(place: Any, value: Any) -> tuple[Any, list[Any]]:
+    order = np.argsort(place, kind="stable")
+    steps, starts = np.unique(place[order], return_index=True)
+    return steps, [part[~np.isnan(part)] for part in np.split(value[order], starts[1:])]
+
+
+def terms_by_rank(run: Run) -> tuple[Any, str] | None:
+    """Return a bar for each rank of the first job of `ptd` that recorded what it did; None where there is none."""
+    if not any(job.workload == _SPLIT for job in run.manifest.jobs):
+        return None
+    try:
+        experiment = loading.sealed(run.path)
+    except (ConfigError, StoreError):
+        return None
+    found = measured_runs.recorded(run.path, experiment)
+    if not any(terms.exposed_s for terms in found.values()):
+        return None
+    ranks = sorted(found)
+    drawing, (panel,) = figure(height_in=2.6)
+    stacked(panel, np.array(ranks, float), [found[rank] for rank in ranks], width=0.7)
+    panel.set(xlabel="rank", ylabel="iteration (ms)")
+    panel.set_xticks(ranks)
+    legend(panel, columns=7)
+    return drawing, (
+        "Medians over iterations. A receive counts as pipeline traffic from when its sender had begun, and before as "
+        "part of the bubble; `orch predict` on the experiment shows what a model says of rank 0."
+    )
+
+
+def stacked(panel: Any, places: Floats, terms: Sequence[Terms], *, width: float, labelled: bool = True) -> None:
+    """Bars of terms, in ms, at these places; terms that none of them has are left out."""
+    below = np.zeros(len(places))
+    for number, name in enumerate(NAMES):
+        values = np.array([getattr(one, name) for one in terms]) * 1e3
+        if values.any():
+            color = SERIES[number] if number < len(SERIES) else SOFT
+            label = name.removesuffix("_s") if labelled else None
+            panel.bar(places, values, width, bottom=below, color=color, label=label)
+            below += values
+
+
+def routing(run: Run) -> tuple[Any, str] | None:
+    """Tokens to each rank's experts, and the nonuniform factor of each iteration (Li, figure 5), of the first job."""
+    rows = run.rows("routing")
+    if not rows:
+        return None
+    job = min(row["job"] for row in rows)
+    tokens: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    factor: dict[int, int] = {}
+    heard: dict[int, set[int]] = defaultdict(set)
+    for row in rows:
+        if row["job"] == job:
+            tokens[row["peer"]][row["iteration"]] += row["tokens"]
+            factor[row["iteration"]] = row["nonuniform_bytes"]
+            heard[row["iteration"]].add(row["rank"])
+    # A sender that did not log an iteration, at the run's end, is no sign that experts got less.
+    whole = [iteration for iteration in sorted(heard) if len(heard[iteration]) == len(tokens)]
+    if not whole:
+        return None
+    drawing, (above, below) = figure(2, height_in=3.8)
+    total = np.array([sum(counts[iteration] for counts in tokens.values()) for iteration in whole], float)
+    for number, (rank, counts) in enumerate(sorted(tokens.items())):
+        share = np.array([counts[iteration] for iteration in whole]) / np.maximum(total, 1) * 100
+        above.plot(
+            whole,
+            share,
+            color=SERIES[number % len(SERIES)],
+            linewidth=1.1,
+            label=f"experts of rank {rank}",
+            linestyle=LINES[number // len(SERIES) % len(LINES)],
+        )
+    above.set(ylabel="share of tokens (%)")
+    from_zero(above)
+    below.plot(whole, [factor[iteration] * run.scale / 1e6 for iteration in whole], color=SERIES[0], linewidth=1.1)
+    below.set(xlabel="iteration", ylabel="nonuniform factor (MB)")
+    from_zero(below)
+    legend(above)
+    back = "" if run.scale == 1 else f", multiplied back by the scale ({run.scale})"
+    return drawing, (
+        f"Job {job}. Above: copies of tokens that all ranks sent to each rank's experts. Below: the highest less the "
+        f"lowest volume that one rank sent another for experts in the iteration{back}; even gates would make it 0."
+    )
 
 
 def draw(runs: Sequence[Run], name: str) -> tuple[Any, str] | None:

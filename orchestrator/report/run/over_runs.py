@@ -18,16 +18,16 @@ from orchestrator.analysis.compare.window_settings import Setting
 from orchestrator.analysis.stats.levels import Level, level, one_a_run
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.core.errors import StoreError
-from orchestrator.report.quantities import rate
 from orchestrator.report.runs import Run
 from orchestrator.report.style import errorbars, figure, from_zero, legend
+from orchestrator.report.tables import rate
 from orchestrator.store.manifests.records import Manifest
 from orchestrator.store.manifests.window_records import Window
 from orchestrator.store.rundir import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class LoadPoint:
     """What was measured under one load (bit/s at full size, as requested): the median of the iteration time over runs.
 
     `achieved_bps` is the mean of what arrived, the requested load where that was not captured.
@@ -39,11 +39,11 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class LoadCurve:
     """A job that was set alike at every point but for the load; `label` says what sets it apart from other curves."""
 
     label: str
-    points: tuple[Point, ...]
+    points: tuple[LoadPoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _WindowMedian:
     """A job's median in a window of a run (seconds, with its interval within the run), and the loads beside it."""
 
     run: str
@@ -64,11 +64,11 @@ class _Seen:
     p50: Estimate
 
 
-def curves(runs: Sequence[Run]) -> tuple[Curve, ...]:
-    """The curves of these runs' valid windows; none of runs whose experiment cannot be read."""
-    seen: dict[_Key, list[_Seen]] = defaultdict(list)
+def curves(runs: Sequence[Run]) -> tuple[LoadCurve, ...]:
+    """Return the curves of these runs' valid windows; none of runs whose experiment cannot be read."""
+    seen: dict[_Key, list[_WindowMedian]] = defaultdict(list)
     for run in runs:
-        for key, one in _seen(run):
+        for key, one in _window_medians(run):
             seen[key].append(one)
     for key in [key for key in seen if not key.setting.traffic]:
         loaded = [other for other in seen if _without_traffic(other) == key and other != key]
@@ -77,14 +77,14 @@ def curves(runs: Sequence[Run]) -> tuple[Curve, ...]:
         if loaded:  # it is the point at zero load of those
             del seen[key]
     names = _labels(list(seen))
-    return tuple(Curve(label=names[key], points=_points(found)) for key, found in seen.items())
+    return tuple(LoadCurve(label=names[key], points=_points(found)) for key, found in seen.items())
 
 
 def _without_traffic(key: _Key) -> _Key:
     return replace(key, setting=key.setting.without_traffic)
 
 
-def _seen(run: Run) -> Iterator[tuple[_Key, _Seen]]:
+def _window_medians(run: Run) -> Iterator[tuple[_Key, _WindowMedian]]:
     try:
         settings = window_settings.of_windows(Entry(run.path, run.manifest))
     except StoreError:
@@ -99,7 +99,7 @@ def _seen(run: Run) -> Iterator[tuple[_Key, _Seen]]:
                 requested, achieved = _loads(run.manifest, window)
                 yield (
                     _Key(row.job, settings[window.name].setting),
-                    _Seen(
+                    _WindowMedian(
                         run=run.id, requested_bps=requested, achieved_bps=achieved, p50=Estimate(row.p50_s, low, high)
                     ),
                 )
@@ -111,12 +111,12 @@ def _loads(manifest: Manifest, window: Window) -> tuple[float, float]:
     return requested * manifest.scale, known * manifest.scale
 
 
-def _points(found: Sequence[_Seen]) -> tuple[Point, ...]:
-    at: dict[float, list[_Seen]] = defaultdict(list)
+def _points(found: Sequence[_WindowMedian]) -> tuple[LoadPoint, ...]:
+    at: dict[float, list[_WindowMedian]] = defaultdict(list)
     for one in found:
         at[one.requested_bps].append(one)
     return tuple(
-        Point(
+        LoadPoint(
             requested_bps=load,
             achieved_bps=float(np.mean([one.achieved_bps for one in at[load]])),
             level=level(one_a_run((one.run, one.p50) for one in at[load])),
@@ -134,7 +134,7 @@ def _labels(keys: Sequence[_Key]) -> dict[_Key, str]:
     }
 
 
-def rows(found: Sequence[Curve]) -> list[tuple[str, ...]]:
+def rows(found: Sequence[LoadCurve]) -> list[tuple[str, ...]]:
     """A row for each point that several runs measured: what, load, runs, median, interval, between and within runs."""
     return [
         (
@@ -152,7 +152,7 @@ def rows(found: Sequence[Curve]) -> list[tuple[str, ...]]:
     ]
 
 
-def drawn(found: Sequence[Curve]) -> tuple[Any, str] | None:
+def drawn(found: Sequence[LoadCurve]) -> tuple[Any, str] | None:
     """Iteration time over load with intervals over runs; None unless a curve has two loads and a point two runs."""
     shown = [curve for curve in found if len(curve.points) > 1]
     if not any(point.level.runs > 1 for curve in shown for point in curve.points):

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import Any
 
 from orchestrator.analysis.stats.statistics import is_maximum
 from orchestrator.analysis.windows.variation import ALL_RANKS
+from orchestrator.core.opendata import JsonObject
 from orchestrator.core.units import span_text
 from orchestrator.parts.rows import Row
-from orchestrator.report.quantities import percent, rate, share, size
-from orchestrator.report.run import origin, over_runs
-from orchestrator.report.run.collectives import measured
+from orchestrator.parts.topology import Node
+from orchestrator.report.run import over_runs
+from orchestrator.report.run.collectives import operation_timings
 from orchestrator.report.runs import Run
-from orchestrator.report.tables import Cell, Number, Table, table
+from orchestrator.report.tables import Cell, Number, Table, percent, rate, share, size, table
+from orchestrator.store.manifests import stayed
 from orchestrator.store.manifests.bounded import known
+from orchestrator.store.manifests.host_records import Clock, Offset
+from orchestrator.store.manifests.records import Git
 from orchestrator.store.manifests.window_records import Load, Window
 
 _WHICH = ("run", "window", "job")
 _WINDOWS = """Iteration time in milliseconds. Small: 95 % intervals of the level within this run alone; they do not tell
 where the level of another run would lie. Iterations follow one another, so intervals count effective ones:
-independent iterations that would say as much. "unknown": too few of them for an interval. Drift: the trend from the
+independent iterations that would say as much. "unknown": too few of them for an interval. Drift: the change from the
 window's first iteration to its last one, as a share of the mean."""
 _OVER_RUNS = """Medians of the iteration time in milliseconds: windows that were set alike and loaded alike, in all runs
 of this page. The 95 % interval is of the level over runs. Runs differ by: the standard deviation of their medians.
@@ -47,6 +56,8 @@ _SHARES = {
     "others_wait_share": "kept by others",
 }  # fmt: skip
 
+_OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
+
 
 def _which(runs: Sequence[Run], run: Run, row: Row) -> tuple[str, str, str]:
     """Run, window and job of a row, empty where there is but one run or one job."""
@@ -55,7 +66,7 @@ def _which(runs: Sequence[Run], run: Run, row: Row) -> tuple[str, str, str]:
 
 
 def windows(runs: Sequence[Run]) -> Table:
-    """A row a window and job: iteration times, loads and bytes."""
+    """Return a row a window and job: iteration times, loads and bytes."""
     rows = [[*_which(runs, run, row), *_window(run, row)] for run in runs for row in run.rows("training")]
     heads = [
         *_WHICH,
@@ -104,11 +115,11 @@ def _estimate(row: Row, key: str) -> Cell:
 
 
 def _drift(row: Row) -> Cell:
-    """The trend of the iteration time over the window; runs that were sealed before it was measured have none."""
-    trend, low, high = (row[key] for key in ("drift", "drift_low", "drift_high"))
-    if trend is None or math.isnan(trend):
+    """The drift of the iteration time over the window; runs that were sealed before it was measured have none."""
+    drift, low, high = (row[key] for key in ("drift", "drift_low", "drift_high"))
+    if drift is None or math.isnan(drift):
         return Cell("unknown")
-    return Cell(percent(trend), notes=(f"{percent(low)} to {percent(high)}",))
+    return Cell(percent(drift), notes=(f"{percent(low)} to {percent(high)}",))
 
 
 def _total_load(loads: Sequence[Load], scale: int) -> str:
@@ -130,8 +141,8 @@ def _bytes(row: Row, scale: int) -> Cell:
     return Cell(size(sent * scale) or "not captured", notes=(raw, known))
 
 
-def levels(found: Sequence[over_runs.Curve]) -> Table:
-    """The level of each point over runs."""
+def levels(found: Sequence[over_runs.LoadCurve]) -> Table:
+    """Return the level of each point over runs."""
     heads = [
         "what",
         Number("load"),
@@ -145,7 +156,7 @@ def levels(found: Sequence[over_runs.Curve]) -> Table:
 
 
 def variation(runs: Sequence[Run]) -> Table:
-    """How much the iterations of each rank vary, in each window."""
+    """Return how much the iterations of each rank vary, in each window."""
     varied = [(run, row) for run in runs for row in run.rows("variation") if row["iterations"]]
     rows = [
         [
@@ -206,7 +217,7 @@ def collectives(runs: Sequence[Run]) -> Table:
             f"{one.utilization:.1%}",
         ]
         for run in runs
-        for one in measured(run)
+        for one in operation_timings(run)
     ]
     heads = [
         "run",
@@ -225,7 +236,7 @@ the slowest link's rate."""
 
 
 def captures(runs: Sequence[Run]) -> Table:
-    """What each capture took and lost."""
+    """Return what each capture took and lost."""
     rows = [
         [
             run.name if len(runs) > 1 else "",
@@ -252,7 +263,7 @@ def captures(runs: Sequence[Run]) -> Table:
 
 
 def gates(run: Run) -> Table:
-    """Every gate of a run's windows, those that failed first."""
+    """Return every gate of a run's windows, those that failed first."""
     looks = {True: ("passed", "good"), False: ("FAILED", "bad"), None: ("not judged", "open")}
     judged = [(window, gate) for window in run.windows for gate in window.gates]
     judged.sort(key=lambda one: one[1].passed is not False)
@@ -273,7 +284,7 @@ def gates(run: Run) -> Table:
 
 
 def processors(run: Run) -> Table:
-    """How processors served each node in each window."""
+    """Return how processors served each node in each window."""
     rows = [[window.name, *row] for window in run.windows for row in _processors(window)]
     heads = ["window", "node", Number("processors"), *(Number(name) for name in _SHARES.values())]
     return table("Processors", heads, rows, caption=_PROCESSORS)
@@ -288,7 +299,106 @@ def _processors(window: Window) -> Iterator[list[str]]:
 
 
 def nodes(run: Run) -> Table:
-    """What was in force on each node."""
+    """Return what was in force on each node."""
     heads = ["node", "data plane", "kernel", "congestion control", "offloads", "clock against the controller's"]
     keys = ("name", "address", "kernel", "congestion", "offloads", "clock")
-    return table("Nodes", heads, [[node[key] for key in keys] for node in origin.nodes(run)])
+    return table("Nodes", heads, [[node[key] for key in keys] for node in node_facts(run)])
+
+
+def provenance(run: Run) -> list[tuple[str, str]]:
+    """Return what ran, when, from which commit, on which links."""
+    manifest = run.manifest
+    topology, began, ended = manifest.topology, manifest.began_ns, manifest.ended_ns
+    links = sorted({link.rate for link in topology.links if link.rate})
+    rows = [
+        ("run", run.id),
+        ("began", _time(began) if began else ""),
+        ("took", f"{(ended - began) / 1e9:.1f} s" if began and ended else ""),
+        ("of which", ", ".join(f"{name} {took:.1f} s" for name, took in manifest.phases.items() if took >= 0.05)),
+        ("command line", shlex.join(manifest.argv)),
+        ("seed, repetition", f"{_or_unknown(manifest.seed)}, {_or_unknown(manifest.repetition)}"),
+        ("git", _git(manifest.git)),
+        ("versions", ", ".join(f"{key} {value}" for key, value in manifest.versions.items())),
+        ("testbed", f"{topology.kind}, {len(run.hosts)} hosts, MTU {topology.mtu}"),
+        ("links", ", ".join(rate(link) for link in links) + (f", divided by {run.scale}" if run.scale != 1 else "")),
+    ]
+    rows.append(("captures that stay", "; ".join(stayed.where(manifest))))
+    for job in manifest.jobs:
+        ranks = ", ".join(f"{rank.rank} on {rank.node}" for rank in job.ranks)
+        what = [text for text in (job.workload, job.model) if text]
+        if job.compute:
+            what.append(f"compute: {job.compute}")
+        rows.append((f"job {job.name}", f"{', '.join(what)}; ranks {ranks}"))
+        if job.theory is not None:
+            rows.append((f"theory for {job.name}", job.theory.source))
+    return [(key, value) for key, value in rows if value]
+
+
+def _or_unknown(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _git(git: Git | None) -> str:
+    known = {} if git is None else asdict(git)
+    return ", ".join(f"{key} {value}" for key, value in known.items() if value is not None)
+
+
+def node_facts(run: Run) -> list[dict[str, str]]:
+    """Return what was in force on each node."""
+    found = []
+    for node in run.manifest.topology.nodes:
+        facts = run.facts(node.name)
+        clock = run.manifest.clocks.get(node.name, Clock())
+        found.append(
+            {
+                "name": node.name if node.kind in ("host", node.name) else f"{node.name} ({node.kind})",
+                "address": ", ".join(f"{rail.address} {rail.device}".strip() for rail in node.rails),
+                "kernel": _kernel(facts.get("/proc/version")),
+                "congestion": _congestion(facts, node),
+                "offloads": _offloads(facts.get("offloads")),
+                "clock": ", ".join(
+                    f"{when} {offset.offset_ns / 1e3:+.0f} ± {offset.uncertainty_ns / 1e3:.0f} µs"
+                    + _synchronised(offset)
+                    for when, offset in (("before", clock.before), ("after", clock.after))
+                    if offset is not None
+                ),
+            }
+        )
+    return found
+
+
+def _congestion(facts: JsonObject, node: Node) -> str:
+    """The congestion control of connections to other hosts: that of the data plane's route, else the node's own."""
+    networks = {str(rail.network) for rail in node.rails[:1] if rail.address}
+    found = [facts.get("routes"), facts.get("routes6")]  # the second have no source, but their network
+    for route in (route for routes in found if isinstance(routes, list) for route in routes):
+        if not isinstance(route, dict) or "gateway" in route:
+            continue
+        if route.get("prefsrc", "") in node.addresses or route.get("dst") in networks:
+            for metrics in route.get("metrics") or []:
+                if isinstance(metrics, dict) and metrics.get("congestion"):
+                    return str(metrics["congestion"])
+    return str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or "")
+
+
+def _synchronised(clock: Offset) -> str:
+    """What the node's own synchronisation said of its clock."""
+    known = (("chrony", clock.chrony_ns), ("PTP", clock.ptp_ns))
+    offsets = [f"{name} ± {off_ns / 1e3:.3g} µs" for name, off_ns in known if off_ns is not None]
+    return f" ({', '.join(offsets)})" if offsets else ""
+
+
+def _kernel(version: Any) -> str:
+    match = re.match(r"Linux version (\S+)", str(version or ""))
+    return match.group(1) if match else ""
+
+
+def _offloads(text: Any) -> str:
+    states = dict(re.findall(r"^([a-z0-9-]+): (on|off)", str(text or ""), flags=re.MULTILINE))
+    return ", ".join(
+        f"{''.join(word[0] for word in name.split('-'))} {states[name]}" for name in _OFFLOADS if name in states
+    )
+
+
+def _time(ns: float) -> str:
+    return f"{datetime.fromtimestamp(ns / 1e9, tz=timezone.utc):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,4 +1,4 @@
-"""Figures of generated cross traffic: its schedule, what the capture saw of it, and how its rate was distributed."""
+"""Generated cross traffic in the report: its schedule beside what captures saw, its rates, what it was drawn from."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from cross_traffic.schedule import BurstShape
+from cross_traffic.websearch import ARRIVALS
 from orchestrator.analysis.traffic import throughput
+from orchestrator.core.units import duration_text
 from orchestrator.parts.rows import Row
 from orchestrator.report.runs import Run
 from orchestrator.report.style import GRID, LINES, SERIES, SOFT, figure, legend, look, save
+from orchestrator.report.tables import size
 from orchestrator.store.manifests.window_records import Window
 
 SHOWN_NS = 100_000_000
@@ -81,7 +84,7 @@ def _generators(run: Run) -> list[_Generated]:
 
 
 def beside(run: Run, window: str = "") -> tuple[Any, str] | None:
-    """The schedule of the first generator beside what was captured of it; Salamy's figures B-4 and B-5.
+    """Return the schedule of the first generator beside what was captured of it; Salamy's figures B-4 and B-5.
 
     In this window, or in the first that has any.
     """
@@ -169,7 +172,7 @@ def _captured(run: Run, shown: _Generated) -> dict[str, throughput.Bins]:
 
 
 def injection(runs: Sequence[Run]) -> tuple[Any, str] | None:
-    """How often generated traffic left at which rate, in steps of a millisecond; Salamy's figure 3-8."""
+    """Return how often generated traffic left at which rate, in steps of a millisecond; Salamy's figure 3-8."""
     curves = [
         (f"{run.name}, {source}" + (f", {window}" if len(run.windows) > 1 else ""), rate)
         for run in runs
@@ -195,7 +198,10 @@ def sent_rates(run: Run) -> Iterator[tuple[str, str, throughput.Floats]]:
 
 
 def distribution(curves: Sequence[tuple[str, throughput.Floats]]) -> Any:
-    """How often each rate of each curve occurs, its name beside it; the highest class but the lowest is 1 high."""
+    """Return how often each rate of each curve occurs, its name beside it.
+
+    The highest class but the lowest is 1 high.
+    """
     drawing, (panel,) = figure(height_in=2.7)
     edges = np.linspace(0, max(np.percentile(rate, 99.9) for _, rate in curves) or 1.0, CLASSES + 1)
     for number, (label, rate) in enumerate(curves):
@@ -215,3 +221,18 @@ def distribution(curves: Sequence[tuple[str, throughput.Floats]]) -> Any:
     panel.set_ylim(0, 1.05)
     legend(panel, columns=1)
     return drawing
+
+
+def generator_lines(run: Run) -> list[str]:
+    """Return a sentence for each source that had a schedule; flows are multiplied back by the scale."""
+    found = []
+    for row in run.rows("schedules"):
+        largest = row["largest_bytes"]
+        held = "" if largest is None else f"; flows of at most {size(largest * run.scale)}"
+        arrivals = ARRIVALS.get(row["arrivals"])
+        if row["burst_height"] is not None:
+            arrivals = f"bursts of {row['burst_height']:g} times the mean, {duration_text(row['burst_width_s'])} every "
+            arrivals += f"{duration_text(row['burst_period_s'])}, whose periods hold no larger flows"
+        if arrivals:
+            found.append(f"{row['window_name']}, {row['source']} to {row['dst']}: {arrivals}{held}")
+    return list(dict.fromkeys(found))

@@ -1,13 +1,24 @@
-"""What the page of a study is made of."""
+"""Parts of a study's page: sections of figures, tables, and our values beside the printed ones with verdicts."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from orchestrator.report.run.figures import Picture
-from orchestrator.report.study.comparison import Comparison
-from orchestrator.report.study.text import Rows
+from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.report.style import Picture
+
+Verdict = Literal["within", "outside", "cannot be compared"]
+Value = float | Estimate
+
+WITHIN: Verdict = "within"
+OUTSIDE: Verdict = "outside"
+APART: Verdict = "cannot be compared"
+NOT_MEASURED = "not measured in these runs"
+
+NOTHING = "-"
+Rows = list[tuple[str, ...]]
 
 
 class Table(NamedTuple):
@@ -46,3 +57,176 @@ class Content:
     sections: tuple[Section, ...]
     limits: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One line of a page, as text.
+
+    `why` is what ours is held to ("within 10 %"), or why the two cannot be compared; `source` is the paper's.
+    """
+
+    what: str
+    ours: str
+    printed: str
+    difference: str
+    verdict: Verdict
+    why: str
+    source: str
+
+
+def near(
+    what: str, ours: Value, printed: Value, *, within: float = 0.1, unit: str = "", source: str, shown: str = ""
+) -> Comparison:
+    """Held to a share of the printed value: |ours / printed - 1| <= within.
+
+    `shown` is shown in the place of the value, where that is not printed but follows from the paper.
+    """
+    off = _off(ours, printed)
+    return _held(
+        what,
+        ours,
+        shown or _text(printed, unit),
+        off=off,
+        good=abs(off) <= within,
+        unit=unit,
+        source=source,
+        why=f"within {within * 100:.3g} %",
+    )
+
+
+def between(
+    what: str, ours: Value, low: float, high: float, *, unit: str = "", source: str, printed: float | None = None
+) -> Comparison:
+    """Held to a range; `printed` is the paper's value, where that is not the range itself."""
+    text = f"{number(low)} to {number(high)}"
+    shown = text if printed is None else number(printed)
+    off = math.nan if printed is None else _off(ours, printed)
+    return _held(
+        what, ours, _unit(shown, unit), off=off, good=low <= value(ours) <= high, unit=unit, source=source, why=text
+    )
+
+
+def at_least(what: str, ours: Value, least: float, *, unit: str = "", source: str) -> Comparison:
+    """Held to a lower bound."""
+    text = f"at least {number(least)}"
+    return _held(what, ours, _unit(text, unit), good=value(ours) >= least, unit=unit, source=source, why=text)
+
+
+def at_most(what: str, ours: Value, most: float, *, unit: str = "", source: str) -> Comparison:
+    """Held to an upper bound."""
+    text = f"at most {number(most)}"
+    return _held(what, ours, _unit(text, unit), good=value(ours) <= most, unit=unit, source=source, why=text)
+
+
+def same(what: str, ours: float | str, printed: float | str, *, source: str) -> Comparison:
+    """Held to equality: of counts, or of texts such as an order."""
+    if isinstance(ours, str) or isinstance(printed, str):
+        return holds(what, true=ours == printed, ours=str(ours), printed=str(printed), source=source, why="the same")
+    return _held(
+        what, ours, number(printed), off=_off(ours, printed), good=ours == printed, source=source, why="the same"
+    )
+
+
+def holds(what: str, *, true: bool, ours: str, printed: str, source: str, why: str = "as printed") -> Comparison:
+    """Return a claim in words, and what ours rests on."""
+    return Comparison(
+        what=what,
+        ours=ours,
+        printed=printed,
+        difference="",
+        verdict=WITHIN if true else OUTSIDE,
+        why=why,
+        source=source,
+    )
+
+
+def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str, why: str) -> Comparison:
+    """Both beside each other and held to nothing, for a reason."""
+    if math.isnan(value(ours)):
+        return not_measured(what, _text(printed, unit), source=source)
+    return Comparison(
+        what=what,
+        ours=_text(ours, unit),
+        printed=_text(printed, unit),
+        difference=percent(_off(ours, printed)),
+        verdict=APART,
+        why=why,
+        source=source,
+    )
+
+
+def not_measured(what: str, printed: str, *, source: str, why: str = NOT_MEASURED) -> Comparison:
+    """Return a printed value without ours."""
+    return Comparison(what=what, ours=NOTHING, printed=printed, difference="", verdict=APART, why=why, source=source)
+
+
+def value(of: Value) -> float:
+    """Return the number, of an estimate its middle."""
+    return of.value if isinstance(of, Estimate) else float(of)
+
+
+def _off(ours: Value, printed: Value) -> float:
+    """The difference as a share of the printed value; NaN where that is 0."""
+    return value(ours) / value(printed) - 1 if value(printed) else math.nan
+
+
+def percent(share: float) -> str:
+    """Return a difference for people: whole percents, or tenths where it is small; empty for NaN."""
+    return "" if math.isnan(share) else f"{share * 100:+.{1 if abs(share) < 0.0995 else 0}f} %"
+
+
+def _held(
+    what: str, ours: Value, printed: str, *, good: bool, why: str, source: str, off: float = math.nan, unit: str = ""
+) -> Comparison:
+    if math.isnan(value(ours)):
+        return not_measured(what, printed, source=source)
+    return Comparison(
+        what=what,
+        ours=_text(ours, unit),
+        printed=printed,
+        difference=percent(off),
+        verdict=WITHIN if good else OUTSIDE,
+        why=why,
+        source=source,
+    )
+
+
+def _text(of: Value, unit: str) -> str:
+    text = number(value(of))
+    if isinstance(of, Estimate) and not math.isnan(of.low):
+        text = f"{text} ({number(of.low)} to {number(of.high)})"
+    return _unit(text, unit)
+
+
+def _unit(text: str, unit: str) -> str:
+    return f"{text} {unit}" if unit else text
+
+
+def number(value: float) -> str:
+    """To four digits, with commas for thousands; whole numbers as they are, nothing for NaN."""
+    if math.isnan(value):
+        return NOTHING
+    if value == round(value) and abs(value) < 1e12:
+        return f"{value:,.0f}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def seconds(value: float) -> str:
+    return f"{value:.3f}" if value < 10 else f"{value:.1f}"
+
+
+def gbps(value: float) -> str:
+    return f"{value / 1e9:.2f}"
+
+
+def mb(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{value / 1e6:.1f}"
+
+
+def span(bounds: tuple[float, float] | None) -> str:
+    return NOTHING if bounds is None else f"{gbps(bounds[0])} to {gbps(bounds[1])}"
+
+
+def off(ours: float, theirs: float | None) -> str:
+    return NOTHING if not theirs or math.isnan(ours) else f"{(ours / theirs - 1) * 100:+.0f} %"

@@ -1,4 +1,4 @@
-"""What a paper is for `orch study`: a package with a name, a title, and a page made of runs."""
+"""Declares the interface of a paper for `orch study`: a package with a name, a title, and a page made of runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Paper(Protocol):
     """What the paper measured, in one line."""
 
     def content(self, entries: Sequence[Entry], folder: Path) -> Content:
-        """The page of these runs, whose figures are written to `folder`.
+        """Return the page of these runs, whose figures are written to `folder`.
 
         Any part of the study's runs gives a page: what they lack is a comparison `not_measured`. StoreError where they
         hold nothing of the paper.

@@ -1,4 +1,4 @@
-"""What a paper prints, read from the data file beside the module that types it."""
+"""Reads what a paper prints from the data file beside the module that types it."""
 
 from __future__ import annotations
 

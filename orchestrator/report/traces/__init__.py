@@ -1,1 +1,1 @@
-"""What the ranks of a run did, in the formats of others' tools: Chakra execution traces and Kineto's JSON."""
+"""Exports what the ranks of a run did for others' tools: Chakra execution traces and Kineto's JSON."""

@@ -1,4 +1,4 @@
-"""What each rank computed and communicated, from the tables of a sealed run, in the sizes of the experiment."""
+"""Reads what each rank computed and communicated from the tables of a sealed run, in the experiment's sizes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RankActivities:
 
 
 def of_run(run: Run) -> Iterator[RankActivities]:
-    """Each rank of the run that logged iterations; StoreError where none did.
+    """Yield each rank of the run that logged iterations; StoreError where none did.
 
     A rank that recorded no spans is told by the forward and backward passes of its iteration log.
     """

@@ -19,7 +19,6 @@ from pathlib import Path
 from orchestrator.core.errors import StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.report.runs import Run
-from orchestrator.report.traces import wire
 from orchestrator.report.traces.activity import COMPUTE, Activity, RankActivities, of_run
 
 _VERSION = "0.0.4"
@@ -30,6 +29,8 @@ _COLLECTIVES = {
     "all-reduce": 0, "reduce": 1, "all-gather": 2, "gather": 3, "scatter": 4, "broadcast": 5, "all-to-all": 6,
     "reduce-scatter": 7, "barrier": 9,
 }  # fmt: skip
+
+_VARINT, _LENGTH = 0, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,12 @@ def write(run: Run, folder: Path) -> list[Path]:
 
 
 def encoded(rank: RankActivities, notes: Mapping[str, str | int]) -> bytes:
-    """The trace of a rank; times count from its first activity, in microseconds."""
+    """Return the trace of a rank; times count from its first activity, in microseconds."""
     found = nodes(rank.activities)
     origin_ns = found[0].activity.start_ns if found else 0
-    metadata = wire.text(1, _VERSION) + b"".join(_attribute(name, value) for name, value in notes.items())
+    metadata = text(1, _VERSION) + b"".join(_attribute(name, value) for name, value in notes.items())
     messages = [metadata, *(_node(number, node, rank.rank, origin_ns) for number, node in enumerate(found))]
-    return b"".join(wire.varint(len(message)) + message for message in messages)
+    return b"".join(varint(len(message)) + message for message in messages)
 
 
 def nodes(activities: Iterable[Activity]) -> list[Node]:
@@ -98,7 +99,7 @@ class _Before:
         self._last_computation: tuple[int, int] | None = None
 
     def awaited(self, number: int, one: Activity) -> tuple[int, ...]:
-        """The numbers of what an activity depends on; activities come in order of their beginning."""
+        """Return the numbers of what an activity depends on; activities come in order of their beginning."""
         if one.lane == COMPUTE:
             found = self._of_computation(one)
             self._last_computation = (one.end_ns, number)
@@ -137,12 +138,12 @@ def _node(number: int, node: Node, rank: int, origin_ns: int) -> bytes:
         attributes["what"] = one.what
     return b"".join(
         (
-            wire.integer(1, number),
-            wire.text(2, one.name),
-            wire.integer(3, kind),
-            wire.integers(5, node.after),
-            wire.integer(6, begin_us),
-            wire.integer(7, end_us - begin_us),
+            integer(1, number),
+            text(2, one.name),
+            integer(3, kind),
+            integers(5, node.after),
+            integer(6, begin_us),
+            integer(7, end_us - begin_us),
             *(_attribute(name, value, field=10) for name, value in attributes.items()),
         )
     )
@@ -167,9 +168,41 @@ _INT32 = {"comm_src", "comm_dst", "comm_tag"}  # which readers take as int32, al
 
 def _attribute(name: str, value: str | int | bool, *, field: int = 2) -> bytes:
     if isinstance(value, bool):
-        content = wire.integer(27, value)
+        content = integer(27, value)
     elif isinstance(value, int):
-        content = wire.integer(7 if name in _INT32 else 9, value)
+        content = integer(7 if name in _INT32 else 9, value)
     else:
-        content = wire.text(29, value)
-    return wire.data(field, wire.text(1, name) + content)
+        content = text(29, value)
+    return data(field, text(1, name) + content)
+
+
+def varint(number: int) -> bytes:
+    """Return a number from -2^63 up to 2^64 - 1 in base 128, least digits first; negative ones as two's complement."""
+    left = number & 0xFFFF_FFFF_FFFF_FFFF
+    found = bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    found.append(left)
+    return bytes(found)
+
+
+def integer(field: int, number: int) -> bytes:
+    """Return a field of type (u)int32, (u)int64, bool or of an enumeration."""
+    return varint(field << 3 | _VARINT) + varint(number)
+
+
+def data(field: int, content: bytes) -> bytes:
+    """Return a field that is bytes, or a message."""
+    return varint(field << 3 | _LENGTH) + varint(len(content)) + content
+
+
+def text(field: int, content: str) -> bytes:
+    """Return a field of type string."""
+    return data(field, content.encode())
+
+
+def integers(field: int, numbers: Iterable[int]) -> bytes:
+    """Return a repeated field of numbers, packed; nothing where there are none."""
+    packed = b"".join(map(varint, numbers))
+    return data(field, packed) if packed else b""

@@ -43,7 +43,7 @@ def write(run: Run, folder: Path) -> list[Path]:
 
 
 def document(rank: RankActivities, run: Run) -> JsonObject:
-    """The trace of a rank; `ts` in microseconds since `baseTimeNanoseconds`, the beginning of the run."""
+    """Return the trace of a rank; `ts` in microseconds since `baseTimeNanoseconds`, the beginning of the run."""
     origin_ns = run.manifest.began_ns or run.origin_ns
     return {
         "schemaVersion": 1,

@@ -1,4 +1,4 @@
-"""What a compacted store holds: its files, the runs whose rows are in each, and the state that their own files had.
+"""Catalogues a compacted store: its files, the runs whose rows are in each, and the state of the originals.
 
 `compacted/catalogue.json` lies beside the run folders. Rows are taken from a compacted file only where the table in the
 run's folder still has the time of change, size and inode that it had when it was compacted; so the catalogue cannot be
@@ -21,10 +21,11 @@ import msgspec
 from orchestrator.core.errors import UnsafePath
 from orchestrator.core.paths import safepath
 from orchestrator.core.screen import console
+from orchestrator.store import digests
+from orchestrator.store.digests import Verified
 from orchestrator.store.manifests import coding
 from orchestrator.store.manifests.bounded import Count, Whole
-from orchestrator.store.stamps import Stamp
-from orchestrator.store.verified import Verified
+from orchestrator.store.stamps import MANIFEST, Stamp, stamp_of
 
 FOLDER = "compacted"
 FILE = "catalogue.json"
@@ -90,7 +91,7 @@ class File:
         return self.name.rpartition("-")[2].partition(".")[0]
 
     def stamped(self) -> dict[int, Stamp]:
-        """The stamp of each of its runs; none at all where they are not one each."""
+        """Return the stamp of each of its runs; none at all where they are not one each."""
         stamps = coding.decoded(bytes(self.stamps), Stamps)
         return dict(zip(self.runs, stamps, strict=True)) if len(stamps) == len(self.runs) else {}
 
@@ -119,17 +120,17 @@ class Catalogue:
             raise ValueError(f"a file has rows of the run {most}, and there are {len(self.runs)}")
 
     def names(self) -> set[str]:
-        """The name of every file."""
+        """Return the name of every file."""
         return {file.name for files in self.tables.values() for file in files}
 
 
 def is_name(name: str) -> bool:
-    """Whether a file could be one of ours, by its name from the folder of compacted files."""
+    """Return whether a file could be one of ours, by its name from the folder of compacted files."""
     return _NAME.fullmatch(name) is not None
 
 
 def decoded(data: bytes) -> Catalogue:
-    """A catalogue from JSON; ValueError where it is none, or one of a later version."""
+    """Return a catalogue from JSON; ValueError where it is none, or one of a later version."""
     found = coding.decoded(data, Catalogue)
     if found.format != FORMAT:
         raise ValueError(f"it is of format {found.format}, and this orch reads {FORMAT}")
@@ -137,7 +138,10 @@ def decoded(data: bytes) -> Catalogue:
 
 
 def read(results: Path) -> Catalogue:
-    """The catalogue of a store; an empty one where there is none that can be read, and a note where it is damaged."""
+    """Return the catalogue of a store.
+
+    An empty one where there is none that can be read, and a note where it is damaged.
+    """
     path = results / FOLDER / FILE
     try:
         if (content := safepath.content(path)) is not None:
@@ -148,14 +152,14 @@ def read(results: Path) -> Catalogue:
 
 
 def stamps_of_manifests(known: Catalogue, files: Iterable[File] | None = None) -> Iterator[tuple[str, Stamp]]:
-    """The stamp of each manifest when the store was compacted, by run folder, of `briefs` or some files of it."""
+    """Yield the stamp of each manifest when the store was compacted, by run folder, of `briefs` or some files of it."""
     for file in known.tables.get("briefs", ()) if files is None else files:
         for place, stamp in file.stamped().items():
             yield known.runs[place].folder, stamp
 
 
 def usable(results: Path, files: Iterable[File], known: Verified) -> list[File]:
-    """Those of these files that are there as they were written; a note says which are damaged.
+    """Return those of these files that are there as they were written; a note says which are damaged.
 
     One that is gone is no damage: it may have been replaced meanwhile.
     """
@@ -172,7 +176,7 @@ def usable(results: Path, files: Iterable[File], known: Verified) -> list[File]:
 
 
 def digested(path: Path) -> tuple[str, str]:
-    """The SHA-256 of a file, and the digests of its blocks (`File.blocks`); OSError where it cannot be read."""
+    """Return the SHA-256 of a file, and the digests of its blocks (`File.blocks`); OSError where it cannot be read."""
     whole, blocks = hashlib.sha256(), []
     with path.open("rb", buffering=0) as file:
         while block := file.read(BLOCK):
@@ -182,10 +186,73 @@ def digested(path: Path) -> tuple[str, str]:
 
 
 def block_digest(block: bytes) -> str:
-    """The digest of a block."""
+    """Return the digest of a block."""
     return hashlib.sha256(block).hexdigest()[:BLOCK_DIGITS]
 
 
 def path_of(results: Path, file: File) -> Path:
-    """Where a file of the catalogue lies."""
+    """Return where a file of the catalogue lies."""
     return results / FOLDER / file.name
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Files of which every row counts, files of which the rows of some run folders do, and folders of other runs.
+
+    `root` is the folder in which these folders are.
+    """
+
+    root: str
+    whole: list[str] = field(default_factory=list)
+    partly: dict[str, list[str]] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+
+    @property
+    def compacted(self) -> list[str]:
+        return [*self.whole, *self.partly]
+
+
+def sources_of_table(results: Path, known: Catalogue, table: str, folders: Iterable[str]) -> Sources:
+    """Return where a table's rows of the sealed runs in these folders (from the store's) lie.
+
+    Nowhere for a run without it.
+
+    StoreError where one of their files is not what was sealed.
+    """
+    origin = f"tables/{table}.parquet"
+    found = _sources(results, known, table, folders, origin)
+    digests.check_tables(results, [f"{folder}/{origin}" for folder in found.folders])
+    return found
+
+
+def sources_of_manifests(results: Path, known: Catalogue, table: str, folders: Iterable[str]) -> Sources:
+    """Return the same for what is made of manifests."""
+    return _sources(results, known, table, folders, MANIFEST)
+
+
+def _sources(results: Path, known: Catalogue, table: str, folders: Iterable[str], origin: str) -> Sources:
+    files = usable(results, known.tables.get(table, ()), digests.of(results))
+    held = _held(known, files)
+    found = Sources(str(results))
+    kept: dict[str, list[str]] = {file.name: [] for file in files}
+    for folder in folders:
+        stamp = stamp_of(f"{results}/{folder}/{origin}")
+        if stamp is None:
+            continue
+        name, compacted = held.get(folder, ("", None))
+        if stamp == compacted:
+            kept[name].append(folder)
+        else:
+            found.folders.append(folder)
+    for file in files:
+        path = str(path_of(results, file))
+        if len(kept[file.name]) == len(file.runs):
+            found.whole.append(path)
+        elif kept[file.name]:
+            found.partly[path] = kept[file.name]
+    return found
+
+
+def _held(known: Catalogue, files: Iterable[File]) -> dict[str, tuple[str, Stamp]]:
+    """In which file the rows of each run folder are, and the stamp of what they came from."""
+    return {known.runs[place].folder: (file.name, stamp) for file in files for place, stamp in file.stamped().items()}

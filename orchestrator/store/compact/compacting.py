@@ -8,26 +8,40 @@ folders, and the next call takes the files that were finished.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import StoreError, UnsafePath
+from orchestrator.core.errors import OrchError, StoreError, UnsafePath
 from orchestrator.core.paths import safepath
-from orchestrator.store import atomic, index, locked, rundir, verified
+from orchestrator.store import atomic, digests, folder_lock, index, rundir
 from orchestrator.store.compact import catalogue, targets
-from orchestrator.store.compact.building import Builder
-from orchestrator.store.compact.catalogue import FOLDER, Catalogue, File, Run
-from orchestrator.store.compact.targets import Member, Target
+from orchestrator.store.compact.catalogue import FOLDER, RUN_FOLDER, Catalogue, File, Run
+from orchestrator.store.compact.targets import BRIEFS, OF_MANIFESTS, Member, Target
 from orchestrator.store.manifests import coding
 from orchestrator.store.rundir import Listed
 from orchestrator.store.stamps import MANIFEST, Stamp, manifest_stamps, stamp_of
+from orchestrator.store.tabular import manifest_tables, tables
 
 _FILE = ".parquet"
 _LEFT_S = 86_400.0  # what is that old beside the run folders is nobody's any more
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BRIEF = "brief"
+_ABOUT = b"orch.compacted"  # in a file's metadata: what it is made of, and its runs, those without rows too
+_ROWS_PER_GROUP = 1 << 18
+_ROWS: Mapping[str, Callable[[Sequence[Listed]], pa.Table]] = {
+    "runs": manifest_tables.runs_table,
+    "windows": manifest_tables.windows_table,
+    "hosts": manifest_tables.hosts_table,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +101,7 @@ def alone(results: Path) -> Iterator[None]:
         raise StoreError(f"{folder}: cannot be written: {error.strerror}") from None
     if folder.is_symlink():
         raise StoreError(f"{folder}: is a symbolic link", hint="remove it")
-    with locked.held(folder, f"{results}: another process compacts or pushes it"):
+    with folder_lock.held(folder, f"{results}: another process compacts or pushes it"):
         yield
 
 
@@ -107,7 +121,7 @@ def _found(results: Path, briefs: Mapping[str, Listed], stamps: Mapping[str, Sta
 
 
 def tables_of(run: Path) -> Iterator[tuple[str, Stamp]]:
-    """The tables that a run's folder has, with the stamp of each."""
+    """Yield the tables that a run's folder has, with the stamp of each."""
     try:
         with os.scandir(run / "tables") as entries:
             names = sorted(entry.name for entry in entries)
@@ -122,7 +136,7 @@ def tables_of(run: Path) -> Iterator[tuple[str, Stamp]]:
 
 
 def today() -> str:
-    """The day in UTC."""
+    """Return the day in UTC."""
     return datetime.now(tz=timezone.utc).date().isoformat()
 
 
@@ -150,7 +164,7 @@ def _earlier(
 def _whole(results: Path, before: Catalogue) -> Catalogue:
     """A catalogue with those of its files that are as they were written, each read anew whoever read it before."""
     files = [file for of_table in before.tables.values() for file in of_table]
-    with ThreadPoolExecutor(verified.READERS) as pool:
+    with ThreadPoolExecutor(digests.READERS) as pool:
         found = dict(
             zip((file.name for file in files), pool.map(lambda file: _read(results, file), files), strict=True)
         )
@@ -175,10 +189,10 @@ def _true(before: Catalogue, file: File, now: Mapping[str, Stamp]) -> frozenset[
 
 def _runs(results: Path, before: Catalogue, briefs: Iterable[str], now: Mapping[str, Stamp]) -> Iterator[Run]:
     """Every run with the digest of its manifest, which is read only where it changed."""
-    digests = {run.folder: run.manifest for run in before.runs}
+    of_manifests = {run.folder: run.manifest for run in before.runs}
     same = {folder for file in before.tables.get(targets.BRIEFS, ()) for folder in _true(before, file, now)}
     for folder in sorted(briefs):
-        known = digests[folder] if folder in same else None
+        known = of_manifests[folder] if folder in same else None
         yield Run(folder=folder, manifest=known or rundir.sha256(results / folder / MANIFEST))
 
 
@@ -199,3 +213,182 @@ def _clean(results: Path, named: Iterable[str]) -> None:
         finished = name if not unfinished else f"{path.parent.name}/{path.name[1:].removesuffix('.new')}"
         if catalogue.is_name(finished) and (unfinished or name not in kept):
             path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A file of the catalogue to come, whether it is new to it, and what is wrong with runs that could not be read."""
+
+    file: File
+    new: bool
+    problems: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Builder:
+    """Writes files of a store's compacted tables: `briefs` are its runs by folder."""
+
+    results: Path
+    briefs: Mapping[str, Listed]
+    earlier: Mapping[str, Sequence[tuple[File, frozenset[str]]]]  # by table: files, with the folders that hold in them
+    problems: list[str] = field(default_factory=list)
+
+    def built(self, target: Target, known: File | None) -> Built:
+        """The file of a target: the one that is known, one that an interrupted call finished, or one written now.
+
+        `known` is of the same runs, with places of its own; the folders in it are those of `earlier`.
+        """
+        self.problems = []
+        if known is not None:
+            held = next(set(found) for file, found in self.earlier[target.table] if file is known)
+            return self._told(target, known, held, new=False)
+        made_of = target.made_of
+        name, held = self._finished(target, made_of) or self._write(target, made_of)
+        path = self.results / FOLDER / name
+        import pyarrow.parquet as pq
+
+        rows, (_, blocks) = pq.read_metadata(path).num_rows, catalogue.digested(path)
+        file = File(
+            name=name,
+            bytes=path.stat().st_size,
+            rows=rows,
+            runs=(),
+            stamps=coding.raw([]),
+            made_of=made_of,
+            blocks=blocks,
+        )
+        return self._told(target, file, held, new=True)
+
+    def _told(self, target: Target, file: File, held: Set[str], *, new: bool) -> Built:
+        members = [one for one in target.members if one.folder in held]
+        stamps = coding.raw([one.stamp for one in members])
+        file = replace(file, runs=tuple(one.place for one in members), stamps=stamps)
+        return Built(file, new, tuple(self.problems))
+
+    def _finished(self, target: Target, made_of: str) -> tuple[str, set[str]] | None:
+        """A file with a target's rows that no catalogue names yet, and the folders of the runs in it."""
+        for path in sorted((self.results / FOLDER / target.table).glob(f"{target.partition}-*.parquet")):
+            about = _about(path) if stamp_of(path) else None
+            if about is not None and about[0] == made_of and rundir.sha256(path).startswith(path.stem[-16:]):
+                return f"{target.table}/{path.name}", about[1]
+        return None
+
+    def _write(self, target: Target, made_of: str) -> tuple[str, set[str]]:
+        """Write a file, whole or not at all; gives its name and the folders of the runs that are in it."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        folder = self.results / FOLDER / target.table
+        folder.mkdir(parents=True, exist_ok=True)
+        new = folder / f".{target.partition}-{made_of}.parquet.new"
+        held: set[str] = set()
+        schema = _schema(target.table)
+        with safepath.fresh(new) as file:
+            with pq.ParquetWriter(file, schema, **_form(schema)) as writer:
+                waiting, count = [schema.empty_table()], 0
+                for rows in self._rows(target, held):
+                    waiting.append(rows)
+                    count += rows.num_rows
+                    if count >= _ROWS_PER_GROUP:
+                        writer.write_table(pa.concat_tables(waiting))
+                        waiting, count = [], 0
+                if waiting:
+                    writer.write_table(pa.concat_tables(waiting))
+                about = json.dumps({"made_of": made_of, "run_folders": sorted(held)})
+                writer.add_key_value_metadata({_ABOUT: about.encode()})
+            file.flush()
+            os.fsync(file.fileno())
+        name = f"{target.table}/{target.partition}-{rundir.sha256(new)[:16]}.parquet"
+        new.replace(self.results / FOLDER / name)
+        return name, held
+
+    def _rows(self, target: Target, held: set[str]) -> Iterator[pa.Table]:
+        """The rows of a target's runs; the folders of those that could be read go into `held`."""
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        wanted = {one.folder for one in target.members}
+        for file, true in self.earlier.get(target.table, ()):
+            if not (mine := true & wanted - held):
+                continue
+            with pq.ParquetFile(self.results / FOLDER / file.name) as parquet:
+                if parquet.schema_arrow.remove_metadata() != _schema(target.table):
+                    continue  # of an older version of the tables
+                for group in range(parquet.num_row_groups):
+                    rows = parquet.read_row_group(group).replace_schema_metadata(None)
+                    yield rows.filter(pc.is_in(rows[RUN_FOLDER], value_set=_strings(sorted(mine))))
+            held |= mine
+        for member in target.members:
+            if member.folder not in held and (found := self._of_run(target.table, member.folder)) is not None:
+                held.add(member.folder)
+                yield from found
+
+    def _of_run(self, table: str, folder: str) -> list[pa.Table] | None:
+        """The rows of one run; None, with a problem, where they cannot be read."""
+        try:
+            return [_in_front(folder, rows) for rows in self._read(table, folder)]
+        except (OrchError, OSError) as error:
+            self.problems.append(error.message if isinstance(error, OrchError) else f"{folder}: {error}")
+            return None
+
+    def _read(self, table: str, folder: str) -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        if table == BRIEFS:
+            text = coding.encoded(self.briefs[folder].manifest).decode()
+            yield pa.table({_BRIEF: _strings([text])})
+        elif table in OF_MANIFESTS:
+            path = self.results / folder if table == "hosts" else Path(folder)  # the store may be put elsewhere
+            yield _ROWS[table]([Listed(path, self.briefs[folder].manifest)])
+        else:
+            file = safepath.regular(self.results / folder, f"tables/{table}.parquet")
+            if file is None:
+                raise StoreError(f"{folder}: its table {table} is gone")
+            yield from tables.groups(file.parent, table)
+
+
+def _in_front(folder: str, rows: pa.Table) -> pa.Table:
+    return rows.replace_schema_metadata(None).add_column(0, RUN_FOLDER, _strings([folder] * rows.num_rows))
+
+
+def _strings(values: Sequence[str]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(values, pa.string())
+
+
+def _schema(table: str) -> pa.Schema:
+    """The columns of a compacted file: the run's folder, then those that queries see."""
+    import pyarrow as pa
+
+    if table == BRIEFS:
+        of_table = pa.schema([(_BRIEF, pa.string())])
+    elif table in OF_MANIFESTS:
+        of_table = manifest_tables.arrow_schema(OF_MANIFESTS[table].columns)
+    else:
+        of_table = tables.schema(table).remove_metadata()
+    return of_table.insert(0, pa.field(RUN_FOLDER, pa.string()))
+
+
+def _form(schema: pa.Schema) -> dict[str, Any]:
+    """How columns are written: figures differ in every row, so that a dictionary of them would only be read besides."""
+    import pyarrow as pa
+
+    figures = [field.name for field in schema if pa.types.is_floating(field.type)]
+    others = [field.name for field in schema if field.name not in figures]
+    return {
+        "use_dictionary": others,
+        "compression": {**dict.fromkeys(others, "zstd"), **dict.fromkeys(figures, "snappy")},
+    }
+
+
+def _about(path: Path) -> tuple[str, set[str]] | None:
+    """What a compacted file is made of, and the folders of the runs in it; None for one that is not ours."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        found = json.loads((pq.read_metadata(path).metadata or {})[_ABOUT])
+        return str(found["made_of"]), set(found["run_folders"])
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
+        return None

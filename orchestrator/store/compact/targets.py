@@ -1,4 +1,4 @@
-"""Which files a compacted store should have: a table's rows by day, and by month once that is over and small."""
+"""Decides which files a compacted store has: a table's rows by day, and by month once that is over and small."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Target:
 
 
 def day_of(instant_ns: int) -> str:
-    """The day in UTC of an instant; the first or last that has a name for one that is out of all bounds."""
+    """Return the day in UTC of an instant; the first or last that has a name for one that is out of all bounds."""
     first, last = -62_135_596_800, 253_402_300_799  # of the years 1 and 9999
     seconds = min(max(instant_ns // 10**9, first), last)
     return datetime.fromtimestamp(seconds, tz=timezone.utc).date().isoformat()
 
 
 def targets(table: str, members: Iterable[Member], *, today: str) -> Iterator[Target]:
-    """The files that a table should have, oldest first."""
+    """Yield the files that a table should have, oldest first."""
     months: dict[str, list[Member]] = {}
     for member in sorted(members, key=lambda one: (one.day, one.folder)):
         months.setdefault(member.day[:7], []).append(member)

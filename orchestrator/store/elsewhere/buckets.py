@@ -27,7 +27,7 @@ class Bucket:
 
     @classmethod
     def opened(cls, url: str) -> Bucket:
-        """The folder of a URL; StoreError where no library can reach it."""
+        """Return the folder of a URL; StoreError where no library can reach it."""
         try:
             import fsspec
 
@@ -40,7 +40,7 @@ class Bucket:
         return cls(url, system, root.rstrip("/"))
 
     def read(self, name: str, *, most: int) -> bytes | None:
-        """A file's content; None where there is none, StoreError for one of more than `most` bytes."""
+        """Return a file's content; None where there is none, StoreError for one of more than `most` bytes."""
         with self._told("read"):
             try:
                 found = bytes(self.system.cat_file(self._path(name), start=0, end=most + 1))
@@ -62,7 +62,7 @@ class Bucket:
         return [bytes(part) for part in found]
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The files below a folder with their bytes, by name."""
+        """Return the files below a folder with their bytes, by name."""
         return {name: int(about.get("size") or 0) for name, about in self._found(folder).items()}
 
     def seen(self, folder: str) -> dict[str, str]:
@@ -81,7 +81,7 @@ class Bucket:
         return {self._name(path): about for path, about in found.items()}
 
     def sha256(self, name: str, size: int) -> str | None:
-        """The SHA-256 of a file of this size; None where there is none, or a smaller one."""
+        """Return the SHA-256 of a file of this size; None where there is none, or a smaller one."""
         digest = hashlib.sha256()
         try:
             for start in range(0, size, CHUNK):
@@ -94,7 +94,7 @@ class Bucket:
         return digest.hexdigest()
 
     def names(self, folder: str) -> list[str]:
-        """The files in a folder."""
+        """Return the files in a folder."""
         with self._told("read"):
             try:
                 found = self.system.ls(self._path(folder), detail=True)

@@ -135,7 +135,7 @@ class Blocks:
 
 
 def mend(url: str) -> str:
-    """What sends a damaged file of a bucket again."""
+    """Return what sends a damaged file of a bucket again."""
     return f"where the runs lie: orch store push {url}"
 
 
@@ -183,11 +183,11 @@ class Ranges(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
         return [found if detail else found["name"]]
 
     def glob(self, path: str, **_: Any) -> list[str]:
-        """The file of this name: no name here is a pattern."""
+        """Return the file of this name: no name here is a pattern."""
         return [self.info(path)["name"]]
 
     def modified(self, _path: str) -> datetime:
-        """The same instant for all: a file of one name never changes."""
+        """Return the same instant for all: a file of one name never changes."""
         return datetime.fromtimestamp(0, tz=timezone.utc)
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> _File:

@@ -21,10 +21,9 @@ from orchestrator.core.errors import StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.core.screen import console
 from orchestrator.core.units import bytes_text
-from orchestrator.store import atomic, rundir, verified
+from orchestrator.store import atomic, digests, rundir
 from orchestrator.store.compact import catalogue
-from orchestrator.store.compact.catalogue import FOLDER, RUN_FOLDER, Catalogue
-from orchestrator.store.compact.sources import Sources
+from orchestrator.store.compact.catalogue import FOLDER, RUN_FOLDER, Catalogue, Sources
 from orchestrator.store.compact.targets import BRIEFS, OF_MANIFESTS
 from orchestrator.store.elsewhere.buckets import CHUNK, Bucket
 from orchestrator.store.elsewhere.ranges import PROTOCOL, Blocks, Ranges, mend, put
@@ -46,7 +45,7 @@ _CATALOGUE = re.compile(rf"{FOLDER}/catalogue-[0-9a-f]{{16}}\.json")
 
 
 def catalogues(bucket: Bucket) -> dict[str, Catalogue]:
-    """The catalogue of every store that was pushed there, by name; the one that was written last comes first."""
+    """Return the catalogue of every store that was pushed there, by name; the one that was written last comes first."""
     there = names(bucket)
     with ThreadPoolExecutor(READERS) as pool:
         found = dict(zip(there, pool.map(lambda name: read(bucket, name), there), strict=True))
@@ -54,7 +53,7 @@ def catalogues(bucket: Bucket) -> dict[str, Catalogue]:
 
 
 def names(bucket: Bucket) -> list[str]:
-    """The names of the catalogues that lie in a bucket."""
+    """Return the names of the catalogues that lie in a bucket."""
     found = sorted(name for name in bucket.names(FOLDER) if _CATALOGUE.fullmatch(name))
     if len(found) > MOST_CATALOGUES:
         raise StoreError(f"{bucket.url}: has {len(found)} catalogues, more than {MOST_CATALOGUES}")
@@ -62,7 +61,7 @@ def names(bucket: Bucket) -> list[str]:
 
 
 def read(bucket: Bucket, name: str) -> Catalogue:
-    """A catalogue of a bucket; StoreError for one that is damaged."""
+    """Return a catalogue of a bucket; StoreError for one that is damaged."""
     data = bucket.read(name, most=MOST_CATALOGUE_BYTES)
     try:
         return catalogue.decoded(data or b"")
@@ -84,12 +83,12 @@ class Elsewhere:
 
     @classmethod
     def opened(cls, url: str) -> Elsewhere:
-        """The store behind a URL; StoreError where none was pushed."""
+        """Return the store behind a URL; StoreError where none was pushed."""
         bucket = Bucket.opened(url.rstrip("/"))
         known = list(catalogues(bucket).values())
         if not known:
             raise StoreError(f"{url}: no store was pushed there", hint=f"orch store push {url}")
-        base = verified.cache()
+        base = digests.cache()
         if base is None:
             raise StoreError(f"{url}: there is no place to keep what is read", hint="set HOME or XDG_CACHE_HOME")
         return cls(bucket, known, base / hashlib.sha256(bucket.url.encode()).hexdigest()[:16])
@@ -234,7 +233,10 @@ class Elsewhere:
         return connection
 
     def brought(self, entry: Listed, *, want: Callable[[str], bool] | None = None) -> Path:
-        """The folder of a run in the cache, with the files that are wanted; StoreError for one that was changed."""
+        """Return the folder of a run in the cache, with the files that are wanted.
+
+        StoreError for one that was changed.
+        """
         found = self._opened(f"{entry.path.parent.name}/{entry.path.name}")
         wanted = [one for one in found.manifest.artifacts if (want or _is_figure)(one.path)]
         missing = self._missing(found.path, wanted)
@@ -251,7 +253,7 @@ class Elsewhere:
         there = {
             f"{run.relative_to(runs)}/{one.path}": one for one in wanted if safepath.regular(run, one.path) is not None
         }
-        damaged = verified.of(runs).damaged(there, lambda name: there[name].sha256)
+        damaged = digests.of(runs).damaged(there, lambda name: there[name].sha256)
         right = {one.path for name, one in there.items() if name not in set(damaged)}
         return [one for one in wanted if one.path not in right]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.rows import DESCRIBED, TABLES, Columns
 from orchestrator.parts.schema.column import Column
-from orchestrator.store import verified
+from orchestrator.store import digests
 from orchestrator.store.stamps import MANIFEST, PARTIAL
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _check(path: Path) -> None:
     """StoreError for a table of a sealed run that is not what was sealed."""
     run = path.parent.parent
     if (run / MANIFEST).exists() and not run.name.endswith(PARTIAL):
-        verified.check_tables(run.parent.parent, [f"{run.parent.name}/{run.name}/{path.parent.name}/{path.name}"])
+        digests.check_tables(run.parent.parent, [f"{run.parent.name}/{run.name}/{path.parent.name}/{path.name}"])
 
 
 def _unreadable(path: Path, error: Exception) -> StoreError:
@@ -144,7 +144,10 @@ class TableWriter:
         `node` and `launch` say who brought them home; tables of the run as a whole take neither. StoreError when a
         required column is left out, and when one is unknown, too short or of another type.
         """
-        rows = batch(name, columns, run=self._run, node=node, launch=launch)
+        self.append(name, batch(name, columns, run=self._run, node=node, launch=launch))
+
+    def append(self, name: str, rows: pa.Table) -> None:
+        """Append rows as `batch` gives them."""
         waiting = self._pending.setdefault(name, [])
         waiting.append(rows)
         if sum(part.num_rows for part in waiting) >= _ROWS_PER_GROUP:

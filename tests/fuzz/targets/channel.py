@@ -16,9 +16,10 @@ from orchestrator.core.errors import BadAnswer, OrchError
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.agent_events import events, refusal
 from orchestrator.remote.connection import MAGIC
+from orchestrator.remote.events import events
 from orchestrator.remote.frames import Frames
+from orchestrator.remote.replies import refusal
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 

@@ -188,7 +188,7 @@ def turned_word(word: int) -> int:
 
 @inline
 def mixed(first: int, second: int, third: int, fourth: int, word: int, via: int) -> int:
-    """A hash of a conversation's identity, not negative."""
+    """Return a hash of a conversation's identity, not negative."""
     bits = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(second)
     bits = (bits ^ bits >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
     bits += np.uint64(third) * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(fourth)

@@ -76,7 +76,7 @@ def inline(function: F) -> F:
 
 @functools.cache
 def program() -> Mapping[str, Call]:
-    """What can be called, by name: each takes the address of its words and gives a number.
+    """Return what can be called, by name: each takes the address of its words and gives a number.
 
     Calls release the interpreter's lock. The first one on a machine compiles, which takes seconds.
     """

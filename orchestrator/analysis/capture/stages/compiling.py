@@ -11,7 +11,7 @@ from orchestrator.analysis.capture.stages import compiled
 
 
 def build() -> bytes:
-    """The machine code of everything in `program`: a line of JSON with symbols and places, then the objects."""
+    """Return the machine code of everything in `program`: a line of JSON with symbols and places, then the objects."""
     compiled.building = True
     from numba import types as untyped_types
     from numba.core import compiler as untyped_compiler

@@ -268,7 +268,7 @@ def pcap_resumed(data: Bytes, size: int, big: bool, nanos: int, most: int, head:
 
 @stage
 def pcapng_resumed(data: Bytes, size: int, big: bool) -> int:
-    """Where in a piece of a pcapng section a packet's block may begin, -1 where none does."""
+    """Return where in a piece of a pcapng section a packet's block may begin, -1 where none does."""
     for begin in range(0, size - 12, 4):
         if _u32(data, begin, big) not in (_PACKET, _OLD_PACKET, _SIMPLE_PACKET):
             continue

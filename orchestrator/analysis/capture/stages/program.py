@@ -1,4 +1,4 @@
-"""What of the compiled part of the capture reader can be called: each takes the address of its words.
+"""Declares what of the compiled part of the capture reader can be called: each takes the address of its words.
 
 The words hold numbers, addresses of arrays and how long these are, in and out.
 """
@@ -377,7 +377,7 @@ def count_bins(pointer: Any) -> int:
 
 
 def where(array: Any) -> int:
-    """The address of an array's memory."""
+    """Return the address of an array's memory."""
     found: int = array.__array_interface__["data"][0]
     return found
 

@@ -58,7 +58,7 @@ _UDP = 17
 
 
 def size_edges() -> Ints:
-    """Where each class of message sizes begins: every byte below 8, then eight classes an octave."""
+    """Return where each class of message sizes begins: every byte below 8, then eight classes an octave."""
     classes = np.arange(SIZE_BINS)
     octave = np.maximum(0, classes // 8 - 1)
     return np.where(classes < 8, classes, (8 + classes % 8) << octave).astype(np.int64)

@@ -169,7 +169,7 @@ def hole_arena(words: int, before: Ints | None = None) -> Ints:
 
 @inline
 def holes_full(holes: Ints) -> bool:
-    """Whether the next segment may find no block."""
+    """Return whether the next segment may find no block."""
     return holes.shape[0] - holes[_UNUSED] < HOLE_ROOM
 
 

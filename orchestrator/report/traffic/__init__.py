@@ -1,1 +1,0 @@
-"""Training's own view of traffic, as figures and tables of a page."""

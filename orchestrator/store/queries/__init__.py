@@ -1,1 +1,0 @@
-"""SQL over the tables of many runs."""
