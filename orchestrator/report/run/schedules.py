@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cross_traffic.schedule import BurstShape
+from cross_traffic.schedule_files import BurstShape
 from orchestrator.analysis.traffic import throughput
 from orchestrator.parts.rows import Row
 from orchestrator.report.runs import Run

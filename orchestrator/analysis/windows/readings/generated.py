@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cross_traffic import flow_records
 from cross_traffic.agents import flow_sender
-from cross_traffic.agents.flow_schedule import Framing
+from cross_traffic.agents.flow_drawing import Framing
 from orchestrator.analysis.windows.judging import gates
 from orchestrator.analysis.windows.judging.course import Schedule
 from orchestrator.parts.topology import Topology
