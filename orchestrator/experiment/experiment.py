@@ -16,7 +16,7 @@ from orchestrator.core.units import Mistake, rate_text
 from orchestrator.experiment.capture_keys import Captures
 from orchestrator.experiment.choice import Choice, choice_of
 from orchestrator.testbed.inventory import Inventory
-from orchestrator.testbed.local.local_testbed import Folder, ImageName, LocalTestbed, Program, RuntimeName
+from orchestrator.testbed.local.local_spec import Folder, ImageName, LocalTestbed, Program, RuntimeName
 from orchestrator.testbed.slurm.spec import SlurmSpec
 
 T = TypeVar("T", bound=BaseModel)

@@ -20,8 +20,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, TestbedError
 from orchestrator.testbed.local import netns_needs, runtimes
 from orchestrator.testbed.local.containers import ContainerHosts
-from orchestrator.testbed.local.local_spec import LocalSpec, topology
-from orchestrator.testbed.local.local_testbed import NAMESPACES
+from orchestrator.testbed.local.local_spec import NAMESPACES, LocalSpec, topology
 from orchestrator.testbed.local.netns_needs import requirements_problems
 from orchestrator.testbed.local.netns_setup import new_keys, setup_document
 from orchestrator.testbed.local.ssh_proxy import SshProxy, ssh_config_text
