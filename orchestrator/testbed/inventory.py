@@ -300,9 +300,10 @@ class InventoryTestbed:
     def connect(self, node: str, deadline: Deadline) -> Channel:
         """Start an agent on a host by SSH, under sudo where the inventory grants it."""
         from orchestrator.remote.transport import ssh
+        from orchestrator.remote.transport.ssh_config import SshTarget
 
         value = self.inventory.value
-        target = ssh.SshTarget(
+        target = SshTarget(
             name=node,
             host=self.inventory.hosts[node].ssh,
             user=value(node, "user"),

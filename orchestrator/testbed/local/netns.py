@@ -197,10 +197,11 @@ class NetnsTestbed:
     def connect(self, node: str, deadline: Deadline) -> Channel:
         """A byte stream to a fresh agent, which runs as the node's root: without root here that is this user."""
         from orchestrator.remote.transport import ssh
+        from orchestrator.remote.transport.ssh_config import SshTarget
 
         # the key is in memory alone; the configuration of this user's ssh is meant for other hosts
         key, no_config = Path(f"/proc/self/fd/{self._key_descriptor()}"), Path(os.devnull)
-        target = ssh.SshTarget(name=node, host=node, user="root", port=22, key=key, config=no_config)
+        target = SshTarget(name=node, host=node, user="root", port=22, key=key, config=no_config)
         return ssh.connect(
             target,
             python=self.topology.node(node).python,
