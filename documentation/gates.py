@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-import yaml
-
 from documentation import keys
-from orchestrator.experiment.experiment import Validity
-
-FILE = Path(__file__).with_name("gates.yaml")
-
-
-def entries() -> list[Mapping[str, Any]]:
-    """The gates as the file has them."""
-    found: list[Mapping[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-    return found
+from orchestrator.experiment.experiment import validity_model
+from orchestrator.validity import registry
+from orchestrator.validity.declaration import Limit
 
 
 def page() -> str:
     """A table of all gates as Markdown."""
-    limits = keys.defaults_of(Validity.model_json_schema(by_alias=True))
+    defaults = keys.defaults_of(validity_model().model_json_schema(by_alias=True))
     lines = ["| gate | a window passes when | limit | what to do |", "|---|---|---|---|"]
-    for one in entries():
-        limit = f"{limits[one['key']]}, by `validity: {{{one['key']}: ...}}`" if "key" in one else one["limit"]
-        remark = "a remark unless the limit says otherwise" if "key" in one else "a remark: it fails no window"
-        judges = one["judges"] if one["required"] else f"{one['judges']} ({remark})"
-        lines.append(f"| `{one['name']}` | {judges} | {limit} | {one['do']} |")
+    for one in registry.specs():
+        if isinstance(one.limit, Limit):
+            key, remark = one.limit.key, "a remark unless the limit says otherwise"
+            limit = f"{defaults[key]}, by `validity: {{{key}: ...}}`"
+        else:
+            limit, remark = one.limit, "a remark: it fails no window"
+        passes = one.passes if one.required else f"{one.passes} ({remark})"
+        lines.append(f"| `{one.name}` | {passes} | {limit} | {one.remedy} |")
     return "\n".join(lines)

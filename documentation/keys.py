@@ -12,8 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from orchestrator.core import units
-from orchestrator.experiment import experiment
-from orchestrator.experiment.series import studyfile, sweepfile
+from orchestrator.experiment import experiment, studyfile, sweepfile
 from orchestrator.parts import registry
 
 Schema = Mapping[str, Any]

@@ -63,7 +63,7 @@ class Yaml:
 
 def pages() -> list[str]:
     """Every page that readers get, by its path in the repository."""
-    found = [ROOT / "README.md", ROOT / "results/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    found = [ROOT / "README.md", ROOT / "results/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     found += [path for path in [ROOT / "CONTRIBUTING.md"] if path.exists()]
     return [path.relative_to(ROOT).as_posix() for path in found]
 

@@ -27,7 +27,7 @@ import sys
 from typing import TYPE_CHECKING, List
 
 if TYPE_CHECKING:
-    from orchestrator.agents.agent.messages.container import Began, RankEnded, Wanted
+    from orchestrator.agents.agent.container_call import Began, RankEnded, Wanted
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MESSAGE_BYTES = 1 << 20

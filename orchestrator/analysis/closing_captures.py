@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from orchestrator.analysis.capture import captures, flowtable
-from orchestrator.analysis.capture.files import rotation
+from orchestrator.analysis.capture import captures, flowtable, pcap
 from orchestrator.core.errors import CaptureError
 from orchestrator.parts.shared import capture_files
 from orchestrator.parts.shared.capture_files import CapturePoint, Kept
@@ -41,7 +40,7 @@ class ClosingCapture:
         if file is None:
             return False
         try:
-            if rotation.first_stamp(file) is not None:
+            if pcap.first_stamp(file) is not None:
                 self.reading.add(file)
         except CaptureError:
             pass  # whoever reads the rest says so

@@ -1,39 +1,45 @@
-"""The output of a run's launches: where it lies, what the parts read from it, and the window of each row."""
+"""Read the output of a run's launches: where it lies, the rows that parts read from it, and the window of each row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from orchestrator.analysis.stats.iterations import series
-from orchestrator.analysis.windows.judging import steadiness
+from orchestrator.analysis.windows import warmup
 from orchestrator.core.errors import OrchError, StoreError
 from orchestrator.core.paths import safepath
-from orchestrator.parts import registry
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Unread
+from orchestrator.parts import ranks, registry
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.store.manifests.host_records import Clock
-from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.records import Launch, Manifest
 from orchestrator.store.manifests.window_records import Window
 from orchestrator.store.tabular import tables
 
 
-def located(folder: Path, manifest: Manifest) -> Iterable[tuple[str, LaunchOutput]]:
-    """Every launch of a run, with the part that reads it."""
+def named(manifest: Manifest) -> Iterable[tuple[Launch, str, str]]:
+    """Every output of a run: the launch, the part that reads it, and its name, which is its folder below its node's."""
     for launch in manifest.launches:
-        place = safepath.under(folder / "hosts", f"{launch.node}/{launch.name}")
+        yield launch, launch.part, launch.name
+        for part in launch.wrapped_by:
+            yield launch, part, f"{launch.name}/{ranks.folder_of(part)}"
+
+
+def located(folder: Path, manifest: Manifest) -> Iterable[tuple[str, LaunchOutput]]:
+    """Every launch of a run with the part that reads it, and what collectors wrote that ran around it."""
+    for launch, part, name in named(manifest):
+        place = safepath.under(folder / "hosts", f"{launch.node}/{name}")
         if place.is_dir():
             clock = manifest.clocks.get(launch.node, Clock()).before
             yield (
-                launch.part,
+                part,
                 LaunchOutput(
                     folder=place,
                     node=launch.node,
-                    launch=launch.name,
+                    launch=name,
                     job=launch.job,
                     rank=launch.rank,
                     window=launch.window,
@@ -48,37 +54,75 @@ def rows_of(part: str, output: LaunchOutput) -> Mapping[str, Columns]:
 
     A host that writes nonsense loses its own rows, and nobody else's. What was passed over is the table `unread`.
     """
-    heard = replace(output, unread=Unread())  # some outputs are read twice
     try:
-        found: Mapping[str, Columns] = registry.by_label(part).read(heard)
+        found: Mapping[str, Columns] = registry.by_label(part).read(output)
     except OrchError:
         raise
     except Exception as error:  # noqa: BLE001 - a reader, ours or of another package, that did not expect what is there
         reason = str(error).partition("\n")[0][:200]
         raise StoreError(f"its output cannot be read: {reason or type(error).__name__}") from None
-    passed = heard.unread.rows()
+    passed = output.unread.rows()
     return {**found, "unread": passed} if passed["count"] else found
 
 
-def told(unread: Columns) -> list[str]:
-    """Rows of the table `unread` as sentences."""
-    return [
-        f"{file}: {count} {what} passed over"
-        + (f", the first in line {line}" if line else "")
-        + (f": {text}" if text else "")
-        for file, what, count, line, text in zip(*(unread[name] for name in TABLES["unread"]), strict=True)
-    ]
+class RowsInIterations:
+    """Holds rows that lie in iterations until windows are settled, by which each has the name of its window.
+
+    They are as large in memory as in their files: compressed.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._held: list[tuple[str, LaunchOutput, Any]] = []  # table, origin, and a stream of Arrow
+
+    def add(self, table: str, columns: Columns, output: LaunchOutput) -> None:
+        """Hold rows of a table with the columns `iteration` and `window_name`; StoreError as of `tables.batch`."""
+        import pyarrow as pa
+
+        rows = tables.batch(table, columns, run=self._run, node=output.node, launch=output.launch)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+            stream.write_table(rows)
+        self._held.append((table, output, sink.getvalue()))
+
+    def settled(self, manifest: Manifest) -> tuple[Window, ...]:
+        """Return the windows of the run with their warm-up chosen, by the iterations of every rank."""
+        if not any(map(warmup.is_open, manifest.windows)):
+            return manifest.windows
+        import pyarrow as pa
+
+        logs = [_rows(held) for table, output, held in self._held if table == "iterations" and output.rank is not None]
+        whole = pa.concat_tables([tables.schema("iterations").empty_table(), *logs])
+        logged = {job.name: series(whole, job.name) for job in manifest.jobs}
+        return tuple(warmup.settled(window, logged) for window in manifest.windows)
+
+    def rows(self, windows: Sequence[Window]) -> Iterator[tuple[str, Any]]:
+        """Give table and rows (pyarrow) of each output in its turn, with the windows that are settled by now."""
+        import pyarrow as pa
+
+        for table, output, held in self._held:
+            rows = _rows(held)
+            place = rows.schema.get_field_index("window_name")
+            names = _window_names(rows["iteration"].to_numpy(), output.job or "", windows)
+            yield table, rows.set_column(place, rows.schema.field(place), pa.array(names, pa.string()))
 
 
-def windows_of(columns: Columns, output: LaunchOutput, manifest: Manifest) -> Any:
-    """The window of each iteration of a rank, by the numbers that rank 0 set."""
-    numbers = np.asarray(columns["iteration"])
+def _rows(held: Any) -> Any:
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(held) as stream:
+        return stream.read_all()
+
+
+def _window_names(numbers: Any, job: str, windows: Sequence[Window]) -> list[str]:
+    """The window of each iteration of a job, by the numbers that rank 0 set; empty outside of all."""
     names = np.full(len(numbers), "", dtype=object)
-    for window in manifest.windows:
-        span = window.iterations.get(output.job or "")
+    for window in windows:
+        span = window.iterations.get(job)
         if span:
             names[(numbers >= span.first) & (numbers <= span.last)] = window.name
-    return names.tolist()
+    found: list[str] = names.tolist()
+    return found
 
 
 def rails_of(columns: Columns, output: LaunchOutput, manifest: Manifest) -> list[int | None]:
@@ -86,20 +130,3 @@ def rails_of(columns: Columns, output: LaunchOutput, manifest: Manifest) -> list
     rails = manifest.topology.node(output.node).rails
     numbers = {name: number for number, rail in enumerate(rails) for name in (rail.device, rail.rdma) if name}
     return [numbers.get(device) for device in columns["device"]]
-
-
-def settled(manifest: Manifest, outputs: Sequence[tuple[str, LaunchOutput]]) -> tuple[Window, ...]:
-    """The windows with their warm-up chosen, for which every rank's iterations are read first."""
-    if not any(map(steadiness.is_open, manifest.windows)):
-        return manifest.windows
-    import pyarrow as pa
-
-    logs = []
-    for part, output in outputs:
-        if output.rank is not None:
-            with suppress(OrchError):  # told when its rows are written
-                columns = rows_of(part, output).get("iterations")
-                logs += [tables.batch("iterations", columns, run=manifest.run)] if columns else []
-    whole = pa.concat_tables(logs or [tables.schema("iterations").empty_table()])
-    logged = {job.name: series(whole, job.name) for job in manifest.jobs}
-    return tuple(steadiness.settled(window, logged) for window in manifest.windows)

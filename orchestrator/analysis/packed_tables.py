@@ -23,7 +23,7 @@ from orchestrator.analysis.capture.captures import Tables
 from orchestrator.analysis.capture.oneway import MOST
 from orchestrator.analysis.capture.stages.sightings import WORDS
 from orchestrator.core.errors import CaptureError
-from orchestrator.parts.rows import TABLES
+from orchestrator.parts.rows import DESCRIBED, TABLES
 
 MOST_BYTES = 1 << 31  # that tables come to in memory
 ALWAYS_BYTES = 1 << 26  # that they may come to however small the file is
@@ -134,10 +134,19 @@ def _unpacked(arrays: _Archive) -> Tables:
 
 
 def _table(table: str, arrays: _Archive) -> dict[str, Any]:
-    columns = {name: _column(f"{table}.{name}", kind, arrays) for name, kind in TABLES[table].items()}
+    columns = {
+        name: _column(f"{table}.{name}", kind, arrays)
+        for name, kind in TABLES[table].items()
+        if name in DESCRIBED[table].required or _is_there(f"{table}.{name}", arrays)
+    }
     if len({len(column) for column in columns.values()}) > 1:
         raise ValueError(f"its {table} have columns of different lengths")
     return columns
+
+
+def _is_there(name: str, arrays: _Archive) -> bool:
+    """Return whether a file has a column, which one that was written under an older schema may lack."""
+    return any(f"{name}.{form}" in arrays for form in ("words", "numbers", "steps"))
 
 
 def _column(name: str, kind: str, arrays: _Archive) -> Any:

@@ -21,14 +21,14 @@ from pathlib import Path
 
 from orchestrator.analysis import launch_outputs, packed_tables
 from orchestrator.analysis.capture import captures, flowtable, oneway
+from orchestrator.analysis.launch_outputs import RowsInIterations
 from orchestrator.analysis.windows import windows
-from orchestrator.analysis.windows.judging.gates import Tolerances
 from orchestrator.core import memory
 from orchestrator.core.errors import CaptureError, OrchError
 from orchestrator.core.paths import safepath
 from orchestrator.parts import registry
 from orchestrator.parts.registry import COLLECTOR
-from orchestrator.parts.rows import LaunchOutput
+from orchestrator.parts.rows import TABLES, LaunchOutput
 from orchestrator.parts.shared import capture_files
 from orchestrator.store.manifests.capture_points import CAPTURING, capture_point
 from orchestrator.store.manifests.coding import encoded
@@ -55,7 +55,6 @@ def reduce(folder: Path, *, before: Path | None = None, engine: Executor | None 
     """
     manifest = load(folder / MANIFEST)
     outputs = list(launch_outputs.located(folder, manifest))
-    manifest = replace(manifest, windows=launch_outputs.settled(manifest, outputs))
     notes: list[str] = []
     whys: dict[tuple[str, str], str] = {}
     gone = _gone(outputs, manifest) if before else frozenset()
@@ -65,14 +64,18 @@ def reduce(folder: Path, *, before: Path | None = None, engine: Executor | None 
         pending: list[_Pending] = [(output, pool.submit(captures.reduce, job).result) for output, job in jobs]
         pending += list(_from_hosts(outputs, manifest, gone))
         with TableWriter(folder / "tables", run=manifest.run) as writer:
+            held = RowsInIterations(manifest.run)
             for part, output in outputs:
-                whys[output.node, output.launch] = _add_output(writer, part, output, manifest, notes)
+                whys[output.node, output.launch] = _add_output(writer, held, part, output, manifest)
+                notes += [f"{output.node}: {output.launch}: {told}" for told in output.unread.sentences()]
+            manifest = replace(manifest, windows=held.settled(manifest))
+            for name, rows in held.rows(manifest.windows):
+                writer.append(name, rows)
+            del held
             problems = _add_captures(writer, pending, manifest, before=before if gone else None)
             if before:
                 problems += _keep(writer, before, gone, manifest, notes)
-    outcome = windows.measure(
-        folder / "tables", manifest, tolerances=_tolerances(manifest), problems=problems, lost=_lost(manifest, whys)
-    )
+    outcome = windows.measure(folder / "tables", manifest, problems=problems, lost=_lost(manifest, whys))
     with TableWriter(folder / "tables", run=manifest.run) as writer:
         for name, columns in outcome.tables.items():
             writer.add(name, columns)
@@ -167,32 +170,34 @@ def _keep(writer: TableWriter, before: Path, gone: Launches, manifest: Manifest,
     return list(dict.fromkeys(problems))
 
 
-def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: Manifest, notes: list[str]) -> str:
-    """Write what a part reads from a launch's output, with notes on what is odd; gives why nothing could be read."""
-    why, place = "", f"{output.node}: {output.launch}"
+def _add_output(
+    writer: TableWriter, held: RowsInIterations, part: str, output: LaunchOutput, manifest: Manifest
+) -> str:
+    """Write, or hold, the rows that a part reads from a launch's output; gives why nothing could be read."""
     try:
         found = launch_outputs.rows_of(part, output)
         for table, columns in found.items():
+            if "window_name" in TABLES.get(table, ()) and "iteration" in columns:
+                held.add(table, columns, output)
+                continue
             rows = {**columns}
-            if {"window_name", "iteration"} <= set(columns):
-                rows["window_name"] = launch_outputs.windows_of(columns, output, manifest)
             if table == "nccl_connections":
                 rows["rail"] = launch_outputs.rails_of(columns, output, manifest)
             writer.add(table, rows, node=output.node, launch=output.launch)
-            if table == "unread":
-                notes += [f"{place}: {told}" for told in launch_outputs.told(columns)]
-        why = "" if found else "it wrote nothing that can be read"
     except OrchError as error:
-        why = error.message
-        notes.append(f"{place}: {why}")
-    notes += dict.fromkeys(f"{place}: {note}" for note in output.notes)
-    return why
+        output.unread.note(error.message)
+        return error.message
+    return "" if found else "it wrote nothing that can be read"
 
 
 def _lost(manifest: Manifest, whys: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
     """Node and launch of the collectors of which nothing could be read, and why; of captures there are other gates."""
-    collectors = [one for one in manifest.launches if one.part.startswith(COLLECTOR) and one.part != CAPTURING]
-    found = {(one.node, one.name): whys.get((one.node, one.name), "nothing of it came home") for one in collectors}
+    collectors = [
+        (launch.node, name)
+        for launch, part, name in launch_outputs.named(manifest)
+        if part.startswith(COLLECTOR) and part != CAPTURING
+    ]
+    found = {place: whys.get(place, "nothing of it came home") for place in collectors}
     return {place: why for place, why in found.items() if why}
 
 
@@ -224,32 +229,6 @@ def _add_captures(
     else:
         writer.keep("one_way", tables.read(before, "one_way"))
     return problems
-
-
-def _tolerances(manifest: Manifest) -> dict[str, Tolerances]:
-    limits, usual = manifest.validity, Tolerances()
-    return {
-        window.name: Tolerances(
-            load=_share(limits.load, usual.load),
-            load_course=_share(limits.load_course, usual.load_course),
-            capture_drops=limits.capture_drops,
-            capture_nic=limits.capture_nic,
-            min_iterations=min(limits.min_iterations, window.wanted_iterations or limits.min_iterations),
-            clock_s=limits.clock,
-            drift=_share(limits.drift, usual.drift),
-            processor=_share(limits.processor, usual.processor),
-            congestion=limits.congestion == "invalid",
-            launch_late_s=usual.launch_late_s if limits.launch_late is None else limits.launch_late,
-        )
-        for window in manifest.windows
-    }
-
-
-def _share(limit: float | str | None, usual: float | None) -> float | None:
-    """A limit, the usual one of a run that is older than its gate, or None for the word that switches it off."""
-    if limit is None:
-        return usual
-    return None if isinstance(limit, str) else limit
 
 
 def _capture_counts(folder: Path) -> CaptureCounts | None:

@@ -122,7 +122,7 @@ class MeasuredRun:
 
     def __str__(self) -> str:
         """What `orch show` prints."""
-        from orchestrator.experiment.words import runtext
+        from orchestrator.experiment import runtext
 
         return runtext.run_text(self._entry)
 

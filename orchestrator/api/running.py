@@ -12,8 +12,10 @@ from orchestrator.api.results import MeasuredRun
 from orchestrator.core.errors import ConfigError, Interrupted
 from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
+from orchestrator.execution.run_options import RunOptions, wait_seconds
 from orchestrator.experiment import loading
 from orchestrator.experiment.experiment import Experiment
+from orchestrator.report.site import refreshing
 
 
 def load(path: str | Path, *, settings: Mapping[str, object] | None = None, local: bool = False) -> Experiment:
@@ -40,19 +42,22 @@ def run(
     Of a run that was tried several times (`attempts`) the last try is given. A run that failed is among them, with its
     `outcome` and `error`. `wait` is how long to wait for a testbed that is in use ("10min"; default: LockedError at
     once), `force` starts although processors or memory do not suffice, `quiet` prints no progress on standard error.
-    ConfigError where the experiment cannot be carried out; Interrupted after
-    Ctrl-C, once what was measured is sealed.
+    ConfigError where the experiment cannot be carried out; Interrupted after Ctrl-C, once what was measured is sealed.
     """
     if not isinstance(experiment, Experiment):
         experiment = load(experiment)
-    progress = Progress(io.StringIO() if quiet else None)
-    outcomes = execute.carry_out(
-        experiment, results=Path(results), wait_s=execute.patience(wait), force=force, progress=progress
+    options = RunOptions(
+        results=Path(results),
+        wait_s=wait_seconds(wait),
+        force=force,
+        progress=Progress(io.StringIO() if quiet else None),
+        after_run=refreshing.refresh_apart,
     )
+    outcomes = execute.carry_out(experiment, options)
     for outcome in outcomes:
         if isinstance(outcome.error, Interrupted):
             raise outcome.error
-    return [MeasuredRun(outcome.path) for outcome in execute.counting(outcomes)]
+    return [MeasuredRun(outcome.path) for outcome in execute.last_tries(outcomes)]
 
 
 def _yaml(key: str, value: object) -> str:

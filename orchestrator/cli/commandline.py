@@ -116,11 +116,10 @@ def _as_settings(arguments: argparse.Namespace, unknown: Sequence[str]) -> str:
 
 def _places(file: Path | None, key: str) -> list[str]:
     """Where a key stands in the file that is named, else where it may stand in an experiment, as `--set` takes it."""
-    from orchestrator.experiment import editorschema
-    from orchestrator.experiment.yamlfiles import documents, includes
+    from orchestrator.experiment import documents, editorschema
 
     try:
-        data = {} if file is None else includes.load(file, needs="").data
+        data = {} if file is None else documents.load(file, needs="").data
     except ConfigError:
         data = {}
     return [documents.dotted(way) for way in _ways(data, key)] or editorschema.paths("experiment", key)

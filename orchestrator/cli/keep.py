@@ -6,7 +6,7 @@ import argparse
 
 from orchestrator.cli import options
 from orchestrator.cli.commands import Commands
-from orchestrator.cli.results import prune_cli, query_cli, site_cli, store_cli
+from orchestrator.cli.results import prune_cli, query_cli, store_cli
 
 
 def register(commands: Commands) -> None:
@@ -57,19 +57,21 @@ def register(commands: Commands) -> None:
 
 def _reduce(arguments: argparse.Namespace) -> int:
     from orchestrator.execution import reducing
+    from orchestrator.report.site import refreshing
 
     status = reducing.reduce(arguments.results, arguments.runs)
-    site_cli.refresh(arguments.results)
+    refreshing.refresh(arguments.results)
     return status
 
 
 def _recover(arguments: argparse.Namespace) -> int:
     from orchestrator.execution import recovery
-    from orchestrator.experiment import loading
+    from orchestrator.experiment import opening
+    from orchestrator.report.site import refreshing
 
-    named = loading.named_testbeds(arguments.testbeds)
+    named = opening.named_testbeds(arguments.testbeds)
     status = recovery.recover(
         arguments.results, arguments.runs, named=named, without=arguments.without, force=arguments.force
     )
-    site_cli.refresh(arguments.results)
+    refreshing.refresh(arguments.results)
     return status

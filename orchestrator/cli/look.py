@@ -67,7 +67,7 @@ def register(commands: Commands) -> None:
 
 
 def _ls(arguments: argparse.Namespace) -> int:
-    from orchestrator.experiment.words import describe
+    from orchestrator.experiment import runtext
     from orchestrator.store import listing, stores
 
     store = stores.opened(arguments.results).listing()
@@ -76,15 +76,15 @@ def _ls(arguments: argparse.Namespace) -> int:
         print(f"orch: left out: {problem}", file=sys.stderr)
     if arguments.json:
         for entry in found:
-            print(json.dumps(describe.run_summary(entry.manifest, entry.path, outcome=entry.outcome)))
+            print(json.dumps(runtext.run_summary(entry.manifest, entry.path, outcome=entry.outcome)))
         return 0
-    print(describe.listing(found, arguments.results))
+    print(runtext.listing(found, arguments.results))
     return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
     from orchestrator.core.screen import layout
-    from orchestrator.experiment.words import runtext
+    from orchestrator.experiment import runtext
     from orchestrator.store import stores
     from orchestrator.store.manifests import manifest
 
@@ -99,6 +99,7 @@ def _show(arguments: argparse.Namespace) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     from orchestrator.report.page import report_name
     from orchestrator.report.run import html
+    from orchestrator.report.site import refreshing
     from orchestrator.store import stores
 
     store = stores.opened(arguments.results)
@@ -113,7 +114,7 @@ def _report(arguments: argparse.Namespace) -> int:
             print(html.render([folder], folder.parent / report_name(entry.run), others=others))
     print(html.render(folders, output, others=others))
     if not stores.is_elsewhere(arguments.results):
-        site_cli.refresh(Path(arguments.results))
+        refreshing.refresh(Path(arguments.results))
     return 0
 
 

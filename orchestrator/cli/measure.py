@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.cli import options
 from orchestrator.cli.commands import Commands
 from orchestrator.cli.measures import predict_cli, study_cli, sweep_cli
 from orchestrator.cli.results import compare_cli
+from orchestrator.core.errors import Interrupted, last_lines
+from orchestrator.core.exitcodes import Exit
+from orchestrator.core.screen import console
+
+if TYPE_CHECKING:
+    from orchestrator.execution.observers.progress import Progress
+    from orchestrator.execution.runner import Outcome
+
+REPORT_S = 600.0
 
 
 def register(commands: Commands) -> None:
@@ -92,14 +105,12 @@ def _measuring(parser: argparse.ArgumentParser) -> None:
 def _plan(arguments: argparse.Namespace) -> int:
     from orchestrator.core.errors import ConfigError
     from orchestrator.core.screen import layout
-    from orchestrator.experiment import loading
-    from orchestrator.experiment.plans import beforehand, plan, plandata
-    from orchestrator.experiment.series.studyfile import Study
-    from orchestrator.experiment.series.sweepfile import Definition
-    from orchestrator.experiment.words import plantext
+    from orchestrator.experiment import feasibility, opening, plan, plantext
+    from orchestrator.experiment.studyfile import Study
+    from orchestrator.experiment.sweepfile import Definition
     from orchestrator.testbed.inventory import Inventory
 
-    found = loading.opened(arguments.file, arguments.overrides, local=arguments.local)
+    found = opening.open_file(arguments.file, arguments.overrides, local=arguments.local)
     if isinstance(found, Inventory):
         message = f"{arguments.file}: is an inventory, without mistakes and with nothing to plan"
         raise ConfigError(message, hint=f"orch doctor {arguments.file} looks at its hosts")
@@ -110,8 +121,8 @@ def _plan(arguments: argparse.Namespace) -> int:
     experiment, document = found
     runs = plan.build(experiment)
     if arguments.json:
-        variables = plandata.variables_data(document.variables)
-        print(json.dumps({"variables": variables, "runs": [plandata.plan_data(run) for run in runs]}, indent=1))
+        variables = plan.variables_data(document.variables)
+        print(json.dumps({"variables": variables, "runs": [plan.plan_data(run) for run in runs]}, indent=1))
     else:
         print(plantext.variables_text(document.variables, width=layout.columns()), end="")
         print(plantext.plan_text(runs, verbose=arguments.verbose, width=layout.columns()))
@@ -121,39 +132,68 @@ def _plan(arguments: argparse.Namespace) -> int:
         change = compare_cli.share(arguments.detect, "--detect")
         planned = detecting.of_experiment(experiment.name, arguments.results, change)
         sweep_cli.tell_detection(planned, as_json=arguments.json)
-    return beforehand.tell(runs[:1])
+    return feasibility.tell(runs[:1])
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from orchestrator.execution import execute
-
+    """Carry out every run of an experiment file, have the report made, and print what came of it."""
     if arguments.sbatch is not None:
         return _submit(arguments)
+    from orchestrator.core import exitcodes
+    from orchestrator.execution import execute
+    from orchestrator.experiment import loading, runtext
+    from orchestrator.report.site import refreshing
+
     with options.observed(arguments) as observer:
-        return execute.run_file(
-            arguments.file,
-            local=arguments.local,
-            overrides=arguments.overrides,
-            results=arguments.results,
-            wait=arguments.wait,
-            as_json=arguments.json,
-            report=not arguments.no_report,
-            force=arguments.force,
-            observer=observer,
-        )
+        how = options.of_runs(arguments, observer)
+        experiment, _ = loading.checked(arguments.file, arguments.overrides, local=arguments.local)
+        outcomes = execute.carry_out(experiment, how)
+        last = execute.last_tries(outcomes)
+        shown = [outcome.path for outcome in outcomes if outcome.sealed and outcome.manifest.windows]
+        page = None if arguments.no_report or not shown else _reported(shown, how.progress)
+        if page is not None:
+            refreshing.refresh_apart(how.results, how.progress)
+        how.progress.done()
+    text = runtext.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
+    console.tell(text, stream=sys.stderr if arguments.json else sys.stdout)
+    if arguments.json:
+        summaries = [
+            {**runtext.run_summary(o.manifest, o.path, outcome=o.manifest.outcome), "counts": o in last}
+            for o in outcomes
+        ]
+        about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
+        console.tell(json.dumps(about))
+    return exitcodes.gravest(map(_status, last))
+
+
+def _reported(runs: Sequence[Path], progress: Progress) -> Path | None:
+    """Have the report made by a process of its own, whose memory goes with it; a report that fails costs no results."""
+    progress.phase("report")
+    argv = [*options.ORCH, "report", *map(str, runs), "--results", str(runs[0].parents[1])]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=REPORT_S, check=False)
+    if done.returncode != 0:
+        progress.say(f"  no report: {last_lines(done.stderr) or f'status {done.returncode}'}")
+        return None
+    return Path(done.stdout.splitlines()[-1])
+
+
+def _status(outcome: Outcome) -> Exit:
+    if outcome.error is not None:
+        return Exit.INTERRUPTED if isinstance(outcome.error, Interrupted) else Exit.FAILED
+    return Exit.OK if outcome.valid else Exit.INCONCLUSIVE
 
 
 def _submit(arguments: argparse.Namespace) -> int:
     """Hand this command to sbatch, once its file is seen to be right as far as that shows without hosts."""
     from orchestrator.core.errors import ConfigError
-    from orchestrator.experiment import config
+    from orchestrator.experiment import loading
     from orchestrator.testbed.slurm.job import submit
 
-    experiment, document = config.load_experiment(arguments.file, arguments.overrides)
+    experiment, document = loading.load_experiment(arguments.file, arguments.overrides)
     if experiment.testbed.slurm is None:
         message = "its hosts are not those of an allocation; accepted: `testbed: {slurm: {network: 10.0.0.0/16}}`"
         raise ConfigError(f"{document.place(('testbed',))}: testbed: --sbatch: {message}")
     words = sys.argv[1 : next(place for place, word in enumerate(sys.argv) if word.startswith("--sb"))]
-    job = submit(words, arguments.sbatch, name=f"orch-{experiment.name}")
+    job = submit([*options.ORCH, *words], arguments.sbatch, name=f"orch-{experiment.name}")
     print(f"submitted as job {job.id}; its output: {job.output}")
     return job.status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from orchestrator.core.paths import safepath
 
 if TYPE_CHECKING:
     from orchestrator.execution.observers.observing import Observer
+    from orchestrator.execution.run_options import RunOptions
     from orchestrator.store.listing import Filter
 
 _DAYS = re.compile(r"([0-9]+(?:\.[0-9]+)?) *d")
@@ -31,6 +33,7 @@ WRITTEN = (
     "junit",
     "metrics_file",
 )  # options that name files to write
+ORCH = (sys.executable, "-m", "orchestrator.cli.main")  # the command line of a further `orch`
 TESTBED = "an inventory or experiment file; default: this machine"
 
 
@@ -172,6 +175,20 @@ def metrics(parser: argparse.ArgumentParser) -> None:
         "--metrics",
         metavar="[ADDRESS:]PORT",
         help="serve live metrics for Prometheus on this port; without ADDRESS on the loopback address",
+    )
+
+
+def of_runs(arguments: argparse.Namespace, observer: Observer | None = None) -> RunOptions:
+    """Return the options of runs that those of `results`, `wait` and `force` make."""
+    from orchestrator.execution.run_options import RunOptions, wait_seconds
+    from orchestrator.report.site import refreshing
+
+    return RunOptions(
+        results=arguments.results,
+        wait_s=wait_seconds(arguments.wait),
+        force=arguments.force,
+        observer=observer,
+        after_run=refreshing.refresh_apart,
     )
 
 

@@ -134,10 +134,11 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 def _testbed(arguments: argparse.Namespace) -> int:
     from orchestrator.core.errors import ConfigError
-    from orchestrator.execution import holding
+    from orchestrator.execution import holding, run_options
 
     if arguments.slurm and arguments.runtime != "namespaces":
         raise ConfigError("--runtime: hosts of Slurm are namespaces of this machine; accepted: to leave it out")
     asked = {key: getattr(arguments, key) for key in ("link", "runtime", "image", "python")}
     asked["hosts"] = arguments.hosts or (4 if arguments.slurm else 3)
-    return holding.hold_testbed(asked, slurm=arguments.slurm, wait=arguments.wait)
+    wait_s = run_options.wait_seconds(arguments.wait)
+    return holding.hold_testbed(asked, slurm=arguments.slurm, wait_s=wait_s, orch=options.ORCH)

@@ -1,13 +1,13 @@
-"""`orch testbed`: hosts of this machine, or a cluster of Slurm on it, kept up for a person to try things by hand."""
+"""Keep hosts of this machine, or a cluster of Slurm on it, up for a person to try things by hand (`orch testbed`)."""
 
 from __future__ import annotations
 
 import shlex
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -21,7 +21,7 @@ from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.opendata import YamlMapping
 from orchestrator.core.units import Mistake
 from orchestrator.execution import phases, session
-from orchestrator.execution.execute import patience, patiently
+from orchestrator.execution.execute import patiently
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.experiment import testbeds
 from orchestrator.testbed.local.local_spec import LocalTestbed
@@ -31,17 +31,17 @@ from orchestrator.testbed.slurm.cluster import LOGIN, LocalCluster
 SLURM_EXAMPLE = "playbooks/experiments/slurm.yaml"
 
 
-def hold_testbed(asked: YamlMapping, *, slurm: bool = False, wait: str | None) -> Exit:
+def hold_testbed(asked: YamlMapping, *, slurm: bool = False, wait_s: float, orch: Sequence[str]) -> Exit:
     """Keep a local testbed, as an experiment would ask for it, up until Ctrl-C and say how to reach its hosts.
 
-    With `slurm` they are the nodes of a cluster, and one more to log in to.
+    With `slurm` they are the nodes of a cluster, and one more to log in to. `wait_s` is the time to wait where another
+    process holds the machine's testbeds, `orch` the command line by which to call orch there.
     """
-    wait_s = patience(wait)
     try:
         local = LocalTestbed.model_validate(dict(asked))
     except ValidationError as error:
         raise ConfigError("\n".join(dict.fromkeys(map(_option_told, error.errors())))) from None
-    hold = _hold_cluster if slurm else _hold
+    hold = partial(_hold_cluster, orch=orch) if slurm else _hold
     patiently(lambda: hold(local), wait_s=wait_s, retry_s=testbeds.LOCAL_RETRY_S, progress=Progress())
     return Exit.OK
 
@@ -62,7 +62,7 @@ def _hold(local: LocalTestbed) -> None:
         _stay(testbed, folder)
 
 
-def _hold_cluster(local: LocalTestbed) -> None:
+def _hold_cluster(local: LocalTestbed, *, orch: Sequence[str]) -> None:
     run_id = f"testbed-{time.time_ns()}"
     cluster = LocalCluster(len(local.names), link_bps=local.link, run_id=run_id)
     with _alone(run_id, cluster.close):
@@ -70,9 +70,9 @@ def _hold_cluster(local: LocalTestbed) -> None:
         cluster.open(folder / "nodes", Deadline.after(session.opening_s(len(local.names)) + phases.OPEN_S))
         print(f"{len(cluster.nodes)} nodes of Slurm, idle after {cluster.idle_s:.1f} s. Try, from another terminal:")
         login = ["ssh", "-t", "-F", str(folder / "ssh_config"), LOGIN]
-        orch = shlex.join([sys.executable, "-m", "orchestrator.cli.main", "run", SLURM_EXAMPLE])
+        run = shlex.join([*orch, "run", SLURM_EXAMPLE])
         here = f"cd {shlex.quote(str(Path.cwd()))} &&"
-        for line in ("sinfo", f"salloc --nodes 4 {orch}", f"{orch} --sbatch --nodes 4 --wait"):
+        for line in ("sinfo", f"salloc --nodes 4 {run}", f"{run} --sbatch --nodes 4 --wait"):
             print(f"  {shlex.join([*login, f'{here} {line}'])}")
         _stay(cluster.testbed, folder)
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from orchestrator.experiment.plans.plan import PlannedSource, PlannedWindow
+from orchestrator.experiment.plan import PlannedSource, PlannedWindow
 from orchestrator.parts.launch import Launch
 
 

@@ -16,7 +16,8 @@ from orchestrator.execution.actions.host_counters import STEADY_OVER_S, Receiver
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.session import Session
 from orchestrator.execution.watch import Iteration, Watch
-from orchestrator.experiment.plans.plan import PlannedWindow, RunPlan
+from orchestrator.experiment.plan import PlannedWindow, RunPlan
+from orchestrator.validity.gates import load
 
 STEADY_WITHIN_S = 10.0
 STEADY_SHARE = 0.05  # of itself, by which a rate that is taken as achieved may differ from a second before
@@ -62,7 +63,7 @@ def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, escalat
     """
     receivers = Receivers(session, [demand for source in window.sources for demand in source.demands])
     deadline = Deadline.after(STEADY_WITHIN_S * receivers.over_s / STEADY_OVER_S)
-    tolerance = plan.validity.load
+    tolerance = load.MOST_OFF.number(plan.validity)
     before: dict[str, float] = {}
     compare_at = 0.0
     while True:
@@ -75,7 +76,7 @@ def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, escalat
             if _reached(rates, receivers.wanted, tolerance):
                 return landing
             if time.monotonic() >= compare_at:
-                takes_it = isinstance(tolerance, str) or not short.isdisjoint(escalatable)
+                takes_it = tolerance is None or not short.isdisjoint(escalatable)
                 if takes_it and _stands(rates, before):
                     return landing
                 before, compare_at = rates, time.monotonic() + STEADY_OVER_S
@@ -87,8 +88,8 @@ def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, escalat
             )
 
 
-def _reached(rates: Mapping[str, float], wanted: Mapping[str, float], tolerance: float | str) -> bool:
-    return not isinstance(tolerance, str) and all(abs(rates[host] / wanted[host] - 1) <= tolerance for host in wanted)
+def _reached(rates: Mapping[str, float], wanted: Mapping[str, float], tolerance: float | None) -> bool:
+    return tolerance is not None and all(abs(rates[host] / wanted[host] - 1) <= tolerance for host in wanted)
 
 
 def _stands(rates: Mapping[str, float], before: Mapping[str, float]) -> bool:
@@ -96,8 +97,8 @@ def _stands(rates: Mapping[str, float], before: Mapping[str, float]) -> bool:
     return all(host in before and abs(rate - before[host]) <= STEADY_SHARE * rate for host, rate in rates.items())
 
 
-def _short(rates: Mapping[str, float], wanted: Mapping[str, float], tolerance: float | str) -> frozenset[str]:
-    share = STEADY_SHARE if isinstance(tolerance, str) else tolerance
+def _short(rates: Mapping[str, float], wanted: Mapping[str, float], tolerance: float | None) -> frozenset[str]:
+    share = STEADY_SHARE if tolerance is None else tolerance
     return frozenset(host for host in wanted if rates.get(host, 0.0) < (1 - share) * wanted[host])
 
 

@@ -27,8 +27,8 @@ from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.session import Session
 from orchestrator.execution.watch import Watch
-from orchestrator.experiment.plans import beforehand
-from orchestrator.experiment.plans.plan import PlannedWindow, RunPlan
+from orchestrator.experiment import feasibility
+from orchestrator.experiment.plan import PlannedWindow, RunPlan
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
@@ -36,6 +36,7 @@ from orchestrator.store.atomic import write_json
 from orchestrator.store.manifests.host_records import Kernels
 from orchestrator.store.manifests.records import Manifest
 from orchestrator.store.rundir import RunFolder, unwritable
+from orchestrator.validity.gates import clock as clock_gate
 
 OPEN_S = 60.0
 
@@ -125,9 +126,11 @@ class Run:
             self.processes.start(helpers, what="starting what conditions need")
         self._facts("before")
         self.unwind.push("facts", lambda: self._facts("after"))
+        of_nodes = [launch for launch in plan.collectors if not launch.after_ranks]
+        of_ranks = [launch for launch in plan.collectors if launch.after_ranks]
         with self.phase("collectors"):
-            self.unwind.push("collectors", lambda: self._stop(plan.collectors, phase="drain"))
-            self.processes.start(plan.collectors, what="starting collectors")
+            self.unwind.push("collectors", lambda: self._stop(of_nodes, phase="drain"))
+            self.processes.start(of_nodes, what="starting collectors")
             if plan.as_they_close:
                 started = sealing.with_processes(self.manifest, self.watch.processes.values())
                 host_reduction.read_as_they_close(self.session, started)
@@ -135,6 +138,10 @@ class Run:
         with self.phase("ranks"):
             self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop ranks"))
             self.processes.start(ranks, what="starting ranks")
+        if of_ranks:
+            with self.phase("collectors"):
+                self.unwind.push("collectors of ranks", lambda: self._stop(of_ranks, phase="drain"))
+                self.processes.start(of_ranks, what="starting collectors of ranks")
         with self.phase("preflight"):
             self._check_loads()
             first = self._to_measure()[0]
@@ -146,7 +153,7 @@ class Run:
         """See that hosts elsewhere are large enough; this machine was asked before anything started."""
         if self.plan.topology.kind == "local":
             return
-        room = beforehand.of_hosts(self.plan, self.session.machines())
+        room = feasibility.of_hosts(self.plan, self.session.machines())
         self.watch.notes += room.warnings
         if room.refused and not self.force:
             error = TestbedError(room.refused[0])
@@ -261,7 +268,7 @@ class Run:
         if when == "before":
             self.watch.offsets_ns.update({node: clock.offset_ns for node, clock in found_clocks.items()})
             uncertain = {node: clock.uncertainty_ns / 1e9 for node, clock in found_clocks.items()}
-            for doubt in clocks.doubts(uncertain, self.plan.validity.clock):
+            for doubt in clocks.doubts(uncertain, float(clock_gate.MOST_UNCERTAIN.of(self.plan.validity))):
                 self.watch.notes.append(doubt)
                 self.progress.say(f"    warning: {doubt}")
         self.folder.manifest = replace(

@@ -10,10 +10,9 @@ from importlib import metadata
 from pathlib import Path
 
 from orchestrator.core import secret_looks
-from orchestrator.experiment.plans.plan import PlannedJob, RunPlan
-from orchestrator.experiment.plans.plandata import launch_record
+from orchestrator.experiment.plan import PlannedJob, RunPlan, launch_record
 from orchestrator.parts import outside
-from orchestrator.store.manifests.records import Git, Job, Manifest, OfSweep, Rank, Validity
+from orchestrator.store.manifests.records import Git, Job, Manifest, OfSweep, Rank
 from orchestrator.store.rundir import controller
 
 PACKAGES = ("orch-testbed", "fabric", "paramiko", "pydantic", "numpy", "numba", "pyarrow", "torch", "torchvision")
@@ -40,7 +39,7 @@ def collect(
         git=git_state(Path(__file__).parent),
         versions=versions(),
         topology=plan.topology,
-        validity=Validity(**dict(plan.validity)),
+        validity=plan.validity,
         jobs=tuple(map(_job, plan.jobs)),
         launches=tuple(map(launch_record, plan.launches())),
         forced=tuple(forced),

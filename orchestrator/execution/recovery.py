@@ -21,14 +21,11 @@ from orchestrator.execution.actions import host_reduction
 from orchestrator.execution.actions.fetching import FETCH_S, bring_up, fetch_all, has_more, notes, nothing_stays
 from orchestrator.execution.sealing import Reducer
 from orchestrator.execution.session import holder
-from orchestrator.experiment import loading, testbeds
+from orchestrator.experiment import loading, plan, runtext, testbeds
 from orchestrator.experiment.experiment import Experiment
-from orchestrator.experiment.plans import reductions
 from orchestrator.experiment.testbeds import Named
-from orchestrator.experiment.words import describe
 from orchestrator.parts.protocols import Testbed
-from orchestrator.remote.agent_client import SILENCE_S, AgentClient
-from orchestrator.remote.reconnecting import ENDING_S, come_back
+from orchestrator.remote.agent_client import ENDING_S, SILENCE_S, AgentClient, come_back
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry, RunFolder
 from orchestrator.store.stamps import PARTIAL
@@ -111,7 +108,7 @@ def _refuse_whole(entry: Entry, *, force: bool) -> None:
         return
     if entry.sealed or (entry.alive and not (force and elsewhere)):
         raise StoreError(
-            f"{entry.run} needs no recovery: it is {describe.verdict(entry.manifest, entry.outcome)}",
+            f"{entry.run} needs no recovery: it is {runtext.verdict(entry.manifest, entry.outcome)}",
             hint=f"if {elsewhere} is gone, or has ended it: --force" if elsewhere else None,
         )
 
@@ -143,7 +140,7 @@ def seal(entry: Entry, named: Sequence[Named], *, without: Sequence[str] = ()) -
         else:
             nodes = entry.manifest.nodes
             there = testbeds.reached(recorded, [name for name in nodes if name not in without], named)
-            _take(folder, _bring_all_home(there, folder, stay=reductions.stay(experiment, recorded)))
+            _take(folder, _bring_all_home(there, folder, stay=plan.captures_stay(experiment, recorded)))
             if given_up := [name for name in nodes if name in without]:
                 folder.manifest = replace(folder.manifest, given_up=(*folder.manifest.given_up, *given_up))
                 _note(folder, f"given up: what {', '.join(given_up)} had of the run")
@@ -167,7 +164,7 @@ def complete(entry: Entry, named: Sequence[Named]) -> Path:
             closing.callback(clients[-1].close, Deadline.after(FETCH_S))
         folder = RunFolder(entry.path, replace(entry.manifest, given_up=()))
         folder.reopen()
-        stay = reductions.stay(experiment, recorded)
+        stay = plan.captures_stay(experiment, recorded)
         for client in clients:
             _take(folder, {client.node.name: _bring_home(client, folder, stay=stay)})
         _note(folder, f"fetched later: what {', '.join(back)} had of the run")

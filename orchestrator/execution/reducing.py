@@ -25,7 +25,7 @@ from orchestrator.core.paths import safepath
 from orchestrator.execution import sealing
 from orchestrator.execution.sealing import Reducer
 from orchestrator.execution.session import holder
-from orchestrator.experiment.words import describe
+from orchestrator.experiment import runtext
 from orchestrator.store import atomic, baselines, locked, retention, rundir
 from orchestrator.store.manifests.records import Artifact, Manifest, Pruned
 from orchestrator.store.rundir import Entry, RunFolder
@@ -42,7 +42,7 @@ def reduce(results: Path, wanted: Sequence[str]) -> int:
     found = [rundir.find(results, name) for name in wanted]
     status = Exit.OK
     for entry in found:
-        before = describe.verdict(entry.manifest, entry.outcome)
+        before = runtext.verdict(entry.manifest, entry.outcome)
         try:
             made = again(entry)
         except Interrupted as error:
@@ -52,7 +52,7 @@ def reduce(results: Path, wanted: Sequence[str]) -> int:
             status = Exit.FAILED
             print(f"{entry.run}: {error}")
             continue
-        verdict = describe.verdict(made.manifest, made.outcome)
+        verdict = runtext.verdict(made.manifest, made.outcome)
         was = "" if verdict == before else f" (it was {before})"
         print(f"{made.run}: its tables were made again; {verdict}{was}: {made.path}")
         for note in made.manifest.reductions[-1].notes:

@@ -1,4 +1,4 @@
-"""Carries out one run from its first phase to its seal, whatever happens in between."""
+"""Carry out one run from its first phase to its seal, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.unwind import add_note, combined
 from orchestrator.execution import provenance, sealing
 from orchestrator.execution.observers.events import EventLog
-from orchestrator.execution.observers.observing import Observer
-from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.phases import Run
+from orchestrator.execution.run_options import RunOptions
 from orchestrator.execution.sealing import Reducer
 from orchestrator.execution.session import Session, holder
 from orchestrator.execution.watch import Watch
-from orchestrator.experiment.plans.plan import RunPlan
+from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts import secret_env
 from orchestrator.parts.protocols import Testbed
 from orchestrator.store.manifests.records import Manifest, OfSweep
@@ -55,30 +54,29 @@ class Outcome:
 def run(
     plan: RunPlan,
     testbed: Testbed,
+    options: RunOptions,
     *,
     run_id: str,
-    results: Path,
     resolved: str,
-    progress: Progress,
     label: str,
     sweep: OfSweep | None = None,
     forced: Sequence[str] = (),
-    force: bool = False,
-    observer: Observer | None = None,
 ) -> Outcome:
     """Carry out one run and seal its results; a run that fails is sealed too, with what it collected until then.
 
     `resolved` is the experiment's text as it is kept with the results, `label` what people see the run called, `sweep`
-    which one it is of, `forced` what speaks against its hosts, `force` takes hosts that are too small, `observer` is
-    told how it goes. Raises only what keeps even a failed run from being recorded.
+    which one it is of, `forced` what speaks against its hosts. Raises only what keeps even a failed run from being
+    recorded.
     """
     began = time.monotonic()
     secrets = secret_env.values(plan.launches())
     with Interrupts() as interrupts, _locked(plan, run_id):
-        progress.run(f"{label}: {run_id}")
-        folder = RunFolder.create(results, provenance.collect(plan, sys.argv, run=run_id, sweep=sweep, forced=forced))
+        options.progress.run(f"{label}: {run_id}")
+        folder = RunFolder.create(
+            options.results, provenance.collect(plan, sys.argv, run=run_id, sweep=sweep, forced=forced)
+        )
         events = _begun(folder, resolved)
-        watch = Watch(events, observer)
+        watch = Watch(events, options.observer)
         watch.observer.run_began(folder.manifest)
         session = Session(testbed, run=run_id, events=events, watch=watch, interrupts=interrupts, secrets=secrets)
         phases = Run(
@@ -86,11 +84,11 @@ def run(
             testbed=testbed,
             folder=folder,
             events=events,
-            progress=progress,
+            progress=options.progress,
             interrupts=interrupts,
             session=session,
             watch=watch,
-            force=force,
+            force=options.force,
         )
         outcome = _Execution(phases, began=began).outcome()
     if outcome.error is not None and not isinstance(outcome.error, OrchError):

@@ -20,8 +20,7 @@ from orchestrator.core.interrupts import Interrupts, Twice
 from orchestrator.execution import provenance
 from orchestrator.execution.measuring import Window
 from orchestrator.execution.watch import Process
-from orchestrator.experiment.plans.plan import PlannedWindow, RunPlan
-from orchestrator.experiment.plans.plandata import launch_record
+from orchestrator.experiment.plan import PlannedWindow, RunPlan, launch_record
 from orchestrator.store.manifests import window_records
 from orchestrator.store.manifests.coding import decoded
 from orchestrator.store.manifests.records import Launch, Manifest, Reduced, Reduction, Reply

@@ -11,6 +11,7 @@ from secrets import token_hex
 from types import MappingProxyType
 from typing import TypeVar
 
+from orchestrator.agents.agent.files import SkippedFile
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import MissingRequirement, OrchError
@@ -27,7 +28,7 @@ from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import ClockSample, RemoteLeft
+from orchestrator.remote.clocks import ClockSample
 from orchestrator.store.manifests import host_records as records
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ class Session:
         self.watch = watch
         self.images: dict[str, records.Image] = {}  # that containers of launches are of, by their names
         self.away: set[str] = set()  # nodes whose files have to be fetched, and are not home yet
-        self.left: dict[str, Sequence[RemoteLeft]] = {}  # what nodes had that did not come home
+        self.left: dict[str, Sequence[SkippedFile]] = {}  # what nodes had that did not come home
         self.events = events
         self.interrupts = interrupts
         self._run_key = token_hex(16)

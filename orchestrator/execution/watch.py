@@ -14,8 +14,7 @@ from orchestrator.core.unwind import add_note
 from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.observers.observing import Observer
 from orchestrator.parts.launch import Launch
-from orchestrator.remote.answers import AgentEvent, AgentLost, LineRead, ProcessExited
-from orchestrator.remote.inbox import Inbox
+from orchestrator.remote.events import AgentEvent, AgentLost, Inbox, LineRead, ProcessExited
 
 _PAUSE_S = 0.25  # the longest that a wait keeps a signal handler from running
 _SET_S = 0.5  # by which the wall clock must leave the monotonic one to have been set; slewing moves both alike
@@ -30,6 +29,7 @@ class Process:
 
     launch: Launch
     asked: bool = False  # its node was asked to start it
+    pid: int = 0  # on its node, once it is ready
     stopping: bool = False
     status: int | None = None
     over: bool = False  # its node told of its end

@@ -1,1 +1,1 @@
-"""The files that users write, read into plans, and whether a machine can carry what they ask for."""
+"""Read the files that users write, plan what they ask for, and check whether a machine can carry it."""

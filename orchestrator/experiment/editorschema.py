@@ -1,4 +1,4 @@
-"""JSON Schemas of the files that users write, for editors and validators: the models', with `include` and variables."""
+"""Make JSON Schemas of the files that users write, for editors: the models', with `include` and variables."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from orchestrator.core.opendata import JsonSchema
-from orchestrator.experiment import experiment
-from orchestrator.experiment.series.studyfile import StudyFile
-from orchestrator.experiment.series.sweepfile import SweepFile
-from orchestrator.experiment.yamlfiles import filevars, includes
+from orchestrator.experiment import documents, experiment, variables
+from orchestrator.experiment.studyfile import StudyFile
+from orchestrator.experiment.sweepfile import SweepFile
 from orchestrator.testbed.inventory import Inventory
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -30,15 +29,15 @@ _EMBEDDED = ("allOf", "anyOf", "oneOf", "prefixItems")
 
 
 def of(kind: str) -> JsonSchema:
-    """The schema of a kind of file.
+    """Return the schema of a kind of file.
 
     Wherever a file holds a number, a word of several or a text of a form, the reference to a variable may stand. What
     a file that includes others lacks, these may have: nothing is required of its top level then.
     """
     found = _with_references(KINDS[kind]().model_json_schema(by_alias=True))
-    found["properties"] = {**found["properties"], includes.KEY: _INCLUDE, filevars.KEY: _VARS}
+    found["properties"] = {**found["properties"], documents.INCLUDE: _INCLUDE, variables.VARS: _VARS}
     required = found.pop("required", [])
-    found["if"] = {"not": {"required": [includes.KEY]}}
+    found["if"] = {"not": {"required": [documents.INCLUDE]}}
     found["then"] = {"required": required}
     found.setdefault("$defs", {})[_REFERENCE] = {
         "description": "The value of a variable.",
@@ -49,7 +48,7 @@ def of(kind: str) -> JsonSchema:
 
 
 def paths(kind: str, key: str) -> list[str]:
-    """Where a key may stand in a kind of file, as `--set` takes it, those nearest to the top alone; 0 is any entry."""
+    """Find where a key may stand in a kind of file, as `--set` takes it: nearest to the top alone; 0 is any entry."""
     schema = KINDS[kind]().model_json_schema(by_alias=True)
     reached: list[tuple[tuple[str, ...], Any]] = [((), schema)]
     for _ in range(_DEEP):
@@ -107,13 +106,13 @@ _INCLUDE = {
 _VARS = {
     "description": "Variables: $name stands for the value, --set name=VALUE sets it.",
     "type": "object",
-    "propertyNames": {"pattern": "^[a-z][a-z0-9_]{0,40}$", "not": {"enum": sorted(filevars.RESERVED)}},
+    "propertyNames": {"pattern": "^[a-z][a-z0-9_]{0,40}$", "not": {"enum": sorted(variables.RESERVED)}},
     "additionalProperties": {
         "anyOf": [
             {"type": ["string", "number", "boolean", "array"]},
             {
                 "type": "object",
-                "properties": {"type": {"enum": list(filevars.TYPES)}, "default": {}, "help": {"type": "string"}},
+                "properties": {"type": {"enum": list(variables.TYPES)}, "default": {}, "help": {"type": "string"}},
                 "additionalProperties": False,
             },
         ]

@@ -1,29 +1,117 @@
-"""What an experiment file can say: frozen models, built from the parts that are there."""
+"""Define what an experiment file can say: frozen models, built from the parts that are there."""
 
 from __future__ import annotations
 
 import math
 import re
+import typing
+from copy import copy
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.core.fields import Duration, Model, Share
+from orchestrator.core.fields import Duration, Model
 from orchestrator.core.opendata import JsonSchema, YamlMapping
 from orchestrator.core.units import Mistake, rate_text
-from orchestrator.experiment.capture_keys import Captures
-from orchestrator.experiment.choice import Choice, choice_of
+from orchestrator.parts import registry
 from orchestrator.testbed.inventory import Inventory
 from orchestrator.testbed.local.local_spec import Folder, ImageName, LocalTestbed, Program, RuntimeName
 from orchestrator.testbed.slurm.spec import SlurmSpec
+from orchestrator.validity import registry as gates
 
 T = TypeVar("T", bound=BaseModel)
 
 LOCAL_LINK_LIMIT = 250e6  # what two cores carry packet by packet on every link of a ring
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
+
+
+class Choice(BaseModel):
+    """One key that names a part, and below it what the part takes; a bare name takes its defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_name(cls, value: Any) -> Any:
+        return {value: {}} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Choice:
+        if len(self.model_fields_set) != 1:
+            count = len(self.model_fields_set) or "nothing"
+            raise Mistake(f"holds {count}", accepted=f"exactly one of {', '.join(names_of(type(self)))}")
+        if self.config is None:
+            keys = ", ".join(names_of(config_of(type(self), self.name)))
+            raise Mistake("nothing stands below it", accepted=f"a mapping of {keys}", at=(self.name,))
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
+        """Exactly one key; or the bare name of a part that needs nothing below it."""
+        schema = handler.resolve_ref_schema(handler(core))
+        properties = {name: _without_null(inner) for name, inner in schema.get("properties", {}).items()}
+        bare = [
+            name
+            for name in properties
+            if not any(field.is_required() for field in config_of(cls, name).model_fields.values())
+        ]
+        one = {**schema, "properties": properties, "minProperties": 1, "maxProperties": 1}
+        return {"anyOf": [one, {"type": "string", "enum": bare}]} if bare else one
+
+    @property
+    def name(self) -> str:
+        (field,) = self.model_fields_set
+        return str(type(self).model_fields[field].alias)
+
+    def with_config(self, config: Any) -> Choice:
+        """Return the same part with another configuration."""
+        (field,) = self.model_fields_set
+        return self.model_copy(update={field: config})
+
+    @property
+    def config(self) -> Any:
+        (field,) = self.model_fields_set
+        return getattr(self, field)
+
+
+def _without_null(schema: JsonSchema) -> JsonSchema:
+    """The schema of an optional part where it stands: it is left out, or it is something."""
+    (kept,) = [inner for inner in schema["anyOf"] if inner != {"type": "null"}]
+    return dict(kept)
+
+
+def config_of(choice: type[Choice], name: str) -> type[BaseModel]:
+    """Return the model of what stands below a part's name."""
+    (field,) = [field for field in choice.model_fields.values() if field.alias == name]
+    return next(kind for kind in typing.get_args(field.annotation) if isinstance(kind, type))
+
+
+def names_of(model: type[BaseModel]) -> list[str]:
+    """Return the keys that a mapping of this model takes, as they stand in YAML."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def choice_of(title: str, kind: registry.Kind) -> type[Choice]:
+    """Make the model of a choice among the parts of a kind that are there."""
+    fields: dict[str, Any] = {
+        name.replace("-", "_"): (part.Config | None, Field(default=None, alias=name))
+        for name, part in registry.parts_of(kind).items()
+    }
+    return create_model(title, __base__=Choice, **fields)
 
 
 def _checked_name(value: str) -> str:
@@ -107,34 +195,23 @@ class Measure(Model):
 
     @property
     def before(self) -> int:
-        """Iterations of every job that are made before those by which the window ends."""
+        """Count the iterations of every job that are made before those by which the window ends."""
         return self.warmup_most if self.warmup == "auto" else self.warmup
 
 
 class Validity(Model):
-    """What a window must keep to in order to count."""
+    """What a window must keep to in order to count. Its keys are the limits of gates (`validity_model`)."""
 
-    load: Share | Literal["as-achieved"] = 0.05
-    """Largest difference between achieved and requested cross traffic; "as-achieved" accepts any."""
-    load_course: Share | Literal["ignore"] = 0.2
-    """Largest departure of a load over time from its schedule, root mean square of its mean; "ignore" only notes it."""
-    capture_drops: Share = 0.0001
-    """Largest share of packets that a capture may have dropped."""
-    capture_nic: Share = 0.02
-    """Largest difference between captured bytes and the counters of the NIC."""
-    min_iterations: int = Field(default=20, ge=1)
-    """Fewest iterations of a window (or what `measure` asks for, where that is fewer)."""
-    clock: Duration = 0.001
-    """Largest uncertainty of a node's clock offset."""
-    drift: Share | Literal["ignore"] = 0.05
-    """Largest trend of the iteration time from a window's beginning to its end; "ignore" only notes it."""
-    processor: Share | Literal["ignore"] = 0.05
-    """Largest share of a window for which other work may keep a job from processors; "ignore" only notes it."""
-    congestion: Literal["warn", "invalid"] = "warn"
-    """What becomes of a window in which RDMA or a switch lost packets, or the network paused a host: a remark, or it
-    is invalid."""
-    launch_late: Duration = 0.01
-    """Latest that flows of generated cross traffic may start (99th percentile)."""
+
+class Captures(Model):
+    """What becomes of captures once they are made."""
+
+    stay: bool = False
+    """Each host reduces its captures itself and keeps them; tables and hashes come home. Hosts of this machine write
+    captures into the run's folder anyway."""
+    reduce: Literal["at-end", "as-they-close"] = "at-end"
+    """`at-end`: after the last window. `as-they-close`: captures that stay and rotate are read file by file while the
+    run goes on, by processor time that nothing else on the host wants."""
 
 
 class JobSpec(Model):
@@ -211,19 +288,19 @@ class Experiment(Model):
         return self
 
     def all_jobs(self) -> tuple[JobSpec, ...]:
-        """The jobs, the shorthand spelled out."""
+        """Return the jobs, the shorthand spelled out."""
         if self.workload is not None:
             return (JobSpec.model_construct(name="training", workload=self.workload),)
         return self.jobs
 
     def all_windows(self) -> tuple[WindowSpec, ...]:
-        """The windows, the shorthand spelled out."""
+        """Return the windows, the shorthand spelled out."""
         return self.windows or (WindowSpec.model_construct(name="w1", traffic=self.traffic, measure=None),)
 
 
 @cache
 def model() -> type[Experiment]:
-    """The experiment's model with the parts that are there in the place of every Choice."""
+    """Return the experiment's model with the parts that are there in the place of every Choice."""
     workload = choice_of("WorkloadChoice", "workload")
     traffic = choice_of("TrafficChoice", "traffic")
     job = _with(JobSpec, workload=workload)
@@ -236,17 +313,33 @@ def model() -> type[Experiment]:
         traffic=tuple[traffic, ...],  # type: ignore[valid-type]
         windows=tuple[window, ...],  # type: ignore[valid-type]
         collect=tuple[choice_of("CollectorChoice", "collector"), ...],  # type: ignore[misc]
+        validity=validity_model(),
+    )
+
+
+@cache
+def validity_model() -> type[Validity]:
+    """The model of `validity:`, with a key for each limit that a gate declares."""
+    fields: dict[str, Any] = {
+        key: (limit.kind, Field(default=limit.default, description=limit.help)) for key, limit in gates.limits().items()
+    }
+    return create_model(
+        "Validity", __base__=Validity, __doc__="What a window must keep to in order to count.", **fields
     )
 
 
 def _with(base: type[T], **annotations: Any) -> type[T]:
-    """The same model with other types for some fields; defaults and descriptions stay."""
-    fields: dict[str, Any] = {name: (kind, base.model_fields[name]) for name, kind in annotations.items()}
+    """The same model with other types for some fields; descriptions stay, and defaults that are no such models."""
+    fields: dict[str, Any] = {}
+    for name, kind in annotations.items():
+        fields[name] = (kind, copy(base.model_fields[name]))
+        if isinstance(base.model_fields[name].default, Model):
+            fields[name][1].default = kind()
     return create_model(base.__name__, __base__=base, __doc__=base.__doc__, **fields)
 
 
 def on_this_machine(experiment: Experiment) -> Experiment:
-    """The same experiment on containers of this machine, with the inventory's host names and link rates."""
+    """Put an experiment on containers of this machine, with the inventory's host names and link rates."""
     inventory = experiment.testbed.inventory
     asked = experiment.local_run.model_dump(mode="json", exclude_none=True)
     if experiment.testbed.slurm is not None:
@@ -288,3 +381,20 @@ def _of_slurm(spec: SlurmSpec, asked: YamlMapping) -> YamlMapping:
         )
     scale = max(1, math.ceil(spec.link / LOCAL_LINK_LIMIT))
     return {"link": rate_text(spec.link), "scale": scale}
+
+
+def resolved_data(experiment: Experiment) -> YamlMapping:
+    """Return the experiment as data with its defaults: run again, it is the same experiment, in any allocation."""
+    data = recorded_data(experiment)
+    data["testbed"].get("slurm", {}).pop("allocation", None)
+    del data["attempts"]  # how often is tried decides nothing of what is measured
+    return data
+
+
+def recorded_data(experiment: Experiment) -> YamlMapping:
+    """Return the same with what was learned of its hosts, by which its results can be read anywhere."""
+    data = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for key in ("conditions", "jobs", "traffic", "windows", "collect"):
+        if not data[key]:
+            del data[key]
+    return data

@@ -1,4 +1,4 @@
-"""How an experiment fits its testbed: loads as rates, and every mistake that shows only against the testbed; pure."""
+"""Fit an experiment to its testbed: loads as rates, and every mistake that shows only against the testbed; pure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.fields import LinkShare
-from orchestrator.experiment import overloads, testbeds
-from orchestrator.experiment.choice import Choice
-from orchestrator.experiment.experiment import Experiment
+from orchestrator.core.units import rate_text
+from orchestrator.experiment import testbeds
+from orchestrator.experiment.experiment import Choice, Experiment, WindowSpec
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import tcpdump
-from orchestrator.parts.protocols import Collector, Condition, Problem, Traffic
+from orchestrator.parts.protocols import Collector, Condition, Problem, Traffic, end_name
 from orchestrator.parts.shared import capture_files
 from orchestrator.parts.topology import Topology
 from workloads.common import container_config
 
-Located = tuple[tuple[str | int, ...], Problem]
+Located = tuple[tuple[str | int, ...], Problem]  # with its path in the file
+_Direction = tuple[str, str, int]  # "from" or "to", the host, and the rail
 
 _NEEDY: Mapping[registry.Kind, Callable[[str], Collector | Condition | Traffic]] = {
     "collector": registry.collector,
@@ -27,12 +28,12 @@ _NEEDY: Mapping[registry.Kind, Callable[[str], Collector | Condition | Traffic]]
 
 
 def topology_of(experiment: Experiment) -> Topology:
-    """The testbed that the experiment names, as plain data."""
+    """Return the testbed that the experiment names, as plain data."""
     return testbeds.place(experiment.testbed).topology
 
 
 def fitted(experiment: Experiment, place: Callable[[Sequence[str | int]], str]) -> Experiment:
-    """The experiment with every load as a rate, once it fits its testbed.
+    """Return the experiment with every load as a rate, once it fits its testbed.
 
     One ConfigError tells every problem; `place` turns a path into file:line:column.
     """
@@ -74,7 +75,7 @@ def _with_rate(choice: Choice, topology: Topology) -> Choice:
 
 
 def problems(experiment: Experiment, topology: Topology) -> list[Located]:
-    """Every mistake that shows when the file is held against its testbed, with its path in the file."""
+    """Find every mistake that shows when the file is held against its testbed, with its path in the file."""
     found: list[Located] = []
 
     def ask(kind: registry.Kind, choice: Choice, *path: str | int) -> None:
@@ -100,7 +101,7 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
             if loads and is_silent(choice):  # no load is what was meant
                 found[here:] = [one for one in found[here:] if one not in loads]
         if len(found) == before:
-            found.extend((at, problem) for problem in overloads.problems(window, topology))
+            found.extend((at, problem) for problem in _overloads(window, topology))
     for i, choice in enumerate(experiment.collect):
         ask("collector", choice, "collect", i)
     found.extend(_unfit_captures(experiment))
@@ -129,7 +130,7 @@ def _in_containers(workload: Choice, at: tuple[str | int, ...], topology: Topolo
 
 
 def withheld(kind: registry.Kind, choice: Choice, topology: Topology) -> Iterator[Problem]:
-    """That a part needs a right which the hosts, as is known beforehand, grant nobody.
+    """Find a right that a part needs and the hosts, as is known beforehand, grant nobody.
 
     Workloads need none: their ranks are programs of the user's.
     """
@@ -143,7 +144,7 @@ def withheld(kind: registry.Kind, choice: Choice, topology: Topology) -> Iterato
 
 
 def is_silent(choice: Choice) -> bool:
-    """Whether a source of cross traffic is asked for no load at all: it is planned as if it did not stand there."""
+    """Tell whether a source of cross traffic is asked for no load at all: it is planned as if it was not there."""
     demands = registry.traffic(choice.name).demands(choice.config)
     return bool(demands) and not any(demand.rate for demand in demands)
 
@@ -156,3 +157,24 @@ def _changed_twice(experiment: Experiment, topology: Topology) -> Iterator[Locat
                 message = f"an earlier condition sets the {change.name} already"
                 yield ("conditions", i), Problem(at=(), message=message, accepted="one for each place")
             seen.add((change.node, change.name))
+
+
+def _overloads(window: WindowSpec, topology: Topology) -> Iterator[Problem]:
+    """Find sources that together ask for more than the link of a host carries from or to it."""
+    for (way, host, rail), total in _totals(window).items():
+        if total > topology.carries_bps(host, rail):
+            end = end_name(host, rail)
+            yield Problem(
+                at=(),
+                message=f"the loads {way} {end} add up to {rate_text(total)}, more than its link carries",
+                accepted=f"at most {topology.carries_text([host], rail)} together",
+            )
+
+
+def _totals(window: WindowSpec) -> dict[_Direction, float]:
+    totals: dict[_Direction, float] = defaultdict(float)
+    for choice in window.traffic:
+        for demand in registry.traffic(choice.name).demands(choice.config):
+            totals["from", demand.src, demand.rail] += demand.rate
+            totals["to", demand.dst, demand.rail] += demand.rate
+    return totals

@@ -1,37 +1,41 @@
-"""From a path on the command line to a checked experiment, or to the testbed that it names."""
+"""Read an experiment file in one pass, in which each stage takes what the stage before it gave.
+
+1. read: the file and those that it includes, as a document that knows where each value stands (`documents.load`)
+2. fill in: values of variables in the place of `$name` (`variables.filled`)
+3. override: `--set` options over what stands there (`variables.with_overrides`)
+4. expand: the inventory file that is named, and its node sets (`with_hosts`, `nodesets.expanded`)
+5. validate: the experiment that the document describes (`validation.validate`)
+6. choose the hosts: those of this machine, or of the Slurm allocation (`on_this_machine`, `with_allocation`)
+7. fit: loads as rates of the testbed's links, and what it cannot carry (`fitting.fitted`)
+
+A sweep sets the values of its axes between 3 and 4. Every mistake is a ConfigError that tells file:line:column, path,
+what is wrong and what would do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import yaml
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, fitting, resolved
-from orchestrator.experiment.experiment import Experiment, TestbedChoice, on_this_machine
+from orchestrator.core.paths import lookup
+from orchestrator.experiment import documents, nodesets, old_names, testbeds, variables
+from orchestrator.experiment.documents import Document, Keys
+from orchestrator.experiment.experiment import Experiment, on_this_machine, recorded_data
 from orchestrator.experiment.experiment import model as experiment_model
-from orchestrator.experiment.series import studyfile, sweepfile
-from orchestrator.experiment.series.studyfile import Study
-from orchestrator.experiment.series.sweepfile import Definition
-from orchestrator.experiment.testbeds import Named
-from orchestrator.experiment.yamlfiles import filevars, includes, renamed
-from orchestrator.experiment.yamlfiles.documents import Document
+from orchestrator.experiment.fitting import fitted
+from orchestrator.experiment.validation import validate
 from orchestrator.testbed.inventory import Inventory
 
-NEEDS = f"{config.EXPERIMENT_NEEDS} (an experiment), or {config.INVENTORY_NEEDS} (an inventory)"
+Kind = Literal["experiment", "sweep", "study", "inventory"]
 
-
-def sealed(run: Path) -> Experiment:
-    """The experiment of the run in a folder, whichever names its keys had when it was written.
-
-    The folder may be somebody else's: it is data about the run. No file that it names is opened, and no host of it is
-    reached (`testbeds.reached`). StoreError where it cannot be read, ConfigError where it is none of today.
-    """
-    document = renamed.recorded(run)
-    experiment: Experiment = config.validate(document, experiment_model())
-    return fitting.fitted(experiment, document.place)
+EXPERIMENT_NEEDS = "name, testbed, workload and measure"
+INVENTORY_NEEDS = "link and hosts"
 
 
 class Checked(NamedTuple):
@@ -41,73 +45,144 @@ class Checked(NamedTuple):
     document: Document
 
 
-Planned = Checked | Definition | Study
-
-
-def opened(path: Path, overrides: Sequence[str] = (), *, local: bool) -> Planned | Inventory:
-    """What is in a file that can be planned or examined, whichever of the four it is, fit to be carried out.
-
-    `overrides` are `--set` options, `local` puts hosts of this machine in the place of others; of a study all sweeps of
-    its full version are read. ConfigError tells every mistake with its place.
-    """
-    document = includes.load(path, needs=NEEDS)
-    kind = config.kind_of(document.data)
-    if kind == "sweep":
-        return sweepfile.load(path, overrides, local=local)
-    if kind == "study":
-        return studyfile.load(path, overrides, quick=False, local=local)
-    if kind == "experiment":
-        return checked(path, overrides, local=local)
-    if overrides:
-        raise ConfigError(f"--set {overrides[0]}: {path} is an inventory; accepted: with an experiment or a sweep")
-    return _inventory(document)
-
-
-def experiments(found: Planned) -> list[Experiment]:
-    """Each experiment that a file means: a sweep has one a point."""
-    if isinstance(found, Checked):
-        return [found.experiment]
-    definitions = found.sweeps if isinstance(found, Study) else (found,)
-    return [point.experiment for definition in definitions for point in definition.points]
-
-
 def checked(path: Path, overrides: Sequence[str], *, local: bool) -> Checked:
-    """An experiment that is fit to be planned; ConfigError tells every mistake with its place."""
-    experiment, document = config.load_experiment(path, overrides)
-    experiment = on_this_machine(experiment) if local else config.with_allocation(experiment)
-    return Checked(fitting.fitted(experiment, document.place), document)
+    """Read an experiment file that is fit to be planned; ConfigError tells every mistake with its place.
+
+    `overrides` are `--set` options, `local` puts hosts of this machine in the place of others.
+    """
+    return checked_document(documents.load(path, needs=EXPERIMENT_NEEDS), overrides, local=local)
+
+
+def checked_document(document: Document, overrides: Sequence[str], *, local: bool) -> Checked:
+    """Return the experiment in a document that was read from a file, fit to be planned."""
+    refuse_other(document, "experiment")
+    expanded = with_hosts(changed(document, overrides), document.folders)
+    return Checked(fit(validated(expanded, document.folders), expanded, local=local), expanded)
+
+
+def load_experiment(path: Path, options: Sequence[str] = ()) -> tuple[Experiment, Document]:
+    """Read an experiment file as far as that goes without its hosts: nothing is held against the testbed."""
+    document = documents.load(path, needs=EXPERIMENT_NEEDS)
+    refuse_other(document, "experiment")
+    expanded = with_hosts(changed(document, options), document.folders)
+    return validated(expanded, document.folders), expanded
+
+
+def changed(document: Document, options: Sequence[str]) -> Document:
+    """Put values of variables in their places, and lay the `--set` options of other keys over the document."""
+    filled, others = variables.filled(document, options)
+    return variables.with_overrides(filled, others)
+
+
+def load_inventory(path: Path) -> Document:
+    """Read an inventory file that an experiment names: checked, with its node sets spelled out."""
+    document = documents.load(path, needs=INVENTORY_NEEDS)
+    refuse_other(document, "inventory")
+    expanded = with_nodesets(document)
+    validate(expanded, Inventory)
+    return expanded
+
+
+def with_nodesets(document: Document) -> Document:
+    """Put the defaults of its variables into an inventory that has been read, and spell out its node sets."""
+    filled, _ = variables.filled(document)
+    return replace(filled, data=nodesets.expanded(filled.data, document.folders, where=document.name))
+
+
+class Files:
+    """Reads the files that others name, each once in a pass, however many points and sweeps name it."""
+
+    def __init__(self) -> None:
+        self.experiment = functools.cache(functools.partial(documents.load, needs=EXPERIMENT_NEEDS))
+        self.inventory = functools.cache(load_inventory)
+
+
+def with_hosts(document: Document, folders: Sequence[Path], files: Files | None = None) -> Document:
+    """Put the inventory file that an experiment names in its place, or spell out the hosts that stand there.
+
+    Files are looked up in `folders`, and read by `files`.
+    """
+    inventory = load_inventory if files is None else files.inventory
+    testbed = document.data.get("testbed")
+    named = testbed.get("inventory") if isinstance(testbed, dict) else None
+    at = ("testbed", "inventory")
+    if isinstance(named, str):
+        found = inventory(named_by(document, at, folders))
+        data = {**document.data, "testbed": {**testbed, "inventory": found.data}}
+        return replace(document, data=data, parts={at: found})
+    if isinstance(named, dict):
+        hosts = nodesets.expanded(named, folders, where=document.place(at))
+        return replace(document, data={**document.data, "testbed": {**testbed, "inventory": hosts}})
+    return document
+
+
+def named_by(document: Document, at: Keys, folders: Sequence[Path]) -> Path:
+    """Find the file that a document names at a place; ConfigError tells where it was looked up."""
+    named = str(document.value(at))
+    found = lookup.find(named, folders)
+    if found is None:
+        where = f"{document.place(at)}: {documents.dotted(at)}"
+        raise ConfigError(f"{where}: {lookup.nowhere(named, folders)}; accepted: {lookup.ACCEPTED}")
+    return found
+
+
+def validated(document: Document, folders: Sequence[Path]) -> Experiment:
+    """Return the experiment that a document describes; files that it names are looked up in `folders`."""
+    return validate(document, experiment_model(), folders=folders)
+
+
+def fit(experiment: Experiment, document: Document, *, local: bool) -> Experiment:
+    """Choose the hosts of an experiment, and hold it against them; mistakes are placed in the document."""
+    return fitted(on_this_machine(experiment) if local else with_allocation(experiment), document.place)
+
+
+def with_allocation(experiment: Experiment) -> Experiment:
+    """Add to an experiment on hosts of Slurm what those of the allocation that this process is in say of themselves.
+
+    Outside of one it keeps what was learned before. TestbedError where the hosts cannot be asked.
+    """
+    if (spec := experiment.testbed.slurm) is None:
+        return experiment
+    testbed = experiment.testbed.model_copy(update={"slurm": testbeds.learned(spec)})
+    return experiment.model_copy(update={"testbed": testbed})
+
+
+def sealed(run: Path) -> Experiment:
+    """Read the experiment of the run in a folder, whichever names its keys had when it was written.
+
+    The folder may be somebody else's: it is data about the run. No file that it names is opened, and no host of it is
+    reached (`testbeds.reached`). StoreError where it cannot be read, ConfigError where it is none of today.
+    """
+    document = old_names.recorded(run)
+    return fitted(validate(document, experiment_model()), document.place)
 
 
 def resolved_text(experiment: Experiment) -> str:
-    """The experiment as YAML with every default spelled out: run again, it is the same experiment."""
-    return yaml.safe_dump(resolved.recorded_data(experiment), sort_keys=False, allow_unicode=True)
+    """Write the experiment as YAML with every default spelled out: run again, it is the same experiment."""
+    return yaml.safe_dump(recorded_data(experiment), sort_keys=False, allow_unicode=True)
 
 
-def inventory_or_experiment(path: Path) -> Inventory | Experiment:
-    """What a file says of hosts that is one of both; of an experiment nothing else is held against its testbed."""
-    found = _inventory_or_experiment(path)
-    return found if isinstance(found, Inventory) else config.with_allocation(found)
+def kind_of(data: Mapping[str, object]) -> Kind:
+    """Tell what a file is of those that can be planned or examined, by the keys at its top."""
+    if "experiment" in data and "workload" not in data:
+        return "sweep"
+    if "paper" in data and data.keys() & {"quick", "full"}:
+        return "study"
+    of_experiments = {"testbed", "workload", "jobs", "measure", "traffic"}
+    return "inventory" if data.keys() & {"hosts", "link"} and not data.keys() & of_experiments else "experiment"
 
 
-def named_testbeds(files: Sequence[Path]) -> list[Named]:
-    """The testbeds that a caller names by inventories, experiments (whose Slurm is not asked yet) and sweeps."""
-    return [Named(choice, str(path)) for path in files for choice in _testbeds_of(path)]
-
-
-def _testbeds_of(path: Path) -> Sequence[TestbedChoice]:
-    if config.kind_of(includes.load(path, needs=NEEDS).data) == "sweep":
-        return sweepfile.load(path).testbeds
-    found = _inventory_or_experiment(path)
-    return [TestbedChoice(inventory=found) if isinstance(found, Inventory) else found.testbed]
-
-
-def _inventory_or_experiment(path: Path) -> Inventory | Experiment:
-    document = includes.load(path, needs=NEEDS)
-    if config.kind_of(document.data) == "inventory":
-        return _inventory(document)
-    config.refuse_other(path, document, "experiment")
-    return config.experiment_of(document, document.folders)[0]
-
-
-def _inventory(document: Document) -> Inventory:
-    return config.validate(config.spelled_out(filevars.filled(document)[0]), Inventory)
+def refuse_other(document: Document, wanted: Kind) -> None:
+    """Raise ConfigError for a file that is of another kind, with the command that takes it."""
+    kind = kind_of(document.data)
+    if kind == wanted:
+        return
+    path = Path(document.name)
+    what = {"experiment": "an experiment", "sweep": "a sweep", "study": "a study", "inventory": "an inventory"}
+    hint = {
+        "experiment": "name it under `experiment` of a sweep file" if wanted == "sweep" else f"orch run {path}",
+        "sweep": f"orch sweep {path}",
+        "study": f"orch study {document.data.get('paper')} --file {path}",
+        "inventory": f"orch doctor {path}, or name it in an experiment: `testbed: {{inventory: {path.name}}}`",
+    }
+    raise ConfigError(f"{path}: is {what[kind]}, not {what[wanted]}", hint=hint[kind])

@@ -1,4 +1,4 @@
-"""Which testbed an experiment names, and by which one the hosts of a run are reached again. Nobody else asks.
+"""Choose the testbed that an experiment names, and those by which the hosts of a run are reached again.
 
 A run's folder may be somebody else's, so its hosts are reached only by a testbed that the caller names: no host, key,
 program or SSH option is taken from the folder.
@@ -30,7 +30,7 @@ REMOTE_RETRY_S = 10.0  # each try starts an agent on every host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class UnopenedTestbed:
     """A testbed before it is opened.
 
     `made` gives one for the run of this id, and `retry_s` is how long to wait, in seconds, before it is tried again
@@ -42,25 +42,27 @@ class Place:
     retry_s: float
 
 
-def place(choice: TestbedChoice) -> Place:
-    """The testbed that an experiment names."""
+def place(choice: TestbedChoice) -> UnopenedTestbed:
+    """Return the testbed that an experiment names, not opened yet."""
     if choice.local is not None:
         spec = local_spec(choice.local)
-        return Place(topology=netns.topology(spec), made=partial(NetnsTestbed, spec), retry_s=LOCAL_RETRY_S)
+        return UnopenedTestbed(topology=netns.topology(spec), made=partial(NetnsTestbed, spec), retry_s=LOCAL_RETRY_S)
     if choice.slurm is not None:
         return _allocated(choice.slurm)
     if choice.inventory is None:
         raise AssertionError("the model lets one of them through")
     hosts = choice.inventory
-    return Place(topology=inventory.topology(hosts), made=lambda _run: InventoryTestbed(hosts), retry_s=REMOTE_RETRY_S)
+    return UnopenedTestbed(
+        topology=inventory.topology(hosts), made=lambda _run: InventoryTestbed(hosts), retry_s=REMOTE_RETRY_S
+    )
 
 
-def _allocated(spec: slurm.SlurmSpec) -> Place:
+def _allocated(spec: slurm.SlurmSpec) -> UnopenedTestbed:
     """The hosts of an allocation, of which everything has been learned by now."""
     allocation = spec.allocation
     if allocation is None:
         raise TestbedError("this is not inside an allocation of Slurm", hint=job.OUTSIDE)
-    return Place(
+    return UnopenedTestbed(
         topology=slurm.topology(spec, allocation),
         made=lambda _run: SlurmTestbed(spec, allocation),
         retry_s=REMOTE_RETRY_S,
@@ -68,7 +70,7 @@ def _allocated(spec: slurm.SlurmSpec) -> Place:
 
 
 def learned(spec: SlurmSpec) -> SlurmSpec:
-    """Hosts of Slurm with what those of the allocation that this process is in say of themselves.
+    """Ask the hosts of the allocation that this process is in, and return those of Slurm with what they say.
 
     Outside of one they keep what was learned before. TestbedError where they cannot be asked.
     """
@@ -87,7 +89,7 @@ class Named:
     file: str
 
     def lacks(self, host: Node) -> str:
-        """Why a host that a run recorded cannot be reached by this testbed; empty where it can.
+        """Say why a host that a run recorded cannot be reached by this testbed; empty where it can.
 
         The names of two racks may be the same, so addresses in the data plane have to be, too; in Slurm a node has
         one name. Another `work` would look for the run's folder where it is not.
@@ -113,7 +115,7 @@ class Named:
         return f"{self.file}: {host.of_slurm} is not in the allocation (salloc --nodelist={host.of_slurm})"
 
     def made(self, recorded: Topology) -> Testbed:
-        """The testbed, in which hosts are called as the run called them."""
+        """Make the testbed, in which hosts are called as the run called them."""
         if self.choice.inventory is not None:
             return InventoryTestbed(self.choice.inventory)
         if self.choice.slurm is None:
@@ -132,7 +134,7 @@ def _allocation(spec: SlurmSpec) -> Allocation:
 
 
 def reached(recorded: Topology, hosts: Iterable[str], named: Sequence[Named]) -> dict[str, Testbed]:
-    """The testbed by which each of these hosts of a run is reached again: the first of those named that has it.
+    """Find the testbed by which each of these hosts of a run is reached again: the first of those named that has it.
 
     `recorded` is what the run's manifest says of its hosts; they are held against it, and reached by nothing of it.
     TestbedError where a host is in none of those named, StoreError where the manifest does not describe it.
@@ -164,7 +166,7 @@ def reached(recorded: Topology, hosts: Iterable[str], named: Sequence[Named]) ->
 
 
 def local_spec(local: LocalTestbed) -> netns.LocalSpec:
-    """What the local testbed needs to know of the experiment file."""
+    """Return what the local testbed needs to know of the experiment file."""
     return netns.LocalSpec(
         hosts=local.names,
         rates={name: local.rate_of(name) for name in local.names},

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.agents.agent.sweep import Swept
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.units import bytes_text
 from orchestrator.execution.session import holder, opening_s
-from orchestrator.experiment import loading, testbeds
+from orchestrator.experiment import opening, testbeds
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts.protocols import Channel, Testbed
 from orchestrator.parts.shared import named_hosts
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import Swept
 from orchestrator.remote.transport import local
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.local import containers
@@ -44,7 +44,7 @@ class Wanted:
 
 def clean(target: str | None, wanted: Wanted) -> int:
     """End processes and take back changes of dead runs on the hosts of a testbed, or on this machine."""
-    found = None if target is None else loading.inventory_or_experiment(Path(target))
+    found = None if target is None else opening.inventory_or_experiment(Path(target))
     testbed = _elsewhere(found)
     if testbed is None:  # a local testbed ends with its controller; what is left would be here
         _chosen([HERE], wanted.host)
@@ -123,7 +123,7 @@ def _good(swept: Swept) -> Iterator[str]:
         yield f"ended process {process.pid} of run {process.run}: {' '.join(process.argv)}"
     yield from (f"undid {change}" for change in swept.undone)
     yield from (f"{change} is no longer in force: left alone" for change in swept.already)
-    yield from (f"forgot {change}" for change in swept.forgotten)
+    yield from (f"forgot {change.id}: {change.what}" for change in swept.forgotten)
     yield from (f"removed {folder}" for folder in swept.removed)
     yield from (f"kept {folder} (--data removes it)" for folder in swept.kept)
     for one in swept.stayed:
@@ -137,4 +137,4 @@ def _good(swept: Swept) -> Iterator[str]:
 
 def _bad(swept: Swept) -> Iterator[str]:
     yield from (f"process {pid} would not end" for pid in swept.left)
-    yield from (f"could not undo {what}" for what in swept.failed)
+    yield from (f"could not undo {change.text}" for change in swept.failed)

@@ -16,20 +16,19 @@ from orchestrator.core.machines.machine import Machine
 from orchestrator.core.machines.remedies import RIGHTS
 from orchestrator.execution.nodes import images, routes
 from orchestrator.execution.session import holder, machine_of, opening_s
-from orchestrator.experiment import loading, testbeds
+from orchestrator.experiment import feasibility, opening, plan, testbeds
 from orchestrator.experiment.experiment import Experiment, TestbedChoice
-from orchestrator.experiment.plans import beforehand, capacity, plan
-from orchestrator.experiment.plans.plan import RunPlan
+from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts import registry
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
-from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import Finding
+from orchestrator.remote.agent_client import AgentClient, Finding
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.inventory import requirements as inventory_requirements
 from orchestrator.testbed.inventory import topology as inventory_topology
 from orchestrator.testbed.local import netns_needs, runtimes
+from orchestrator.validity import registry as registry_of_gates
 
 CALL_S = 30.0
 DOCTOR = "doctor"
@@ -58,15 +57,15 @@ def examine(target: str | None, overrides: Sequence[str] = (), *, local: bool) -
 
     `target` is an inventory, or what `orch plan` takes; mistakes of the file are those that `orch plan` tells.
     """
-    for broken in registry.unusable():
+    for broken in (*registry.unusable(), *registry_of_gates.unusable()):
         print(f"warning  the {broken}\n         remedy: install another version of that package, or uninstall it")
     if target is None:
         return _this_machine()
-    found = loading.opened(Path(target), overrides, local=local)
+    found = opening.open_file(Path(target), overrides, local=local)
     if isinstance(found, Inventory):
         topology = inventory_topology(found)
         return _hosts(InventoryTestbed(found), topology, usual(topology))
-    return _experiments(loading.experiments(found))
+    return _experiments(opening.experiments(found))
 
 
 def _this_machine(runtime: str = "") -> int:
@@ -90,7 +89,7 @@ def _experiments(experiments: Sequence[Experiment]) -> int:
     runtimes = dict.fromkeys(run.topology.runtime for run in runs if run.topology.kind == "local")
     if not all([_this_machine(runtime) == Exit.OK for runtime in runtimes]):  # noqa: C419 - each of them is told
         return Exit.FAILED
-    findings = beforehand.look(runs)
+    findings = feasibility.look(runs)
     for line in findings.lines:
         print(line)
     if runtimes and findings.lacking:
@@ -193,7 +192,7 @@ def _hosts(
 
 def _room(runs: Sequence[RunPlan], machines: Mapping[str, Machine]) -> int:
     """Print which hosts are too small for runs, and which will be slow; how many are too small."""
-    rooms = [beforehand.of_hosts(run, machines) for run in runs]
+    rooms = [feasibility.of_hosts(run, machines) for run in runs]
     refused = dict.fromkeys(line for room in rooms for line in room.refused)
     for refusal in refused:
         print(f"too small: {refusal}")
@@ -203,7 +202,7 @@ def _room(runs: Sequence[RunPlan], machines: Mapping[str, Machine]) -> int:
 
 
 def _figures(found: Machine) -> str:
-    return f"{capacity.processors(found)}, {capacity.gib(found.memory)} of memory free"
+    return f"{feasibility.processors(found)}, {feasibility.gib(found.memory)} of memory free"
 
 
 def _asker(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import groupby
 
+from orchestrator.agents.agent.files import RunFile
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, StoreError, TestbedError
@@ -12,7 +13,6 @@ from orchestrator.execution.session import holder
 from orchestrator.experiment import testbeds
 from orchestrator.experiment.testbeds import Named
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import RemoteFile
 from orchestrator.store import retention, rundir
 from orchestrator.store.manifests.records import Stayed
 from orchestrator.store.rundir import Entry
@@ -82,7 +82,7 @@ def _remove(entry: Entry, node: str, some: Sequence[Stayed], named: Sequence[Nam
         raise StoreError(f"{wrong}; they are left alone")
 
 
-def _unlike(folder: str, there: Sequence[RemoteFile], some: Sequence[Stayed]) -> str:
+def _unlike(folder: str, there: Sequence[RunFile], some: Sequence[Stayed]) -> str:
     """Why what lies in a folder of a host is not what a manifest says; empty where all of it is, or nothing is there.
 
     A run's folder that is somebody else's may bear the id of a run of one's own.

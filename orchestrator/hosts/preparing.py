@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from orchestrator.agents.agent.commands import Completed
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.paths import playbooks
 from orchestrator.execution.session import MEASURING, holder
-from orchestrator.experiment import loading
+from orchestrator.experiment import opening
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import Completed
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed, topology
 from orchestrator.testbed.local import containers, runtimes
 
@@ -56,7 +56,7 @@ class Outcome:
 
 def hosts_of(path: Path) -> Inventory:
     """The inventory in a file, or in the experiment in it; ConfigError for one of this machine's own containers."""
-    found = loading.inventory_or_experiment(path)
+    found = opening.inventory_or_experiment(path)
     if isinstance(found, Inventory):
         return found
     if found.testbed.slurm is not None:

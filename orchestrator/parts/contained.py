@@ -49,6 +49,11 @@ def requirements(needed: Iterable[Requirement], containers: dict[str, Container]
         yield Requirement(
             node=node, kind="image", what=container.image, container=container, remedy=_remedy(container), needed_by=by
         )
+    yield from in_images(needed, containers)
+
+
+def in_images(needed: Iterable[Requirement], containers: Mapping[str, Container]) -> Iterator[Requirement]:
+    """What is needed on nodes, with programs and modules in the image of a node's container where it has one."""
     for need in needed:
         own = containers.get(need.node) if need.kind in _IN_IMAGES else None
         yield replace(need, container=own, remedy=f"build it into the image {own.image}") if own else need

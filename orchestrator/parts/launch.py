@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-PRIVILEGES = ("root", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_NET_RAW of tcpdump", "CAP_SYS_NICE")  # that parts ask for
+# What parts ask for.
+PRIVILEGES = ("root", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_NET_RAW of tcpdump", "CAP_SYS_NICE", "perf events")
 Role = Literal["collector", "traffic", "rank", "condition"]
 
 
@@ -108,40 +109,64 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """One process of a run on one node.
+class LaunchFacts:
+    """What a plan says of a process and a manifest keeps of it; `store.manifests.records.Launch` is the record.
+
+    `part` is who made it and reads what it brings home: "traffic.iperf".
+    """
+
+    name: str  # unique in a run; letters, digits, '.', '-' and '_'
+    node: str
+    part: str
+    role: Role
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    env_from: Mapping[str, str] = field(default_factory=dict)  # name -> where its value is, which is kept nowhere
+    files: Mapping[str, object] = field(default_factory=dict)  # by their names in its folder
+    privileged: bool = False  # needs the agent's rights on the node: root's, or some of them
+    required: bool = True  # its failure ends the run; else it is noted
+    job: str | None = None
+    rank: int | None = None
+    window: str | None = None
+    source: str | None = None
+    wrapped_by: tuple[str, ...] = ()  # of a rank: the parts whose commands run around it, the innermost first
+    flows: tuple[Flow, ...] = ()
+    container: Container | None = None  # then its argv is a command of the image
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch(LaunchFacts):
+    """One process of a run on one node. The plan fills in its `part`, `window` and `source`.
 
     Its folder on the node is named after it and is its working directory; `stdout` and `stderr` are files in it, and
     everything in it comes home. Nothing of it passes through a shell.
     """
 
-    name: str  # unique in a run; letters, digits, '.', '-' and '_'
-    node: str
-    role: Role
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
+    part: str = ""
     files: Mapping[str, bytes | Path] = field(default_factory=dict)  # name in its folder -> content, put there first
     order: int = 0  # within its stage lower ones are started, and ready, before higher ones
     ready: Ready = field(default_factory=Started)
     ready_within_s: float = 10.0
-    env_from: Mapping[str, str] = field(default_factory=dict)  # name -> where its value is, which is kept nowhere
     run_key: str | None = None  # environment variable for the run's key: a random text, kept nowhere
     gate: bool = False  # waits for the line "go" on its standard input once it is ready
     ports: tuple[int, ...] = ()  # TCP ports that it listens on, beside the one by which it is ready
     follow: str | None = None  # a file in its folder whose lines the runner gets as they are written
     stop: Stop = field(default_factory=Stop)
     lives: bool = True  # an exit before it was asked to end is a failure
-    required: bool = True  # its failure ends the run; else it is noted
-    privileged: bool = False  # needs the agent's rights on the node: root's, or some of them
-    job: str | None = None
-    rank: int | None = None
-    flows: tuple[Flow, ...] = ()
     footprint: Footprint = field(default_factory=Footprint)
-    container: Container | None = None  # then its argv is a command of the image
-    # The plan fills these in.
-    part: str = ""  # who made it and reads what it brings home: "traffic.iperf"
-    window: str | None = None
-    source: str | None = None
+    after_ranks: bool = False  # of a collector: it is started once the ranks run, with their process ids in its argv
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapper:
+    """A command that runs around a rank's, such as `time -v`: its words stand in front of the rank's own.
+
+    It works in a folder of its own below the rank's, with `files` in it, and all that it leaves there comes home. The
+    rank's exit status and the signals that the rank gets are as without it.
+    """
+
+    argv: tuple[str, ...]
+    files: Mapping[str, bytes | Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +176,8 @@ class Requirement:
     kind "program": `what` is a program's name, found on PATH or in the sbin folders.
     kind "module": `what` is a Python module that `python` on the node can import; "python>=3.10": it is so new itself.
     kind "privilege": `what` is "root" or a capability of Linux ("CAP_NET_ADMIN") that the agent must be able to pass
-    on to what it starts; "CAP_NET_RAW of tcpdump": or that program has it by its file.
+    on to what it starts; "CAP_NET_RAW of tcpdump": or that program has it by its file. "perf events": performance
+    events of a process may be counted, at least while it runs in user space.
     kind "device": `what` is a network device of the node.
     kind "link": `what` is a network device that is up and has a carrier.
     kind "mtu": `what` is "9000 on eth0", the MTU in bytes that the device has.

@@ -27,6 +27,7 @@ GROUPS: Mapping[str, str] = {
     "traffic": "orch.traffic",
     "collector": "orch.collectors",
     "condition": "orch.conditions",
+    "gate": "orch.gates",
 }
 _PROTOCOLS: Mapping[str, type] = {
     "workload": protocols.Workload,
@@ -79,10 +80,13 @@ class Outside:
         return called
 
 
-def offered(kind: str, own: Mapping[str, object]) -> tuple[dict[str, Outside], list[Unusable]]:
+def offered(
+    kind: str, own: Mapping[str, object], *, fault: Callable[[Any], str] | None = None
+) -> tuple[dict[str, Outside], list[Unusable]]:
     """The parts of a kind that other packages offer, by name, and those that cannot be used.
 
-    `own` are the names of this project's parts, which no other package takes.
+    `own` are the names of this project's parts, which no other package takes. `fault` says what a module lacks, empty
+    for nothing; by default it needs a Config and the functions of the kind's protocol.
     """
     found: dict[str, Outside] = {}
     unusable = []
@@ -92,7 +96,7 @@ def offered(kind: str, own: Mapping[str, object]) -> tuple[dict[str, Outside], l
         if entry.name in found:
             why = f"{found[entry.name].package} offers one of this name, too"
         if not why:
-            part, why = _loaded(entry, kind)
+            part, why = _loaded(entry, fault or functools.partial(_fault, kind=kind))
         if why:
             unusable.append(Unusable(kind=kind, name=entry.name, package=package, why=why))
         else:
@@ -106,22 +110,30 @@ def packages() -> dict[str, str]:
     return {entry.dist.name: entry.dist.version for entry in entries if entry.dist is not None}
 
 
-def _loaded(entry: metadata.EntryPoint, kind: str) -> tuple[Any, str]:
-    """What an entry point names, and why it is no part of this kind; empty where it is one."""
+def _loaded(entry: metadata.EntryPoint, fault: Callable[[Any], str]) -> tuple[Any, str]:
+    """What an entry point names, and why it cannot be used; empty where it can."""
     try:
         part = entry.load()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - importing somebody else's code may raise anything
         return None, f"{type(error).__name__}: {error}".partition("\n")[0]
     if not _NAME.fullmatch(entry.name) or getattr(part, "NAME", None) != entry.name:
         return None, f"{entry.value} has no NAME = {entry.name!r} (small letters, digits and '-')"
+    why = fault(part)
+    return part, f"{entry.value}{why}" if why else ""
+
+
+def _fault(part: Any, *, kind: str) -> str:
+    """What a module lacks to be a part of this kind, after its name; empty for nothing."""
     config = getattr(part, "Config", None)
     if not isinstance(config, type) or not issubclass(config, Model):
-        return None, f"{entry.value} has no Config, a model of orchestrator.core.fields.Model"
-    lacking = {"hosts", "env", "env_from"} - config.model_fields.keys() if kind == "workload" else ()
-    if lacking:
-        return None, f"{entry.value}: Config is no WorkloadConfig of workloads.common.placement"
+        return " has no Config, a model of orchestrator.core.fields.Model"
+    if kind == "workload" and {"hosts", "env", "env_from"} - config.model_fields.keys():
+        return ": Config is no WorkloadConfig of workloads.common.placement"
     missing = [name for name in members(kind) if not callable(getattr(part, name, None))]
-    return part, f"{entry.value} lacks {', '.join(missing)} (orchestrator/parts/protocols.py)" if missing else ""
+    ways = protocols.WAYS_TO_COLLECT if kind == "collector" else ()
+    if ways and not any(callable(getattr(part, name, None)) for name in ways):
+        missing.append("one of " + ", ".join(ways))
+    return f" lacks {', '.join(missing)} (orchestrator/parts/protocols.py)" if missing else ""
 
 
 def members(kind: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.fields import Model
-from orchestrator.parts.launch import Change, Launch, Requirement
+from orchestrator.parts.launch import Change, Launch, Requirement, Wrapper
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
@@ -128,13 +128,49 @@ class Traffic(Part, Protocol):
 
 
 class Collector(Part, Protocol):
-    """Something that watches nodes or their ports while a run goes on."""
+    """Something that watches a run: nodes, ranks that run, or ranks from their start, by one of the protocols below.
 
-    def launches(self, config: Any, topology: Topology) -> list[Launch]: ...
+    Of one that watches ranks, what hosts without ranks would need is not asked for.
+    """
 
     def requirements(self, config: Any, topology: Topology) -> list[Requirement]: ...
 
     def read(self, output: LaunchOutput) -> Mapping[str, Columns]: ...
+
+
+class NodeCollector(Collector, Protocol):
+    """A collector that watches nodes or their ports: started before the ranks."""
+
+    def launches(self, config: Any, topology: Topology) -> list[Launch]: ...
+
+
+class RankWatcher(Collector, Protocol):
+    """A collector that is started once the ranks run and wait at their gate, and is stopped before they are."""
+
+    def rank_launches(self, config: Any, ranks: Sequence[Launch], topology: Topology) -> list[Launch]:
+        """Return what watches these ranks, which are of all jobs; `job`, `rank` and `node` of each say which it is.
+
+        `orchestrator.parts.ranks.pid_of(rank)`, in the argv of a launch on the rank's node, becomes its process id.
+        """
+        ...
+
+
+class RankWrapper(Collector, Protocol):
+    """A collector that runs as a command around ranks, each with one of its own; `read` gets a rank's output of it.
+
+    Where ranks run in containers, so do these commands, and what they require is looked for in the image.
+    """
+
+    def wrapper(self, config: Any, rank: Launch, topology: Topology) -> Wrapper | None:
+        """Return the command around this rank; None where it is to run without."""
+        ...
+
+
+WAYS_TO_COLLECT: Mapping[str, type] = {
+    "launches": NodeCollector,
+    "rank_launches": RankWatcher,
+    "wrapper": RankWrapper,
+}  # the function of each way, of which every collector has at least one
 
 
 class Condition(Part, Protocol):

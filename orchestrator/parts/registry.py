@@ -14,7 +14,16 @@ from typing import Any, Literal, cast
 
 from orchestrator.parts import outside
 from orchestrator.parts.outside import Unusable
-from orchestrator.parts.protocols import Collector, Condition, Part, Traffic, Workload
+from orchestrator.parts.protocols import (
+    Collector,
+    Condition,
+    NodeCollector,
+    Part,
+    RankWatcher,
+    RankWrapper,
+    Traffic,
+    Workload,
+)
 
 Kind = Literal["workload", "traffic", "collector", "condition"]
 
@@ -66,6 +75,26 @@ def traffic(name: str) -> Traffic:
 
 def collector(name: str) -> Collector:
     return cast("Collector", parts_of("collector")[name])
+
+
+def node_collector(name: str) -> NodeCollector | None:
+    """The collector, where it watches nodes."""
+    return cast("NodeCollector | None", _with(name, "launches"))
+
+
+def rank_watcher(name: str) -> RankWatcher | None:
+    """The collector, where it is started with the ranks that run."""
+    return cast("RankWatcher | None", _with(name, "rank_launches"))
+
+
+def rank_wrapper(name: str) -> RankWrapper | None:
+    """The collector, where it runs as a command around ranks."""
+    return cast("RankWrapper | None", _with(name, "wrapper"))
+
+
+def _with(name: str, function: str) -> Part | None:
+    found = parts_of("collector")[name]
+    return found if hasattr(found, function) else None
 
 
 def condition(name: str) -> Condition:

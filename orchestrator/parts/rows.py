@@ -40,10 +40,11 @@ class _Passed:
 
 
 class Unread:
-    """What a reader did not understand of a launch's output and passed over: the table `unread`."""
+    """What a reader tells of a launch's output: what it passed over (the table `unread`), and what else is odd."""
 
     def __init__(self) -> None:
         self._passed: dict[tuple[str, str], _Passed] = {}
+        self._notes: list[str] = []
 
     def add(self, file: str, what: str, *, line: int = 0, text: str = "", count: int = 1) -> None:
         """Count things of a kind ("lines") in a file of the launch's folder.
@@ -56,8 +57,22 @@ class Unread:
         else:
             known.count += count
 
+    def note(self, text: str) -> None:
+        """Say in words what else is to be known of the output."""
+        self._notes.append(text)
+
+    def sentences(self) -> list[str]:
+        """Return all of it in words, each sentence once: what was passed over, then the notes."""
+        passed = [
+            f"{file}: {one.count} {what} passed over"
+            + (f", the first in line {one.line}" if one.line else "")
+            + (f": {one.text}" if one.text else "")
+            for (file, what), one in self._passed.items()
+        ]
+        return list(dict.fromkeys([*passed, *self._notes]))
+
     def rows(self) -> Columns:
-        """The table `unread`."""
+        """Return the table `unread`."""
         found = [(*key, one.count, one.line, one.text) for key, one in self._passed.items()]
         return {name: [row[place] for row in found] for place, name in enumerate(TABLES["unread"])}
 
@@ -72,7 +87,7 @@ def _shown(text: str) -> str:
 class LaunchOutput:
     """What one launch wrote: the folder of its files, and which launch it was.
 
-    Readers add to `unread` what they passed over, and to `notes` what else is to be known, in words.
+    Readers tell `unread` what they passed over, and what else is odd.
     """
 
     folder: Path
@@ -84,7 +99,6 @@ class LaunchOutput:
     source: str | None  # of a traffic launch
     offset_ns: int  # controller's clock minus the node's: add it to what the node stamped
     unread: Unread = field(default_factory=Unread, compare=False, repr=False)
-    notes: list[str] = field(default_factory=list)
 
 
 class Gathering:
@@ -100,13 +114,19 @@ class Gathering:
         self._count = 0
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Take rows, which have all columns of the table; ValueError beyond MOST_ROWS."""
+        """Append rows; a column that a row lacks is missing in it, and what is no column is left out.
+
+        ValueError where a row lacks a required column, and beyond MOST_ROWS.
+        """
+        required = DESCRIBED[self._table].required
         for row in rows:
             self._count += 1
             if self._count > MOST_ROWS:
                 raise ValueError(f"there are more than {MOST_ROWS:,} rows of the table {self._table}")
             for name, column in self.columns.items():
-                value = row[name]
+                value = row.get(name)
+                if value is None and name in required and name not in row:
+                    raise ValueError(f"a row of the table {self._table} lacks {name}")
                 try:
                     column.append(self._words.setdefault(value, value) if isinstance(value, str) else value)
                 except TypeError:  # it is missing, or none of its kind, which the table will say
@@ -114,7 +134,7 @@ class Gathering:
 
 
 def gathered(table: str, rows: Iterable[Row]) -> Columns:
-    """The columns of a table from rows that come one at a time; ValueError beyond MOST_ROWS."""
+    """Return the columns of a table from rows that come one at a time, as `Gathering.add` takes them."""
     found = Gathering(table)
     found.add(rows)
     return found.columns

@@ -15,8 +15,9 @@ from orchestrator.agents import sampler
 from orchestrator.core.errors import OrchError
 from orchestrator.core.paths import safepath
 from orchestrator.core.units import duration_text
-from orchestrator.parts.launch import Launch, Line, Requirement, Stop
+from orchestrator.parts.launch import Footprint, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
+from orchestrator.parts.ranks import pid_of
 from orchestrator.parts.shared import named_hosts
 
 if TYPE_CHECKING:
@@ -97,6 +98,61 @@ def sampler_launch(
     )
 
 
+def rank_launches(
+    name: str,
+    command: Sequence[str],
+    ranks: Sequence[Launch],
+    topology: Topology,
+    *,
+    first_line_s: float,
+    required: bool,
+    privileged: bool = False,
+    memory: float = 2e6,
+) -> list[Launch]:
+    """Return a launch on each node of these ranks that runs a command for each rank there, for the collector `name`.
+
+    Among the words of the command {pid} stands for the rank's process id. It prints lines as long as it runs, the first
+    within so many seconds, and ends at SIGINT; `rank_lines` reads them. `memory` is what it takes itself, in bytes.
+    """
+    program = AGENTS / "stamped_lines.py"
+    found = []
+    for node in (node for node in topology.nodes if any(rank.node == node.name for rank in ranks)):
+        here = [rank for rank in ranks if rank.node == node.name]
+        pids = (f"{rank.name}={pid_of(rank)}" for rank in here)
+        found.append(
+            Launch(
+                name=f"{name}.{node.name}",
+                node=node.name,
+                role="collector",
+                argv=(node.python, "-I", "-S", "-B", program.name, *pids, "--", *command),
+                env={"LC_ALL": "C"},
+                files={program.name: program},
+                ready=Line("^started$"),
+                ready_within_s=10.0 + first_line_s,
+                stop=Stop(signals=((signal.SIGINT, 5.0),), ok=(0,)),
+                required=required,
+                privileged=privileged,
+                footprint=Footprint(memory=10e6 + memory * len(here)),
+            )
+        )
+    return found
+
+
+def rank_lines(output: LaunchOutput) -> Iterator[tuple[str, int, int, str]]:
+    """Give each whole line that the commands of `rank_launches` printed: rank's launch, line number, instant, line.
+
+    Instants are nanoseconds in the controller's time base. A line without one is counted in the output's `unread`.
+    """
+    for path in sorted(output.folder.glob("*.csv")):
+        data = content(path.name, output)
+        for number, line in enumerate(data[: data.rfind(b"\n") + 1].decode("utf-8", "replace").split("\n"), start=1):
+            stamp, _, printed = line.partition(",")
+            if stamp.isascii() and stamp.isdigit() and int(stamp) < 1 << 62:
+                yield path.stem, number, int(stamp) + output.offset_ns, printed
+            elif line.strip():
+                output.unread.add(path.name, "lines", line=number, text=line)
+
+
 def device_requirements(chosen: Mapping[str, Sequence[str]], needed_by: str) -> list[Requirement]:
     """That each of these nodes has these network devices."""
     return [
@@ -115,27 +171,28 @@ def device_requirements(chosen: Mapping[str, Sequence[str]], needed_by: str) -> 
 def csv_tables(output: LaunchOutput) -> Iterator[tuple[str, pa.Table]]:
     """Stem and content of each CSV file of a sampler; of a sampler that began anew, each part with its own header.
 
-    What is odd costs no more than itself, and is told in the output's notes: columns of one name are told apart by a
+    What is odd costs no more than itself, and is told as the output's `unread`: columns of one name are told apart by a
     number, a cell that is no number is empty, a line of another length than its header is left out, as is a last one
     that was cut short. So is what the sampler said on standard error.
     """
     for path in sorted(output.folder.glob("*.csv")):
-        data = _content(path.name, output)
+        data = content(path.name, output)
         whole = data[: data.rfind(b"\n") + 1]
         for part in _parts(whole):
             table = _table(part, path.name, output)
             if table is not None:
                 yield path.stem, table
-    output.notes.extend(_said(output))
+    for line in _said(output):
+        output.unread.note(line)
 
 
-def _content(name: str, output: LaunchOutput, most: int = -1) -> bytes:
+def content(name: str, output: LaunchOutput, most: int = -1) -> bytes:
     """What a plain file of the output holds; nothing of what is none, such as a link or a FIFO, which is noted."""
     try:
         with safepath.opened(output.folder / name) as file:
             return file.read(most)
     except (OrchError, OSError) as error:
-        output.notes.append(f"{name}: left out: {error}")
+        output.unread.note(f"{name}: left out: {error}")
         return b""
 
 
@@ -157,7 +214,7 @@ def _table(part: bytes, file: str, output: LaunchOutput) -> pa.Table | None:
     names = sampler.distinct(header.decode("utf-8", "replace").rstrip("\r").split(","))
     if names[0] != "time_ns":
         if header:
-            output.notes.append(f"{file}: left out: it does not begin with a line of columns")
+            output.unread.note(f"{file}: left out: it does not begin with a line of columns")
         return None
     strange: list[int] = []
 
@@ -184,11 +241,11 @@ def _table(part: bytes, file: str, output: LaunchOutput) -> pa.Table | None:
         try:
             table = _numbers(parsed(body, dict.fromkeys(names, pa.string()), strings_can_be_null=True), file, output)
         except pa.ArrowInvalid as error:  # no line of it is as long as its header
-            output.notes.append(f"{file}: left out: {str(error).partition(chr(10))[0][:200]}")
+            output.unread.note(f"{file}: left out: {str(error).partition(chr(10))[0][:200]}")
             return None
     if strange:
         lines = f"{len(strange)} lines have" if len(strange) != 1 else "1 line has"
-        output.notes.append(f"{file}: left out: {lines} not {len(names)} cells, such as one of {strange[0]}")
+        output.unread.note(f"{file}: left out: {lines} not {len(names)} cells, such as one of {strange[0]}")
     return table
 
 
@@ -219,11 +276,11 @@ def _numbers(table: pa.Table, file: str, output: LaunchOutput) -> pa.Table:
             made[name] = pa.chunked_array([pa.array(values, kind)])
     for name, cells in list(odd.items())[:MOST_NOTES]:
         what = "cells are" if len(cells) != 1 else "cell is"
-        output.notes.append(
+        output.unread.note(
             f"{file}: {len(cells)} of {len(table)} {what} no number in {name[:80]}, such as {cells[0][:40]!r}"
         )
     if len(odd) > MOST_NOTES:
-        output.notes.append(f"{file}: the same in {len(odd) - MOST_NOTES} more columns")
+        output.unread.note(f"{file}: the same in {len(odd) - MOST_NOTES} more columns")
     whole = pa.table(made)
     return whole.filter(pc.is_valid(whole.column("time_ns")))
 
@@ -242,7 +299,7 @@ def _said(output: LaunchOutput) -> list[str]:
     """What a sampler complained of, as notes."""
     if not os.path.lexists(output.folder / "stderr"):
         return []
-    text = _content("stderr", output, 1 << 16).decode("utf-8", "replace")
+    text = content("stderr", output, 1 << 16).decode("utf-8", "replace")
     lines = list(dict.fromkeys(line[:300] for line in text.splitlines() if line.strip()))
     more = [f"{len(lines) - MOST_NOTES} more lines in its stderr"] if len(lines) > MOST_NOTES else []
     return [*lines[:MOST_NOTES], *more]

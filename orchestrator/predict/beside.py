@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from orchestrator.analysis.windows.ranks import shares
+from orchestrator.analysis.windows import time_shares
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.core.screen import console
 from orchestrator.experiment import fitting, loading
@@ -115,5 +115,5 @@ def _terms(path: Path, work: Work, job: str) -> dict[int, Terms]:
     except StoreError:
         return {}
     if isinstance(work, Replicated):
-        return shares.of_replicas(read, job)
-    return shares.of_stages(read, job, ends=work.ends)
+        return time_shares.of_replicas(read, job)
+    return time_shares.of_stages(read, job, ends=work.ends)

@@ -2,42 +2,51 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.agents.agent.messages import requests
+import msgspec
+
+from orchestrator.agents.agent.checks import Findings
+from orchestrator.agents.agent.commands import AllCompleted, Completed
+from orchestrator.agents.agent.containers import ImageFound
+from orchestrator.agents.agent.files import Disk, Listing, RunFile, Texts
+from orchestrator.agents.agent.launches import Ended, Instant, Processes, Running, RunProcess
+from orchestrator.agents.agent.ops import Clocks, Farewell, Greeting
+from orchestrator.agents.agent.sweep import Swept
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import AgentError, BadAnswer, LaunchError
+from orchestrator.core.errors import AgentError, BadAnswer, LaunchError, LockedError, OrchError
 from orchestrator.core.lock import Holder
 from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import BROKEN_PYTHON
-from orchestrator.parts.launch import Launch, Requirement, Sign
+from orchestrator.parts import secret_env
+from orchestrator.parts.launch import Container, Launch, Requirement, Sign
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
-from orchestrator.remote import files, images, launch_request
-from orchestrator.remote.answers import (
-    AgentEvent,
-    ClockSample,
-    Completed,
-    Disk,
-    Finding,
-    Greeting,
-    RemoteFile,
-    RemoteLeft,
-    RemoteProcess,
-    Running,
-    Stopped,
-    Swept,
-    Texts,
-)
+from orchestrator.remote import files
+from orchestrator.remote.clocks import ClockSample
 from orchestrator.remote.connection import Connection
-from orchestrator.remote.replies import Fields
+from orchestrator.remote.events import AgentEvent
 
 CLOSE_S = 15.0
 SILENCE_S = 120.0  # after which an agent that hears nothing takes its controller for dead
+ENDING_S = 15.0  # for an agent that has lost its controller to put everything down
+AGAIN_S = 0.2  # between two tries to come back
 ANSWER_S = 5.0  # how much later than the agent's own time limit its answer, which says more than ours, may come
+_SENT = ("name", "argv", "gate", "follow", "privileged", "container")  # of a launch as it is planned
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Whether a requirement is met, and what was seen; of an image which one."""
+
+    requirement: Requirement
+    found: bool
+    detail: str
+    image: ImageFound | None = None
 
 
 class AgentClient:
@@ -65,7 +74,7 @@ class AgentClient:
         self.node = node
         self.folder = ""  # of the run on the node, once that was greeted
         self._run = run
-        self._holder: requests.Holder = dict(holder)
+        self._holder = dict(holder)
         self._silence_s = silence_s
         self._run_key = run_key
         self._proof = proof
@@ -74,7 +83,7 @@ class AgentClient:
 
     def hello(self, deadline: Deadline, *, folder: str | None = None) -> Greeting:
         """Make the run's folder, in the node's work folder unless given as an absolute path, and learn who answers."""
-        values: requests.Hello = {
+        values = {
             "node": self.node.name,
             "run": self._run,
             "folder": folder or self.node.folder(self._run),
@@ -83,13 +92,13 @@ class AgentClient:
             "proof": self._proof,
         }
         self._connection.await_greeting(deadline)
-        greeting = Greeting.read(self._connection.ask("hello", deadline, values).fields)
+        greeting = self._connection.ask("hello", deadline, values).read(Greeting)
         self.folder = greeting.folder
         return greeting
 
     def lock(self, name: str, deadline: Deadline) -> None:
         """Hold a lock of the whole node until this agent ends, however it ends; LockedError names the holder."""
-        self._connection.ask("lock", deadline, requests.Lock(name=name, holder=self._holder))
+        self._connection.ask("lock", deadline, {"name": name, "holder": self._holder})
 
     def clock(self, samples: int, deadline: Deadline) -> ClockSample:
         """Compare the clocks: of several pings with four timestamps, the one with the shortest round trip counts.
@@ -99,7 +108,7 @@ class AgentClient:
         best: tuple[int, int] | None = None
         for _ in range(samples):
             ping = self._connection.ask("ping", deadline)
-            there = ping.fields.integer("wall_ns")
+            there = ping.read(Clocks).wall_ns
             trip = (ping.received_ns - ping.sent_ns, (ping.sent_ns + ping.received_ns) // 2 - there)
             best = trip if best is None or trip[0] < best[0] else best
         if best is None:
@@ -115,22 +124,18 @@ class AgentClient:
         if all(finding.found for finding in found):
             for container in dict.fromkeys(need.container for need in requirements if need.container is not None):
                 needs = [need for need in requirements if need.container == container]
-                found += images.look(self._connection, container, needs, deadline, storage=storage)
+                found += _look(self._connection, container, needs, deadline, storage=storage)
         return found
 
     def _on_node(self, requirements: Sequence[Requirement], deadline: Deadline) -> list[Finding]:
-        wanted: list[requests.Need] = [
+        wanted = [
             {"kind": need.kind, "what": need.what, "python": need.python or self.node.python} for need in requirements
         ]
-        findings = self._connection.ask("check", deadline, requests.Check(requirements=wanted)).fields.each("findings")
+        findings = self._connection.ask("check", deadline, {"requirements": wanted}).read(Findings).findings
         if len(findings) != len(wanted):
             raise BadAnswer(f"asked for {len(wanted)} findings, its agent has {len(findings)}", node=self.node.name)
         seen = [
-            Finding(
-                replace(need, remedy=BROKEN_PYTHON) if one.flag("broken") else need,
-                one.flag("found"),
-                one.text("detail"),
-            )
+            Finding(replace(need, remedy=BROKEN_PYTHON) if one.broken else need, one.found, one.detail)
             for need, one in zip(requirements, findings, strict=True)
         ]
         return seen if all(finding.found for finding in seen) else self._remedied(seen, deadline)
@@ -146,29 +151,24 @@ class AgentClient:
 
     def run(self, argv: Sequence[str], deadline: Deadline, *, stdin: bytes = b"", privileged: bool = True) -> Completed:
         """Run a short command to its end, with the agent's own rights unless not `privileged`."""
-        values: requests.RunCommand = {"argv": list(argv), "timeout_s": deadline.remaining, "privileged": privileged}
-        reply = self._connection.ask("run_command", deadline, values, payload=stdin, late_s=ANSWER_S, argv=argv).fields
-        return _completed(reply)
+        values = {"argv": list(argv), "timeout_s": deadline.remaining, "privileged": privileged}
+        asked = self._connection.ask("run_command", deadline, values, payload=stdin, late_s=ANSWER_S, argv=argv)
+        return asked.read(Completed)
 
     def run_all(self, lines: Sequence[Sequence[str]], deadline: Deadline, *, each_s: float) -> list[Completed | None]:
         """Run short commands one after the other by one request; None for one that cannot start or takes too long."""
-        values: requests.RunCommands = {
-            "lines": [list(argv) for argv in lines],
-            "each_s": each_s,
-            "timeout_s": deadline.remaining,
-        }
-        found = self._connection.ask("run_commands", deadline, values, late_s=ANSWER_S).fields.each_or_none("done")
+        values = {"lines": [list(argv) for argv in lines], "each_s": each_s, "timeout_s": deadline.remaining}
+        found = self._connection.ask("run_commands", deadline, values, late_s=ANSWER_S).read(AllCompleted).done
         if len(found) != len(lines):
             raise BadAnswer(f"asked for {len(lines)} commands, its agent has run {len(found)}", node=self.node.name)
-        return [None if one is None else _completed(one) for one in found]
+        return list(found)
 
     def read(self, paths: Sequence[str], deadline: Deadline, *, globs: Sequence[str] = ()) -> Texts:
         """Small files such as counters, all in one go; of each at most its last 256 KiB.
 
         A path that is not absolute is in the run's folder.
         """
-        reply = self._connection.ask("read", deadline, requests.Read(paths=list(paths), globs=list(globs))).fields
-        return Texts(reply.integer("wall_ns"), reply.inner("texts").texts_by_name())
+        return self._connection.ask("read", deadline, {"paths": list(paths), "globs": list(globs)}).read(Texts)
 
     def put(self, path: str, content: bytes | Path, deadline: Deadline, *, privileged: bool = False) -> None:
         """Write a file in the run's folder; a Path is read here and stays executable if it is.
@@ -179,38 +179,36 @@ class AgentClient:
 
     def start(self, launch: Launch, deadline: Deadline) -> Running:
         """Put a launch's files, start it, and return when it is ready; LaunchError with its last words otherwise."""
-        values = launch_request.values(launch, deadline, run_key=self._run_key, secrets=self._secrets)
+        values = _start_request(launch, deadline, run_key=self._run_key, secrets=self._secrets)
         try:
             for name, content in launch.files.items():
                 self.put(f"{launch.name}/{name}", content, deadline, privileged=launch.privileged)
-            reply = self._connection.ask("start", deadline, values, late_s=ANSWER_S, argv=launch.argv).fields
-            return Running(reply.integer("pid", least=1), reply.integer("started_ns"), reply.integer("ready_ns"))
+            return self._connection.ask("start", deadline, values, late_s=ANSWER_S, argv=launch.argv).read(Running)
         except (AgentError, OSError) as error:
-            raise launch_request.refused(launch, error) from error
+            raise _not_started(launch, error) from error
 
     def go(self, name: str, deadline: Deadline) -> int:
         """Open a launch's gate; when, by the node's clock in nanoseconds."""
         try:
-            return self._connection.ask("go", deadline, requests.Named(name=name)).fields.integer("wall_ns")
+            return self._connection.ask("go", deadline, {"name": name}).read(Instant).wall_ns
         except AgentError as error:
             message = f"{name} cannot go: {error.message}"
             raise LaunchError(message, node=self.node.name, tail=error.tail) from error
 
-    def stop(self, launch: Launch, deadline: Deadline, *, grace: float = 1.0) -> Stopped:
+    def stop(self, launch: Launch, deadline: Deadline, *, grace: float = 1.0) -> Ended:
         """Ask a launch and all its children to end as it wishes to be asked, then kill; grace periods times `grace`."""
         signals = [(int(number), grace_s * grace) for number, grace_s in launch.stop.signals]
-        values: requests.Stop = {"name": launch.name, "signals": signals}
-        reply = self._connection.ask("stop", deadline, values, late_s=ANSWER_S, argv=launch.argv).fields
-        return Stopped.read(reply, launch)
+        values = {"name": launch.name, "signals": signals}
+        return self._connection.ask("stop", deadline, values, late_s=ANSWER_S, argv=launch.argv).read(Ended)
 
     def signal(self, name: str, number: int, deadline: Deadline) -> None:
         """Send a signal to a launch's process group."""
-        self._connection.ask("signal", deadline, requests.Signal(name=name, number=int(number)))
+        self._connection.ask("signal", deadline, {"name": name, "number": int(number)})
 
     def wait(self, name: str, deadline: Deadline) -> int:
         """Wait until a launch has ended; its exit status."""
-        values: requests.Wait = {"name": name, "timeout_s": deadline.remaining}
-        return self._connection.ask("wait", deadline, values, late_s=ANSWER_S).fields.integer("status")
+        values = {"name": name, "timeout_s": deadline.remaining}
+        return self._connection.ask("wait", deadline, values, late_s=ANSWER_S).read(Ended).status
 
     def change(
         self,
@@ -225,7 +223,7 @@ class AgentClient:
 
         Where the `sign` is not found any more then, there is nothing to undo.
         """
-        values: requests.Change = {
+        values = {
             "key": key,
             "undo": [list(argv) for argv in undo],
             "apply": [list(argv) for argv in apply],
@@ -235,17 +233,17 @@ class AgentClient:
 
     def undo(self, key: str, deadline: Deadline) -> None:
         """Take a change back."""
-        self._connection.ask("undo", deadline, requests.Undo(key=key))
+        self._connection.ask("undo", deadline, {"key": key})
 
-    def files(self, deadline: Deadline) -> list[RemoteFile]:
+    def files(self, deadline: Deadline) -> list[RunFile]:
         """Every file in the run's folder, by path; the paths are the node's own words, and `fetch` checks them."""
-        return self.contents(deadline)[0]
+        return list(self.contents(deadline).files)
 
-    def contents(self, deadline: Deadline) -> tuple[list[RemoteFile], list[RemoteLeft]]:
+    def contents(self, deadline: Deadline) -> Listing:
         """The same, and what else lies in the run's folder: pipes, links, files that are nearly all holes."""
         return files.listed(self._connection, deadline)
 
-    def fetch(self, file: RemoteFile, home: Path, deadline: Deadline) -> str:
+    def fetch(self, file: RunFile, home: Path, deadline: Deadline) -> str:
         """Bring a file of the run's folder home, to its path below `home`, and return its SHA-256.
 
         It lies beside its destination as `*.part` until it is complete and its hash is right; an interrupted one is
@@ -256,13 +254,11 @@ class AgentClient:
 
     def disk(self, deadline: Deadline, *, path: str | None = None) -> Disk:
         """Room at `path`, or where the run's folder lies."""
-        reply = self._connection.ask("disk", deadline, requests.DiskOf(path=path)).fields
-        return Disk(reply.integer("free_bytes", least=0), reply.integer("total_bytes", least=0))
+        return self._connection.ask("disk", deadline, {"path": path}).read(Disk)
 
-    def processes(self, deadline: Deadline) -> list[RemoteProcess]:
+    def processes(self, deadline: Deadline) -> list[RunProcess]:
         """What still runs of this run on the node, by descent and by tag, except its agent."""
-        found = self._connection.ask("list_processes", deadline).fields.each("processes")
-        return [RemoteProcess(one.integer("pid", least=1), one.texts("argv"), name=one.text("name")) for one in found]
+        return list(self._connection.ask("list_processes", deadline).read(Processes).processes)
 
     def sweep(
         self,
@@ -278,31 +274,117 @@ class AgentClient:
         What cannot be taken back of the run `forget` is not tried again. Captures that have stayed for `stayed_s`
         seconds are removed; without a number none are.
         """
-        values: requests.Sweep = {
-            "work": work or self.node.work,
-            "keep_data": keep_data,
-            "forget": forget,
-            "stayed_s": stayed_s,
-        }
-        return Swept.read(self._connection.ask("sweep", deadline, values).fields)
+        values = {"work": work or self.node.work, "keep_data": keep_data, "forget": forget, "stayed_s": stayed_s}
+        return self._connection.ask("sweep", deadline, values).read(Swept)
 
     def remove(self, deadline: Deadline, *, keep: Sequence[str] = ()) -> None:
         """Delete the run's folder on the node but files to `keep`; refused while processes or changes remain."""
-        values: requests.Remove = {"keep": list(keep)}
-        self._connection.ask("remove", deadline, values)
+        self._connection.ask("remove", deadline, {"keep": list(keep)})
 
     def close(self, deadline: Deadline | None = None) -> None:
         """Have the agent end everything, take all changes back and exit; AgentError names what it could not."""
         reply = self._connection.close(deadline or Deadline.after(CLOSE_S))
         if reply is None:
             return
-        failed, remaining = reply.each("failed"), reply.integers("left")
-        if failed or remaining:
-            tail = "\n".join(f"{one.text('id')}: {one.text('tail')}" for one in failed)
-            left = f"; processes that would not end: {list(remaining)}" if remaining else ""
-            message = f"{len(failed)} changes could not be taken back{left}"
+        farewell = reply.read(Farewell)
+        if farewell.failed or farewell.left:
+            tail = "\n".join(f"{change.id}: {change.tail}" for change in farewell.failed)
+            left = f"; processes that would not end: {list(farewell.left)}" if farewell.left else ""
+            message = f"{len(farewell.failed)} changes could not be taken back{left}"
             raise AgentError(message, node=self.node.name, tail=tail, hint="`orch clean` tries again")
 
 
-def _completed(reply: Fields) -> Completed:
-    return Completed(reply.integer("status"), reply.text("stdout"), reply.text("stderr"))
+def come_back(
+    reach: Callable[[], AgentClient],
+    deadline: Deadline,
+    *,
+    patience_s: float = ENDING_S,
+    waiting: Callable[[LockedError], None] = lambda _: None,
+) -> AgentClient:
+    """A client on a node where this run had an agent before, which may still be putting things down by itself.
+
+    `reach` gives a fresh client each time it is called; `waiting` hears once that the agent before is still there.
+    """
+    patience = deadline.sooner(patience_s)
+    last: LockedError | None = None
+    while True:
+        client = reach()
+        try:
+            client.hello(deadline)
+        except LockedError as error:
+            client.close(deadline)
+            if patience.expired:
+                raise
+            if last is None:
+                waiting(error)
+            last = error
+            time.sleep(AGAIN_S)
+        except OrchError:
+            client.close(deadline)
+            raise
+        else:
+            return client
+
+
+def _look(
+    connection: Connection, container: Container, needs: Sequence[Requirement], deadline: Deadline, *, storage: str
+) -> list[Finding]:
+    """What there is of an image and, of these needs, in it; one of the kind "image" says which very one it is.
+
+    `storage` is the text of podman's storage.conf for hosts that have none of their own, else empty.
+    """
+    values = {
+        "container": msgspec.to_builtins(container),
+        "modules": [need.what for need in needs if need.kind == "module"],
+        "programs": [need.what for need in needs if need.kind == "program"],
+        "storage": storage or None,
+    }
+    try:
+        image = connection.ask("image", deadline, values).read(ImageFound)
+    except AgentError as error:
+        return [_refused(need, error) for need in needs]
+    found = []
+    for need in needs:
+        if need.kind == "image":
+            found.append(Finding(need, True, image.image, image=image))
+            continue
+        looked_for = image.modules if need.kind == "module" else image.programs
+        if need.what not in looked_for:
+            raise BadAnswer(f"its agent's answer to 'image' lacks {need.what!r}", node=connection.node)
+        there, detail = looked_for[need.what]
+        found.append(Finding(need, there, detail))
+    return found
+
+
+def _refused(need: Requirement, error: AgentError) -> Finding:
+    """The image lacks, with why; of what is in it nothing is known, and that is not one more thing to mend."""
+    if need.kind != "image":
+        return Finding(need, True, "")
+    hint = error.hint or need.remedy
+    return Finding(replace(need, remedy=hint), False, error.message)
+
+
+def _start_request(
+    launch: Launch, deadline: Deadline, *, run_key: str, secrets: Mapping[str, str]
+) -> dict[str, object]:
+    """Return what the agent has to know of a launch whose files lie in its folder: the keywords of its `start`."""
+    given = {launch.run_key: run_key} if launch.run_key else {}
+    return {
+        **{name: msgspec.to_builtins(getattr(launch, name)) for name in _SENT},
+        "env": {**launch.env, **secret_env.filled(launch, secrets), **given},
+        "ready": {"kind": type(launch.ready).__name__.lower(), **msgspec.to_builtins(launch.ready)},
+        "ready_within_s": min(launch.ready_within_s, deadline.remaining),
+    }
+
+
+def _not_started(launch: Launch, error: OrchError | OSError) -> LaunchError:
+    """Why a launch does not run: its files could not be put, or it did not start or get ready."""
+    if isinstance(error, OSError):
+        return LaunchError(f"files of {launch.name} cannot be written on the node: {error}", node=launch.node)
+    return LaunchError(
+        f"{launch.name} {error.message}" if error.tail or error.argv else f"{launch.name}: {error.message}",
+        node=launch.node,
+        argv=launch.argv,
+        tail=error.tail,
+        hint=error.hint,
+    )

@@ -11,11 +11,19 @@ import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from orchestrator.core.units import span_text
-from orchestrator.remote.answers import ClockSample
 
 CHRONY_FIELDS = 14  # of a line of `chronyc -c tracking`
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSample:
+    """Controller's clock minus the node's, known to within `uncertainty_ns` either way."""
+
+    offset_ns: int
+    uncertainty_ns: int
 
 
 def said(facts: Mapping[str, object]) -> dict[str, int]:

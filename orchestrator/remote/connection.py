@@ -7,35 +7,43 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
+from orchestrator.agents.agent.loop import Answered
 from orchestrator.core.deadline import Deadline, Patience
 from orchestrator.core.errors import BadAnswer, DeadlineExceeded, OrchError, TransportError, last_lines
 from orchestrator.core.machines.remedies import remedy, unstarted
 from orchestrator.parts.protocols import Channel
-from orchestrator.remote.agent_events import events, refusal
-from orchestrator.remote.answers import AgentEvent, AgentLost
+from orchestrator.remote.events import AgentEvent, AgentLost, events
 from orchestrator.remote.frames import Frames, frame
 from orchestrator.remote.heartbeat import MONITOR, PING_S, Hearing, Silence
-from orchestrator.remote.replies import Fields
+from orchestrator.remote.replies import read, refusal
 
 MAGIC = b"\0orch-agent 1\n"  # what an agent says first; a login shell may have printed something before it
 NOISE_LIMIT = 1 << 16  # bytes of that; it is skipped where a greeting follows, and told where none does
 GREETING_S = 30.0  # without a word, after which an agent that has not greeted is given up
 READ_SIZE = 1 << 18
 
+T = TypeVar("T")
+
 
 class Request:
     """A request, and its answer once that has come; instants of this machine's clock."""
 
-    def __init__(self, sink: Callable[[bytes], None] | None = None) -> None:
+    def __init__(self, op: str, *, node: str, sink: Callable[[bytes], None] | None = None) -> None:
+        self.op = op
+        self.node = node
         self.sink = sink
         self.size = 0  # of its frame
         self.answered = threading.Event()
         self.reply: Mapping[str, object] = {}
-        self.fields = Fields({}, of="nothing", node="")
         self.error: Exception | None = None
         self.sent_ns = 0
         self.received_ns = 0
+
+    def read(self, kind: type[T]) -> T:
+        """Return the answer, once it has come, as the named tuple that the agent declares for it; else BadAnswer."""
+        return read(kind, self.reply, of=repr(self.op), node=self.node)
 
     def fail(self, error: Exception) -> None:
         """Whoever waits for the answer gets this instead."""
@@ -97,9 +105,9 @@ class Connection:
         late_s: float = 0.0,
         argv: Sequence[str] | None = None,
     ) -> Request:
-        """One request and its answer; an answer that is a refusal is raised. `fields` of it tells what it holds."""
-        pending = Request(sink)
-        request = self._send(op, values or {}, payload, pending)
+        """One request and its answer; an answer that is a refusal is raised. `read` of it tells what it holds."""
+        pending = Request(op, node=self.node, sink=sink)
+        request = self._send(values or {}, payload, pending)
         try:
             while not pending.answered.wait(deadline.remaining + late_s):
                 if deadline.remaining:  # what has come of the answer has put it off
@@ -116,17 +124,16 @@ class Connection:
             raise pending.error
         if "error" in pending.reply:
             raise refusal(self.node, pending.reply, argv)
-        pending.fields = Fields(pending.reply, of=repr(op), node=self.node)
         return pending
 
-    def close(self, deadline: Deadline) -> Fields | None:
+    def close(self, deadline: Deadline) -> Request | None:
         """Say goodbye and close the channel; what the agent said last, None if it was gone or closed already."""
         with self._lock:
             already, self._closing = self._closing or self._lost is not None, True
         try:
             if already:
                 return None
-            reply = self.ask("bye", deadline).fields
+            reply = self.ask("bye", deadline)
             self._reader.join(deadline.remaining)
             return reply
         finally:
@@ -150,7 +157,9 @@ class Connection:
                 return self._out.get(timeout=PING_S)
             except queue.Empty:
                 if self._begun.is_set():
-                    return frame({"id": 0, "op": "ping"}), Request()  # nobody waits for the answer
+                    return frame({"id": 0, "op": "ping"}), Request(
+                        "ping", node=self.node
+                    )  # nobody waits for the answer
 
     def _bytes(self) -> Iterator[bytes]:
         """What the agent sends, from the end of its first words on."""
@@ -255,10 +264,9 @@ class Connection:
             for event in events(self.node, header):
                 self._tell(event)
             return
-        fields = Fields(header, of="a request", node=self.node)
         if header.get("id") is None:
             raise BadAnswer(f"the agent cannot read what it is sent: {str(header.get('error'))[:200]}")
-        request = fields.integer("id", least=0)
+        request = read(Answered, header, of="a request", node=self.node).id
         if header.get("more"):
             self._sink(request, payload)
         elif (pending := self._settle(request)) is not None:
@@ -283,7 +291,8 @@ class Connection:
         except (OSError, ValueError, OrchError) as error:
             self._settle(request)
             pending.fail(error)
-            self._out.put((frame({"id": 0, "op": "cancel", "request": request}), Request()))
+            cancel = frame({"id": 0, "op": "cancel", "request": request})
+            self._out.put((cancel, Request("cancel", node=self.node)))
 
     def _settle(self, request: int) -> Request | None:
         """Wait for an answer no longer; the request, if it was still waited for."""
@@ -292,9 +301,9 @@ class Connection:
             self._hearing.owed -= 0 if pending is None else pending.size
         return pending
 
-    def _send(self, op: str, values: Mapping[str, object], payload: bytes | None, pending: Request) -> int:
+    def _send(self, values: Mapping[str, object], payload: bytes | None, pending: Request) -> int:
         request = next(self._ids)
-        header: dict[str, object] = {**values, "id": request, "op": op}
+        header: dict[str, object] = {**values, "id": request, "op": pending.op}
         if payload is not None:
             header["bytes"] = len(payload)
         data = frame(header, payload or b"")

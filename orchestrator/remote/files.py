@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from orchestrator.agents.agent.messages import requests
+from orchestrator.agents.agent.files import Fetched, Listing, RunFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, BadAnswer, DeadlineExceeded
 from orchestrator.core.paths import safepath
-from orchestrator.remote.answers import RemoteFile, RemoteLeft
 from orchestrator.remote.connection import Connection
 
 PUT_CHUNK = 1 << 20
@@ -25,7 +24,7 @@ def put(
     connection: Connection, path: str, content: bytes | Path, deadline: Deadline, *, privileged: bool = False
 ) -> None:
     """Write a file in the run's folder; a Path is read here and stays executable if it is."""
-    values: requests.Put = {"path": path, "mode": 0o644, "privileged": privileged}
+    values = {"path": path, "mode": 0o644, "privileged": privileged}
     if isinstance(content, Path):
         if content.stat().st_mode & 0o100:
             values["mode"] = 0o755
@@ -36,30 +35,28 @@ def put(
         _put_parts(connection, parts, values, deadline)
 
 
-def _put_parts(connection: Connection, parts: Iterator[bytes], values: requests.Put, deadline: Deadline) -> None:
+def _put_parts(connection: Connection, parts: Iterator[bytes], values: dict[str, object], deadline: Deadline) -> None:
     connection.ask("put", deadline, values, payload=zlib.compress(next(parts, b"")))
-    more: requests.PutMore = {**values, "append": True}
+    more = {**values, "append": True}
     for part in parts:
         connection.ask("put", deadline, more, payload=zlib.compress(part))
 
 
-def listed(connection: Connection, deadline: Deadline) -> tuple[list[RemoteFile], list[RemoteLeft]]:
-    """Every file in the run's folder, by path, and what else lies there.
+def listed(connection: Connection, deadline: Deadline) -> Listing:
+    """Return every file in the run's folder, by path, and what else lies there.
 
     BadAnswer for too many files, or one that is listed twice.
     """
-    answer = connection.ask("files", deadline).fields
-    found = answer.each("files")
-    if len(found) > MOST_FILES:
-        raise BadAnswer(f"its agent lists {len(found)} files; accepted: {MOST_FILES}", node=connection.node)
-    files = [RemoteFile(file.raw("path"), file.integer("bytes", least=0)) for file in found]
-    if len({file.path for file in files}) < len(files):
+    listing = connection.ask("files", deadline).read(Listing)
+    count = len(listing.files)
+    if count > MOST_FILES:
+        raise BadAnswer(f"its agent lists {count} files; accepted: {MOST_FILES}", node=connection.node)
+    if len({file.path for file in listing.files}) < count:
         raise BadAnswer("its agent lists a file of its run's folder twice", node=connection.node)
-    left = [RemoteLeft(one.raw("path"), one.text("why"), one.flag("kept")) for one in answer.each("left")]
-    return files, left
+    return listing
 
 
-def fetch(connection: Connection, file: RemoteFile, home: Path, deadline: Deadline) -> str:
+def fetch(connection: Connection, file: RunFile, home: Path, deadline: Deadline) -> str:
     """Fetch a file to its path below `home`, beside it as `*.part` until it is whole; its SHA-256."""
     destination = safepath.under(home, file.path)
     part = destination.with_name(destination.name + ".part")
@@ -77,9 +74,9 @@ def fetch(connection: Connection, file: RemoteFile, home: Path, deadline: Deadli
             digest.update(data)
             patience.renew()
 
-        values: requests.Fetch = {"path": file.path, "offset": offset, "most": file.bytes}
+        values = {"path": file.path, "offset": offset, "most": file.bytes}
         try:
-            wanted = connection.ask("fetch", patience, values, sink=sink).fields.text("sha256")
+            wanted = connection.ask("fetch", patience, values, sink=sink).read(Fetched).sha256
         except DeadlineExceeded as error:
             error.message = (
                 f"{file.path}: nothing came for {patience.seconds:.0f} s, after {size} of {file.bytes} bytes"

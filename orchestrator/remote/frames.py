@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from orchestrator.core.errors import BadAnswer
 
-# What agents keep to (agents/agent/disk/files.py, frames.py): the longest answer is many small files as escaped text.
+# What agents keep to (agents/agent/files.py, frames.py): the longest answer is many small files as escaped text.
 HEADER_LIMIT = 1 << 25
 PAYLOAD_LIMIT = 1 << 20
 _SHOWN = 80  # bytes of what is none

@@ -1,110 +1,145 @@
-"""The fields of what an agent says, each read as the type that it must have; BadAnswer tells the first that is not."""
+"""Reads what an agent says as the named tuple that the agent declares for it, and refuses what is none.
+
+The controller trusts no host: each field must be there and of its type, whole numbers within 64 bits or the bounds that
+`agents.agent.bounds` declares, other numbers finite. Of text what cannot be printed or written is replaced. Fields that
+are not declared are passed over; one that has a default may be missing.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Annotated, Any, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from orchestrator.core.errors import BadAnswer
+from orchestrator.agents.agent import bounds
+from orchestrator.agents.agent.steps import Refused
+from orchestrator.core.errors import (
+    AgentError,
+    BadAnswer,
+    DeadlineExceeded,
+    LockedError,
+    NeverStartedError,
+    OrchError,
+    shortened,
+)
+from orchestrator.core.lock import Holder, holder_text
 
-MOST = (1 << 63) - 1  # what tables and logs hold as a whole number
+_MOST = (1 << 63) - 1  # what tables and logs hold as a whole number
 _SHOWN = 60
 _HALVES = re.compile("[\ud800-\udfff]")
 
+_UNWRITABLE = "let the user write there, or name another folder in `work` of the inventory"
+_HINTS = {
+    "missing": "install it on the node, or name it by its path",
+    "full": "make room there, or name another folder in `work:`",
+    "unwritable": _UNWRITABLE,
+    "folder": _UNWRITABLE,
+    "noexec": "let `work` of the node be on a file system from which programs may be started",
+}
 
-class Fields:
-    """One object of an answer or event: `of` says which, `node` whose. Fields that nobody asks for are passed over."""
+T = TypeVar("T")
 
-    def __init__(self, values: object, *, of: str, node: str) -> None:
-        self._of = of
-        self._node = node
-        if not isinstance(values, Mapping):
-            self._refuse("it", values, "an object")
-        self._values: Mapping[str, object] = values
 
-    def integer(self, name: str, *, least: int = -MOST) -> int:
-        return self._integer(name, self._get(name), least)
+def read(kind: type[T], values: object, *, of: str, node: str) -> T:
+    """Return what `values` say as a `kind` of named tuple; BadAnswer names the first field that is wrong.
 
-    def number(self, name: str) -> float:
-        value = self._get(name)
-        if type(value) not in (int, float) or not abs(value) <= MOST:  # which NaN is not, either
-            self._refuse(name, value, "a number")
-        return float(value)
+    `of` is what is read, in words, and `node` whose agent said it.
+    """
+    if not isinstance(values, Mapping):
+        _refuse("it", values, "an object", of=of, node=node)
+    found = {}
+    for name, (hint, optional) in _fields(cast("Hashable", kind)).items():
+        if name in values:
+            found[name] = _value(hint, name, values[name], of=of, node=node)
+        elif not optional:
+            raise BadAnswer(f"its agent's answer to {of} lacks {name!r}", node=node)
+    return kind(**found)
 
-    def text(self, name: str) -> str:
-        return self._text(name, self._get(name))
 
-    def raw(self, name: str) -> str:
-        """Text as it came, not for printing: a name of a file means something only letter by letter."""
-        value = self._get(name)
-        return value if isinstance(value, str) else self._refuse(name, value, "text")
+@functools.cache
+def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
+    """The type of each field of a named tuple, and whether it may be missing."""
+    hints = get_type_hints(kind, localns=vars(bounds), include_extras=True)
+    return {name: (hint, name in kind._field_defaults) for name, hint in hints.items()}
 
-    def text_or_none(self, name: str) -> str | None:
-        return None if self._values.get(name) is None else self.text(name)
 
-    def flag(self, name: str) -> bool:
-        value = self._get(name)
-        return value if isinstance(value, bool) else self._refuse(name, value, "true or false")
+def _value(hint: Any, name: str, value: Any, *, of: str, node: str) -> Any:
+    """A value as its type says it; `name` is what the field is called, of the thing `of`."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Union:  # with None alone
+        return None if value is None else _value(arguments[0], name, value, of=of, node=node)
+    if origin in (Sequence, Mapping, tuple):
+        return _several(origin, arguments, name, value, of=of, node=node)
+    if origin is Annotated or hint in (int, float, bool, str, object):
+        accepted = arguments[1] if origin is Annotated else hint
+        found = _scalar(accepted, value)
+        return _refuse(name, value, _ACCEPTED[accepted], of=of, node=node) if found is None else found
+    return read(hint, value, of=f"{of}.{name}", node=node)
 
-    def integers(self, name: str, *, least: int = -MOST) -> tuple[int, ...]:
-        return tuple(self._integer(name, one, least) for one in self._list(name))
 
-    def texts(self, name: str) -> tuple[str, ...]:
-        return tuple(self._text(name, one) for one in self._list(name))
+_ACCEPTED: dict[Any, str] = {
+    int: "a whole number of 64 bits",
+    **{range(least, 1 << 63): f"a whole number of 64 bits, at least {least}" for least in (0, 1)},
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    "raw": "text",
+    object: "anything but null",
+}
 
-    def inner(self, name: str) -> Fields:
-        """An object in this one."""
-        return Fields(self._get(name), of=f"{self._of}.{name}", node=self._node)
 
-    def each(self, name: str) -> list[Fields]:
-        """The objects of a list."""
-        return [Fields(one, of=f"{self._of}.{name}", node=self._node) for one in self._list(name)]
+def _scalar(accepted: Any, value: Any) -> Any:
+    """A text, a number or a truth value, None where it is none; `accepted` is a key of `_ACCEPTED`."""
+    whole = range(-_MOST, _MOST + 1) if accepted is int else accepted
+    if isinstance(whole, range):
+        return value if type(value) is int and value in whole else None
+    if accepted is float:
+        return float(value) if type(value) in (int, float) and abs(value) <= _MOST else None  # which NaN is not, either
+    if accepted is str:
+        return _clean(value) if isinstance(value, str) else None
+    kind = str if accepted == "raw" else accepted
+    return value if isinstance(value, kind) else None
 
-    def each_or_none(self, name: str) -> list[Fields | None]:
-        """The objects of a list in which some may be null."""
-        return [
-            None if one is None else Fields(one, of=f"{self._of}.{name}", node=self._node) for one in self._list(name)
-        ]
 
-    def texts_by_name(self) -> dict[str, str | None]:
-        """All of an object whose values are texts, or nothing."""
-        return {_clean(name): None if one is None else self._text(name, one) for name, one in self._values.items()}
+def _several(origin: Any, types: Sequence[Any], name: str, value: Any, *, of: str, node: str) -> Any:
+    """A list, an object with names of its own, or a list of as many values as there are types."""
+    if origin is Mapping:
+        if not isinstance(value, Mapping):
+            _refuse(name, value, "an object", of=of, node=node)
+        return {_clean(key): _value(types[1], key, one, of=f"{of}.{name}", node=node) for key, one in value.items()}
+    if not isinstance(value, list) or (origin is tuple and len(value) != len(types)):
+        _refuse(name, value, "a list" if origin is Sequence else f"a list of {len(types)}", of=of, node=node)
+    each = types if origin is tuple else itertools.repeat(types[0], len(value))
+    return tuple(_value(hint, name, one, of=of, node=node) for hint, one in zip(each, value, strict=True))
 
-    def verdict(self, name: str) -> tuple[bool, str]:
-        """A pair of whether, and why."""
-        value = self._list(name)
-        if len(value) != 2 or not isinstance(value[0], bool):
-            self._refuse(name, value, "true or false, and why")
-        return value[0], self._text(name, value[1])
 
-    def words(self, *names: str) -> dict[str, str]:
-        """Those of these fields that are text or a number, as text."""
-        there = {name: self._values.get(name) for name in names}
-        return {name: _clean(str(one)) for name, one in there.items() if isinstance(one, (str, int, float))}
-
-    def _get(self, name: str) -> Any:
-        if name not in self._values:
-            raise BadAnswer(f"its agent's answer to {self._of} lacks {name!r}", node=self._node)
-        return self._values[name]
-
-    def _list(self, name: str) -> list[Any]:
-        value = self._get(name)
-        return value if isinstance(value, list) else self._refuse(name, value, "a list")
-
-    def _integer(self, name: str, value: Any, least: int) -> int:
-        if type(value) is not int or not least <= value <= MOST:
-            self._refuse(name, value, "a whole number of 64 bits" + ("" if least < 0 else f", at least {least}"))
-        return value
-
-    def _text(self, name: str, value: Any) -> str:
-        return _clean(value) if isinstance(value, str) else self._refuse(name, value, "text")
-
-    def _refuse(self, name: str, value: Any, accepted: str) -> NoReturn:
-        shown = repr(value)[:_SHOWN] if isinstance(value, (str, int, float)) else f"a {type(value).__name__}"
-        raise BadAnswer(f"its agent's answer to {self._of}: {name} is {shown}; accepted: {accepted}", node=self._node)
+def _refuse(name: str, value: Any, accepted: str, *, of: str, node: str) -> NoReturn:
+    shown = repr(value)[:_SHOWN] if isinstance(value, (str, int, float)) else f"a {type(value).__name__}"
+    raise BadAnswer(f"its agent's answer to {of}: {_clean(name)[:_SHOWN]} is {shown}; accepted: {accepted}", node=node)
 
 
 def _clean(text: str) -> str:
     """Text that can be written and printed: halves of surrogate pairs, which JSON can spell, are replaced."""
     return text if text.isascii() else _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def refusal(node: str, reply: Mapping[str, object], argv: Sequence[str] | None) -> OrchError:
+    """The error that a refusal of a request is for whoever asked."""
+    refused = read(Refused, reply, of="a request, a refusal", node=node)
+    message, kind, tail = shortened(refused.error), refused.kind, refused.tail or ""
+    words = refused.argv or argv
+    if kind == "locked":
+        said = refused.holder or {}
+        known = {name: said[name] for name in Holder.__annotations__ if isinstance(said.get(name), (str, int, float))}
+        holder = {name: _clean(str(word)) for name, word in known.items()}
+        return LockedError(f"held by {shortened(holder_text(holder))}", node=node)
+    if kind == "timeout":
+        return DeadlineExceeded(message, node=node, argv=words, tail=tail)
+    hint = _HINTS.get(kind or "")
+    sort = NeverStartedError if kind == "unknown" else AgentError
+    error = sort(message, node=node, argv=words, tail=tail, hint=hint)
+    if refused.undo_failed:
+        error.hint = f"the change could not be taken back either: {refused.undo_failed.tail}"
+    return error

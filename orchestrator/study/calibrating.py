@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.units import duration_text
 from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
-from orchestrator.experiment import loading
-from orchestrator.experiment.experiment import Experiment
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.resolved import resolved_data
-from orchestrator.experiment.series.studyfile import Calibration
+from orchestrator.execution.run_options import RunOptions
+from orchestrator.experiment import loading, plan
+from orchestrator.experiment.experiment import Experiment, resolved_data
+from orchestrator.experiment.studyfile import Calibration
 from orchestrator.study import calibrations, compute_fit
 from orchestrator.study.compute_fit import Fitted, TooSlow
 
@@ -83,15 +81,13 @@ def _experiment(calibration: Calibration, model: str, compute_s: float, times: i
     return loading.checked(calibration.experiment, [*calibration.overrides, *own], local=False)[0]
 
 
-def runner(*, results: Path, wait_s: float, progress: Progress, force: bool = False) -> Run:
-    """Runs an experiment on this machine; OrchError when that fails, or its window does not count."""
+def runner(options: RunOptions) -> Run:
+    """Return what runs an experiment on this machine; OrchError when that fails, or its window does not count."""
 
     def run(experiment: Experiment, label: str) -> float:
         planned = plan.build(experiment)[0]
-        outcome = execute.run_planned(
-            experiment, planned, results=results, wait_s=wait_s, progress=progress, label=label, force=force
-        )
-        progress.done()
+        outcome = execute.run_planned(experiment, planned, options, label=label)
+        options.progress.done()
         if outcome.error is not None:
             raise outcome.error
         (window,) = outcome.manifest.windows

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from orchestrator.core.errors import StoreError
 from orchestrator.experiment import loading
-from orchestrator.experiment.resolved import resolved_data
-from orchestrator.experiment.series.studyfile import Calibration
+from orchestrator.experiment.experiment import resolved_data
+from orchestrator.experiment.studyfile import Calibration
 from orchestrator.store import atomic
 from orchestrator.study.compute_fit import Fitted
 

@@ -8,11 +8,11 @@ from datetime import datetime
 from pathlib import Path
 
 from orchestrator.core.exitcodes import Exit, gravest
-from orchestrator.execution.observers.progress import Progress
-from orchestrator.experiment.plans import beforehand
-from orchestrator.experiment.plans.plan import RunPlan
-from orchestrator.experiment.series.studyfile import Study
-from orchestrator.experiment.series.sweepfile import Definition
+from orchestrator.execution.run_options import RunOptions
+from orchestrator.experiment import feasibility
+from orchestrator.experiment.plan import RunPlan
+from orchestrator.experiment.studyfile import Study
+from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
 from orchestrator.sweep import run_sweep, sweepplan
 from orchestrator.sweep.ledger import Ledger
@@ -50,30 +50,20 @@ class _State:
     left: Estimate
 
 
-def carry_out(
-    study: Study, *, results: Path, new: bool, wait_s: float, progress: Progress, force: bool = False
-) -> StudyOutcome:
+def carry_out(study: Study, options: RunOptions, *, new: bool = False) -> StudyOutcome:
     """Measure what is missing of a study.
 
     Which sweeps belong to it is settled before the first of them: cut off at any moment and called again, it goes on
-    with these, also after `new`. What this machine cannot carry is told before anything is, unless `force`.
+    with these, also after `new`. What this machine cannot carry is told before anything is, unless forced.
     """
-    beforehand.look(first_runs(study)).refuse(force=force)
+    results = options.results
+    feasibility.look(first_runs(study)).refuse(force=options.force)
     for definition in study.sweeps:
         run_sweep.taken_up(definition, results, new=new)
-    progress.say(_head_text(study, results))
+    options.progress.say(_head_text(study, results))
     outcomes: list[SweepOutcome] = []
     for place, definition in enumerate(study.sweeps):
-        outcome = run_sweep.carry_out(
-            definition,
-            results=results,
-            new=False,
-            wait_s=wait_s,
-            conditions=(),
-            progress=progress,
-            force=force,
-            whole=_whole(study, place, results),
-        )
+        outcome = run_sweep.carry_out(definition, options, whole=_whole(study, place, results))
         outcomes.append(outcome)
         if outcome.status == Exit.INTERRUPTED:
             break

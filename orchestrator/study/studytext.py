@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from orchestrator.core.screen import layout
-from orchestrator.experiment.plans.plan import RunPlan
-from orchestrator.experiment.series.studyfile import Needs, Study, StudyFile, Takes
-from orchestrator.experiment.series.sweepfile import Definition
+from orchestrator.experiment.plan import RunPlan
+from orchestrator.experiment.studyfile import Needs, Study, StudyFile, Takes
+from orchestrator.experiment.sweepfile import Definition
 from orchestrator.study import run_study
 from orchestrator.sweep import run_sweep, sweepplan, sweeptext
 

@@ -10,7 +10,7 @@ from statistics import median
 from orchestrator.analysis.compare import nights, power
 from orchestrator.analysis.compare.power import Effort, Spreads
 from orchestrator.analysis.stats.statistics import quantile
-from orchestrator.experiment.series.sweepfile import Definition
+from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import index, stores
 from orchestrator.sweep import sweeptext
 from orchestrator.sweep.sweepplan import Estimate

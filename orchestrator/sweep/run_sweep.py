@@ -14,11 +14,10 @@ from orchestrator.core.errors import ConfigError, Interrupted, OrchError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.where import Condition
 from orchestrator.execution import execute, provenance, recovery
-from orchestrator.execution.observers.observing import Observer
-from orchestrator.execution.observers.progress import Progress
+from orchestrator.execution.run_options import RunOptions
 from orchestrator.execution.session import holder
-from orchestrator.experiment.plans import beforehand, plan
-from orchestrator.experiment.series.sweepfile import Definition
+from orchestrator.experiment import feasibility, plan
+from orchestrator.experiment.sweepfile import Definition
 from orchestrator.experiment.testbeds import Named
 from orchestrator.store import rundir, sweeps
 from orchestrator.store.manifests.records import Manifest, OfSweep
@@ -64,13 +63,9 @@ class _Sweeping:
     sweep: Sweep
     ledger: Ledger
     keys: tuple[Key, ...]
-    results: Path
-    wait_s: float
-    progress: Progress
+    options: RunOptions
     earlier: list[sweeps.Measured]
-    observer: Observer | None
     whole: Whole | None
-    force: bool
     forced: tuple[str, ...]  # what speaks against this machine
     outlook: Outlook | None = None  # since the run that goes on began
     runs_s: float = 0.0
@@ -85,17 +80,17 @@ class _Sweeping:
 
     def recover(self) -> None:
         """Seal what an earlier controller left: its windows may count, and its hosts are tidied up."""
-        unsealed = [entry for entry in sweeps.runs(self.results, self.sweep) if not entry.sealed]
+        unsealed = [entry for entry in sweeps.runs(self.options.results, self.sweep) if not entry.sealed]
         named = [Named(choice, "this sweep") for choice in self.definition.testbeds]
         for entry in unsealed:
             if entry.alive:
-                self.progress.say(f"  left alone: {entry.run} of this sweep goes on elsewhere")
+                self.options.progress.say(f"  left alone: {entry.run} of this sweep goes on elsewhere")
                 continue
             try:
                 recovery.seal(rundir.opened(entry.path), named)
-                self.progress.say(f"  sealed {entry.run}, which was cut off")
+                self.options.progress.say(f"  sealed {entry.run}, which was cut off")
             except OrchError as error:
-                self.progress.say(f"  {entry.run} was cut off and cannot be sealed: {error.message}")
+                self.options.progress.say(f"  {entry.run} was cut off and cannot be sealed: {error.message}")
 
     def next_batch(self) -> Batch | None:
         """The next run: least tried, in the order of the design, without quarantined hosts."""
@@ -122,24 +117,13 @@ class _Sweeping:
         )
         self.outlook = self.look_ahead()
         label = f"[{self.outlook.name}: {self.outlook.text()}] {sweeptext.batch_text(batch)}"
-        outcome = execute.run_planned(
-            batch.experiment,
-            run,
-            results=self.results,
-            wait_s=self.wait_s,
-            progress=self.progress,
-            label=label,
-            sweep=sweep,
-            forced=self.forced,
-            force=self.force,
-            observer=self.observer,
-        )
-        self.progress.done()
+        outcome = execute.run_planned(batch.experiment, run, self.options, label=label, sweep=sweep, forced=self.forced)
+        self.options.progress.done()
         self.ledger.take(outcome.path, outcome.manifest)
         self.runs_s += outcome.manifest.phases["total"]
         self.measured_s += sum(window.seconds for window in outcome.manifest.windows)
         for line in sweeptext.run_lines(outcome.path, outcome.manifest):
-            self.progress.say(line)
+            self.options.progress.say(line)
         if isinstance(outcome.error, Interrupted):
             return outcome.error
         self.quarantine(run.nodes(), outcome.error, outcome.manifest)
@@ -150,7 +134,7 @@ class _Sweeping:
         why = error.message if isinstance(error, OrchError) else str(error)
         out = self.ledger.watch_hosts(nodes, failed=failed, why=why)
         if out is not None:
-            self.progress.say(
+            self.options.progress.say(
                 f"  {out} is left out from now on: {self.definition.file.quarantine} runs in a row failed because of it"
             )
 
@@ -217,28 +201,23 @@ def chosen_keys(definition: Definition, conditions: Sequence[Condition], sweep: 
 
 def carry_out(
     definition: Definition,
+    options: RunOptions,
     *,
-    results: Path,
-    new: bool,
-    wait_s: float,
-    conditions: Sequence[Condition],
-    progress: Progress,
-    force: bool = False,
-    observer: Observer | None = None,
+    new: bool = False,
+    conditions: Sequence[Condition] = (),
     whole: Whole | None = None,
 ) -> SweepOutcome:
-    """Measure what is missing of a sweep; every run is sealed as it ends, so that it may be cut off at any moment.
+    """Measure what is missing of a sweep at the points that keep to all conditions, or all of it when `new`.
 
-    `force` starts runs although machines are too small for them.
+    Every run is sealed as it ends, so that the sweep may be cut off at any moment.
     """
-    forced = settle(definition, chosen_keys(definition, conditions), force=force, progress=progress)
+    results, progress = options.results, options.progress
+    forced = settle(definition, chosen_keys(definition, conditions), options)
     sweep = taken_up(definition, results, new=new)
     keys = chosen_keys(definition, conditions, sweep.id)
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
     earlier = earlier_windows(results, sweep.name)
-    sweeping = _Sweeping(
-        definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer, whole, force, forced
-    )
+    sweeping = _Sweeping(definition, sweep, ledger, keys, options, earlier, whole, forced)
     with lock.within(sweep.path.parent, f"sweep-{sweep.id}", holder(sweep.id)):
         sweeping.recover()
         for entry in sweeps.runs(results, sweep):
@@ -253,10 +232,10 @@ def carry_out(
     return sweeping.outcome(sweeping.status())
 
 
-def settle(definition: Definition, keys: Sequence[Key], *, force: bool, progress: Progress) -> tuple[str, ...]:
-    """Raise what keeps runs of a sweep from starting on this machine; gives what speaks against it all the same."""
+def settle(definition: Definition, keys: Sequence[Key], options: RunOptions) -> tuple[str, ...]:
+    """Raise what keeps runs of a sweep from starting on this machine; return what speaks against it all the same."""
     runs = sweepplan.first_runs(sweepplan.batches(definition, keys))
-    return beforehand.settle(runs, force=force, say=progress.say)
+    return feasibility.settle(runs, force=options.force, say=options.progress.say)
 
 
 def earlier_windows(results: Path, name: str) -> list[sweeps.Measured]:

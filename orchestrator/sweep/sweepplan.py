@@ -12,13 +12,11 @@ from typing import Any
 
 from orchestrator.core import where
 from orchestrator.core.opendata import YamlMapping
-from orchestrator.experiment import config
+from orchestrator.experiment import documents, plan, validation
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.plans.plan import RunPlan
-from orchestrator.experiment.series.sweepfile import Definition, Point
-from orchestrator.experiment.yamlfiles import documents
+from orchestrator.experiment.plan import RunPlan
+from orchestrator.experiment.sweepfile import Definition, Point
 from orchestrator.store.manifests import records
 from orchestrator.store.sweeps import Key, Measured
 
@@ -132,7 +130,7 @@ def _batch(definition: Definition, points: Sequence[Point], keys: Sequence[Key])
     data.pop("traffic", None)  # it stands in the windows
     document = documents.Document(name=definition.file.name, data=data, root=None)
     return Batch(
-        experiment=config.validate(document, experiment_model()),
+        experiment=validation.validate(document, experiment_model()),
         repetition=repetition,
         windows=dict(zip(names, keys, strict=True)),
         points=dict(zip(names, points, strict=True)),

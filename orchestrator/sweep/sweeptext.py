@@ -10,9 +10,8 @@ from typing import TypedDict
 from orchestrator.core import where
 from orchestrator.core.opendata import AxisValues, JsonObject
 from orchestrator.core.screen import layout
-from orchestrator.experiment.plans import plandata
-from orchestrator.experiment.series.sweepfile import Definition
-from orchestrator.experiment.words import describe, plantext
+from orchestrator.experiment import plan, plantext, runtext
+from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
 from orchestrator.store.manifests.bounded import known
 from orchestrator.store.manifests.records import Summary
@@ -137,7 +136,7 @@ class PlanData(TypedDict):
 
     sweep: str
     definition: str
-    variables: dict[str, plandata.VariableData]
+    variables: dict[str, plan.VariableData]
     points: list[PointData]
     repetitions: int
     runs: list[BatchData]
@@ -149,7 +148,7 @@ def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate
     return {
         "sweep": definition.file.name,
         "definition": definition.digest,
-        "variables": plandata.variables_data(definition.variables),
+        "variables": plan.variables_data(definition.variables),
         "points": [{"point": point.point, "values": point.values} for point in definition.points],
         "repetitions": definition.repetitions,
         "runs": [{"repetition": batch.repetition, "windows": _points_data(batch)} for batch in found],
@@ -230,21 +229,21 @@ def _check(ledger: Ledger, check: Measured, values: AxisValues) -> str:
     alone = check.window.training[0].p50_s
     rows = [one.window.training[0] for one in sweeps.chosen(ledger.found) if one.point == check.point]
     among = [known(row.p50_s) for row in rows]
-    text = f"check: {values_text(values[check.point])}: {describe.ms_or_dash(alone)} p50 in a fresh run"
+    text = f"check: {values_text(values[check.point])}: {runtext.ms_or_dash(alone)} p50 in a fresh run"
     if not among:
         return text
     mean = sum(among) / len(among)
-    return f"{text}, {known(alone) / mean - 1:+.1%} of {describe.ms_or_dash(mean)} in windows"
+    return f"{text}, {known(alone) / mean - 1:+.1%} of {runtext.ms_or_dash(mean)} in windows"
 
 
 def _figures(good: Sequence[Measured]) -> list[str]:
     """Means over repetitions, of the first job."""
     rows = [one.window.training[0] for one in good if one.window.training]
     achieved = [rate for rate in (one.achieved_bps for one in good) if rate is not None]
-    figures = [describe.rate_or_dash(sum(achieved) / len(achieved) if achieved else None)]
+    figures = [runtext.rate_or_dash(sum(achieved) / len(achieved) if achieved else None)]
     for found in ([row.mean_s for row in rows], [row.p50_s for row in rows], [row.p99_s for row in rows]):
         values = [value for value in found if value is not None]
-        figures.append(describe.ms_or_dash(sum(values) / len(values) if values else None))
+        figures.append(runtext.ms_or_dash(sum(values) / len(values) if values else None))
     return figures
 
 

@@ -2,5 +2,6 @@
 
 from orchestrator.testing.case import HOSTS, TOPOLOGIES, Case
 from orchestrator.testing.contract import Check, checks
+from orchestrator.testing.gates import GateCase, MadeWindow, gate_checks
 
-__all__ = ["HOSTS", "TOPOLOGIES", "Case", "Check", "checks"]
+__all__ = ["HOSTS", "TOPOLOGIES", "Case", "Check", "GateCase", "MadeWindow", "checks", "gate_checks"]

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from orchestrator.core.opendata import YamlMapping
-from orchestrator.parts import registry
+from orchestrator.parts import ranks, registry
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Source
 from orchestrator.parts.rows import LaunchOutput
@@ -99,8 +99,23 @@ class Case:
             source = Source(name=f"{self.name}0", window="w1", port=TRAFFIC_PORT, duration_s=100.0, seed=7)
             demands = part.demands(config)
             return part.launches(config, source, topology), part.requirements(config, topology), demands
-        made = part.changes if self.kind == "condition" else part.launches
-        return made(config, topology), part.requirements(config, topology), None
+        if self.kind == "condition":
+            return part.changes(config, topology), part.requirements(config, topology), None
+        return self._collecting(topology), part.requirements(config, topology), None
+
+    def _collecting(self, topology: Topology) -> list[Launch]:
+        """What a collector starts beside a job with a rank on each host, and the ranks that it runs around."""
+        part, config, of_job = self.part, self.config, _ranks(topology)
+        found: list[Launch] = []
+        if hasattr(part, "launches"):
+            found += part.launches(config, topology)
+        if hasattr(part, "rank_launches"):
+            found += part.rank_launches(config, of_job, topology)
+        if hasattr(part, "wrapper"):
+            around = [(rank, part.wrapper(config, rank, topology)) for rank in of_job]
+            label = f"collector.{self.name}"
+            found += [ranks.wrapped(rank, one, part=label, python="python3") for rank, one in around if one is not None]
+        return found
 
     def launches(self, topology: Topology) -> list[Launch]:
         """The processes that it starts."""
@@ -108,6 +123,22 @@ class Case:
         if self.kind == "condition":
             return [change.process for change in found if change.process is not None]
         return found
+
+
+def _ranks(topology: Topology) -> list[Launch]:
+    """A job with a rank on each host."""
+    return [
+        Launch(
+            name=f"training-rank{number}",
+            node=host.name,
+            role="rank",
+            argv=(host.python, "-I", "-S", "rank.py"),
+            gate=True,
+            job="training",
+            rank=number,
+        )
+        for number, host in enumerate(topology.hosts)
+    ]
 
 
 def output(folder: Path) -> LaunchOutput:

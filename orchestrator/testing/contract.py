@@ -22,7 +22,7 @@ from orchestrator.core.fields import Model
 from orchestrator.parts import registry
 from orchestrator.parts.launch import Change, Launch, Listening, Requirement
 from orchestrator.parts.protocols import Demand, Problem
-from orchestrator.parts.rows import TABLES, Columns
+from orchestrator.parts.rows import DESCRIBED, TABLES, Columns
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import KNOWN_PORTS, TRAFFIC_PORT, Topology
 from orchestrator.testing.case import HOSTS, TOPOLOGIES, Case, output
@@ -131,12 +131,15 @@ def _samples_become_rows_of_known_tables(case: Case, scratch: Path) -> None:
     _expect(tables, "nothing was read from the samples")
     for table, columns in tables.items():
         _expect(table in TABLES, f"there is no table {table}: accepted: {', '.join(TABLES)}")
-        _expect(set(columns) == set(TABLES[table]), f"{table} has {sorted(columns)}, not {sorted(TABLES[table])}")
+        lacking = [name for name in DESCRIBED[table].required if name not in columns]
+        unknown = [name for name in columns if name not in TABLES[table]]
+        _expect(not lacking, f"{table} lacks {', '.join(lacking)}: a reader has to give these columns")
+        _expect(not unknown, f"{table} has no columns {', '.join(unknown)}: accepted: {', '.join(TABLES[table])}")
         _expect(len(_lengths(columns)) == 1 and _lengths(columns) != {0}, f"columns of {table}: {_lengths(columns)}")
-        for column, kind in TABLES[table].items():
-            value = columns[column][0]
-            value = value.item() if hasattr(value, "item") else value
-            _expect(value is None or isinstance(value, _VALUES[kind]), f"{table}.{column} holds {value!r}")
+        for column, values in columns.items():
+            value = values[0].item() if hasattr(values[0], "item") else values[0]
+            right = value is None or isinstance(value, _VALUES[TABLES[table][column]])
+            _expect(right, f"{table}.{column} holds {value!r}")
 
 
 def _lengths(columns: Columns) -> set[int]:
@@ -225,12 +228,12 @@ def _launches_can_be_carried_out(case: Case, topology: Topology) -> None:
 def _of_a_launch(case: Case, launch: Launch, topology: Topology) -> Iterator[tuple[str, object]]:
     """What has to hold of a launch, each with what it is called where it does not."""
     files, stop = launch.files, launch.stop
-    yield "role", launch.role == ("rank" if case.kind == "workload" else case.kind)
+    yield "role", launch.role == ("rank" if case.kind == "workload" or launch.wrapped_by else case.kind)
     yield "node", launch.node in {node.name for node in topology.nodes}
     yield "name", SAFE.fullmatch(launch.name)
     yield "argv", launch.argv and all(isinstance(word, str) and "\0" not in word for word in launch.argv)
     yield "env", all(isinstance(word, str) for pair in launch.env.items() for word in pair)
-    yield "files", all(SAFE.fullmatch(name) and (isinstance(it, bytes) or it.is_file()) for name, it in files.items())
+    yield "files", all(_is_safe(name) and (isinstance(it, bytes) or it.is_file()) for name, it in files.items())
     yield "ready_within_s", 0 < launch.ready_within_s <= 600
     yield "nothing asks it to end", stop.signals
     yield "it takes too long to end", stop.drain_s + sum(grace for _, grace in stop.signals) <= STOPPED_WITHIN_S
@@ -240,6 +243,11 @@ def _of_a_launch(case: Case, launch: Launch, topology: Topology) -> Iterator[tup
     if case.kind == "workload":
         yield "job", launch.job == "training"
         yield "ranks wait at the gate, their servers do not", launch.gate == (launch.rank is not None)
+
+
+def _is_safe(name: str) -> bool:
+    """Whether a file of a launch, perhaps in a folder below, has a name that any host takes."""
+    return all(SAFE.fullmatch(part) for part in name.split("/"))
 
 
 def _what_it_needs_can_be_got(case: Case, topology: Topology) -> None:

@@ -6,7 +6,6 @@ import argparse
 import importlib
 import json
 import os
-import platform
 import signal
 import sys
 import tempfile
@@ -17,8 +16,9 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from orchestrator.core.errors import OrchError
-from tests.bench.commands import CommandError
-from tests.bench.figure import Settings
+from tests.bench import recording
+from tests.bench.commands import ROOT, CommandError
+from tests.bench.figure import Figure, Settings, Table
 
 BENCHMARKS = (
     "start", "reader", "captures", "closing", "big_captures", "testbed", "samplers", "counters", "transport",
@@ -38,6 +38,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all, in this order)")
     parser.add_argument("--list", action="store_true", help="say what each benchmark measures")
     parser.add_argument("--quick", action="store_true", help="few repetitions: does it work at all?")
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="write what is found to docs/measurements, a file a benchmark and machine, from which the site draws",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to this file too")
     return parser
 
@@ -55,13 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background deaf to it
     signal.signal(signal.SIGTERM, _terminated)
     signal.signal(signal.SIGHUP, _terminated)
-    machine = this_machine()
+    machine = {**recording.this_machine(), "began": time.strftime("%Y-%m-%d %H:%M:%S")}
     print(", ".join(f"{key} {value}" for key, value in machine.items()), flush=True)
     found: dict[str, Any] = {"machine": machine, "quick": arguments.quick, "benchmarks": {}}
     failed = []
     try:
         for name in arguments.names or BENCHMARKS:
-            found["benchmarks"][name] = result = one(name, quick=arguments.quick)
+            found["benchmarks"][name] = result = one(name, quick=arguments.quick, recorded=arguments.record)
             failed += [name] if result["error"] else []
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -74,39 +79,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def one(name: str, *, quick: bool) -> dict[str, Any]:
-    """Run a benchmark, print its figures as they come, and give them with the error that ended it, if any."""
+def one(name: str, *, quick: bool, recorded: bool = False) -> dict[str, Any]:
+    """Run a benchmark, print its figures as they come, and give them with the error that ended it, if any.
+
+    What ended early is not recorded.
+    """
     chosen = module(name)
     print(f"\n{name}: {chosen.__doc__.strip()}", flush=True)
-    load, began, figures, error = os.getloadavg()[0], time.monotonic(), [], None
+    load, began, error = os.getloadavg()[0], time.monotonic(), None
+    found: list[Figure | Table] = []
     with tempfile.TemporaryDirectory(prefix="orch-bench-") as scratch:
         try:
-            for figure in chosen.measure(Settings(quick=quick, scratch=Path(scratch))):
-                figures.append(figure.as_data())
-                print(f"  {figure.text()}", flush=True)
+            for measured in chosen.measure(Settings(quick=quick, scratch=Path(scratch))):
+                found.append(measured)
+                if isinstance(measured, Figure):
+                    print(f"  {measured.text()}", flush=True)
         except (CommandError, OrchError, OSError, AssertionError) as failure:
             error = str(failure)
             print(f"  FAILED: {error}", file=sys.stderr, flush=True)
     seconds = time.monotonic() - began
     print(f"  took {seconds:.0f} s; load average when it began {load:.2f}", flush=True)
-    return {"figures": figures, "error": error, "seconds": round(seconds, 1), "load_average": load}
+    if recorded and not error:
+        beside = f"load average {load:.1f} when it began, {os.getloadavg()[0]:.1f} when it ended"
+        print(f"  wrote {recording.record(name, found, load=beside, quick=quick).relative_to(ROOT)}", flush=True)
+    data = [measured.as_data() for measured in found]
+    return {"figures": data, "error": error, "seconds": round(seconds, 1), "load_average": load}
 
 
 def module(name: str) -> Any:
     """A benchmark's module, imported only when it is wanted."""
     return importlib.import_module(f"tests.bench.{name}")
-
-
-def this_machine() -> dict[str, Any]:
-    """What the numbers depend on."""
-    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
-    models = [line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name")]
-    return {
-        "cpu": f"{len(os.sched_getaffinity(0))} x {models[0] if models else platform.machine()}",
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "began": time.strftime("%Y-%m-%d %H:%M:%S"),
-    }
 
 
 def _terminated(number: int, _frame: FrameType | None) -> NoReturn:

@@ -29,7 +29,9 @@ def measure(settings: Settings) -> Iterator[Figure]:
     shapes = [*((number, FEW) for number in (count // 5, count, 4 * count)), *((count, flows) for flows in FLOWS)]
     for number, flows in shapes:
         path = packets.write(settings.scratch / "one.pcap", number, flows=flows)
-        yield from _beside_peers(path, f"{number / 1e6:g} million packets, {flows:,} flows", turns)
+        axes = [("flows", float(flows))] if number == count else []
+        axes += [("packets", float(number))] if flows == FEW else []
+        yield from _beside_peers(path, f"{number / 1e6:g} million packets, {flows:,} flows", turns, axes)
         path.unlink()
     yield from _slopes(settings, count, turns)
     small = packets.write(settings.scratch / "small.pcap", _SMALL, flows=FEW)
@@ -42,7 +44,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
     )
 
 
-def _beside_peers(path: Path, what: str, turns: int) -> Iterator[Figure]:
+def _beside_peers(path: Path, what: str, turns: int, axes: Sequence[tuple[str, float]]) -> Iterator[Figure]:
     seconds: dict[str, list[float]] = {}
     peaks: dict[str, list[float]] = {}
     for _ in range(turns):
@@ -58,6 +60,7 @@ def _beside_peers(path: Path, what: str, turns: int) -> Iterator[Figure]:
                 values=tuple(seconds[name]),
                 against=peer,
                 reference=tuple(seconds[peer]),
+                over=tuple((axis, place, name) for axis, place in axes),
             )
         yield Figure(
             what=f"{name}, {what}: memory", unit="MB", values=tuple(peaks[name]), against="goal", reference=(400.0,)

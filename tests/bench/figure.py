@@ -28,7 +28,8 @@ class Figure:
     """Repetitions of one number, and those of a peer or the one value that it should keep to.
 
     `against` names the reference: "goal" where it is a limit (at most), "theory" or "requested" where it is a value to
-    hit, else a peer that did the same in the same run. `interval` is that of a ratio.
+    hit, else a peer that did the same in the same run. `interval` is that of a ratio. `over` makes the figure a point
+    of curves: of each the axis, the place on it, and the name of the line. `tabled` says that a `Table` has it, too.
     """
 
     what: str
@@ -38,6 +39,8 @@ class Figure:
     reference: tuple[float, ...] = ()
     interval: tuple[float, float] | None = None
     note: str = ""
+    over: tuple[tuple[str, float, str], ...] = ()
+    tabled: bool = False
 
     @property
     def ratio(self) -> float | None:
@@ -57,6 +60,19 @@ class Figure:
     def as_data(self) -> dict[str, Any]:
         """The figure for JSON."""
         return {**dataclasses.asdict(self), "median": statistics.median(self.values), "ratio": self.ratio}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of numbers and text that are no repetitions of one number; drawn on the page that shows the bench."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the table for JSON."""
+        return {"title": self.title, "columns": list(self.columns), "rows": [list(row) for row in self.rows]}
 
 
 def spread(values: Sequence[float]) -> str:

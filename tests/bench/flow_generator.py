@@ -19,7 +19,7 @@ import numpy as np
 
 from cross_traffic import distributions, flow_launches, flow_records, websearch
 from cross_traffic.agents import flow_drawing
-from orchestrator.analysis.windows.readings import flowlog
+from orchestrator.analysis.windows import generated_flows
 from tests.bench import local
 from tests.bench.commands import CommandError, call
 from tests.bench.figure import Figure, Settings
@@ -42,7 +42,7 @@ class Pair:
 class Sent:
     """A schedule that was sent: its log, what had arrived by its end, processor time of both sides, largest process."""
 
-    log: flowlog.FlowLog
+    log: generated_flows.FlowLog
     received_bps: float  # payload, at the sink, while the schedule lasted
     received_bytes: int  # until the last flow had ended
     cpu_s: float
@@ -112,7 +112,7 @@ def send(
         receiving.returncode = 0
     if status:
         raise CommandError(f"the sender ended with {status}")
-    log = flowlog.check(folders[1])
+    log = generated_flows.log_summary(folders[1])
     zero_ns = min(flow_records.records(path)[0] for path in folders[1].glob("flows.*.bin"))
     before, inside, after = _arrived(folders[0], [zero_ns, zero_ns + log.seconds * 1e9, math.inf])
     return Sent(

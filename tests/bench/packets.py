@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.analysis.capture.files import pcap
+from orchestrator.analysis.capture import pcap
 
 SNAP = 96
 PAYLOAD = 1448

@@ -14,12 +14,11 @@ from orchestrator.experiment import loading
 from orchestrator.predict import benchmarks, beside, predicting
 from orchestrator.predict.predicttext import Found
 from tests.bench.commands import INVALID, ROOT, call
-from tests.bench.figure import Figure, Settings
+from tests.bench.figure import Figure, Settings, Table
 from tests.bench.foremost import ranks_first
-from tests.bench.predictions_page import written
+from tests.bench.prediction_tables import settings_table, terms_table
 
 FOLDER = ROOT / ".predict"  # what was measured stays there: the same command goes on where it stopped
-PAGE = ROOT / "docs/predictions.md"
 GOAL, TERM_GOAL, SHARE_GOAL = 0.10, 0.20, 0.03
 RUN_WITHIN_S = 240.0
 
@@ -89,17 +88,17 @@ def held_out() -> Iterator[dict[str, Any]]:
     yield experiment("ptd-gpt2-4x1x2", {"ptd": deep}, "25gbit", iterations=6)
 
 
-def measure(settings: Settings) -> Iterator[Figure]:
-    """Measure what is missing, then hold predictions against it; the page is written where all of it is there."""
+def measure(settings: Settings) -> Iterator[Figure | Table]:
+    """Measure what is missing, then hold predictions against it."""
     wanted = [one for place, one in enumerate(held_out()) if not settings.quick or place % 8 == 0]
     FOLDER.mkdir(exist_ok=True)
     with ranks_first():
         for one in [*fitted_to(), *wanted]:
             _measured(one)
     found = predictions(wanted)
-    if not settings.quick:
-        PAGE.write_text(written(found, [terms_off(one) for one in found]), encoding="utf-8")
     yield from figures(found)
+    yield settings_table(found)
+    yield terms_table(found, [terms_off(one) for one in found])
 
 
 def _measured(one: Mapping[str, Any]) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.analysis import packed_tables
-from orchestrator.analysis.capture import captures, capturesets, flowtable
-from orchestrator.analysis.capture.files import pcap
+from orchestrator.analysis.capture import capture_sets, captures, flowtable, pcap
 from tests.bench.commands import call
 from tests.bench.figure import Figure, Settings
 from tests.bench.packets import RECORD, write
@@ -122,16 +121,16 @@ def _peers(path: Path) -> dict[str, list[str]]:
 
 
 def _flows(path: Path, packets: int) -> None:
-    one = capturesets.CaptureSet(name="generated", files=(path,))
-    read = capturesets.read_set(one, bin_ns=1_000_000, bin_budget=1 << 23)
+    one = capture_sets.CaptureSet(name="generated", files=(path,))
+    read = capture_sets.read_set(one, bin_ns=1_000_000, bin_budget=1 << 23)
     if (read.bins.packets.sum(), read.points[0].damage, len(read.flows)) != (packets, (), 2 * FLOWS):
         raise AssertionError(f"read {read.points}, {len(read.flows)} flows")
 
 
 def _points(packets: int, *paths: Path) -> None:
     """Each file as a capture point of its own, as `orch capture` reads what it is given; bins that fit into memory."""
-    sets = [capturesets.CaptureSet(name=path.stem, files=(path,)) for path in paths]
-    read = capturesets.read(sets, bin_ns=10_000_000)
+    sets = [capture_sets.CaptureSet(name=path.stem, files=(path,)) for path in paths]
+    read = capture_sets.read(sets, bin_ns=10_000_000)
     if [point.packets for point in read.points] != [packets] * len(paths):
         raise AssertionError(f"read {read.points}")
 

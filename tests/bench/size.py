@@ -209,6 +209,7 @@ def _figures(shape: Shape, ran: _Ran, theirs: float) -> Iterator[Figure]:
         values=(ran.seconds["open"],),
         against=f"ssh true, {AT_ONCE} at once",
         reference=(theirs,),
+        over=((f"hosts, {shape.label.partition(', ')[2]}", float(shape.hosts), "an agent on each"),),
     )
     yield Figure(what=f"{shape.label}: collectors and ranks started", unit="s", values=(ran.seconds["start"],))
     yield Figure(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from scipy import signal
@@ -18,10 +16,9 @@ from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, compare
 from orchestrator.analysis.stats import fits, levels
 from orchestrator.analysis.stats.level_steps import steps
 from orchestrator.analysis.stats.statistics import Estimate, summarise
-from tests.bench.figure import Figure, Settings
+from tests.bench.figure import Figure, Settings, Table
 from tests.bench.simulated import LEVEL_S, Nights, Session, iterations
 
-PAGE = Path(__file__).parents[2] / "docs" / "validity.md"
 COVERAGE = "92 to 98 of 100"
 PRINTED = 0.05  # a cell in which fewer intervals are printed counts as "unknown"
 
@@ -53,10 +50,9 @@ class Row:
         return "reached" if self.reached else f"not reached: {self.why}"
 
 
-def measure(settings: Settings) -> Iterator[Figure]:
-    """Every row as a figure; the whole of them as the page, where they were not quick ones."""
+def measure(settings: Settings) -> Iterator[Figure | Table]:
+    """Every row as a figure, then all of them as a table."""
     found = []
-    began = sum(os.times()[:4])
     with ProcessPoolExecutor() as pool:
         for row in itertools.chain.from_iterable(pool.map(_rows, CELLS, itertools.repeat(settings))):
             found.append(row)
@@ -65,32 +61,25 @@ def measure(settings: Settings) -> Iterator[Figure]:
                 unit=row.unit,
                 values=(row.value,),
                 note=f"goal {row.goal}: {row.verdict}. {row.note}".strip(),
+                tabled=True,
             )
-    if not settings.quick:
-        PAGE.write_text(page(found, minutes=(sum(os.times()[:4]) - began) / 60), encoding="utf-8")
+    yield table(found)
 
 
-def page(rows: Sequence[Row], *, minutes: float) -> str:
-    """The table in Markdown."""
-    lines = [
-        "# How far the numbers hold",
-        "",
-        "Written by `python -m tests.bench validity`, which simulates runs and nights and gives them to the code that "
-        f"judges measurements ({minutes:.0f} minutes of processor time). Standard deviations of runs and nights are "
-        "shares of the iteration time; AR is the correlation from one iteration, or night, to the next. Nights have "
-        "six points with three runs each, which differ by 0.4 %, and a baseline of five nights, where a row says "
-        "nothing else. Each row says of how many simulated cases it is; unit tests hold some of the cells.",
-        "",
-        "A wrong alarm is a night that is called worse at any point though nothing changed. A rate of a year has an "
-        "error of its own, which is printed beside it (95 %, Poisson).",
-        "",
-        "| method | cell | result | of | goal | |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        result = f"{row.value:.3g} {row.unit}" + (f" ({row.note})" if row.note else "")
-        lines.append(f"| {row.method} | {row.cell} | {result} | {row.tries} | {row.goal} | {row.verdict} |")
-    return "\n".join(lines) + "\n"
+def table(rows: Sequence[Row]) -> Table:
+    """Return a line for each cell: what came out, of how many simulated cases, and whether the goal was reached."""
+    lines = (
+        (
+            row.method,
+            row.cell,
+            f"{row.value:.3g} {row.unit}" + (f" ({row.note})" if row.note else ""),
+            row.tries,
+            row.goal,
+            row.verdict,
+        )
+        for row in rows
+    )
+    return Table(title="", columns=("method", "cell", "result", "of", "goal", "reached"), rows=tuple(lines))
 
 
 def _coverage(method: str, cell: str, held: Sequence[bool], tried: int, why: str, *, required: bool) -> Row:

@@ -11,7 +11,7 @@ import yaml
 
 from orchestrator.cli.main import main
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment.series import studyfile
+from orchestrator.experiment import studyfile
 from orchestrator.papers import registry
 from orchestrator.study import run_study, studytext
 

@@ -21,6 +21,7 @@ OURS_ALLOWED = {
     *(
         "orchestrator.parts.hosts",
         "orchestrator.parts.launch",
+        "orchestrator.parts.ranks",
         "orchestrator.parts.rows",
         "orchestrator.parts.protocols",
         "orchestrator.parts.theory",
@@ -83,7 +84,7 @@ READERS = (
     "workloads/readers", "orchestrator/parts/collectors", "orchestrator/parts/samplers.py",
     "orchestrator/parts/conditions/delay.py", "orchestrator/parts/shared/capture_files.py", "cross_traffic/iperf.py",
     "cross_traffic/flow_records.py", "orchestrator/analysis/launch_outputs.py",
-    "orchestrator/analysis/windows/readings/flowlog.py", "orchestrator/report/runs.py",
+    "orchestrator/analysis/windows/generated_flows.py", "orchestrator/report/runs.py",
     "orchestrator/report/run/timeline.py",
 )  # fmt: skip
 

@@ -11,37 +11,36 @@ import pytest
 
 from documentation import commands, gates, generated, keys, metrics, workloads
 from orchestrator.cli.commandline import build_parser
-from orchestrator.experiment.experiment import Validity
+from orchestrator.experiment.experiment import validity_model
 from orchestrator.parts import registry
+from orchestrator.validity import registry as registry_of_gates
 
 ROOT = Path(__file__).parents[2]
-WINDOWS = ROOT / "orchestrator/analysis/windows"
 
 
-def judged():
-    """Names of gates that the code judges by: a first argument of `gate`, or a name that a loop gives to one."""
-    for path in sorted(WINDOWS.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        loops = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
-        for node in ast.walk(tree):
-            if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "gate"):
-                continue
-            name = node.args[0]
-            if isinstance(name, ast.Constant):
-                yield name.value
-                continue
-            (loop,) = [one for one in loops if node in ast.walk(one) and name.id in ast.unparse(one.target)]
-            yield from (row.elts[0].value for row in getattr(loop.iter, "elts", ()))
+def judged(module):
+    """Names of gates that a module judges by: a first argument of `verdict`, or a name that a loop gives to one."""
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "verdict"):
+            continue
+        name = node.args[0]
+        if isinstance(name, ast.Constant):
+            yield name.value
+            continue
+        (loop,) = [one for one in loops if node in ast.walk(one) and name.id in ast.unparse(one.target)]
+        yield from (row.elts[0].value for row in getattr(loop.iter, "elts", ()))
 
 
-def test_every_gate_is_explained_and_no_other():
-    names = [one["name"] for one in gates.entries()]
-    assert {"flow-sizes", "flow-gaps", "load"} <= set(names)
-    assert sorted(names) == sorted(set(judged()))
+@pytest.mark.parametrize("module", registry_of_gates.modules(), ids=lambda module: module.NAME)
+def test_every_gate_is_explained_and_no_other(module):
+    assert sorted(spec.name for spec in module.GATES) == sorted(set(judged(module)))
+    assert all(f"| `{spec.name}` | {spec.passes}" in gates.page() for spec in module.GATES)
 
 
-def test_every_limit_that_a_file_can_move_is_explained():
-    assert {one["key"] for one in gates.entries() if "key" in one} == set(Validity.model_fields)
+def test_every_limit_that_a_file_can_move_is_a_gates():
+    assert set(registry_of_gates.limits()) == set(validity_model().model_fields)
     assert "| `5%`, by `validity: {load: ...}` |" in gates.page()
 
 

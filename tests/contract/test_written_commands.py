@@ -23,9 +23,7 @@ import yaml
 from documentation import commands, markdown, tried
 from orchestrator.cli.commandline import build_parser
 from orchestrator.cli.main import main
-from orchestrator.experiment import experiment
-from orchestrator.experiment.series import studyfile
-from orchestrator.experiment.yamlfiles import nodesets
+from orchestrator.experiment import experiment, nodesets, studyfile
 from orchestrator.testbed.inventory import Inventory
 from tests.bench.__main__ import BENCHMARKS
 

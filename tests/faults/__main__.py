@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from tests.bench import recording
 from tests.faults import record as records
 from tests.faults.carrying import Result
 from tests.faults.matrix import Case, cases
 from tests.faults.record import ROOT, Record
 from tests.faults.side_by_side import carried_out, folder_of, interruptible
-
-DOCS = ROOT / "docs/faults.md"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -27,7 +26,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--over", type=int, metavar="S", help="only rows that take S seconds or more")
     parser.add_argument("--again", action="store_true", help="forget what was carried out of these rows")
     parser.add_argument("--list", action="store_true", help="say what each row breaks, and carry out nothing")
-    parser.add_argument("--docs", action="store_true", help=f"write what is on record to {DOCS.relative_to(ROOT)}")
+    parser.add_argument(
+        "--record",
+        metavar="LOAD",
+        help="write all that is on record to docs/measurements; LOAD says what ran beside it",
+    )
     parser.add_argument(
         "--results",
         type=Path,
@@ -57,9 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{case.name:<24} {case.about_s:>4} s  {case.what}")
         return 0
     record = Record(arguments.results / f"{records.version()}.jsonl")
-    if arguments.docs:
-        words = DOCS.read_text().partition("| row |")[0]
-        DOCS.write_text(f"{words}{records.markdown(cases(), record)}\nCommit {records.commit()}.\n")
+    if arguments.record:
+        table = records.table(cases(), record)
+        print(recording.record("faults", [table], load=arguments.record, command="python -m tests.faults"))
         return 0
     if arguments.again:
         record.forget({case.name for case in chosen})

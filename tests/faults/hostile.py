@@ -36,14 +36,14 @@ exec(compile(zlib.decompress({source!r}), "orch-agent", "exec"))
 """
 LISTING = """
 _listing = Files.listing
-Files.listing = lambda self: {{**_listing(self), "files": [*_listing(self)["files"], {{"path": {path!r}, "bytes": 3}}]}}
+Files.listing = lambda self: _listing(self)._replace(files=[*_listing(self).files, RunFile({path!r}, 3)])
 """
 
 
 def listing(path: str) -> str:
     """What becomes an agent that lists a file which it has not."""
     modules = bootstrap.agent_modules()
-    modules["disk.files"] += LISTING.format(path=path)
+    modules["files"] += LISTING.format(path=path)
     source = bootstrap.packed(modules).partition(b"\n")[2]
     return BECOMING.format(python=sys.executable, source=source)
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
+from tests.bench.figure import Table
 from tests.faults.carrying import Result
 from tests.faults.matrix import Case
 
@@ -19,7 +20,6 @@ SOURCES = (
     ":(exclude)tests/testbed/test_*", ":(exclude)tests/testbed/conftest.py", ":(exclude)*.md",
 )  # fmt: skip
 HEADER = ("row", "what breaks", "testbed", "times", "held", "seconds")
-BEFORE = "before"
 
 
 def version() -> str:
@@ -30,13 +30,6 @@ def version() -> str:
         path = ROOT / name.decode()
         digest.update(name + b"\0" + (hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b""))
     return digest.hexdigest()[:12]
-
-
-def commit() -> str:
-    """The commit that lies here, with a mark where what a case carries out is changed since."""
-    last = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
-    changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *SOURCES], cwd=ROOT, check=False).returncode
-    return last.decode().strip() + ("-changed" if changed else "")
 
 
 def seed_of(case: str, number: int) -> int:
@@ -77,10 +70,6 @@ class Record:
     def of(self, case: Case) -> list[Result]:
         return [result for result in self.results if result.case == case.name]
 
-    def of_other_versions(self, case: Case) -> list[Result]:
-        others = [path for path in sorted(self.path.parent.glob("*.jsonl")) if path != self.path]
-        return [result for path in others for result in _results(path) if result.case == case.name]
-
 
 def _results(path: Path) -> list[Result]:
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
@@ -109,16 +98,9 @@ def _figures(results: Sequence[Result]) -> tuple[str, str, str]:
     return str(len(results)), told, f"{median(result.seconds for result in results):.0f}"
 
 
-def markdown(cases: Sequence[Case], record: Record) -> str:
-    """The table for the docs, which has besides how often each case held at other versions."""
-    before = [_held_of(record.of_other_versions(case)) for case in cases]
-    lines = [(*line, told) for line, told in zip(rows(cases, record), before, strict=True)]
-    header = (*HEADER, BEFORE)
-    return "".join(f"| {' | '.join(line)} |\n" for line in [header, tuple("---" for _ in header), *lines])
-
-
-def _held_of(results: Sequence[Result]) -> str:
-    return f"{sum(result.held for result in results)} of {len(results)}" if results else "-"
+def table(cases: Sequence[Case], record: Record) -> Table:
+    """Return what is on record, as docs/measurements has it."""
+    return Table(title="", columns=HEADER, rows=tuple(rows(cases, record)))
 
 
 def text(lines: Sequence[Sequence[str]]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.capture import capturesets, trace
+from orchestrator.analysis.capture import capture_sets, trace
 from orchestrator.analysis.capture.stages.decoding import LINK_TYPES
 from tests.craft import (
     UDP,
@@ -61,7 +61,7 @@ def reread(data, **options):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "x")
         path.write_bytes(data)
-        return capturesets.read([capturesets.CaptureSet(name="x", files=(path,))], **options)
+        return capture_sets.read([capture_sets.CaptureSet(name="x", files=(path,))], **options)
 
 
 def flows(found):

@@ -15,13 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cli.main import main
-from orchestrator.experiment import config, loading
+from orchestrator.experiment import documents, loading, plan, validation
 from orchestrator.experiment.experiment import model as experiment_model
-from orchestrator.experiment.experiment import on_this_machine
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.plans.plandata import plan_data
-from orchestrator.experiment.resolved import resolved_data
-from orchestrator.experiment.yamlfiles import documents
+from orchestrator.experiment.experiment import on_this_machine, resolved_data
+from orchestrator.experiment.plan import plan_data
 from orchestrator.parts.registry import FOLDERS, parts_of
 from tests import allocations
 
@@ -97,7 +94,7 @@ EXPERIMENTS = st.fixed_dictionaries(
 
 def read(text: str):
     document = documents.parse(text.encode(), name="e.yaml", needs="all")
-    return config.validate(document, experiment_model())
+    return validation.validate(document, experiment_model())
 
 
 @settings(max_examples=40, deadline=None)

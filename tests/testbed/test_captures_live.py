@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.analysis.capture import capturesets, capturetables
+from orchestrator.analysis.capture import capture_sets, trace_tables
 from tests import wireshark
 
 pytestmark = [
@@ -137,7 +137,7 @@ def test_conversations_of_real_captures_are_those_of_tshark(tmp_path, capture, o
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = capturesets.read([capturesets.CaptureSet(name="x", files=(Path(out),))])
+    found = capture_sets.read([capture_sets.CaptureSet(name="x", files=(Path(out),))])
     assert found.points[0].link_types == (link,)
     assert found.points[0].damage == ()
     said = wireshark.conversations(out)
@@ -145,10 +145,10 @@ def test_conversations_of_real_captures_are_those_of_tshark(tmp_path, capture, o
         mine = wireshark.ours(found, kind)
         assert mine == wireshark.exact(out, kind)
         assert wireshark.rounded(mine) == said[kind]
-    rows = [row for row in capturetables.rows(capturetables.flows(found)) if row["protocol"] == "tcp"]
+    rows = [row for row in trace_tables.rows(trace_tables.flows(found)) if row["protocol"] == "tcp"]
     sent = [row for row in rows if row["dst_port"] == 5201 and row["opens"]]
     if "-i lo" not in capture:
-        tagged = [row for row in capturetables.rows(capturetables.flows(found)) if row["src"] == "198.18.78.1"]
+        tagged = [row for row in trace_tables.rows(trace_tables.flows(found)) if row["src"] == "198.18.78.1"]
         assert [(row["packets"], row["payload_bytes"]) for row in tagged] == [(2, 6)]
         assert len(sent) >= 12
         assert {row["payload_bytes"] - row["repeated_bytes"] for row in sent} == {60_000}

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -290,7 +290,7 @@ def test_only_the_data_planes_sockets_are_kept(pair):
 def test_a_device_that_vanishes_is_said_and_the_rest_goes_on(pair):
     pair.do("h1", "ip", "link", "add", "ex", "type", "veth", "peer", "name", "ey")
     launch = nic.launches(nic.Config(hosts=("h1",)), TOPOLOGY)[0]
-    launch = Launch(**{**{f: getattr(launch, f) for f in launch.__slots__}, "argv": (*launch.argv, "ex")})
+    launch = replace(launch, argv=(*launch.argv, "ex"))
     process, output = pair.launch(launch)
     said = (output.folder / "stderr").read_text
     pair.do("h1", "ip", "link", "del", "ex")

@@ -12,7 +12,7 @@ from orch_runs import light, measured, nothing_is_left, orch, write
 
 __all__ = ["nothing_left", "runtime", "stores"]
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
+pytestmark = pytest.mark.testbed
 
 
 @pytest.fixture

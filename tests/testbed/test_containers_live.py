@@ -26,7 +26,7 @@ from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
 
 __all__ = ["nothing_left", "runtime", "stores"]
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
+pytestmark = pytest.mark.testbed
 
 CAPABILITIES = 0x808435FB  # those of runtimes.CAPABILITIES, as the kernel writes them
 

@@ -21,7 +21,7 @@ from orchestrator.parts.launch import Launch
 from tests.skipping import needs_torch
 from workloads import ddp
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
+pytestmark = [pytest.mark.testbed, needs_torch]
 
 
 def _launches(count: int, **options: object) -> list[Launch]:

@@ -16,7 +16,7 @@ from tests.faults.record import seed_of
 pytestmark = pytest.mark.testbed
 EVERYDAY = {"3@local", "7/window@local", "10/closed@local", "27/revoked@inventory"}
 ROWS = [
-    pytest.param(case, id=case.name, marks=[] if case.name in EVERYDAY else [pytest.mark.variants])
+    pytest.param(case, id=case.name, marks=pytest.mark.rights if case.name in EVERYDAY else pytest.mark.variants)
     for case in cases()
     if case.ci
 ]

@@ -12,7 +12,7 @@ from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import kungfu
 from workloads.common.placement import ranks
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
+pytestmark = pytest.mark.testbed
 
 LAUNCHER = """#!/bin/sh
 echo "this is a recording stub, not KungFu"

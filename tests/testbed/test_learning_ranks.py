@@ -16,7 +16,7 @@ from workloads import ddp, horovod, p2p, tensorflow
 from workloads.common import environments
 from workloads.rank.compute import image_sets
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, pytest.mark.variants]
+pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 
 EPOCHS, STEPS = 3, 20
 LEARNING = {

@@ -1,7 +1,7 @@
 """Who listens where while real runs go on: on the data plane's address, or on loopback, but for what is known.
 
-docs/architecture.md, "Who listens where", says the same in words. The frameworks' own runs are looked at where a rank
-of theirs is killed.
+docs/security.md, "What listens, and for whom", says the same in words. The frameworks' own runs are looked at where a
+rank of theirs is killed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orch_runs import as_root, in_its_window, manifest_of, processes, small, wri
 
 from tests.skipping import needs_torch
 
-pytestmark = [pytest.mark.testbed]
+pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 
 TRAFFIC = [
     {"iperf": {"from": "h1", "to": "h3", "load": "2gbit", "streams": 2}},

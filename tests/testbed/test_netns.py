@@ -19,7 +19,7 @@ from orchestrator.testbed.local import netns, netns_needs, ssh_proxy
 from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.local.netns_setup import setup_document
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 ROOT = Path(__file__).parents[2]
 
 

@@ -10,7 +10,7 @@ from netns_help import carries, serve_once
 
 from orchestrator.parts.conditions import congestion_control, delay, ecn, firewall, loss, rate
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 
 
 class Applied:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from orch_runs import ROOT, light, write
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, pytest.mark.variants]
+pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 
 NIGHTLY = ROOT / "playbooks/nightly"
 QUICK_S, SLOW_S = 0.03, 0.06

@@ -7,7 +7,7 @@ import json
 import pytest
 from orch_runs import light, measured, write
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 
 NAMES = ("h1", "h2", "h3")
 

@@ -13,7 +13,7 @@ from workloads import collective, ddp, p2p
 from workloads.rank.torch.exchange import pulling
 from workloads.rank.torch.parameter_server import TRACED
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
+pytestmark = [pytest.mark.testbed, needs_torch]
 
 ITERATIONS = 3
 

@@ -8,7 +8,7 @@ from orch_runs import measured, nothing_is_left, small, write
 
 from orchestrator.report.runs import Run
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
+pytestmark = pytest.mark.testbed
 
 HOSTS = ["h1", "h2", "h3", "h4", "h5"]
 

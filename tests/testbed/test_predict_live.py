@@ -7,7 +7,7 @@ import json
 import pytest
 from orch_runs import orch, write
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, pytest.mark.variants]
+pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 
 SHAPE = {"layers": 4, "hidden": 512, "sequence": 256, "vocabulary": 1000}
 SPLIT = {"pipeline": 2, "tensor": 2, "data": 1, "batch": 4, "microbatches": 4, "compute_time": "200ms"}

@@ -13,7 +13,7 @@ from workloads import collective, ddp
 from workloads.common.collective_traffic import bus_factor
 from workloads.common.placement import ranks
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
+pytestmark = [pytest.mark.testbed, needs_torch]
 
 SETTLED = 2  # iterations after which DDP has made its buckets anew, in the order in which gradients come
 

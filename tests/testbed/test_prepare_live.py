@@ -13,7 +13,7 @@ from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
 from tests.testbed.broken_python import BROKEN_PYTHON
 from workloads.common import environments
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
+pytestmark = pytest.mark.testbed
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from orch_runs import last_json, light, measured, nothing_is_left, orch, ring, s
 
 from orchestrator.report.runs import Run
 
-pytestmark = [pytest.mark.testbed, pytest.mark.alone]
+pytestmark = [pytest.mark.testbed, pytest.mark.alone, pytest.mark.rights]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from orch_runs import last_json, manifest_of, orch, small, write
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, pytest.mark.alone]
+pytestmark = [pytest.mark.testbed, pytest.mark.alone]
 
 SPIN = "import os\nprint('up', flush=True)\nwhile os.getppid() == {parent}: pass"
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from orch_runs import killed_in_its_window, last_json, measured, nothing_is_left, orch, write
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
+pytestmark = pytest.mark.testbed
 
 SCRIPT = """
 import sys, time

@@ -14,7 +14,7 @@ from orch_runs import SMALL, last_json, measured, orch, start, told_of, wait_for
 
 from tests.testbed.rack import on_inventory
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 
 POLICER = """table inet policer {
   set connections { type inet_service; size 1000; flags dynamic; timeout 60s; }

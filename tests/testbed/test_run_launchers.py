@@ -8,7 +8,7 @@ from orch_runs import killed_in_its_window, measured, nothing_is_left, write
 
 from workloads.common import environments
 
-pytestmark = [pytest.mark.testbed, pytest.mark.variants, pytest.mark.any_user]
+pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 
 TORCH = """
 import os, sys, time

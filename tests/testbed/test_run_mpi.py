@@ -14,7 +14,6 @@ from workloads.common import environments
 
 pytestmark = [
     pytest.mark.testbed,
-    pytest.mark.any_user,
     pytest.mark.skipif(not environments.is_built("torch"), reason="no Open MPI here: run `make frameworks`"),
 ]
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from orch_runs import orch, start, wait_for, write
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
+pytestmark = pytest.mark.testbed
 
 SCRIPT = """
 import hashlib, os, time

@@ -15,7 +15,7 @@ from tests.skipping import needs_torch
 from tests.testbed import slurm_help
 from tests.testbed.orch_runs import ROOT, ended_or, manifest_of, told_of, wait_for
 
-pytestmark = [pytest.mark.testbed, pytest.mark.variants, pytest.mark.any_user]
+pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 PATIENCE_S = slurm_help.PATIENCE_S
 PLAYBOOK = "playbooks/experiments/slurm.yaml"
 

@@ -9,7 +9,7 @@ from orch_runs import alone, killed_in_its_window, sealed
 
 from tests.skipping import needs_torch
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
+pytestmark = [pytest.mark.testbed, needs_torch]
 
 TINY = {"layers": 3, "hidden": 768, "sequence": 512, "vocabulary": 50257}
 TWO_A_HOST = ["h1", "h1", "h2", "h2", "h3", "h3", "h4", "h4"]

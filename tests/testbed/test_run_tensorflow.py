@@ -17,7 +17,6 @@ from workloads.common import environments
 
 pytestmark = [
     pytest.mark.testbed,
-    pytest.mark.any_user,
     pytest.mark.skipif(
         not environments.is_built("tensorflow"),
         reason="no TensorFlow here: run `playbooks/hosts/prepare-frameworks tensorflow`",

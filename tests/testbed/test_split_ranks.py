@@ -11,7 +11,7 @@ from rank_processes import Ranks, loopback, others_end_with_one_line, running
 from tests.skipping import needs_torch
 from workloads import ddp, fsdp, moe, ptd
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
+pytestmark = [pytest.mark.testbed, needs_torch]
 
 TINY = {"layers": 2, "hidden": 256, "sequence": 128, "vocabulary": 1000}
 PTD = {"model": TINY, "pipeline": 2, "batch": 4, "microbatches": 3, "compute_time": "30ms"}

@@ -16,19 +16,20 @@ from pathlib import Path
 import pytest
 from sshd_help import USER, keygen, site
 
+from orchestrator.agents.agent.files import RunFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, TransportError
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import AgentLost, RemoteFile
+from orchestrator.remote.events import AgentLost
 from orchestrator.remote.transport import ssh
 from orchestrator.remote.transport.bootstrap import agent_source
 from orchestrator.remote.transport.ssh_config import SshTarget
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from tests import machine
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 
 
 def soon() -> Deadline:
@@ -90,7 +91,7 @@ def test_an_agent_answers_and_its_data_comes_home(server, tmp_path):
     with connected_client(connect(server.target), tmp_path) as client:
         client.hello(soon())
         client.put("data", os.urandom(3_000_000), soon())
-        client.fetch(RemoteFile("data", 3_000_000), tmp_path / "home", soon())
+        client.fetch(RunFile("data", 3_000_000), tmp_path / "home", soon())
         assert (tmp_path / "home/data").read_bytes() == next(tmp_path.glob("ssh-*/data")).read_bytes()
         assert client.clock(10, soon()).uncertainty_ns < 20e6
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sshd_help import PATIENCE_S, USER, keygen, signed, site
 
-from orchestrator.agents.agent.processes.proc import command_line, descendants, process_table
+from orchestrator.agents.agent.proc import command_line, descendants, process_table
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TransportError
 from orchestrator.parts.topology import Node

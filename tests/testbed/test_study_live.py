@@ -12,7 +12,7 @@ from orch_runs import in_stage, nothing_is_left, orch, small, start, wait_for, w
 from orchestrator.core.units import quantity
 from orchestrator.store import index, sweeps
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, pytest.mark.alone, pytest.mark.variants]
+pytestmark = [pytest.mark.testbed, pytest.mark.alone, pytest.mark.variants]
 
 PRINTED_S = 0.3
 LOADS = {"a": ["0bit", "3gbit"], "b": ["2gbit", "5gbit"]}

@@ -12,7 +12,7 @@ from orch_runs import TRIES, in_stage, last_json, light, nothing_is_left, orch, 
 
 from orchestrator.store import index, sweeps
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, pytest.mark.alone]
+pytestmark = [pytest.mark.testbed, pytest.mark.alone]
 
 LOADS = ["0bit", "2gbit", "4gbit", "6gbit"]
 

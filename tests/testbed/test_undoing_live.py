@@ -12,7 +12,7 @@ from orchestrator.parts.conditions import congestion_control, delay, ecn, firewa
 from orchestrator.remote.agent_client import AgentClient
 from tests.machine import PATIENCE_S
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 
 
 def changes(topology):

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from orchestrator.agents.agent.sweep import Swept
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import AgentEvent, Swept
+from orchestrator.remote.events import AgentEvent
 from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.report import style
 from tests.machine import PATIENCE_S

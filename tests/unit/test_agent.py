@@ -21,17 +21,16 @@ from types import SimpleNamespace
 import pytest
 from reachable import tmp_path
 
-from orchestrator.agents.agent import checks, launches
-from orchestrator.agents.agent.disk.run_folder import RunFolder
-from orchestrator.agents.agent.processes import children, commands
-from orchestrator.agents.agent.processes.proc import Row
+from orchestrator.agents.agent import checks, children, commands, launches
+from orchestrator.agents.agent.folders import RunFolder
+from orchestrator.agents.agent.proc import Row
 from orchestrator.agents.agent.steps import Refusal
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, TransportError
 from orchestrator.parts.launch import Exited, Launch
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.events import AgentLost
 from orchestrator.remote.frames import frame
 from orchestrator.remote.transport import local
 from orchestrator.remote.transport.bootstrap import agent_argv, agent_command_line, agent_modules, agent_source, packed
@@ -318,7 +317,7 @@ def test_a_command_that_the_kernel_holds_is_given_up(monkeypatch):
                 driven(made.command(["sh", "-c", "echo partly; exec sleep 600"], 0.1), selector)
             monkeypatch.setattr(commands, "COMMAND_S", 0.1)
             found = driven(made.each([["sleep", "600"]]), selector)
-            assert "the kernel holds it" in found["tail"]
+            assert "the kernel holds it" in found.tail
             assert not selector.get_map()
         finally:
             for child in family.living.values():
@@ -329,7 +328,7 @@ def test_a_command_that_the_kernel_holds_is_given_up(monkeypatch):
 def test_a_program_on_a_file_system_without_programs_is_no_missing_one():
     """Mounted in a namespace of its own, so that nothing of it is left."""
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from agent.processes.children import find_program\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); from agent.children import find_program\n"
         "try: find_program('/mnt/prog')\n"
         "except Exception as error: print(error.kind, error)\n"
     )

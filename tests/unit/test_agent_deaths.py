@@ -18,8 +18,8 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, LockedError, OrchError, TransportError
 from orchestrator.hosts import cleaning
 from orchestrator.parts.launch import Launch, Line
-from orchestrator.remote.answers import AgentLost
-from orchestrator.remote.reconnecting import come_back
+from orchestrator.remote.agent_client import come_back
+from orchestrator.remote.events import AgentLost
 from tests.machine import PATIENCE_S, gone
 
 pytestmark = pytest.mark.usefixtures("strays")

@@ -19,9 +19,8 @@ from orchestrator.core.machines import machine
 from orchestrator.core.machines.machine import Machine
 from orchestrator.execution import execute, phases
 from orchestrator.execution.observers.progress import Progress
-from orchestrator.experiment import config, loading
-from orchestrator.experiment.plans import beforehand, capacity, missing, plan
-from orchestrator.experiment.series import sweepfile
+from orchestrator.execution.run_options import RunOptions
+from orchestrator.experiment import feasibility, loading, plan, sweepfile
 from orchestrator.hosts import doctor
 from orchestrator.parts.launch import Requirement
 from orchestrator.store.manifests.records import Manifest
@@ -48,10 +47,10 @@ def experiment(tmp_path: Path, *, hosts: int = 64, scale: int = 100, workload: s
     return path
 
 
-def room(path: Path, found: Machine) -> capacity.Verdict:
-    run = plan.build(config.load_experiment(path)[0])[0]
+def room(path: Path, found: Machine) -> feasibility.Verdict:
+    run = plan.build(loading.load_experiment(path)[0])[0]
     nodes = [node.name for node in run.topology.nodes]
-    return capacity.judge(capacity.need(run, nodes, controller=True), found, scales=True)
+    return feasibility.judge(feasibility.need(run, nodes, controller=True), found, scales=True)
 
 
 @pytest.fixture
@@ -75,7 +74,7 @@ def test_too_little_memory_is_refused_with_figures_and_a_larger_scale_as_remedy(
     assert "8 ranks" in told
     assert "8.0 GiB is free" in told
     assert "a larger scale" in told
-    assert room(experiment(tmp_path, hosts=8, scale=100), small) == capacity.Verdict()
+    assert room(experiment(tmp_path, hosts=8, scale=100), small) == feasibility.Verdict()
 
 
 def test_memory_that_is_nearly_used_up_is_told(tmp_path):
@@ -87,13 +86,13 @@ def test_more_busy_ranks_than_processors_are_a_warning(tmp_path):
     path = experiment(tmp_path, hosts=3, scale=1, workload="ddp: {model: resnet50, compute: real, batch: 8}")
     (told,) = room(path, TWO_CORES).warnings
     assert "3 ranks keep about 3.0 processors busy, and there are 2" in told
-    assert room(path, ROOMY) == capacity.Verdict()
+    assert room(path, ROOMY) == feasibility.Verdict()
 
 
 @pytest.mark.parametrize("name", ["quickstart.yaml", "salamy/a-iperf.yaml", "salamy/b-websearch.yaml"])
 def test_what_is_shown_to_beginners_fits_on_two_cores(name):
     path = Path(__file__).parents[2] / "playbooks/experiments" / name
-    assert room(path, Machine(processors=2, memory=4 * GIB)) == capacity.Verdict()
+    assert room(path, Machine(processors=2, memory=4 * GIB)) == feasibility.Verdict()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_what_is_shown_to_beginners_fits_on_two_cores(name):
     ],
 )
 def test_every_framework_says_what_its_ranks_take(tmp_path, workload, least, most):
-    (run,) = plan.build(config.load_experiment(experiment(tmp_path, hosts=3, workload=workload))[0])
+    (run,) = plan.build(loading.load_experiment(experiment(tmp_path, hosts=3, workload=workload))[0])
     ranks = [launch for job in run.jobs for launch in job.launches if launch.rank is not None]
     assert len(ranks) == 3
     for rank in ranks:
@@ -126,13 +125,13 @@ def test_what_a_machine_of_an_inventory_lacks_is_told_by_host(tmp_path):
     inventory = {"link": "25gbit", "hosts": hosts}
     text = "name: t\nworkload:\n  ddp: {model: vgg16}\nmeasure: {iterations: 20}\n"
     path.write_text(text + yaml.safe_dump({"testbed": {"inventory": inventory}}))
-    (run,) = plan.build(config.load_experiment(path)[0])
-    found = beforehand.of_hosts(run, {"n1": ROOMY, "n2": Machine(processors=8, memory=GIB)})
+    (run,) = plan.build(loading.load_experiment(path)[0])
+    found = feasibility.of_hosts(run, {"n1": ROOMY, "n2": Machine(processors=8, memory=GIB)})
     (told,) = found.refused
     assert told.startswith("n2: 1 rank and")
     assert "1.0 GiB is free" in told
     assert "larger scale" not in told
-    assert beforehand.look([run]) == beforehand.Findings()  # of hosts elsewhere nothing is known yet
+    assert feasibility.look([run]) == feasibility.Findings()  # of hosts elsewhere nothing is known yet
 
 
 @pytest.fixture
@@ -144,7 +143,7 @@ def on_small_hosts(tmp_path):
         hosts = {f"n{i}": {"ssh": f"n{i}", "data": {"address": f"10.0.0.{i}/24", "device": "eth1"}} for i in (1, 2)}
         text = "name: t\nworkload:\n  ddp: {model: vgg16}\nmeasure: {iterations: 20}\n"
         path.write_text(text + yaml.safe_dump({"testbed": {"inventory": {"link": "25gbit", "hosts": hosts}}}))
-        (run,) = plan.build(config.load_experiment(path)[0])
+        (run,) = plan.build(loading.load_experiment(path)[0])
         recorded: list[Manifest] = []
         machines = {"n1": ROOMY, "n2": Machine(processors=8, memory=GIB)}
         this = SimpleNamespace(
@@ -171,17 +170,16 @@ def test_hosts_that_are_too_small_end_a_run_unless_it_is_forced(on_small_hosts):
 def test_forced_runs_go_on_and_their_manifest_says_so(tmp_path, two_cores, monkeypatch):
     given = []
 
-    def run_planned(_experiment, _run, **options):
-        given.append(options)
+    def run_planned(_experiment, _run, options, *, forced, **_):
+        given.append((options, forced))
         raise OrchError("far enough")
 
     monkeypatch.setattr(execute, "run_planned", run_planned)
     status, _, err = orch("run", str(experiment(tmp_path)), "--force")
     assert status == 1
     assert "warning: 64 ranks take" in err
-    (options,) = given
-    assert options["force"]
-    (told,) = options["forced"]
+    ((options, (told,)),) = given
+    assert options.force
     assert told.startswith("64 ranks take")
 
 
@@ -196,7 +194,8 @@ def test_a_sweep_with_one_point_too_large_is_refused_before_the_first(tmp_path, 
     assert not (tmp_path / "r").exists()
     definition = sweepfile.load(path, [], local=False)
     keys = run_sweep.chosen_keys(definition, ())
-    forced = run_sweep.settle(definition, keys, force=True, progress=Progress(io.StringIO()))
+    options = RunOptions(results=tmp_path / "r", force=True, progress=Progress(io.StringIO()))
+    forced = run_sweep.settle(definition, keys, options)
     assert forced[0].startswith("64 ranks take")
 
 
@@ -219,7 +218,7 @@ def needs(kind: str, what: str, python: str = "") -> Requirement:
 
 
 def test_what_is_there_is_not_missing():
-    assert missing.on_this_machine([needs("program", "sh"), needs("module", "json"), needs("device", "eth0")]) == []
+    assert feasibility.lacking_here([needs("program", "sh"), needs("module", "json"), needs("device", "eth0")]) == []
 
 
 def test_a_thing_is_told_once_however_many_hosts_need_it():
@@ -228,7 +227,7 @@ def test_a_thing_is_told_once_however_many_hosts_need_it():
         Requirement(node="h2", kind=n.kind, what=n.what, python=n.python, remedy=n.remedy, needed_by="ddp")
         for n in wanted
     ]
-    program, module = missing.on_this_machine(wanted + others)
+    program, module = feasibility.lacking_here(wanted + others)
     assert program.what == "ddp needs program no-such-program: no program no-such-program on this machine"
     assert program.remedy == "get no-such-program"
     assert module.what == f"ddp needs module no_such_module: {sys.executable}: no such module"
@@ -236,7 +235,7 @@ def test_a_thing_is_told_once_however_many_hosts_need_it():
 
 def test_an_interpreter_that_is_not_there(tmp_path):
     python = str(tmp_path / "bin/python")
-    (lack,) = missing.on_this_machine([needs("module", "torch", python)])
+    (lack,) = feasibility.lacking_here([needs("module", "torch", python)])
     assert lack.what == f"ddp needs module torch: no interpreter {python}"
 
 
@@ -244,7 +243,7 @@ def test_an_interpreter_that_this_user_may_not_run(tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\n")
     python.chmod(0o644)
-    (lack,) = missing.on_this_machine([needs("module", "torch", str(python))])
+    (lack,) = feasibility.lacking_here([needs("module", "torch", str(python))])
     assert lack.what == f"ddp needs module torch: this user may not run {python}"
 
 
@@ -273,7 +272,7 @@ def test_an_interpreter_that_fails(tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
     python.chmod(0o755)
-    (lack,) = missing.on_this_machine([needs("module", "torch", str(python))])
+    (lack,) = feasibility.lacking_here([needs("module", "torch", str(python))])
     assert lack.what == f"ddp needs module torch: {python} does not run: it is broken"
 
 

@@ -19,9 +19,7 @@ import yaml
 from orchestrator.analysis import launch_outputs, packed_tables
 from orchestrator.analysis.capture.stages.sightings import WORDS
 from orchestrator.core.errors import CaptureError, ConfigError, StoreError
-from orchestrator.experiment import loading
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.yamlfiles import filevars, includes, nodesets
+from orchestrator.experiment import documents, loading, nodesets, plan, variables
 from orchestrator.parts import registry
 from orchestrator.parts import rows as rows_module
 from orchestrator.parts.rows import LaunchOutput, Unread
@@ -179,7 +177,7 @@ def test_files_that_include_one_twice_end(tmp_path):
         (tmp_path / f"f{number}.yaml").write_text(f"include: [f{number + 1}.yaml, f{number + 1}.yaml]\n")
     (tmp_path / "f26.yaml").write_text("name: t\n")
     with pytest.raises(ConfigError, match="include: more than 32 files; accepted: at most 32"):
-        includes.load(tmp_path / "f0.yaml", needs="name")
+        documents.load(tmp_path / "f0.yaml", needs="name")
 
 
 @pytest.mark.parametrize(
@@ -225,9 +223,9 @@ def test_what_variables_come_to_is_counted_as_they_are_filled_in(tmp_path, defau
     text = yaml.safe_dump({"name": "$long$long" if isinstance(default, str) else "t", "vars": {"long": default}})
     places = "".join(f"k{number}: $long\n" for number in range(5000))
     (tmp_path / "e.yaml").write_text(text + places)
-    document = includes.load(tmp_path / "e.yaml", needs="name")
+    document = documents.load(tmp_path / "e.yaml", needs="name")
     with pytest.raises(ConfigError, match=r"e\.yaml:\d+:1: k\d+: with this the variables come to too much"):
-        filevars.filled(document)
+        variables.filled(document)
 
 
 def leaves(value, at=()):

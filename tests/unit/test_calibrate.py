@@ -12,8 +12,8 @@ import yaml
 
 from orchestrator.core.errors import ConfigError, OrchError, StoreError
 from orchestrator.core.units import quantity
-from orchestrator.experiment.resolved import resolved_data
-from orchestrator.experiment.series import studyfile
+from orchestrator.experiment import studyfile
+from orchestrator.experiment.experiment import resolved_data
 from orchestrator.study import calibrating, calibrations, compute_fit, studytext
 from orchestrator.study.compute_fit import Fitted, TooSlow
 

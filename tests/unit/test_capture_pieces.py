@@ -13,9 +13,8 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from orchestrator.analysis.capture import captures, capturesets, flowtable
-from orchestrator.analysis.capture.files import pcap
-from orchestrator.analysis.capture.files.pieces import Stock
+from orchestrator.analysis.capture import capture_sets, captures, flowtable, pcap
+from orchestrator.analysis.capture.pcap import Stock
 from orchestrator.analysis.capture.stages import framing, program
 from tests.craft import ACK, FIN, RST, SYN, UDP, bth, enhanced, ethernet, interface, ip4, section, simple, tcp, udp
 from tests.craft import pcap as made
@@ -84,22 +83,22 @@ def plain(found):
 
 @pytest.mark.parametrize("kind", ["little", "big", "ng", "rotated"])
 def test_a_trace_is_the_same_however_it_is_read(tmp_path, kind):
-    one = capturesets.CaptureSet(name="x", files=kept(tmp_path, kind))
-    whole = capturesets.read_set(one, bin_ns=1_000_000)
+    one = capture_sets.CaptureSet(name="x", files=kept(tmp_path, kind))
+    whole = capture_sets.read_set(one, bin_ns=1_000_000)
     assert whole.points[0].packets >= 6000
     assert ["no timestamp" in problem for problem in whole.points[0].damage] == [True] * (kind == "ng")
     assert min(whole.flows.repeated.sum(), whole.flows.late.sum(), whole.points[0].backwards) > 100
     for workers, piece_bytes in WAYS:
-        again = capturesets.read_set(one, bin_ns=1_000_000, workers=workers, piece_bytes=piece_bytes)
+        again = capture_sets.read_set(one, bin_ns=1_000_000, workers=workers, piece_bytes=piece_bytes)
         assert plain(again) == plain(whole), (workers, piece_bytes)
 
 
 def test_bins_of_a_packet_each_are_the_same_too(tmp_path):
     """Each packet closes the bins of all shards then, also where stamps go back."""
-    one = capturesets.CaptureSet(name="x", files=kept(tmp_path, "little"))
-    whole = capturesets.read_set(one, bin_ns=1)
+    one = capture_sets.CaptureSet(name="x", files=kept(tmp_path, "little"))
+    whole = capture_sets.read_set(one, bin_ns=1)
     for workers, piece_bytes in WAYS:
-        again = capturesets.read_set(one, bin_ns=1, workers=workers, piece_bytes=piece_bytes)
+        again = capture_sets.read_set(one, bin_ns=1, workers=workers, piece_bytes=piece_bytes)
         assert plain(again) == plain(whole), (workers, piece_bytes)
 
 
@@ -113,11 +112,11 @@ def test_rows_of_a_shard_do_not_grow_with_packets_of_others(tmp_path):
 
 @pytest.mark.parametrize("budget", [100, 3000])
 def test_what_waits_on_disk_and_what_is_summed_is_the_same_too(tmp_path, budget):
-    one = capturesets.CaptureSet(name="x", files=kept(tmp_path, "little"))
-    whole = capturesets.read_set(one, bin_ns=1_000_000, bin_budget=budget)
+    one = capture_sets.CaptureSet(name="x", files=kept(tmp_path, "little"))
+    whole = capture_sets.read_set(one, bin_ns=1_000_000, bin_budget=budget)
     for workers, piece_bytes in WAYS:
         settings = {"workers": workers, "piece_bytes": piece_bytes, "memory": 4096}
-        assert plain(capturesets.read_set(one, bin_ns=1_000_000, bin_budget=budget, **settings)) == plain(whole)
+        assert plain(capture_sets.read_set(one, bin_ns=1_000_000, bin_budget=budget, **settings)) == plain(whole)
 
 
 def test_the_tables_of_a_run_are_the_same_too(tmp_path):
@@ -138,11 +137,11 @@ def test_a_cut_among_bytes_that_look_like_records_is_found_out(tmp_path):
     inner = b"".join(struct.pack("<IIII", 10**9, 7, 20, 20) + bytes(20) for _ in range(60))
     outer = made([ethernet(ip4(udp(inner, sport=1 + n % 7), protocol=UDP)) for n in range(300)])
     (tmp_path / "x").write_bytes(outer)
-    one = capturesets.CaptureSet(name="x", files=(tmp_path / "x",))
-    whole = capturesets.read_set(one, bin_ns=1_000_000)
+    one = capture_sets.CaptureSet(name="x", files=(tmp_path / "x",))
+    whole = capture_sets.read_set(one, bin_ns=1_000_000)
     assert whole.points[0].packets == 300
     for workers, piece_bytes in WAYS:
-        again = capturesets.read_set(one, bin_ns=1_000_000, workers=workers, piece_bytes=piece_bytes)
+        again = capture_sets.read_set(one, bin_ns=1_000_000, workers=workers, piece_bytes=piece_bytes)
         assert plain(again) == plain(whole)
 
 
@@ -178,10 +177,10 @@ def test_what_is_known_ahead_is_used(tmp_path, kind):
 
 def test_another_engine_gives_the_same(tmp_path):
     """What reads sets need not share memory with who asks: sets and tables are pickled on their way."""
-    sets = [capturesets.CaptureSet(name="x", files=kept(tmp_path, "rotated"))]
+    sets = [capture_sets.CaptureSet(name="x", files=kept(tmp_path, "rotated"))]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as engine:
-        found = capturesets.read(sets, workers=1, engine=engine)
-    assert plain(found) == plain(capturesets.read(sets, workers=1))
+        found = capture_sets.read(sets, workers=1, engine=engine)
+    assert plain(found) == plain(capture_sets.read(sets, workers=1))
 
 
 def test_reading_needs_no_numba():

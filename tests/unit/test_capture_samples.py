@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.analysis.capture import captures, capturesets
+from orchestrator.analysis.capture import capture_sets, captures
 from orchestrator.cli.main import main
 from tests import wireshark
 from tests.craft import UDP, datagram, ethernet, ip4, pcap, tcp, udp, vxlan
@@ -190,7 +190,7 @@ def test_innermost_flows_are_those_of_tshark(tmp_path, name):
     path = tmp_path / "x"
     path.write_bytes(ODD.get(name) or NASTY[f"tunnel-{name}.pcap"])
     said = wireshark.innermost(path, "-d", "udp.port==8472,vxlan")
-    ours = wireshark.ours_innermost(capturesets.read(capturesets.grouped([path])))
+    ours = wireshark.ours_innermost(capture_sets.read(capture_sets.grouped([path])))
     assert ours[0] == said[0]
     assert name == "longer.pcap" or ours[1] == said[1]
 
@@ -331,9 +331,9 @@ def test_a_damaged_gzip_gives_the_same_however_it_is_read(tmp_path, damage_at):
     place = int(len(packed) * (damage_at or 0))
     packed[place : place + 4] = bytes(byte ^ 0xFF for byte in packed[place : place + 4])
     (tmp_path / "x").write_bytes(DAMAGED if damage_at is None else packed)
-    one = capturesets.CaptureSet(name="x", files=(tmp_path / "x",))
+    one = capture_sets.CaptureSet(name="x", files=(tmp_path / "x",))
     (whole,), (pieces,) = (
-        capturesets.read_set(one, bin_ns=1000, **how).points for how in ({}, {"workers": 3, "piece_bytes": 1 << 10})
+        capture_sets.read_set(one, bin_ns=1000, **how).points for how in ({}, {"workers": 3, "piece_bytes": 1 << 10})
     )
     assert whole.packets == pieces.packets
     assert whole.unread == pieces.unread

@@ -3,15 +3,16 @@ from __future__ import annotations
 import re
 import time
 
-from orchestrator.analysis.windows.judging.clock_gates import Clock, OneWay, judge_order
-from orchestrator.analysis.windows.judging.gates import Evidence, Tolerances, judge
+import manifests
+from gate_windows import judged
+
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.machines.machine import own_kernel
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import ClockSample
-from orchestrator.remote.clocks import agreed, asked, better, said
+from orchestrator.remote.clocks import ClockSample, agreed, asked, better, said
 from orchestrator.remote.transport import local
+from orchestrator.validity.gates import clock
 
 SAMPLES = {"there": ClockSample(120_000, 90_000), "elsewhere": ClockSample(-5_000, 40_000)}
 
@@ -67,23 +68,33 @@ def test_a_far_clock_is_known_to_half_the_round_trip_and_no_window_is_valid_by_i
         client.close(Deadline.after(60))
     assert sample.uncertainty_ns >= Far.DELAY_S * 0.9e9
     assert abs(sample.offset_ns) <= sample.uncertainty_ns
-    evidence = Evidence(window="w1", clocks=(Clock(node="far", uncertainty_s=sample.uncertainty_ns / 1e9),))
-    (gate,) = judge(evidence, Tolerances())
+    (gate,) = judged(clock, manifest=of_clocks(far=(sample.uncertainty_ns, 0)))
     assert (gate.passed, gate.required) == (False, True)
     (limit,) = re.findall(r"Run orch nearer to it, or allow it with `validity: {clock: (\d+)ms}`", gate.message)
-    assert judge(evidence, Tolerances(clock_s=int(limit) / 1e3))[0].passed
+    moved = of_clocks({"clock": int(limit) / 1e3}, far=(sample.uncertainty_ns, 0))
+    assert judged(clock, manifest=moved)[0].passed
+
+
+def of_clocks(validity=None, kernels=None, **nodes):
+    """A manifest with the clock of each node by its uncertainty and by how much it moved, in nanoseconds."""
+    clocks = {
+        node: {
+            "before": {"offset_ns": 0, "uncertainty_ns": uncertainty_ns},
+            "after": {"offset_ns": moved_ns, "uncertainty_ns": uncertainty_ns},
+        }
+        for node, (uncertainty_ns, moved_ns) in nodes.items()
+    }
+    return manifests.made(clocks=clocks, validity=validity or {}, kernels={"nodes": kernels or {}})
 
 
 def order(low_us, *, uncertainty_us=0.0, early=0, kernels=("a", "b")):
-    nodes = [
-        Clock(node=node, uncertainty_s=uncertainty_us * 1e-6, kernel=kernel)
-        for node, kernel in zip(("h1", "h2"), kernels, strict=True)
-    ]
+    nodes = {node: (int(uncertainty_us * 1000), 0) for node in ("h1", "h2")}
+    manifest = of_clocks(kernels=dict(zip(nodes, kernels, strict=True)), **nodes)
     pairs = [
-        OneWay(src="h2", dst="h1", packets=5000, early=0, low_s=80e-6, p50_s=1e-4),
-        OneWay(src="h1", dst="h2", packets=5000, early=early, low_s=low_us * 1e-6, p50_s=1e-4),
+        {"src": "h2", "dst": "h1", "packets": 5000, "early": 0, "low_s": 80e-6, "p50_s": 1e-4},
+        {"src": "h1", "dst": "h2", "packets": 5000, "early": early, "low_s": low_us * 1e-6, "p50_s": 1e-4},
     ]
-    (gate,) = judge_order(pairs, nodes)
+    (gate,) = [gate for gate in judged(clock, manifest=manifest, rows={"one_way": pairs}) if gate.name == "clock-order"]
     return gate
 
 
@@ -97,11 +108,11 @@ def test_packets_arrive_after_they_were_sent_as_far_as_clocks_are_known():
     assert "by 50 us more than their clocks are said to be off" in beyond.message
     one_clock = order(-1, early=10, uncertainty_us=100, kernels=("a", "a"))
     assert (one_clock.passed, one_clock.required) == (False, True)
-    assert not list(judge_order([], []))
+    assert judged(clock) == []
 
 
 def test_a_drift_is_told():
-    (gate,) = judge(Evidence(window="w1", clocks=(Clock(node="h1", uncertainty_s=4e-4, moved_s=3e-4),)), Tolerances())
+    (gate,) = judged(clock, manifest=of_clocks(h1=(100_000, 300_000)))
     assert gate.message == "h1: its clock is known to 400 us; it drifted by +300 us during the run"
 
 

@@ -609,7 +609,7 @@ def test_what_may_not_be_read_is_said():
     # As somebody whom rights bind: root reads anything.
     drop = "import os; os.setgroups([]); os.setgid(65534); os.setuid(65534);" if os.geteuid() == 0 else ""
     Path.cwd().chmod(0o755)
-    program = f"import sys; from orchestrator.experiment import config; {drop} from pathlib import Path\ntry: config.load_experiment(Path(sys.argv[1]))\nexcept Exception as error: print(type(error).__name__, error)"  # noqa: E501
+    program = f"import sys; from orchestrator.experiment import loading; {drop} from pathlib import Path\ntry: loading.load_experiment(Path(sys.argv[1]))\nexcept Exception as error: print(type(error).__name__, error)"  # noqa: E501
     argv = [sys.executable, "-c", program, "e.yaml"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120, check=True)

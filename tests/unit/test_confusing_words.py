@@ -17,7 +17,7 @@ from sealed_run import loose, make_run
 from orchestrator.analysis.traffic import flowshape, view
 from orchestrator.cli.main import main
 from orchestrator.cli.results import capture_cli
-from orchestrator.experiment.words import runtext
+from orchestrator.experiment import runtext
 from orchestrator.report.run import figures, run_tables
 from orchestrator.report.runs import load
 from orchestrator.report.site import content

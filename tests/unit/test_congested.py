@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from gate_windows import judged
 
 from orchestrator.analysis.traffic import throughput
-from orchestrator.analysis.windows.judging import congested, gates
+from orchestrator.analysis.windows import device_counters
 from orchestrator.parts.collectors import nic
 from orchestrator.parts.rows import TABLES, LaunchOutput
 from orchestrator.parts.samplers import AGENTS
 from orchestrator.parts.topology import Node, Rail, Topology
+from orchestrator.validity import registry
+from orchestrator.validity.gates import congestion
 
 DRIVERS = sorted((Path(__file__).parents[1] / "data/rdma").glob("*.json"))
 SECOND = 10**9
@@ -73,7 +76,7 @@ def host():
 
 @pytest.mark.parametrize("path", DRIVERS, ids=lambda path: path.stem)
 def test_drivers_are_read_under_one_name(source, tmp_path, path):
-    (row,) = congested.found(counters(source, tmp_path, path), host(), SPAN)
+    (row,) = device_counters.congestion(counters(source, tmp_path, path), host(), SPAN)
     assert (row.host, row.rail, row.device) == ("h1", 0, DEVICE)
     expected = {
         "cnp_sent": 30,
@@ -89,33 +92,32 @@ def test_drivers_are_read_under_one_name(source, tmp_path, path):
     assert {name: row.figures[name] for name in expected} == expected
     apart = {"mlx5": 7, "bnxt_re": 7, "ionic": math.nan}[path.stem]  # ionic counts them together
     assert row.figures["pfc_rx_3"] == pytest.approx(apart, nan_ok=True)
-    assert set(row.row) | {"window_name"} == set(TABLES["congestion"])
+    assert {*row.figures, "host", "rail", "device", "window_name"} == set(TABLES["congestion"])
     assert set(json.loads(path.read_text())["hw_counters"]) >= {
         name.removeprefix("rdma.")
-        for ways in congested.SIGNS.values()
+        for ways in device_counters.RAIL_FIGURES.values()
         for name in ways[{"mlx5": 0, "bnxt_re": 1, "ionic": 2}[path.stem] if len(ways) == 3 else 0]
         if name.startswith("rdma.")
     }
 
 
 def test_losses_and_pauses_are_remarks_or_make_a_window_invalid(source, tmp_path):
-    rows = congested.found(counters(source, tmp_path, DRIVERS[0]), host(), SPAN)
-    evidence = gates.Evidence(window="w", congestion=rows)
-    warned = gates.judge(evidence, gates.Tolerances())
+    rows = device_counters.congestion(counters(source, tmp_path, DRIVERS[0]), host(), SPAN)
+    warned = judged(congestion, congestion=rows)
     assert {one.name: one.passed for one in warned} == {"losses": False, "pauses": False}
-    assert gates.valid(warned)
+    assert registry.valid(warned)
     told = next(one.message for one in warned if one.name == "losses")
     assert told == f"h1 ({DEVICE}): out of sequence 10, retransmits 5, timeouts 3, discards 2"
-    strict = gates.judge(evidence, gates.Tolerances(congestion=True))
-    assert not gates.valid(strict)
-    assert any("pfc rx 7" in reason for reason in gates.reasons(strict))
+    strict = judged(congestion, congestion=rows, validity={"congestion": "invalid"})
+    assert not registry.valid(strict)
+    assert any("pfc rx 7" in reason for reason in registry.reasons(strict))
 
 
 def test_a_quiet_window_passes_and_a_host_without_such_counters_has_no_row(source, tmp_path):
     kept = counters(source, tmp_path, DRIVERS[0])
-    (row,) = congested.found(kept, host(), (SPAN[0], SPAN[0]))
-    assert all(one.passed for one in congested.judge_congestion([row], required=True))
+    (row,) = device_counters.congestion(kept, host(), (SPAN[0], SPAN[0]))
+    assert all(one.passed for one in judged(congestion, congestion=[row], validity={"congestion": "invalid"}))
     nothing = throughput.Kept(
         pa.table({"node": ["h1"], "port": [DEVICE], "counter": ["rx_bytes"], "time_ns": [SPAN[0]], "value": [1.0]})
     )
-    assert congested.found(nothing, host(), SPAN) == ()
+    assert device_counters.congestion(nothing, host(), SPAN) == ()

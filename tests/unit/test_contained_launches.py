@@ -111,7 +111,7 @@ def output(client, name="stdout"):
 
 def test_a_rank_gets_its_streams_its_environment_and_its_signals_and_its_end_is_its_own(agent, tmp_path):
     client, (found,) = agent()
-    assert found.image.id == "7" * 64
+    assert found.image.image == "7" * 64
     assert (tmp_path / "log").read_text().splitlines() == ["kill c0ffee", "rm --force c0ffee"], "of the probe"
     (tmp_path / "log").unlink()
     running = client.start(rank(client), soon())

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from experiments import LOCAL, WORKLOAD, changed, orch
 
-from orchestrator.agents.agent.container.container_lines import Host, line, spec_of
+from orchestrator.agents.agent.container_lines import Host, checked, line
+from orchestrator.agents.agent.containers import ImageFound
 from orchestrator.core.errors import TestbedError
 from orchestrator.execution.nodes import images
-from orchestrator.experiment.plans import missing
+from orchestrator.experiment import feasibility
 from orchestrator.parts.launch import Container, Mount, Requirement
 from orchestrator.parts.topology import Topology
-from orchestrator.remote.answers import Finding, ImageFound
-from orchestrator.remote.launch_request import container as as_sent
+from orchestrator.remote.agent_client import Finding
 
 ROOT = Host(uid=0, gid=0, groups=(0,), infiniband=True, runc="/usr/sbin/runc", limits=(("nofile", 20000),), node="n7")
 USER = ROOT._replace(uid=1000, gid=1000, groups=(1000, 44), infiniband=False, runc="")
@@ -23,9 +24,9 @@ MOUNTS = (Mount(source="/data", target="/data"), Mount(source="/scratch/me", tar
 
 
 def words(runtime, host, *, gpus=False, image="lab/training:3"):
-    spec = spec_of(as_sent(Container(runtime=runtime, image=image, mounts=MOUNTS, gpus=gpus)))
+    container = Container(runtime=runtime, image=image, mounts=MOUNTS, gpus=gpus)
     return line(
-        spec,
+        checked(msgspec.to_builtins(container)),
         host,
         folder="/var/tmp/orch-0/r.n7/rank0",
         cidfile="/x/rank0.cid",
@@ -88,7 +89,7 @@ def test_pyxis_is_a_step_on_the_host_itself():
 @pytest.mark.parametrize("wrong", [{"image": "-v"}, {"image": ""}, {"runtime": "lxc"}, {"python": ""}])
 def test_an_agent_makes_no_line_of_what_is_no_container(wrong):
     with pytest.raises(ValueError, match="not a container"):
-        spec_of({**as_sent(Container(runtime="podman", image="x")), **wrong})
+        checked({**msgspec.to_builtins(Container(runtime="podman", image="x")), **wrong})
 
 
 def in_container(said):
@@ -145,7 +146,7 @@ def test_without_root_hosts_of_this_machine_run_no_containers(monkeypatch):
         node="h1", kind="image", what="x", container=Container(runtime="podman", image="x"), remedy="", needed_by="ddp"
     )
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    (lack,) = missing.on(TOPOLOGY, [need])
+    (lack,) = feasibility.lacking_on(TOPOLOGY, [need])
     assert "takes root" in lack.what
     assert "sudo" in lack.remedy
 
@@ -155,7 +156,7 @@ def test_images_that_differ_between_hosts_are_an_error_that_names_both():
 
     def found(node, number):
         need = Requirement(node=node, kind="image", what="lab/t:3", container=container, remedy="", needed_by="ddp")
-        return [Finding(need, True, number, image=ImageFound(number, "28.2", "3.11.2"))]
+        return [Finding(need, True, number, image=ImageFound(number, "28.2", "3.11.2", {}, {}))]
 
     same = {"h1": found("h1", "a" * 64), "h2": found("h2", "a" * 64)}
     assert images.agreed(same)["lab/t:3"].id == "a" * 64

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.analysis.traffic.throughput import Bins
-from orchestrator.analysis.windows.ranks import costs
+from orchestrator.analysis.windows import time_to_accuracy
 
 BEGIN = 1_795_000_000_000_000_000
 STEP = 100_000_000  # nanoseconds an iteration
@@ -39,7 +39,7 @@ def steady(iterations, a_bin):
 
 
 def test_bytes_of_all_hosts_until_the_last_rank_has_ended():
-    found = costs.cost(logged([0.5] * 30), "training", [steady(30, 100), steady(30, 50)])
+    found = time_to_accuracy.cost(logged([0.5] * 30), "training", [steady(30, 100), steady(30, 50)])
     assert found.sent_bytes == pytest.approx((np.arange(30) + 1) * 1500)
     assert found.accuracy == pytest.approx(np.full(30, 0.5))
     assert found.loss[0] == 1
@@ -48,14 +48,14 @@ def test_bytes_of_all_hosts_until_the_last_rank_has_ended():
 
 def test_a_bin_counts_by_the_share_that_lies_before():
     wide = Bins(np.array([BEGIN]), np.array([3000.0]), 30 * STEP)
-    found = costs.cost(logged([0.5] * 30), "training", [wide])
+    found = time_to_accuracy.cost(logged([0.5] * 30), "training", [wide])
     assert found.sent_bytes == pytest.approx((np.arange(30) + 1) * 100)
     late = Bins(np.array([BEGIN + 20 * STEP]), np.array([5.0]), BIN)
-    assert costs.cost(logged([0.5] * 30), "training", [late]).sent_bytes.tolist() == [0.0] * 20 + [5.0] * 10
+    assert time_to_accuracy.cost(logged([0.5] * 30), "training", [late]).sent_bytes.tolist() == [0.0] * 20 + [5.0] * 10
 
 
 def test_a_level_is_reached_when_so_many_iterations_reach_it_on_average():
-    found = costs.cost(logged([0.2] * 30 + [0.9] * 30), "training", [steady(60, 100)])
+    found = time_to_accuracy.cost(logged([0.2] * 30 + [0.9] * 30), "training", [steady(60, 100)])
     assert found.until(0.1) == pytest.approx(20 * 1000)
     assert found.until(0.55) == pytest.approx(40 * 1000)
     assert found.until(0.89) == pytest.approx(50 * 1000)
@@ -64,8 +64,8 @@ def test_a_level_is_reached_when_so_many_iterations_reach_it_on_average():
 
 def test_without_accuracy_bytes_or_enough_iterations_there_is_no_cost():
     sent = [steady(30, 100)]
-    assert costs.cost(logged([None] * 30), "training", sent) is None
-    assert costs.cost(logged([0.5] * 19), "training", sent) is None
-    assert costs.cost(logged([0.5] * 30), "other", sent) is None
-    assert costs.cost(logged([0.5] * 30), "training", [Bins(np.array([], int), np.array([]), BIN)]) is None
-    assert costs.cost(logged([0.5] * 30, loss=False), "training", sent).loss is None
+    assert time_to_accuracy.cost(logged([None] * 30), "training", sent) is None
+    assert time_to_accuracy.cost(logged([0.5] * 19), "training", sent) is None
+    assert time_to_accuracy.cost(logged([0.5] * 30), "other", sent) is None
+    assert time_to_accuracy.cost(logged([0.5] * 30), "training", [Bins(np.array([], int), np.array([]), BIN)]) is None
+    assert time_to_accuracy.cost(logged([0.5] * 30, loss=False), "training", sent).loss is None

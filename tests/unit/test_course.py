@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from gate_windows import judged
 from sealed_run import loose, make_run
 
 from cross_traffic import distributions, schedule_files, websearch
 from cross_traffic.agents import flow_drawing
 from orchestrator.analysis.traffic.throughput import Bins
-from orchestrator.analysis.windows.judging.course import Schedule, course, judge_courses
+from orchestrator.analysis.windows.generated_flows import Schedule
+from orchestrator.analysis.windows.loads import course
+from orchestrator.validity.gates import load_course
 
 BEGIN = 1_795_000_000_000_000_000
 SECOND = 10**9
@@ -28,10 +30,10 @@ def gates(run, name):
     return [gate for gate in window["gates"] if gate["name"] == name], window["valid"]
 
 
-@pytest.mark.parametrize("load", [0.05, None])  # None: taken as achieved
+@pytest.mark.parametrize("load", [0.05, "as-achieved"])
 @pytest.mark.parametrize(("shape", "valid"), [(halves, False), (np.ones_like, True)])
 def test_a_load_that_is_right_in_its_mean_alone_is_found(tmp_path, load, shape, valid):
-    run = make_run(tmp_path, tolerances=replace(loose(), load=load), course=shape, skip=("sockets",))
+    run = make_run(tmp_path, tolerances={**loose(), "load": load}, course=shape, skip=("sockets",))
     (mean,), found = gates(run, "load")
     assert mean["passed"]
     assert abs(mean["measured"]) < 0.05
@@ -71,7 +73,7 @@ def test_flows_that_arrive_as_they_are_scheduled_keep_to_its_course(options):
     plan = scheduled(**options)
     found = course("a", "h1", arrived(plan), (BEGIN, BEGIN + 60 * SECOND), iteration_s=0.16, schedule=plan)
     assert found.off < 0.1
-    assert [gate.passed for gate in judge_courses([found], 0.2)] == [True]
+    assert [gate.passed for gate in judged(load_course, courses=[found])] == [True]
 
 
 def test_a_schedule_that_swings_is_no_fault_and_a_load_that_swings_otherwise_is():
@@ -102,5 +104,5 @@ def test_large_flows_and_slow_iterations_make_long_pieces():
 def test_a_window_too_short_for_two_pieces_is_not_judged():
     bins = Bins(np.array([BEGIN]), np.array([1.0]), STEP)
     found = course("a", "h1", bins, (BEGIN, BEGIN + SECOND), iteration_s=0.2)
-    (gate,) = judge_courses([found], 0.2)
+    (gate,) = judged(load_course, courses=[found])
     assert (gate.passed, gate.required) == (None, False)

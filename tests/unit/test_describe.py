@@ -8,7 +8,7 @@ from pathlib import Path
 import manifests
 from experiments import GOOD, changed, orch
 
-from orchestrator.experiment.words import describe, runtext
+from orchestrator.experiment import runtext
 from orchestrator.store.rundir import Entry
 
 
@@ -37,7 +37,7 @@ def window(**more):
 
 
 def test_a_run_is_a_row_with_asked_and_achieved_scaled_back():
-    text = describe.outcomes_text([(Path("/r/e/r1"), manifest(windows=[window()]))], Path("/r/report.html"))
+    text = runtext.outcomes_text([(Path("/r/e/r1"), manifest(windows=[window()]))], Path("/r/report.html"))
     row = next(line for line in text.splitlines() if line.startswith("#2 "))
     assert row.split() == ["#2", "w1", "100", "150.0", "150.0", "150.0", "800mbit", "790mbit", "0.980", "valid"]
     assert "/r/e/r1" in text
@@ -48,7 +48,7 @@ def test_what_was_not_measured_is_a_dash():
     nothing = None
     load = {"source": "iperf0", "src": "h1", "dst": "h2", "requested_bps": 80e6, "achieved_bps": nothing}
     row = training(mean_s=nothing, p50_s=nothing, p99_s=nothing, sent_bytes=nothing, theory_bytes=nothing)
-    text = describe.outcomes_text([(Path("/r"), manifest(windows=[window(training=[row], loads=[load])]))], None)
+    text = runtext.outcomes_text([(Path("/r"), manifest(windows=[window(training=[row], loads=[load])]))], None)
     line = next(line for line in text.splitlines() if line.startswith("#2 "))
     assert line.split() == ["#2", "w1", "100", "-", "-", "-", "800mbit", "-", "-", "valid"]
 
@@ -58,18 +58,18 @@ def test_one_load_of_two_that_nobody_saw_makes_the_sum_unknown():
         {"source": "iperf0", "src": "h1", "dst": "h2", "requested_bps": 1e6, "achieved_bps": achieved}
         for achieved in (1e6, None)
     ]
-    (row,) = describe.window_rows(manifest(windows=[window(loads=loads)]))
+    (row,) = runtext.window_rows(manifest(windows=[window(loads=loads)]))
     assert row[6:8] == ["20mbit", "-"]
 
 
 def test_jobs_have_rows_of_their_own():
-    rows = describe.window_rows(manifest(windows=[window(training=[training("a"), training("b")])]))
+    rows = runtext.window_rows(manifest(windows=[window(training=[training("a"), training("b")])]))
     assert [row[0] for row in rows] == ["#2 a", "#2 b"]
 
 
 def test_a_failed_run_has_no_rows_but_its_reasons():
     failed = manifest(outcome="failed", stage="preflight", valid=False, reasons=["the run failed at preflight"])
-    text = describe.outcomes_text([(Path("/r"), failed)], None)
+    text = runtext.outcomes_text([(Path("/r"), failed)], None)
     assert "r1: failed (preflight)" in text
     assert "  - the run failed at preflight" in text
     assert "iterations" not in text
@@ -89,7 +89,7 @@ def test_a_failed_run_in_words_and_as_json():
     assert "  error     h1: gone\n  error       remedy: look" in text
     assert "  note      odd" in text
     assert "job       j: ddp, 2 ranks" in text
-    summary = json.loads(json.dumps(describe.run_summary(failed, Path("/r"), outcome="failed"), allow_nan=False))
+    summary = json.loads(json.dumps(runtext.run_summary(failed, Path("/r"), outcome="failed"), allow_nan=False))
     assert (summary["outcome"], summary["valid"], summary["windows"]) == ("failed", False, [])
 
 
@@ -97,8 +97,8 @@ def test_a_manifest_that_was_torn_off_early_can_still_be_told():
     bare = manifests.made(outcome="running", stage="start", controller={})
     entry = Entry(Path("/r/e/r1.partial"), bare)
     assert "r1 of experiment e" in runtext.run_text(entry)
-    assert "r1" in describe.listing([entry], Path("/r"))
-    assert describe.run_summary(bare, entry.path, outcome="lost")["outcome"] == "lost"
+    assert "r1" in runtext.listing([entry], Path("/r"))
+    assert runtext.run_summary(bare, entry.path, outcome="lost")["outcome"] == "lost"
 
 
 def test_gates_show_what_passed_failed_or_could_not_be_judged():
@@ -110,7 +110,7 @@ def test_gates_show_what_passed_failed_or_could_not_be_judged():
 
 
 def test_the_summary_scales_back_and_keeps_what_was_measured():
-    summary = describe.run_summary(manifest(windows=[window()]), Path("/r"), outcome="completed")
+    summary = runtext.run_summary(manifest(windows=[window()]), Path("/r"), outcome="completed")
     (told,) = summary["windows"]
     assert told["jobs"][0]["bytes_per_iteration"] == {
         "measured": 980.0,
@@ -124,9 +124,9 @@ def test_the_summary_scales_back_and_keeps_what_was_measured():
 
 def test_unfinished_runs_come_with_what_to_do():
     lost = manifest(outcome="lost", controller={"host": "x"})
-    text = describe.listing([Entry(Path("/r/e/r1.partial"), lost)], Path("/r"))
+    text = runtext.listing([Entry(Path("/r/e/r1.partial"), lost)], Path("/r"))
     assert "lost" in text
-    assert describe.listing([], Path("/r")) == "no runs in /r"
+    assert runtext.listing([], Path("/r")) == "no runs in /r"
 
 
 def test_a_plan_tells_every_process_flag_and_file(tmp_path):
@@ -177,8 +177,8 @@ def test_a_run_tells_whose_containers_its_hosts_were():
 def test_more_iterations_than_were_asked_for_are_explained():
     """The warm-up is chosen from the data: what of it was steady counts."""
     auto = window(training=[training(iterations=70)], wanted_iterations=50, warmup="auto")
-    text = describe.outcomes_text([(Path("/r"), manifest(windows=[auto]))], None)
+    text = runtext.outcomes_text([(Path("/r"), manifest(windows=[auto]))], None)
     assert "  iterations: 50 were asked for; those of the warm-up that were steady already count, too" in text
     for others in ({"warmup": 5}, {"wanted_iterations": None}, {"wanted_iterations": 70}):
         one = window(**{"training": [training(iterations=70)], "wanted_iterations": 50, "warmup": "auto", **others})
-        assert "asked for" not in describe.outcomes_text([(Path("/r"), manifest(windows=[one]))], None)
+        assert "asked for" not in runtext.outcomes_text([(Path("/r"), manifest(windows=[one]))], None)

@@ -47,7 +47,7 @@ def runs_that(monkeypatch, tmp_path):
         left = iter(tries)
         labels = []
 
-        def run_planned(_experiment, run, *, label, **_):
+        def run_planned(_experiment, run, _options, *, label, **_):
             failed = next(left)
             labels.append(label)
             number = len(labels)

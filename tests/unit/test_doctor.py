@@ -9,8 +9,7 @@ import pytest
 from experiments import GOOD
 
 from orchestrator.execution.nodes import routes
-from orchestrator.experiment import loading
-from orchestrator.experiment.plans import plan
+from orchestrator.experiment import loading, plan
 from orchestrator.hosts import doctor
 from orchestrator.parts.topology import Link, Node, Rail, Topology
 from orchestrator.remote.transport.local import LocalChannel

@@ -11,7 +11,7 @@ from made_traffic import made
 
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic.pattern import AGAINST_ORDER, IN_ORDER
-from orchestrator.analysis.windows.ranks.learning import Learning
+from orchestrator.analysis.windows.time_to_accuracy import Learning
 from orchestrator.core.errors import StoreError
 from orchestrator.papers.farhat import durations, overlapping, page, proportion, ring_order, to_accuracy
 from orchestrator.papers.farhat.published import farhat

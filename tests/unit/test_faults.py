@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from documentation import measurements
 from tests.faults import checks, record, running, scene, side_by_side
 from tests.faults.carrying import NOT_CARRIED_OUT, Result, carry_out
 from tests.faults.checks import DATA, LINE, PROCESSES, STATE, STATUS
 from tests.faults.matrix import LOCAL, Case, cases
 from tests.faults.record import Record
 
+NAMES = [(found.name.partition("@")[0], found.what, found.place) for found in cases()]
 ORDERLY = """
 import json, pathlib, sys
 print("orch: stopped by SIGINT", file=sys.stderr)
@@ -240,16 +240,12 @@ def test_what_is_on_record_is_not_carried_out_again(tmp_path):
     assert Record(path).missing([one, other], 1) == [(other, 0)]
 
 
-def test_the_docs_tell_what_held_at_other_versions(tmp_path):
-    Record(tmp_path / "old.jsonl").add(Result("1@local", 0, 3.0, {STATE: ["a queue"]}))
-    Record(tmp_path / "older.jsonl").add(Result("1@local", 0, 3.0))
+def test_what_is_on_record_is_a_table_for_the_docs(tmp_path):
     now = Record(tmp_path / "now.jsonl")
     now.add(Result("1@local", 0, 4.0))
-    table = record.markdown([case(None), case(None, row=2)], now).splitlines()
-    assert table[2:] == [
-        "| 1 | something | local | 1 | all | 4 | 1 of 2 |",
-        "| 2 | something | local | 0 | - | - | - |",
-    ]
+    made = record.table([case(None), case(None, row=2)], now)
+    assert made.columns == ("row", "what breaks", "testbed", "times", "held", "seconds")
+    assert made.rows == (("1", "something", "local", "1", "all", "4"), ("2", "something", "local", "0", "-", "-"))
 
 
 def test_results_are_of_the_sources_and_not_of_prose_or_other_tests(tmp_path, monkeypatch):
@@ -284,11 +280,11 @@ def test_a_case_whose_process_dies_is_told_and_the_others_go_on(tmp_path, monkey
 
 
 def test_the_rows_of_the_docs_are_those_of_the_program():
-    text = (Path(__file__).parents[2] / "docs/faults.md").read_text()
-    written = [tuple(line.strip("| \n").split(" | ")[:3]) for line in text.splitlines() if re.match(r"\| \d", line)]
-    names = [(found.name.partition("@")[0], found.what, found.place) for found in cases()]
-    assert written == names
-    assert len(set(names)) == len(names)
+    for found in measurements.records(["faults"]):
+        written = [tuple(row[:3]) for table in found["tables"] for row in table["rows"]]
+        assert written == NAMES
+    assert measurements.records(["faults"])
+    assert len(set(NAMES)) == len(NAMES)
 
 
 def test_an_unknown_row_is_refused():

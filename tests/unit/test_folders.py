@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from reachable import tmp_path
 
-from orchestrator.agents.agent.disk.folders import reach
+from orchestrator.agents.agent.files import RunFile
+from orchestrator.agents.agent.folders import Whose, reach
 from orchestrator.agents.agent.steps import Refusal
-from orchestrator.agents.agent.whose import Whose
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, LaunchError, OrchError
 from orchestrator.parts.launch import Exited, Launch
-from orchestrator.remote.answers import AgentLost, RemoteFile
+from orchestrator.remote.events import AgentLost
 
 __all__ = ["tmp_path"]
 
@@ -235,7 +235,7 @@ def test_what_lies_in_place_of_a_file_is_not_read(sudoer, user, victim, tmp_path
     assert client.read(["p/stdout"], soon()).texts == {"p/stdout": None}
     assert "p/stdout" not in [file.path for file in client.files(soon())]
     with pytest.raises(AgentError, match="p/stdout is no file of this run"):
-        client.fetch(RemoteFile("p/stdout", 10), tmp_path / "home", soon())
+        client.fetch(RunFile("p/stdout", 10), tmp_path / "home", soon())
     assert client.stop(printing(), soon()).tail == ""
     client.remove(soon())
     assert not folder.exists()
@@ -285,7 +285,7 @@ def test_undo_commands_that_the_user_wrote_are_not_run_as_root(connect_agent, su
     env = {**os.environ, "SUDO_UID": str(user.pw_uid), "SUDO_USER": user.pw_name}
     swept = connect_agent(hello=False, run="sweep", env=env).sweep(soon(), keep_data=False)
     assert (swept.undone, swept.removed) == ((), ())
-    assert f"undo.jsonl belongs to user {user.pw_uid}: what it holds is not run" in swept.failed[0]
+    assert f"undo.jsonl belongs to user {user.pw_uid}: what it holds is not run" in swept.failed[0].text
     assert not (place / "undone").exists()
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from orchestrator.analysis.launch_outputs import rows_of
 from orchestrator.core.errors import TransportError
-from orchestrator.experiment.series.axis import Axis
+from orchestrator.experiment.matrix import Axis
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.remote.transport import known_hosts, ssh_config
 from orchestrator.remote.transport.ssh_config import Hop, SshTarget
@@ -110,7 +110,7 @@ def test_what_a_host_cannot_have_written_is_told_and_no_more(tmp_path):
         folder=tmp_path, node="h1", launch="cpu.h1", job=None, rank=None, window=None, source=None, offset_ns=0
     )
     assert rows_of("collector.cpu", output) == {}
-    assert output.notes == ["cpu.csv: left out: 1 line has not 3 cells, such as one of 2"]
+    assert output.unread.sentences() == ["cpu.csv: left out: 1 line has not 3 cells, such as one of 2"]
 
 
 @pytest.mark.parametrize(

@@ -2,43 +2,45 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
+import gate_windows
+import manifests
 import pytest
 
-from orchestrator.analysis.windows.judging.capture_gates import Capture
-from orchestrator.analysis.windows.judging.clock_gates import Clock
-from orchestrator.analysis.windows.judging.gates import Evidence, Job, Load, Tolerances, judge, reasons, valid
-from orchestrator.analysis.windows.judging.portbytes import PortBytes
 from orchestrator.store.manifests.coding import encoded
+from orchestrator.validity.registry import judge, reasons, valid
+from orchestrator.validity.window import ArrivedLoad, Capture, JobIterations, PortBytes
 
-GOOD = Evidence(
-    window="w1",
-    loads=(Load(source="iperf0", src="h2", dst="h1", requested_bps=100e6, achieved_bps=101e6, longest_gap_s=0.1),),
-    captures=(Capture(node="h1", port="eth0", captured=1000, received=1000, dropped=0),),
-    port_bytes=(PortBytes(node="h1", port="eth0", direction="in", captured=50e6, counted=50.1e6),),
-    jobs=(Job(name="training", iterations=50, incomplete=0, ranks=4, ranks_seen=4),),
-    clocks=(Clock(node="h1", uncertainty_s=1e-4),),
-    swapped_pages=(("h1", 0.0),),
-    throttles=(("h1", 0.0),),
-    free_disk_bytes=(("h1", 1e9),),
-)
-
-
-def changed(part, **values):
-    from dataclasses import replace
-
-    (one,) = getattr(GOOD, part)
-    return replace(GOOD, **{part: (replace(one, **values),)})
+FIGURES = {
+    "loads": ArrivedLoad(
+        source="iperf0", src="h2", dst="h1", requested_bps=100e6, achieved_bps=101e6, longest_gap_s=0.1
+    ),
+    "captures": Capture(node="h1", port="eth0", captured=1000, received=1000, dropped=0),
+    "port_bytes": PortBytes(node="h1", port="eth0", direction="in", captured=50e6, counted=50.1e6),
+    "jobs": JobIterations(name="training", iterations=50, incomplete=0, ranks=4, ranks_seen=4),
+}
 
 
-def with_pairs(part, value):
-    from dataclasses import replace
+def good(*, swapped=0.0, throttled=0.0, uncertain_ns=100_000, free=10**9, launch=None, manifest=None, **more):
+    """A window of one host that passes every gate, unless told otherwise."""
+    about = {
+        "launches": [manifests.launch(**(launch or {}))],
+        "clocks": {"h1": {"before": {"offset_ns": 0, "uncertainty_ns": uncertain_ns}}} if uncertain_ns else {"h1": {}},
+        "free_disk_bytes": {"h1": free},
+        **(manifest or {}),
+    }
+    grown = {("h1", "", "swap.in_pages"): swapped, ("h1", "", "cpu.core_throttles"): throttled}
+    figures = {name: (figure,) for name, figure in FIGURES.items()}
+    return gate_windows.window(manifest=manifests.made(**about), grown=grown, **{**figures, **more})
 
-    return replace(GOOD, **{part: (("h1", value),)})
+
+def changed(part, manifest=None, **values):
+    return good(manifest=manifest, **{part: (replace(FIGURES[part], **values),)})
 
 
 def test_a_good_window_passes_every_gate():
-    gates = judge(GOOD, Tolerances())
+    gates = judge(good())
     assert valid(gates)
     assert reasons(gates) == []
     assert {gate.name for gate in gates} == {
@@ -68,14 +70,14 @@ def test_a_good_window_passes_every_gate():
         (changed("jobs", iterations=19), "iterations", "19 iterations, fewer than the 20 needed"),
         (changed("jobs", ranks_seen=3), "overlap", "only 3 of 4 ranks"),
         (changed("jobs", incomplete=2), "overlap", "2 iterations were not logged by all 4 ranks"),
-        (changed("clocks", uncertainty_s=0.002), "clock", "known to 2 ms, not to 1 ms"),
-        (with_pairs("swapped_pages", 12.0), "swap", "swapped 12 pages"),
-        (with_pairs("throttles", 3.0), "throttle", "throttled 3 times"),
-        (with_pairs("free_disk_bytes", 1e6), "disk", "1 MB of disk were free, less than 256 MB"),
+        (good(uncertain_ns=2_000_000), "clock", "known to 2 ms, not to 1 ms"),
+        (good(swapped=12.0), "swap", "swapped 12 pages"),
+        (good(throttled=3.0), "throttle", "throttled 3 times"),
+        (good(free=10**6), "disk", "1 MB of disk were free, less than 256 MB"),
     ],
 )
 def test_each_gate_fails_alone_and_says_why(evidence, gate, told):
-    gates = judge(evidence, Tolerances())
+    gates = judge(evidence)
     assert not valid(gates)
     assert [g.name for g in gates if g.passed is False] == [gate]
     assert gates[0].name == gate
@@ -99,8 +101,8 @@ def offloaded(*, tells_frames, share=1.0, counts=lambda number, size: (number, s
 
 @pytest.mark.parametrize("tells_frames", [True, False])
 def test_what_offloads_join_is_held_against_what_the_interface_counts(tells_frames):
-    assert valid(judge(offloaded(tells_frames=tells_frames), Tolerances()))
-    (reason,) = reasons(judge(offloaded(tells_frames=tells_frames, share=0.97), Tolerances()))
+    assert valid(judge(offloaded(tells_frames=tells_frames)))
+    (reason,) = reasons(judge(offloaded(tells_frames=tells_frames, share=0.97)))
     assert "MB as frames), the interface counted" in reason
     assert reason.endswith("%); the condition `offloads: off` has captures and counters see frames alike")
 
@@ -108,31 +110,31 @@ def test_what_offloads_join_is_held_against_what_the_interface_counts(tells_fram
 def test_an_interface_may_count_single_packets_and_joined_ones():
     """Half of the 1000 packets of 44 segments reached it joined."""
     half = offloaded(tells_frames=False, counts=lambda number, size: (500 + 22_000, size // 2 + 500 * 44 * 1514))
-    assert valid(judge(half, Tolerances()))
+    assert valid(judge(half))
 
 
 def test_an_interface_may_count_frames_and_bytes_as_it_is_handed_them():
-    assert valid(judge(offloaded(tells_frames=False, counts=lambda _, size: (44_000, size)), Tolerances()))
+    assert valid(judge(offloaded(tells_frames=False, counts=lambda _, size: (44_000, size))))
 
 
 def test_an_interface_may_count_checksums():
     """Acknowledgements of 66 bytes: that is where four bytes a frame tell."""
     acks = {"captured": 6.6e6, "wire": 6.6e6, "packets": 1e5, "frames": 1e5, "counted_packets": 1e5}
-    assert valid(judge(changed("port_bytes", counted=7e6, **acks), Tolerances()))
-    assert not valid(judge(changed("port_bytes", counted=7.4e6, **acks), Tolerances()))
+    assert valid(judge(changed("port_bytes", counted=7e6, **acks)))
+    assert not valid(judge(changed("port_bytes", counted=7.4e6, **acks)))
 
 
 @pytest.mark.parametrize(
     ("evidence", "gate", "needed"),
     [
         (changed("loads", achieved_bps=math.nan), "load", True),
-        (changed("clocks", uncertainty_s=math.nan), "clock", True),
+        (good(uncertain_ns=None), "clock", True),
         (changed("port_bytes", counted=math.nan), "capture-nic", False),
-        (with_pairs("swapped_pages", math.nan), "swap", False),
+        (good(swapped=math.nan), "swap", False),
     ],
 )
 def test_what_a_number_rests_on_is_not_taken_on_trust(evidence, gate, needed):
-    gates = judge(evidence, Tolerances())
+    gates = judge(evidence)
     (open_one,) = [g for g in gates if g.passed is None]
     assert open_one.name == gate
     assert valid(gates) is not needed
@@ -140,7 +142,7 @@ def test_what_a_number_rests_on_is_not_taken_on_trust(evidence, gate, needed):
 
 
 def test_a_load_taken_as_achieved_is_told_but_does_not_fail():
-    gates = judge(changed("loads", achieved_bps=50e6), Tolerances(load=None))
+    gates = judge(changed("loads", {"validity": {"load": "as-achieved"}}, achieved_bps=50e6))
     (load,) = [gate for gate in gates if gate.name == "load"]
     assert (load.passed, load.required) == (True, False)
     assert "-50.0%" in load.message
@@ -150,7 +152,7 @@ def test_a_load_taken_as_achieved_is_told_but_does_not_fail():
 @pytest.mark.parametrize("needed", [True, False])
 def test_a_capture_that_is_not_whole_counts_where_something_rests_on_it(needed):
     silent = {"captured": None, "received": None, "dropped": None}
-    gates = judge(changed("captures", gap="ended early (killed)", needed=needed, **silent), Tolerances())
+    gates = judge(changed("captures", gap="ended early (killed)", needed=needed, **silent))
     assert valid(gates) is not needed
     assert gates[0].message == "capture at h1:eth0 ended early (killed): no figure is taken from it"
     (drops,) = [gate for gate in gates if gate.name == "capture-drops"]
@@ -161,7 +163,7 @@ def test_a_capture_that_is_not_whole_counts_where_something_rests_on_it(needed):
     ("sent", "edges", "passed"), [(101e3, 0.0, True), (97e3, 0.0, False), (97e3, 0.02, True), (67e3, 0.02, False)]
 )
 def test_bytes_off_theory_are_told_but_do_not_fail(sent, edges, passed):
-    gates = judge(changed("jobs", sent_bytes=sent, theory_bytes=100e3, edges=edges), Tolerances())
+    gates = judge(changed("jobs", sent_bytes=sent, theory_bytes=100e3, edges=edges))
     (theory,) = [gate for gate in gates if gate.name == "theory"]
     assert (theory.passed, theory.required) == (passed, False)
     assert f"{sent / 1e5 - 1:+.1%} of theory" in theory.message
@@ -169,34 +171,28 @@ def test_bytes_off_theory_are_told_but_do_not_fail(sent, edges, passed):
 
 
 def test_a_quiet_port_is_not_compared():
-    gates = judge(changed("port_bytes", captured=100.0, counted=900.0), Tolerances())
+    gates = judge(changed("port_bytes", captured=100.0, counted=900.0))
     assert "capture-nic" not in {gate.name for gate in gates}
 
 
 @pytest.mark.parametrize("required", [True, False])
 def test_a_failed_collector_counts_when_it_was_required(required):
-    from dataclasses import replace
-
-    gates = judge(replace(GOOD, failed_collectors=(("tcpdump on h1", "exit 1", required),)), Tolerances())
+    gates = judge(good(launch={"name": "tcpdump", "role": "collector", "failed": "exit 1", "required": required}))
     assert valid(gates) is not required
     assert gates[0].message == "tcpdump on h1 failed: exit 1"
 
 
 def test_a_damaged_capture_makes_a_window_invalid():
-    from dataclasses import replace
-
-    assert not valid(judge(replace(GOOD, problems=("x.pcap is damaged",)), Tolerances()))
+    assert not valid(judge(good(unreadable_captures=("x.pcap is damaged",))))
 
 
 def test_no_iterations_at_all():
-    gates = judge(changed("jobs", iterations=0, ranks_seen=0), Tolerances())
+    gates = judge(changed("jobs", iterations=0, ranks_seen=0))
     assert {gate.name for gate in gates if gate.passed is False} == {"iterations", "overlap"}
 
 
 def test_loads_are_told_at_the_size_at_which_they_were_asked_for():
-    from dataclasses import replace
-
-    gates = judge(replace(changed("loads", achieved_bps=90e6), scale=100), Tolerances())
+    gates = judge(changed("loads", {"scale": 100}, achieved_bps=90e6))
     assert (
         next(gate.message for gate in gates if gate.name == "load").partition(": ")[2].startswith("9gbit of 10gbit arr")
     )

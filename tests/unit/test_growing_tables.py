@@ -6,10 +6,9 @@ import resource
 import numpy as np
 import pytest
 
-from orchestrator.analysis.capture import capturesets, growingtables
-from orchestrator.analysis.capture.binrows import BinRows
-from orchestrator.analysis.capture.growingtables import GrowingTables
-from orchestrator.analysis.capture.stages import closing
+from orchestrator.analysis.capture import capture_sets, flowtable
+from orchestrator.analysis.capture.flowtable import BinRows, GrowingTables
+from orchestrator.analysis.capture.stages import accounting
 from orchestrator.core.errors import CaptureError
 from tests.craft import UDP, ethernet, ip4, pcap, udp
 
@@ -37,15 +36,15 @@ def filled(tables: GrowingTables, rows: int) -> None:
 
 def test_rows_stay_as_they_are_when_tables_grow_onto_disk_and_leave_memory():
     tables = GrowingTables(WORDS, most=MANY, held=1 << 20)
-    before = growingtables._resident()
+    before = flowtable._resident()
     rows = 1 << 10
     while rows <= MANY:
         tables.grow(rows)
         filled(tables, rows)
         rows *= 2
-    assert growingtables._resident() - before > 30e6
+    assert flowtable._resident() - before > 30e6
     tables.leave()
-    assert growingtables._resident() - before < 5e6
+    assert flowtable._resident() - before < 5e6
     for number, array in enumerate(tables.arrays):
         assert (array == np.arange(MANY)[:, None] + number).all()
 
@@ -69,17 +68,17 @@ def test_a_disk_without_room_is_one_error():
 def test_a_capture_whose_flows_find_no_room_says_so(tmp_path):
     frames = [ethernet(ip4(udp(b"x", sport=1 + n), protocol=UDP)) for n in range(3000)]
     (tmp_path / "x.pcap").write_bytes(pcap(frames))
-    one = capturesets.CaptureSet(name="x", files=(tmp_path / "x.pcap",))
+    one = capture_sets.CaptureSet(name="x", files=(tmp_path / "x.pcap",))
     with files_of_at_most(1 << 20):
-        found = capturesets.read_set(one, bin_ns=1_000_000, memory=4 << 20)
+        found = capture_sets.read_set(one, bin_ns=1_000_000, memory=4 << 20)
     assert "flows cannot wait" in " ".join(found.points[0].unread)
 
 
 def test_bins_that_found_no_room_leave_those_before_as_they_were():
     """What reads on after such an error, as other files of a capture do, unpacks what was taken and nothing else."""
     random = np.random.default_rng(1)
-    taken = [random.integers(0, 1 << 62, (closing.BIN_WORDS, 1000)) for _ in range(3)]
-    more = random.integers(0, 1 << 62, (closing.BIN_WORDS, 1500))
+    taken = [random.integers(0, 1 << 62, (accounting.BIN_WORDS, 1000)) for _ in range(3)]
+    more = random.integers(0, 1 << 62, (accounting.BIN_WORDS, 1500))
     bins = BinRows(held=1000)
     with files_of_at_most(1 << 18):
         for part in taken:

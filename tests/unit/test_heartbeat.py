@@ -17,7 +17,7 @@ from orchestrator.parts.launch import Launch
 from orchestrator.parts.topology import Node
 from orchestrator.remote import heartbeat
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.events import AgentLost
 from orchestrator.remote.heartbeat import SILENT_S, Hearing, Monitor
 from orchestrator.remote.transport import local
 from orchestrator.remote.transport.bootstrap import agent_modules, packed
@@ -204,11 +204,11 @@ def test_a_slow_network_is_no_silence(far, tmp_path):
 def test_an_agent_that_is_held_up_still_speaks(far, monkeypatch):
     """By a step that takes longer than silence may last, and by an undo while it puts everything down."""
     modules = agent_modules()
-    slow = modules["disk.files"].replace(
+    slow = modules["files"].replace(
         "        free = os.statvfs", f"        time.sleep({SILENT_S + 2})\n        free = os.statvfs"
     )
-    assert slow != modules["disk.files"]
-    monkeypatch.setattr(local, "agent_source", lambda: packed({**modules, "disk.files": slow}))
+    assert slow != modules["files"]
+    monkeypatch.setattr(local, "agent_source", lambda: packed({**modules, "files": slow}))
     client = far()
     client.hello(soon())
     assert client.disk(soon()).total_bytes > 0

@@ -25,7 +25,8 @@ def read(folder: Path, *, offset_ns: int = 0):
         source=None,
         offset_ns=offset_ns,
     )
-    return horovod.read(output)
+    found = horovod.read(output)
+    return {table: {name: list(values) for name, values in rows.items()} for table, rows in found.items()}
 
 
 def test_tensors_that_were_fused_are_one_span_of_each_kind():

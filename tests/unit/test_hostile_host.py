@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agents.agent.files import RunFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError, TransportError
 from orchestrator.execution.actions.fetching import fetch_all, notes
@@ -18,9 +19,9 @@ from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.watch import Watch
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.topology import Node
-from orchestrator.remote import files, inbox
+from orchestrator.remote import events, files
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import AgentLost, LineRead, RemoteFile
+from orchestrator.remote.events import AgentLost, LineRead
 from orchestrator.remote.transport.local import LocalChannel
 
 PATIENCE_S = 60.0  # of requests that are to be ended before
@@ -40,8 +41,8 @@ def requests():
         yield header
 GREETING = {{"pid": 7, "uid": 0, "user": None, "folder": "/w/r1.n1", "python": "3.11.2", "executable": "/x",
             "hostname": "h", "boot": "b", "wall_ns": 1, "monotonic_ns": 1}}
-GOOD = {{"hello": GREETING, "bye": {{"failed": [], "left": []}}, "cancel": {{}},
-        "remove": {{}}, "ping": {{"wall_ns": 1}}}}
+GOOD = {{"hello": GREETING, "bye": {{"undone": [], "already": [], "failed": [], "left": []}}, "cancel": {{}},
+        "remove": {{}}, "ping": {{"wall_ns": 1, "monotonic_ns": 1}}}}
 ANSWERS = {{}}
 def main():
     raw(b"\0orch-agent 1\n")
@@ -222,7 +223,10 @@ RAN = '"status": 0, "stdout": "", "stderr": ""'
 STOPPED = (
     '"status": 0, "killed": False, "was_over": False, "ended_ns": 1, "user_s": 0.0, "system_s": 0.0, "max_rss_bytes": 1'
 )
-SWEPT = '"killed": [], "left": [], "undone": [], "failed": [], "removed": [], "kept": [], "alive": []'
+SWEPT = (
+    '"killed": [], "left": [], "undone": [], "already": [], "failed": [], "forgotten": [], "removed": [], "kept": [],'
+    '"stayed": [], "alive": []'
+)
 ASKED = {
     "hello": lambda client: client.hello(patience()),
     "ping": lambda client: client.clock(1, patience()),
@@ -249,7 +253,8 @@ WRONG = [
     ("hello", "{**GREETING, 'hostname': 3}"),
     ("ping", "{'wall_ns': '1'}"), ("ping", "{'wall_ns': 1 << 80}"), ("ping", "{'wall_ns': True}"),
     ("check", "{'findings': {}}"), ("check", "{'findings': []}"), ("check", "{'findings': [1]}"),
-    ("check", "{'findings': [{'found': 'yes', 'detail': ''}]}"), ("check", "{'findings': [{'found': True}]}"),
+    ("check", "{'findings': [{'found': 'yes', 'detail': '', 'broken': False}]}"),
+    ("check", "{'findings': [{'found': True}]}"),
     ("check", "{'findings': [{'found': True, 'detail': ''}] * 2}"),
     ("run_command", "{'status': 0, 'stdout': '', 'stderr': ['']}"), ("run_command", "{'status': '0', 'stdout': ''}"),
     ("run_command", "{'status': 0.0, 'stdout': '', 'stderr': ''}"),
@@ -273,8 +278,10 @@ WRONG = [
     ("list_processes", "{'processes': [{'pid': 1, 'argv': 'rm -rf', 'name': ''}]}"),
     ("list_processes", "{'processes': [{'pid': 1, 'argv': [1], 'name': ''}]}"),
     ("sweep", "{" + SWEPT + ", 'left': ['1']}"), ("sweep", "{" + SWEPT + ", 'undone': 'all'}"),
-    ("sweep", "{" + SWEPT + ", 'failed': [{'id': 'x'}]}"), ("sweep", "{" + SWEPT + ", 'killed': [{'pid': 1}]}"),
-    ("bye", "{'failed': [], 'left': 'x'}"), ("bye", "{'failed': [{}], 'left': []}"),
+    ("sweep", "{" + SWEPT + ", 'failed': [{'id': 'x'}]}"),
+    ("sweep", "{" + SWEPT + ", 'stayed': [{'bytes': -1}]}"), ("sweep", "{" + SWEPT + ", 'killed': [{'pid': 1}]}"),
+    ("bye", "{'undone': [], 'already': [], 'failed': [], 'left': 'x'}"),
+    ("bye", "{'undone': [], 'already': [], 'failed': [{}], 'left': []}"),
     ("undo", "{'error': ['x']}"), ("undo", "{'error': 'x', 'kind': 7}"), ("undo", "{'error': 'x', 'tail': {}}"),
     ("undo", "{'error': 'x', 'argv': 'x'}"), ("undo", "{'error': 'x', 'undo_failed': 'x'}"),
     ("undo", "{'error': 'x', 'kind': 'locked', 'holder': 'me'}"),
@@ -304,7 +311,7 @@ DATA = {content!r}
 ANSWERS["files"] = {{"files": [{{"path": name, "bytes": len(DATA)}} for name in {names!r}], "left": []}}
 def other(request):
     text({{"id": request["id"], "more": True, "bytes": len(DATA)}}, DATA)
-    text({{"id": request["id"], "sha256": {hashlib.sha256(content).hexdigest()!r}}})
+    text({{"id": request["id"], "sha256": {hashlib.sha256(content).hexdigest()!r}, "size": len(DATA)}})
 """
 
 
@@ -376,7 +383,7 @@ def test_a_file_that_comes_slowly_comes_home(hostile, tmp_path, monkeypatch):
     """Fifteen seconds for thirty bytes, where ten without any would end it."""
     monkeypatch.setattr(files, "STALLED_S", 10.0)
     client = hostile(SLOW.format(count=30))
-    client.fetch(RemoteFile("x", 30), tmp_path / "home", patience())
+    client.fetch(RunFile("x", 30), tmp_path / "home", patience())
     assert (tmp_path / "home/x").read_bytes() == b"x" * 30
 
 
@@ -384,7 +391,7 @@ def test_a_file_of_which_no_more_comes_is_given_up_and_kept_as_far_as_it_came(ho
     monkeypatch.setattr(files, "STALLED_S", 5.0)
     client = hostile(SLOW.format(count=2))
     with pytest.raises(DeadlineExceeded, match="x: nothing came for 5 s, after 2 of 30 bytes"):
-        client.fetch(RemoteFile("x", 30), tmp_path / "home", patience())
+        client.fetch(RunFile("x", 30), tmp_path / "home", patience())
     assert (tmp_path / "home/x.part").read_bytes() == b"xx", "the next try goes on from there"
 
 
@@ -410,7 +417,7 @@ def test_who_cannot_take_a_part_says_so_at_once_and_the_agent_stops(connect_agen
     with pytest.raises(OSError, match="No space left"):
         client._connection.ask("fetch", patience(), values, sink=sink)
     client.put("small", b"x", patience())
-    client.fetch(RemoteFile("small", 1), tmp_path / "home", patience())
+    client.fetch(RunFile("small", 1), tmp_path / "home", patience())
     assert len(taken) == 1
     patience().poll(lambda: not still_reads(client.channel.pid, "big"), every_s=0.05, waiting_for="the agent to stop")
 
@@ -436,7 +443,7 @@ FLOODS = {
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
 def test_a_flood_of_events_ends_the_connection_and_not_the_controller(hostile, tmp_path, flood, monkeypatch):
     """A run that puts itself down, or waits for something else, takes no events: they wait."""
-    monkeypatch.setattr(inbox, "MOST_BYTES", 8 << 20)
+    monkeypatch.setattr(events, "MOST_BYTES", 8 << 20)
     watch = Watch(EventLog(tmp_path / "events.jsonl"))
     client = hostile(f"def other(request):{flood}", on_event=watch.inbox.put, keep=False)
     tracemalloc.start()

@@ -16,9 +16,8 @@ from sealed_run import make_run
 from orchestrator.cli.main import main
 from orchestrator.core.errors import OrchError
 from orchestrator.execution import recovery
-from orchestrator.execution.observers.progress import Progress
-from orchestrator.experiment import loading
-from orchestrator.experiment.series import sweepfile
+from orchestrator.execution.run_options import RunOptions
+from orchestrator.experiment import loading, sweepfile
 from orchestrator.hosts import dropping
 from orchestrator.store import index, rundir, sweeps
 from orchestrator.store.here import Here
@@ -308,7 +307,7 @@ def test_a_sweep_recovers_its_runs_by_its_own_testbed(tmp_path, capsys):
     run = planted(results, sweep={"id": sweep.id, "name": "s", "points": {}})
     assert [entry.path for entry in sweeps.runs(results, sweep)] == [run]
     ledger = Ledger(attempts=1, quarantine=0)
-    run_sweep._Sweeping(definition, sweep, ledger, (), results, 0.0, Progress(), [], None, None, False, ()).recover()
+    run_sweep._Sweeping(definition, sweep, ledger, (), RunOptions(results=results), [], None, ()).recover()
     said = "".join(capsys.readouterr())
     assert (tmp_path / "named").exists(), said
     assert nothing_ran(run), said

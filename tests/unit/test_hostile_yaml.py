@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from orchestrator.cli.main import main
-from orchestrator.experiment.yamlfiles import documents, yamltext
-from orchestrator.experiment.yamlfiles.documents import MOST_BYTES
-from orchestrator.experiment.yamlfiles.yamltext import MOST_NODES
+from orchestrator.experiment import documents, yamltext
+from orchestrator.experiment.documents import MOST_BYTES
+from orchestrator.experiment.yamltext import MOST_NODES
 
 FULL = MOST_BYTES - 16
 MANY = "more than 20000 values"
@@ -34,7 +34,7 @@ REFUSED = {
 ASK = """
 import json, resource, sys
 from pathlib import Path
-from orchestrator.experiment.yamlfiles import documents
+from orchestrator.experiment import documents
 from orchestrator.core.errors import ConfigError
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

@@ -7,9 +7,7 @@ import yaml
 from experiments import GOOD, orch
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, loading
-from orchestrator.experiment.series import studyfile, sweepfile
-from orchestrator.experiment.yamlfiles import includes
+from orchestrator.experiment import documents, loading, opening, studyfile, sweepfile
 
 BASE = """\
 testbed:
@@ -42,7 +40,7 @@ def test_the_file_itself_wins_then_the_last_include_and_what_that_includes_is_lo
         sub__two="include: three.yaml\nseed: 3\nrepetitions: 3\n",
         sub__three=BASE + "repetitions: 4\nvalidity: {drift: ignore}\n",
     )
-    found = config.load_experiment(folder / "own.yaml")[0]
+    found = loading.load_experiment(folder / "own.yaml")[0]
     assert (found.seed, found.repetitions, found.validity.drift) == (1, 3, "ignore")
     assert (found.measure.iterations, found.measure.warmup) == (10, 3)
 
@@ -65,12 +63,12 @@ def test_the_file_itself_wins_then_the_last_include_and_what_that_includes_is_lo
     ],
 )
 def test_files_are_merged_as_by_rfc_7396(low, high, comes_to):
-    assert includes.patched(low, high) == comes_to
+    assert documents.patched(low, high) == comes_to
 
 
 def test_null_takes_a_part_away_so_that_another_can_stand_there(files):
     folder = files(own="name: x\ninclude: base.yaml\nworkload: {ddp: null, fsdp: {model: resnet50}}\n", base=BASE)
-    assert config.load_experiment(folder / "own.yaml")[0].workload.name == "fsdp"
+    assert loading.load_experiment(folder / "own.yaml")[0].workload.name == "fsdp"
 
 
 def test_a_mistake_is_told_in_the_file_where_it_stands(files):
@@ -79,7 +77,7 @@ def test_a_mistake_is_told_in_the_file_where_it_stands(files):
         base=BASE.replace("warmup: 3", "warmup: -3"),
     )
     with pytest.raises(ConfigError) as caught:
-        config.load_experiment(folder / "own.yaml", ["repetitions=0"])
+        loading.load_experiment(folder / "own.yaml", ["repetitions=0"])
     told = [line.split(": ")[:2] for line in str(caught.value).splitlines()]
     assert told == [
         ["--set repetitions=0", "repetitions"],
@@ -92,7 +90,7 @@ def test_a_mistake_is_told_in_the_file_where_it_stands(files):
 def test_a_mistake_in_a_list_is_told_in_the_file_whose_list_it_is(files):
     folder = files(own="name: x\ninclude: base.yaml\ntraffic:\n  - iperf: {from: h1, to: h9}\n", base=BASE)
     with pytest.raises(ConfigError, match=rf"{folder}/own.yaml:4:5: traffic.0.iperf.load: missing"):
-        config.load_experiment(folder / "own.yaml")
+        loading.load_experiment(folder / "own.yaml")
 
 
 def test_files_that_an_included_file_names_are_beside_it(files):
@@ -100,7 +98,7 @@ def test_files_that_an_included_file_names_are_beside_it(files):
     base = BASE.replace("workload:\n  ddp: {model: resnet50}\n", command)
     folder = files(own="name: x\ninclude: sub/base.yaml\n", sub__base=base)
     (folder / "sub/x.sh").touch()
-    found = config.load_experiment(folder / "own.yaml")[0]
+    found = loading.load_experiment(folder / "own.yaml")[0]
     assert str(found.workload.config.files[0]) == f"{folder}/sub/x.sh"
 
 
@@ -123,29 +121,29 @@ def test_what_cannot_be_included_is_told_with_its_place(files, tmp_path_factory,
     secret.write_text(BASE)
     (folder / "linked.yaml").symlink_to(secret)
     with pytest.raises(ConfigError, match=told):
-        config.load_experiment(folder / "own.yaml")
+        loading.load_experiment(folder / "own.yaml")
 
 
 def test_a_file_elsewhere_is_included_by_its_own_path(files, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "base.yaml"
     elsewhere.write_text(BASE)
     folder = files(own=f"name: x\ninclude: {elsewhere}\n", sub__own="name: y\ninclude: ../base.yaml\n", base=BASE)
-    assert config.load_experiment(folder / "own.yaml")[0].name == "x"
-    assert config.load_experiment(folder / "sub/own.yaml")[0].name == "y"
+    assert loading.load_experiment(folder / "own.yaml")[0].name == "x"
+    assert loading.load_experiment(folder / "sub/own.yaml")[0].name == "y"
 
 
 def test_many_files_that_include_each_other_end_in_an_error(files):
     texts = {f"f{number}": f"include: [f{number + 1}.yaml, f{number + 1}.yaml]\n" for number in range(6)}
     folder = files(own="name: x\ninclude: f0.yaml\n", f6=BASE, **texts)
     with pytest.raises(ConfigError, match=r"include: .* files; accepted: at most 32"):
-        config.load_experiment(folder / "own.yaml")
+        loading.load_experiment(folder / "own.yaml")
 
 
 def test_a_sweep_and_its_digest_hold_the_text_of_all_files(files):
     sweep = "include: axes.yaml\nname: s\nexperiment: own.yaml\n"
     own = "name: x\ninclude: base.yaml\n"
     folder = files(sweep=sweep, axes="axes: {seed: [1, 2]}\nmode: runs\n", own=own, base=BASE)
-    before = loading.opened(folder / "sweep.yaml", local=False)
+    before = opening.open_file(folder / "sweep.yaml", local=False)
     assert isinstance(before, sweepfile.Definition)
     assert [point.resolved["measure"]["warmup"] for point in before.points] == [3, 3]
     files(base=BASE.replace("warmup: 3", "warmup: 4"))
@@ -163,13 +161,13 @@ def test_studies_and_inventories_include_too(files):
     files(study=study, common="paper: salamy\n", links="link: 25gbit\n", rack=rack)
     folder = files(own="name: x\ninclude: base.yaml\ntestbed: {local: null, inventory: rack.yaml}\n", base=BASE)
     assert studyfile.read(folder / "study.yaml").paper == "salamy"
-    assert config.load_experiment(folder / "own.yaml")[0].testbed.inventory.link == 25e9
-    assert loading.inventory_or_experiment(folder / "rack.yaml").link == 25e9
+    assert loading.load_experiment(folder / "own.yaml")[0].testbed.inventory.link == 25e9
+    assert opening.inventory_or_experiment(folder / "rack.yaml").link == 25e9
 
 
 def test_what_a_run_records_is_the_merged_text(files, monkeypatch):
     folder = files(own="name: x\ninclude: base.yaml\n", base=BASE)
-    recorded = yaml.safe_load(loading.resolved_text(config.load_experiment(folder / "own.yaml")[0]))
+    recorded = yaml.safe_load(loading.resolved_text(loading.load_experiment(folder / "own.yaml")[0]))
     assert "include" not in recorded
     assert recorded["measure"]["warmup"] == 3
     monkeypatch.chdir(folder)

@@ -13,13 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from orchestrator.agents.agent.launches import Ended
 from orchestrator.core.errors import Interrupted
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.execution.actions.processes import Processes
 from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.watch import Watch
 from orchestrator.parts.launch import Launch
-from orchestrator.remote.answers import Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -74,6 +74,7 @@ def test_a_rest_ends_in_time_or_with_a_second_signal():
 
 PROGRAM = """
 import time
+from orchestrator.agents.agent.launches import Ended
 from orchestrator.core.errors import Interrupted
 from orchestrator.core.interrupts import Interrupts
 with Interrupts() as interrupts:
@@ -143,16 +144,8 @@ def test_what_a_second_signal_killed_is_told_once(tmp_path):
     ]
     events = EventLog(tmp_path / "events.jsonl")
     watch = Watch(events)
-    stopped = Stopped(
-        status=-9,
-        killed=True,
-        was_over=False,
-        ended_ns=1,
-        user_s=0.0,
-        system_s=0.0,
-        max_rss_bytes=1,
-        tail="",
-        complaint="it ended with status -9 when it was asked to end",
+    stopped = Ended(
+        status=-9, killed=True, was_over=False, ended_ns=1, user_s=0.0, system_s=0.0, max_rss_bytes=1, tail=""
     )
     client = SimpleNamespace(stop=lambda *_, **__: stopped)
     hurried = SimpleNamespace(hurry=True, grace=0.0, rest=lambda _: None)
@@ -171,3 +164,23 @@ def test_what_a_second_signal_killed_is_told_once(tmp_path):
     assert watch.notes == []
     (told,) = processes.cut_short()
     assert told.endswith("may be missing: tcpdump.h1..tcpdump.h3")
+
+
+def test_a_status_that_a_launch_does_not_accept_when_it_is_asked_to_end_is_told(tmp_path):
+    events = EventLog(tmp_path / "events.jsonl")
+    watch = Watch(events)
+    launch = Launch(name="p", node="h1", role="rank", argv=("x",))
+    watch.add(launch)
+    watch.processes["h1", "p"].asked = True
+    ended = Ended(5, killed=False, was_over=False, ended_ns=1, user_s=0.0, system_s=0.0, max_rss_bytes=1, tail="")
+    patient = SimpleNamespace(hurry=False, grace=1.0, rest=lambda _: None)
+    session = SimpleNamespace(
+        watch=watch,
+        events=events,
+        interrupts=patient,
+        note_losses=lambda: None,
+        clients={"h1": SimpleNamespace(stop=lambda *_, **__: ended)},
+    )
+    Processes(session).stop([launch], measured_until=0.0)
+    assert watch.processes["h1", "p"].failed == "p ended with status 5 when it was asked to end"
+    assert watch.notes == ["h1: p ended with status 5 when it was asked to end"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.experiment.series import sweepfile
+from orchestrator.experiment import sweepfile
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Link, Node, Rail, Topology
 from workloads import ddp, horovod, p2p, tensorflow

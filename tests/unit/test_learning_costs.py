@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.analysis.traffic.throughput import Bins
-from orchestrator.analysis.windows.ranks import learning
+from orchestrator.analysis.windows import time_to_accuracy
 from orchestrator.parts.rows import TABLES
 from orchestrator.report.run import accuracy
 
@@ -62,7 +62,7 @@ def sent(total_s: int = 60) -> Bins:
 
 
 def test_all_ranks_together_judge_each_held_out_image_once() -> None:
-    found = learning.learning(table("accuracy", ROWS), ITERATIONS, "training", [sent(), sent()])
+    found = time_to_accuracy.learning(table("accuracy", ROWS), ITERATIONS, "training", [sent(), sent()])
     assert found is not None
     assert found.epoch.tolist() == [1, 2], "a rank had not evaluated the third when the run ended"
     assert found.accuracy.tolist() == [40 / 400, 160 / 200]
@@ -70,7 +70,7 @@ def test_all_ranks_together_judge_each_held_out_image_once() -> None:
 
 
 def test_time_is_without_evaluations_and_bytes_are_of_all_hosts() -> None:
-    found = learning.learning(table("accuracy", ROWS), ITERATIONS, "training", [sent(), sent()])
+    found = time_to_accuracy.learning(table("accuracy", ROWS), ITERATIONS, "training", [sent(), sent()])
     assert found is not None
     # Rank 0 began at 0 s and evaluated for 2 s, rank 1 at 1 s and for 3 s.
     assert found.seconds.tolist() == pytest.approx([(10 + 10) / 2, (22 - 2 + 24 - 1 - 3) / 2])
@@ -78,19 +78,19 @@ def test_time_is_without_evaluations_and_bytes_are_of_all_hosts() -> None:
 
 
 def test_a_level_is_reached_on_a_line_between_the_epochs_around_it() -> None:
-    found = learning.learning(table("accuracy", ROWS), ITERATIONS, "training", [sent()])
+    found = time_to_accuracy.learning(table("accuracy", ROWS), ITERATIONS, "training", [sent()])
     assert found is not None
-    assert found.reached(0.05) == learning.Reached(1, 10.0, 10_500.0)
-    assert found.reached(0.8) == learning.Reached(2, 20.0, 23_000.0)
-    assert found.reached(0.45) == learning.Reached(1.5, 15.0, (10_500 + 23_000) / 2)
+    assert found.reached(0.05) == time_to_accuracy.Reached(1, 10.0, 10_500.0)
+    assert found.reached(0.8) == time_to_accuracy.Reached(2, 20.0, 23_000.0)
+    assert found.reached(0.45) == time_to_accuracy.Reached(1.5, 15.0, (10_500 + 23_000) / 2)
     assert found.reached(0.81) is None
 
 
 def test_without_evaluations_nothing_was_learned_and_without_a_capture_bytes_are_not_known() -> None:
-    assert learning.learning(table("accuracy", []), ITERATIONS, "training", [sent()]) is None
-    assert learning.learning(table("accuracy", ROWS), ITERATIONS, "third", [sent()]) is None
+    assert time_to_accuracy.learning(table("accuracy", []), ITERATIONS, "training", [sent()]) is None
+    assert time_to_accuracy.learning(table("accuracy", ROWS), ITERATIONS, "third", [sent()]) is None
     empty = Bins(np.array([], np.int64), np.array([]), S)
-    found = learning.learning(table("accuracy", ROWS), ITERATIONS, "training", [empty])
+    found = time_to_accuracy.learning(table("accuracy", ROWS), ITERATIONS, "training", [empty])
     assert found is not None
     assert np.isnan(found.sent_bytes).all()
     reached = found.reached(0.8)
@@ -99,7 +99,7 @@ def test_without_evaluations_nothing_was_learned_and_without_a_capture_bytes_are
 
 
 def test_the_figures_tell_what_each_level_took() -> None:
-    found = learning.learning(table("accuracy", ROWS), ITERATIONS, "training", [sent(), sent()])
+    found = time_to_accuracy.learning(table("accuracy", ROWS), ITERATIONS, "training", [sent(), sent()])
     assert found is not None
     volume, time = accuracy.volume_lines([("adam", 10, found)]), accuracy.time_lines([("adam", 10, found)])
     assert volume is not None
@@ -114,7 +114,7 @@ def test_the_figures_tell_what_each_level_took() -> None:
 
 def test_nothing_is_drawn_of_nothing() -> None:
     assert accuracy.time_lines([]) is None
-    found = learning.learning(table("accuracy", ROWS), ITERATIONS, "training", [])
+    found = time_to_accuracy.learning(table("accuracy", ROWS), ITERATIONS, "training", [])
     assert found is not None
     assert accuracy.volume_lines([("adam", 1, found)]) is None
     assert accuracy.time_lines([("adam", 1, found)]) is not None

@@ -3,10 +3,8 @@ from __future__ import annotations
 from experiments import GOOD, IPERF
 
 from orchestrator.execution.load_escalation import covers, requested_bps, unescalated
-from orchestrator.experiment import config
+from orchestrator.experiment import documents, plan, validation
 from orchestrator.experiment.experiment import model
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.yamlfiles import documents
 
 TRAFFIC = """traffic:
   - iperf: {from: h1, to: h3, load: 200mbit, streams: 4, most_streams: 10}
@@ -16,7 +14,7 @@ TRAFFIC = """traffic:
 
 def window():
     document = documents.parse(GOOD.replace("traffic:\n" + IPERF, TRAFFIC).encode(), name="e", needs="all")
-    return plan.build(config.validate(document, model()))[0].windows[0]
+    return plan.build(validation.validate(document, model()))[0].windows[0]
 
 
 def test_only_sources_of_receivers_that_get_too_little_are_escalated_and_only_while_they_can_be():
@@ -46,7 +44,7 @@ def test_every_means_has_processes_of_its_own_for_the_same_port():
 def windows(*texts):
     lines = "".join(f"  - {{name: w{number}, traffic: [{text}]}}\n" for number, text in enumerate(texts))
     document = documents.parse(GOOD.replace("traffic:\n" + IPERF, f"windows:\n{lines}").encode(), name="e", needs="all")
-    return plan.build(config.validate(document, model()))[0].windows
+    return plan.build(validation.validate(document, model()))[0].windows
 
 
 def iperf(load, more=""):

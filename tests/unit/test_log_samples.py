@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from cross_traffic import iperf
-from orchestrator.analysis import launch_outputs
 from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
 from orchestrator.parts.shared import offload_change
@@ -57,7 +56,7 @@ def rows(columns: Columns) -> list[Row]:
 def unread(output: LaunchOutput) -> JsonObject:
     """How many of what were passed over; each can be a table's row and a sentence."""
     columns = output.unread.rows()
-    assert len(launch_outputs.told(columns)) == len(columns["count"])
+    assert len(output.unread.sentences()) == len(columns["count"])
     return {row["what"]: row["count"] for row in rows(columns)}
 
 

@@ -9,8 +9,7 @@ from experiments import IPERF, WORKLOAD, changed
 
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.paths import lookup
-from orchestrator.experiment import loading
-from orchestrator.experiment.series import studyfile, sweepfile
+from orchestrator.experiment import loading, studyfile, sweepfile
 
 COMMAND = """\
 workload:

@@ -18,11 +18,9 @@ from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.session import Session
 from orchestrator.execution.watch import Watch
-from orchestrator.experiment import config
+from orchestrator.experiment import documents, plan, validation
 from orchestrator.experiment.experiment import model
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.yamlfiles import documents
-from orchestrator.remote.answers import LineRead
+from orchestrator.remote.events import LineRead
 
 MS = 1_000_000
 TWO_JOBS = "".join(["jobs:\n", *(f"  - name: {name}\n    workload: {{ddp: {{model: resnet50}}}}\n" for name in "ab")])
@@ -32,7 +30,7 @@ def planned(measure, *, jobs=False, traffic="", more=""):
     text = GOOD.replace("traffic:\n" + IPERF, traffic).replace("  iterations: 10\n", f"  {measure}\n") + more
     text = text.replace(WORKLOAD, TWO_JOBS) if jobs else text
     document = documents.parse(text.encode(), name="e", needs="all")
-    return plan.build(config.validate(document, model()))[0]
+    return plan.build(validation.validate(document, model()))[0]
 
 
 @pytest.fixture(autouse=True)

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import gate_windows
 import pytest
-from made_tables import table
 
 from orchestrator.analysis import launch_outputs
-from orchestrator.analysis.windows.judging import transports
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.rows import TABLES, LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Rail, Rank, Topology
 from orchestrator.store.manifests import records
+from orchestrator.validity.gates import transport as transport_gate
 from workloads import collective, command, ddp, horovod
 from workloads.common import nccl_evidence
 from workloads.common.nccl_evidence import NcclConfig
@@ -35,11 +35,12 @@ TOPOLOGY = Topology(
 
 
 def told(folder: Path, *, offset_ns: int = 0):
-    return read_nccl(
+    found = read_nccl(
         LaunchOutput(
             folder=folder, node="h1", launch="a-rank0", job="a", rank=0, window=None, source=None, offset_ns=offset_ns
         )
     )
+    return {table: {name: list(values) for name, values in rows.items()} for table, rows in found.items()}
 
 
 def of_log(folder: Path, text: bytes):
@@ -261,8 +262,8 @@ def manifest(*env: dict[str, str]) -> records.Manifest:
 
 def judged(env: dict[str, str], *networks: tuple[str, str], unread: Sequence[dict[str, object]] = ()):
     rows = [{"job": "a", "transport": transport, "device": device} for transport, device in networks]
-    found = transports.found(manifest(env), table("nccl_connections", rows), table("unread", unread))
-    return list(transports.judge_transports(found))
+    tables = {"nccl_connections": rows, "unread": unread}
+    return gate_windows.judged(transport_gate, manifest=manifest(env), rows=tables)
 
 
 IB, SOCKET, SHM = ("NET/IB", "mlx5_0:1"), ("NET/Socket", "ens1f0"), ("SHM", "")

@@ -6,8 +6,7 @@ import pytest
 from experiments import orch
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import loading
-from orchestrator.experiment.yamlfiles import nodesets
+from orchestrator.experiment import nodesets, opening
 
 BELOW = {"ssh": "{name}.lab", "data": {"address": "10.0.0.[1-3]/24", "device": "ens1f0"}}
 
@@ -77,5 +76,5 @@ def test_an_experiment_plans_the_ranks_that_slots_ask_for(tmp_path):
     status, out, err = orch("plan", str(tmp_path / "e.yaml"))
     assert status == 0, err
     assert "ranks 0..1=n1, 2..3=n2" in out
-    inventory = loading.inventory_or_experiment(tmp_path / "rack.yaml")
+    inventory = opening.inventory_or_experiment(tmp_path / "rack.yaml")
     assert [host.ssh for host in inventory.hosts.values()] == ["n1.lab", "n2.lab"]

@@ -28,19 +28,21 @@ import manifests
 import pyarrow as pa
 import pytest
 import yaml
+from gate_windows import judged
 from sealed_run import make_run
 
 from orchestrator.agents import cpu_source, gpu_source, nic_source, sampler, snmp_source
 from orchestrator.analysis import reduction
 from orchestrator.analysis.launch_outputs import rows_of
 from orchestrator.analysis.traffic import throughput
-from orchestrator.analysis.windows.judging import congested
+from orchestrator.analysis.windows import device_counters
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.collectors import nic
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Node, Rail, Topology
 from orchestrator.store.manifests.manifest import load
 from orchestrator.store.tabular import tables
+from orchestrator.validity.gates import congestion
 
 SAMPLES = sorted((Path(__file__).parents[1] / "data/odd").glob("*.yaml"))
 KEYS = {"seen", "collector", "ethtool", "sysfs", "files", "counters", "absent", "rows", "notes"}
@@ -76,8 +78,8 @@ def test_what_is_odd_costs_no_more_than_itself(path, tmp_path, monkeypatch):
     for table, count in sample.get("rows", {}).items():
         assert len(found[table]["time_ns"]) == count
     for pattern in sample.get("notes", ()):
-        assert any(re.search(pattern, note) for note in output.notes), (pattern, output.notes)
-    assert bool(output.notes) == bool(sample.get("notes")), output.notes
+        assert any(re.search(pattern, note) for note in output.unread.sentences()), (pattern, output.unread.sentences())
+    assert bool(output.unread.sentences()) == bool(sample.get("notes")), output.unread.sentences()
 
 
 def by_ethtool(samples, monkeypatch):
@@ -370,8 +372,8 @@ def test_losses_that_were_sampled_and_are_not_known_are_no_losses_only_as_far_as
     ]
     rails = (Rail(device="eth0", address="10.0.0.1"),)
     topology = Topology(kind="inventory", nodes=(Node(name="h1", rails=rails),), links=())
-    found = congested.found(throughput.Kept(pa.Table.from_pylist(rows)), topology, (0, 2 * SECOND))
-    (gate,) = congested.judge_congestion(found, required=True)
+    found = device_counters.congestion(throughput.Kept(pa.Table.from_pylist(rows)), topology, (0, 2 * SECOND))
+    (gate,) = judged(congestion, congestion=found, validity={"congestion": "invalid"})
     assert (gate.name, gate.passed, gate.required) == ("losses", None, True)
     assert gate.message == "h1 (eth0): no losses; not known: discards"
 
@@ -394,7 +396,12 @@ def test_what_is_no_file_is_left_out_and_holds_nobody_up(tmp_path):
         folder=tmp_path, node="h1", launch="x.h1", job=None, rank=None, window=None, source=None, offset_ns=0
     )
     assert list(rows_of("collector.nic", output)["counters"]["counter"]) == ["sampler.rdma.eth0.late_s", "rdma.x"]
-    assert [note.partition(":")[0] for note in output.notes] == ["ethtool.eth0.csv", "folder.csv", "nic.csv", "stderr"]
+    assert [note.partition(":")[0] for note in output.unread.sentences()] == [
+        "ethtool.eth0.csv",
+        "folder.csv",
+        "nic.csv",
+        "stderr",
+    ]
 
 
 def test_rdma_counters_of_a_driver_that_is_loaded_anew_are_read_again(tmp_path, monkeypatch, capfd):

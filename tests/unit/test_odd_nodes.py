@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, OrchError
 from orchestrator.parts.launch import Launch
-from orchestrator.remote.answers import LineRead
+from orchestrator.remote.events import LineRead
 from orchestrator.testbed.inventory import Name
 from tests.machine import PATIENCE_S
 

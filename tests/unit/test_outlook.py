@@ -15,7 +15,8 @@ from test_sweep import Testbed, all_valid, ended
 from orchestrator.core.errors import Interrupted
 from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
-from orchestrator.experiment.series import sweepfile
+from orchestrator.execution.run_options import RunOptions
+from orchestrator.experiment import sweepfile
 from orchestrator.sweep import run_sweep
 from orchestrator.sweep.outlook import Outlook, clock_text
 from orchestrator.sweep.sweepplan import Estimate
@@ -92,20 +93,14 @@ class Logged(Testbed):
         super().__init__(monkeypatch, fate)
         self.labels = []
 
-    def run_planned(self, experiment, run, *, label, **more):
+    def run_planned(self, experiment, run, options, *, label, **more):
         self.labels.append(label)
-        return super().run_planned(experiment, run, **more)
+        return super().run_planned(experiment, run, options, **more)
 
 
 def carry_out(path, results, stream=None):
-    return run_sweep.carry_out(
-        sweepfile.load(path),
-        results=results,
-        new=False,
-        wait_s=0,
-        conditions=(),
-        progress=Progress(stream or io.StringIO()),
-    )
+    options = RunOptions(results=results, progress=Progress(stream or io.StringIO()))
+    return run_sweep.carry_out(sweepfile.load(path), options)
 
 
 def test_every_run_of_a_sweep_tells_how_far_all_is(tmp_path, monkeypatch):
@@ -142,8 +137,8 @@ def test_after_ctrl_c_a_line_says_how_to_resume(tmp_path, monkeypatch, new):
     monkeypatch.setattr(
         execute,
         "run_planned",
-        lambda _experiment, _run, *, results, sweep, **_: ended(
-            leave(results, asdict(sweep), outcome="interrupted", windows=[]), Interrupted("Ctrl-C")
+        lambda _experiment, _run, options, *, sweep, **_: ended(
+            leave(options.results, asdict(sweep), outcome="interrupted", windows=[]), Interrupted("Ctrl-C")
         ),
     )
     path = write(tmp_path)
@@ -168,9 +163,7 @@ def test_a_windows_run_counts_its_windows(tmp_path, monkeypatch):
     Testbed(monkeypatch, fate)
     shown = [Progress(io.StringIO())]
     path = write(tmp_path, mode="windows")
-    outcome = run_sweep.carry_out(
-        sweepfile.load(path), results=tmp_path / "r", new=False, wait_s=0, conditions=(), progress=shown[0]
-    )
+    outcome = run_sweep.carry_out(sweepfile.load(path), RunOptions(results=tmp_path / "r", progress=shown[0]))
     counts = [int(count) for text in told for count in re.findall(r"\((\d+)/\d+", text)]
     assert counts[:3] == [0, 1, 2]
     assert outcome.done == len(outcome.keys)

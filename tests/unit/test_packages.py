@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.machines import packages
-from orchestrator.experiment.plans import missing
+from orchestrator.experiment import feasibility
 from orchestrator.parts.launch import Requirement
 
 DEBIAN_12 = """\
@@ -142,9 +142,9 @@ def need(what: str, **more: str) -> Requirement:
 
 
 def test_this_machine_is_told_its_own_package_manager(monkeypatch):
-    monkeypatch.setattr(missing.netns_needs, "find_program", lambda _name: None)
+    monkeypatch.setattr(feasibility.netns_needs, "find_program", lambda _name: None)
     monkeypatch.setattr(packages, "local_family", lambda: ROCKY_9)
-    found = {lack.remedy for lack in missing.on_this_machine([need("nft", remedy=packages.remedy("nft"))])}
+    found = {lack.remedy for lack in feasibility.lacking_here([need("nft", remedy=packages.remedy("nft"))])}
     assert {"sudo dnf install nftables", "sudo dnf install iproute-tc"} <= found
     assert not [remedy for remedy in found if "apt" in remedy]
 

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import manifests
 import pytest
+from gate_windows import judged
 
-from orchestrator.analysis.windows.judging import gates
-from orchestrator.analysis.windows.judging.conditions import Hits
-from orchestrator.analysis.windows.judging.gates import Evidence, Tolerances
 from orchestrator.parts.conditions import ecn, loss, offloads
 from orchestrator.parts.shared import packet_rules
 from orchestrator.parts.topology import Link, Node, Rail, Topology
+from orchestrator.validity import registry
+from orchestrator.validity.gates import conditions
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -125,9 +126,10 @@ def test_a_switch_without_an_agent_cannot_lose_packets():
     assert "no agent runs on the switch" in problem.message
 
 
-def judged(**values):
-    hits = Hits(**{"name": "loss at h2:eth0", "share": 0.01, "seen": 100_000, "hit": 1000, **values})
-    return next(gate for gate in gates.judge(Evidence(window="w1", hits=(hits,)), Tolerances()) if gate.name == "hits")
+def hits(**values):
+    usual = {"node": "h2", "name": "loss at h2:eth0", "share": 0.01, "seen": 100_000, "hit": 1000}
+    (gate,) = judged(conditions, manifest=manifests.made(hits=[{**usual, **values}]))
+    return gate
 
 
 @pytest.mark.parametrize("part", [loss, ecn])
@@ -141,15 +143,15 @@ def test_a_share_of_nothing_changes_offloads_alone(part):
 
 @pytest.mark.parametrize(("hit", "passed"), [(1000, True), (1120, True), (1130, False), (870, False), (0, False)])
 def test_a_share_must_be_hit_within_what_chance_allows(hit, passed):
-    assert judged(hit=hit).passed is passed
+    assert hits(hit=hit).passed is passed
 
 
 def test_too_few_packets_are_told_and_not_held_against_the_window():
-    gate = judged(seen=100, hit=0)
+    gate = hits(seen=100, hit=0)
     assert (gate.passed, gate.required) == (None, False)
     assert "too few to judge" in gate.message
-    assert gates.valid([gate])
-    assert judged(seen=0, hit=0).passed is None
+    assert registry.valid([gate])
+    assert hits(seen=0, hit=0).passed is None
 
 
 def test_two_places_share_what_both_need(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from orchestrator.analysis.capture.captures import Job, reduce
-from orchestrator.analysis.capture.stages.holes import MOST_HOLES
+from orchestrator.analysis.capture.stages.segments import MOST_HOLES
 from orchestrator.core.errors import CaptureError
 from orchestrator.parts.launch import Flow
 from orchestrator.parts.rows import BIN_NS

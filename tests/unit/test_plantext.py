@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, changed, orch
 
-from orchestrator.experiment import loading
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.words import plantext
+from orchestrator.experiment import loading, plan, plantext
 
 ROOT = Path(__file__).parents[2]
 PLAYBOOKS = sorted((ROOT / "playbooks/experiments").rglob("*.yaml"))

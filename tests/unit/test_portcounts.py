@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from gate_windows import judged
 
 from orchestrator.analysis.traffic import trust
-from orchestrator.analysis.windows.judging.gates import Evidence, Tolerances, judge
-from orchestrator.analysis.windows.readings import portcounts
+from orchestrator.analysis.windows import device_counters
 from orchestrator.parts import samplers
+from orchestrator.validity.gates import capture_nic
 from workloads.models import catalog
 
 
@@ -32,7 +33,7 @@ def test_counters_sampled_seldom_do_not_fail_a_short_window_of_bursts():
     counters = nic_counters(at, received=[0.0, 1e8, 1e8, 1e8])
     inward = received_at_h1(packets, counters, (begin + second // 2, begin + 3 * second // 2))
     assert (inward.captured, inward.counted) == (1e8, 1e8)  # from the sample before the window to the one after it
-    (told,) = judge(Evidence(window="w", port_bytes=(inward,)), Tolerances())
+    (told,) = judged(capture_nic, port_bytes=(inward,))
     assert told.passed
 
 
@@ -53,7 +54,7 @@ def nic_counters(at, *, received):
 
 def received_at_h1(packets, counters, span_ns):
     planned = trust.Planned(node="h1", port="eth0", state="complete", why="", counts=None)
-    return portcounts.ports(packets, counters, (planned,), span_ns)[0]
+    return device_counters.port_bytes(packets, counters, (planned,), span_ns)[0]
 
 
 @pytest.mark.parametrize(("captured", "passed"), [(1.0, True), (0.5, False)])
@@ -76,7 +77,7 @@ def test_a_training_that_is_silent_most_of_the_time_still_has_to_be_captured_who
     counters = nic_counters(at, received=np.searchsorted(bins, at) * 1e6)
     inward = received_at_h1(packets, counters, (begin, begin + 500 * bursts * ms))
     assert inward.counted == bursts * 1e6
-    (told,) = judge(Evidence(window="w", port_bytes=(inward,)), Tolerances())
+    (told,) = judged(capture_nic, port_bytes=(inward,))
     assert told.passed is passed
 
 
@@ -145,5 +146,5 @@ def test_a_twentieth_of_the_bytes_is_missed_in_every_model(model):
     for iterations, every_ns in ((5, 10**8),) if large else ((20, 10**7), (20, 10**8), (100, 10**7)):
         for missing in (0.0, 0.05):
             inward = training(model, iterations=iterations, missing=missing, every_ns=every_ns, random=random)
-            (told,) = judge(Evidence(window="w", port_bytes=(inward,)), Tolerances())
+            (told,) = judged(capture_nic, port_bytes=(inward,))
             assert told.passed is (missing == 0.0), (iterations, every_ns, missing, told.message)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis.windows.ranks import shares
+from orchestrator.analysis.windows import time_shares
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.experiment import loading
 from orchestrator.parts.work import Bucket, Replicated
@@ -314,7 +314,7 @@ def test_a_receive_is_moving_from_when_its_sender_has_begun() -> None:
     ]
     rows = [{"job": "training", "rank": rank, "window_name": "w1", "iteration": 7, "seconds": 0.3} for rank in (0, 1)]
     tables = {"spans": pa.Table.from_pylist(spans), "iterations": pa.Table.from_pylist(rows)}
-    found = shares.of_stages(tables, "training", ends=[[0, 1]])
+    found = time_shares.of_stages(tables, "training", ends=[[0, 1]])
     assert found[1].pipeline_s == pytest.approx(0.020)
     assert found[1].bubble_s == pytest.approx(0.3 - 0.050 - 0.020 - 0.015)
     assert found[0].pipeline_s == pytest.approx(0.040)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import manifests
 import pytest
 
-from orchestrator.analysis import reduction
-from orchestrator.analysis.windows.readings import serving
-from orchestrator.experiment import config
+from orchestrator.analysis.windows import processors
+from orchestrator.experiment import documents, plan, validation
 from orchestrator.experiment.experiment import model
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.yamlfiles import documents
+from orchestrator.validity.gates.processor import MOST_KEPT
 
 EXPERIMENT = """
 name: x
@@ -24,11 +22,11 @@ WINDOW = {**manifests.NOT_JUDGED, "name": "w1", "wanted_iterations": 5}
 
 def built(more=""):
     document = documents.parse((EXPERIMENT + more).encode(), name="e", needs="all")
-    return plan.build(config.validate(document, model()))[0]
+    return plan.build(validation.validate(document, model()))[0]
 
 
 def watched(run):
-    return [launch.node for launch in run.collectors if launch.part == serving.PART]
+    return [launch.node for launch in run.collectors if launch.part == processors.PART]
 
 
 @pytest.mark.parametrize(
@@ -52,9 +50,8 @@ def test_the_nodes_that_take_part_are_watched_and_no_others(more, nodes):
     ("more", "limit"), [("", 0.05), ("validity: {processor: 12%}\n", 0.12), ("validity: {processor: ignore}\n", None)]
 )
 def test_the_limit_of_the_gate_is_what_the_experiment_says(more, limit):
-    manifest = manifests.made(validity=dict(built(more).validity), windows=[WINDOW])
-    assert reduction._tolerances(manifest)["w1"].processor == limit
+    assert MOST_KEPT.number(built(more).validity) == limit
 
 
 def test_a_run_from_before_the_gate_is_judged_by_its_default():
-    assert reduction._tolerances(manifests.made(validity=MANIFEST, windows=[WINDOW]))["w1"].processor == 0.05
+    assert MOST_KEPT.number(manifests.made(validity=MANIFEST, windows=[WINDOW]).validity) == 0.05

@@ -10,12 +10,14 @@ import manifests
 import numpy as np
 import pyarrow as pa
 import pytest
+from gate_windows import judged
 
-from orchestrator.analysis.windows.judging.waiting import FULL, judge_waiting
-from orchestrator.analysis.windows.readings import serving
-from orchestrator.analysis.windows.readings.processors import NOTHING, Sampled, Series
+from orchestrator.analysis.windows import processors
+from orchestrator.analysis.windows.processors import NOTHING, Sampled, Series
 from orchestrator.parts.collectors import processor
 from orchestrator.parts.rows import LaunchOutput
+from orchestrator.validity.gates import processor as gate_module
+from orchestrator.validity.gates.processor import FULL
 
 DATA = Path(__file__).parents[1] / "data/processor"
 SECOND = 10**9
@@ -27,7 +29,7 @@ def recorded(name, without=""):
     """A recorded run of four ranks on h1 to h4, judged; h5 and a switch are there too, all on two processors."""
     folder = DATA / name
     nodes = [path.name for path in sorted(folder.iterdir()) if path.is_dir()]
-    launches = [manifests.launch(node=node, part=serving.PART) for node in nodes if node != without]
+    launches = [manifests.launch(node=node, part=processors.PART) for node in nodes if node != without]
     tables = {"counters": [], "tasks": []}
     for node in [launch["node"] for launch in launches]:
         output = LaunchOutput(
@@ -44,7 +46,7 @@ def recorded(name, without=""):
         jobs=[{"name": "training", "workload": "ddp", "ranks": []}],
         kernels={"nodes": {launch["node"]: "one" for launch in launches}},
     )
-    samples = serving.samples(pa.concat_tables(tables["counters"]), pa.concat_tables(tables["tasks"]), manifest)
+    samples = processors.samples(pa.concat_tables(tables["counters"]), pa.concat_tables(tables["tasks"]), manifest)
     about = json.loads((folder / "window.json").read_text())
     return samples.window(manifests.window(start_ns=about["begin_ns"], end_ns=about["end_ns"]))
 
@@ -74,27 +76,30 @@ def node(counters, **processes):
 def served(nodes, shared=None, seconds=10):
     ranks = tuple((name, process) for name, sampled in nodes.items() for process in sampled.wait)
     window = manifests.window(start_ns=BEGIN, end_ns=BEGIN + seconds * SECOND)
-    return serving.Samples(nodes, shared or {}, {"training": ranks}).window(window)
+    return processors.ProcessorSamples(nodes, shared or {}, {"training": ranks}).window(window)
 
 
 def kept(nodes, shared=None, seconds=10):
-    (one,) = served(nodes, shared, seconds).waiting
+    (one,) = served(nodes, shared, seconds).waits
     return one.kept
 
 
 def gates(nodes, limit=LIMIT, **more):
-    found = served(nodes, **more)
-    return {
-        (gate.name, gate.passed, gate.required): gate for gate in judge_waiting(found.waiting, found.processors, limit)
-    }
+    found = verdicts(served(nodes, **more), limit)
+    return {(gate.name, gate.passed, gate.required): gate for gate in found}
+
+
+def verdicts(found, limit=LIMIT):
+    validity = {"processor": "ignore" if limit is None else limit}
+    return judged(gate_module, processor_waits=found.waits, processor_use=found.use, validity=validity)
 
 
 def test_a_run_beside_compilers_was_not_set_by_the_network_alone():
     found = recorded("busy")
-    (training,) = found.waiting
+    (training,) = found.waits
     assert 0.15 < training.kept < 0.45
     assert 0.25 < training.others < 0.45
-    told = next(gate for gate in judge_waiting(found.waiting, found.processors, LIMIT) if gate.name == "processor")
+    told = next(gate for gate in verdicts(found) if gate.name == "processor")
     assert (told.passed, told.required) == (False, True)
     assert f"for {training.kept:.1%} of the window its threads waited for processors" in told.message
     assert f"{training.process} on {training.node}" in told.message
@@ -105,7 +110,7 @@ def test_a_run_beside_compilers_was_not_set_by_the_network_alone():
 @pytest.mark.parametrize("name", ["busy", "vgg16"])
 def test_others_are_told_to_have_kept_what_iterations_took_longer_than_on_free_processors(name):
     """A quickstart (0.172 s, 0.158 fitted) beside compilers, a VGG-16 (1.10 s, 0.37 fitted) beside suites of tests."""
-    (training,) = recorded(name).waiting
+    (training,) = recorded(name).waits
     about = json.loads((DATA / name / "window.json").read_text())
     assert training.kept >= 1 - about["fitted_s"] / about["mean_s"] > LIMIT
 
@@ -113,21 +118,21 @@ def test_others_are_told_to_have_kept_what_iterations_took_longer_than_on_free_p
 def test_a_quickstart_on_an_idle_machine_is_not_called_busy():
     """Its own ranks kept one another waiting, which is told apart: nothing else ran."""
     found = recorded("idle")
-    (training,) = found.waiting
+    (training,) = found.waits
     assert training.kept < 0.01 < LIMIT
-    assert all(gate.passed for gate in judge_waiting(found.waiting, found.processors, LIMIT))
+    assert all(gate.passed for gate in verdicts(found))
 
 
 def test_without_the_sampler_of_one_host_nobody_knows_what_was_others_work():
     found = recorded("busy", without="h2")
-    (gate,) = [gate for gate in judge_waiting(found.waiting, found.processors, LIMIT) if gate.name == "processor"]
+    (gate,) = [gate for gate in verdicts(found) if gate.name == "processor"]
     assert (gate.passed, gate.required) == (None, False)
 
 
 def test_what_a_rank_waits_for_its_own_run_is_not_held_against_the_window():
     alone = {"h1": node(machine(busy_s=1.0, own_s=1.0), rank0=(0.2, 0.6))}
     assert kept(alone) == 0.0
-    assert served(alone).waiting[0].own == pytest.approx(0.6)
+    assert served(alone).waits[0].own == pytest.approx(0.6)
 
 
 def test_waiting_is_shared_out_by_whose_work_the_processors_did():
@@ -228,4 +233,6 @@ def test_what_is_ignored_is_told_and_does_not_fail():
 
 def test_a_run_from_before_processors_were_sampled_has_no_verdict_on_them():
     manifest = manifests.made(launches=[manifests.launch(job="training")])
-    assert serving.samples(None, None, manifest).window(manifests.window()) == serving.Served((), (), ())
+    assert processors.samples(None, None, manifest).window(manifests.window()) == processors.WindowProcessors(
+        (), (), ()
+    )

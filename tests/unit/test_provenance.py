@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.execution import provenance
-from orchestrator.experiment import config
+from orchestrator.experiment import documents, plan, validation
 from orchestrator.experiment.experiment import model
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.yamlfiles import documents
 
 EXPERIMENT = """
 name: x
@@ -30,6 +28,6 @@ measure: {{iterations: 5}}
 )
 def test_emulated_compute_is_named_whatever_the_workload(workload, compute):
     text = EXPERIMENT.format(workload=workload).encode()
-    (run,) = plan.build(config.validate(documents.parse(text, name="e", needs="all"), model()))
+    (run,) = plan.build(validation.validate(documents.parse(text, name="e", needs="all"), model()))
     (job,) = provenance.collect(run, ["orch"], run="r1").jobs
     assert job.compute == compute

@@ -6,12 +6,14 @@ import dataclasses
 
 import numpy as np
 import pytest
+from gate_windows import judged
 from made_tables import table
 
-from orchestrator.analysis.windows.judging import railbytes
-from orchestrator.analysis.windows.judging.railbytes import Carried
+from orchestrator.analysis.windows import rails
 from orchestrator.parts.theory import Theory
 from orchestrator.store.manifests.records import Job, Rank
+from orchestrator.validity.gates import rails as gate_module
+from orchestrator.validity.window import RailBytes
 
 
 def job(spread, *, pairs=(("h1", "h2", 100.0), ("h2", "h1", 100.0))):
@@ -50,20 +52,18 @@ def spans(sizes, iterations=10):
 def test_gloo_takes_rail_after_rail_by_the_turn_that_fits(sizes, count, expected):
     for shift in range(count):
         sent = np.roll(np.array([expected, expected], float), shift, axis=1)
-        due = railbytes._due(job("turns"), spans(sizes), ["h1", "h2"], sent, window="w")
+        due = rails._due(job("turns"), spans(sizes), ["h1", "h2"], sent, window="w")
         assert due == pytest.approx(sent)
 
 
 def test_others_share_equally_or_take_the_first_rail_and_some_have_no_theory():
     sent = np.zeros((2, 4))
-    assert railbytes._due(job("even"), spans([]), ["h1", "h2"], sent, window="w") == pytest.approx(
-        np.full((2, 4), 25.0)
-    )
-    assert railbytes._due(job("first"), spans([]), ["h1", "h2"], sent, window="w")[1].tolist() == [100, 0, 0, 0]
-    assert np.isnan(railbytes._due(job(""), spans([1]), ["h1", "h2"], sent, window="w")).all()
-    assert np.isnan(railbytes._due(job("turns"), spans([]), ["h1", "h2"], sent, window="w")).all()
+    assert rails._due(job("even"), spans([]), ["h1", "h2"], sent, window="w") == pytest.approx(np.full((2, 4), 25.0))
+    assert rails._due(job("first"), spans([]), ["h1", "h2"], sent, window="w")[1].tolist() == [100, 0, 0, 0]
+    assert np.isnan(rails._due(job(""), spans([1]), ["h1", "h2"], sent, window="w")).all()
+    assert np.isnan(rails._due(job("turns"), spans([]), ["h1", "h2"], sent, window="w")).all()
     uneven = job("even", pairs=(("h1", "h2", 300.0),))
-    assert railbytes._due(uneven, spans([]), ["h1", "h2"], sent, window="w").sum(axis=1).tolist() == [300, 0]
+    assert rails._due(uneven, spans([]), ["h1", "h2"], sent, window="w").sum(axis=1).tolist() == [300, 0]
 
 
 def carried(rail=0, **more):
@@ -78,16 +78,16 @@ def carried(rail=0, **more):
         "rdma_bytes": float("nan"),
         "theory_bytes": 50.0,
     }
-    return Carried(**{**usual, **more})
+    return RailBytes(**{**usual, **more})
 
 
 def test_a_rail_off_its_theory_is_remarked_upon():
     rows = [carried(), carried(1, sent_bytes=60.0)]
-    good, bad = railbytes.judge_rails(rows, 0.02)
+    good, bad = judged(gate_module, rails=rows)
     assert (good.passed, bad.passed, bad.required) == (True, False, False)
     assert "h1 rail 1 (eth1)" in bad.message
     assert "+20.0% of theory" in bad.message
-    assert list(railbytes.judge_rails(rows[:1], 0.02)) == []  # one rail: the gate `theory` says it
+    assert judged(gate_module, rails=rows[:1]) == []  # one rail: the gate `theory` says it
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,6 @@ def test_a_rail_off_its_theory_is_remarked_upon():
 )
 def test_rdma_is_held_against_theory_where_captures_see_nothing(rdma, headers, passed):
     row = carried(sent_bytes=0.0, rdma_bytes=rdma, headers=headers)
-    (told,) = railbytes.judge_rails([row], 0.02)
+    (told,) = judged(gate_module, rails=[row])
     assert (told.name, told.passed, told.required) == ("rdma", passed, False)
-    assert list(railbytes.judge_rails([dataclasses.replace(row, theory_bytes=float("nan"))], 0.02)) == []
+    assert judged(gate_module, rails=[dataclasses.replace(row, theory_bytes=float("nan"))]) == []

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
+import gate_windows
 import numpy as np
 import pytest
 from made_tables import table
 from sealed_run import loose, make_run
 
 from orchestrator.analysis.traffic.throughput import Kept
-from orchestrator.analysis.windows.judging.load_gates import judge_loads
-from orchestrator.analysis.windows.readings import received
+from orchestrator.analysis.windows import loads
 from orchestrator.parts.topology import Link, Node, Rail, Topology
 from orchestrator.store.manifests.records import Job, Rank
 from orchestrator.store.manifests.window_records import Load
+from orchestrator.validity.gates import load as load_gate
 from tests.unit import manifests
 
 SECOND = 10**9
@@ -51,9 +51,9 @@ def asked(src="h1", source="iperf0", rate=100e6):
     return Load(source=source, src=src, dst="h3", requested_bps=rate)
 
 
-def judged(table_of, *loads, jobs=(), sent=None):
-    found = received.loads(table_of, topology(), window(), loads, jobs=jobs, sent=sent or {})
-    return found, list(judge_loads(found, 0.05, 1.0))
+def judged(table_of, *wanted, jobs=(), sent=None):
+    found = loads.counted_loads(table_of, topology(), window(), wanted, jobs=jobs, sent=sent or {})
+    return found, gate_windows.judged(load_gate, loads=found)
 
 
 @pytest.mark.parametrize("per_packet", [1, 44])
@@ -111,7 +111,7 @@ def test_joined_frames_count_as_they_were_on_the_wire():
 
 def test_a_run_without_captures_still_knows_its_loads(tmp_path):
     """Its receiver trains, so that counters cannot tell; one that does not is judged (the runs on Slurm do it)."""
-    run = make_run(tmp_path, tolerances=replace(loose(), load=0.05), skip=("packets", "sockets"))
+    run = make_run(tmp_path, tolerances={**loose(), "load": 0.05}, skip=("packets", "sockets"))
     import json
 
     (found,) = json.loads((run / "manifest.json").read_text())["windows"]

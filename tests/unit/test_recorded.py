@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from made_tables import table
 
-from orchestrator.analysis.windows.ranks import recorded
+from orchestrator.analysis.windows import variation
 
 SECOND = 1_000_000_000
 
@@ -50,7 +50,7 @@ def test_every_rank_is_held_against_the_collectives_of_its_own_iteration() -> No
     logs = [passes(0, 0, 0, 1), passes(1, 0, 0.5, 2), passes(2, 0, 0, 6), passes(1, 1, 10, 1), passes(2, 1, 10, 1)]
     spans = [moved(0, 1, 2), moved(0, 1.5, 2), moved(0, 3, 5), moved(1, 10.25, 10.75)]
     found = rows(
-        recorded.of_all_ranks(table("iterations", logs), table("overlaps", [own(0), own(1)]), table("spans", spans))
+        variation.of_all_ranks(table("iterations", logs), table("overlaps", [own(0), own(1)]), table("spans", spans))
     )
     assert found == {
         (0, 0): (1, 5, 0.5),
@@ -65,7 +65,7 @@ def test_every_rank_is_held_against_the_collectives_of_its_own_iteration() -> No
 def test_an_iteration_of_which_nothing_was_recorded_has_no_row() -> None:
     logs = [passes(rank, number, 10 * number, 1) for rank in range(2) for number in range(3)]
     found = rows(
-        recorded.of_all_ranks(
+        variation.of_all_ranks(
             table("iterations", logs), table("overlaps", [own(1)]), table("spans", [moved(1, 10, 11)])
         )
     )
@@ -82,7 +82,7 @@ def test_an_iteration_of_which_nothing_was_recorded_has_no_row() -> None:
 )
 def test_what_is_no_collective_speaks_for_nobody_else(spans: list[dict[str, object]]) -> None:
     logs = [passes(0, 0, 0, 1), passes(1, 0, 0, 1)]
-    found = recorded.of_all_ranks(table("iterations", logs), table("overlaps", [own(0)]), table("spans", spans))
+    found = variation.of_all_ranks(table("iterations", logs), table("overlaps", [own(0)]), table("spans", spans))
     assert set(rows(found)) == {(0, 0)}
 
 
@@ -90,13 +90,13 @@ def test_where_two_ranks_recorded_the_others_are_not_guessed() -> None:
     logs = [passes(rank, 0, 0, 1) for rank in range(3)]
     told = [own(0), {**own(0), "rank": 1}]
     spans = [moved(0, 0, 1), moved(0, 0, 1, rank=1)]
-    found = recorded.of_all_ranks(table("iterations", logs), table("overlaps", told), table("spans", spans))
+    found = variation.of_all_ranks(table("iterations", logs), table("overlaps", told), table("spans", spans))
     assert set(rows(found)) == {(0, 0), (1, 0)}
 
 
 def test_a_job_keeps_its_own() -> None:
     logs = [passes(0, 0, 0, 1), passes(1, 0, 0, 1), {**passes(1, 0, 0, 1), "job": "b"}]
-    found = recorded.of_all_ranks(
+    found = variation.of_all_ranks(
         table("iterations", logs), table("overlaps", [own(0)]), table("spans", [moved(0, 0, 1)])
     )
     assert {(row["job"], row["rank"]) for row in found.to_pylist()} == {("a", 0), ("a", 1)}

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from reachable import tmp_path
 
-from orchestrator.agents.agent.processes import guard, rights
+from orchestrator.agents.agent import checks, children
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LaunchError
 from orchestrator.core.machines.remedies import remedy
 from orchestrator.parts.launch import Exited, Launch, Requirement
-from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.events import AgentLost
 from tests.machine import gone
 
 __all__ = ["tmp_path"]
@@ -41,7 +41,7 @@ def capable(tmp_path):
     program = tmp_path / "sleep"
     program.write_bytes(Path("/usr/bin/sleep").read_bytes())
     program.chmod(0o755)
-    os.setxattr(program, guard.FILE_CAPABILITIES, RAW)
+    os.setxattr(program, children.FILE_CAPABILITIES, RAW)
     return program
 
 
@@ -76,7 +76,7 @@ def test_a_program_with_rights_of_its_own_ends_with_its_agent(sudoer, capable):
 def test_a_program_with_rights_of_its_own_is_stopped_as_any_other(sudoer, capable):
     pid = started(sudoer, capable)
     stopped = sudoer.stop(Launch(name="p", node="n1", role="collector", argv=(str(capable), "1000")), soon())
-    assert (stopped.status, stopped.killed, stopped.complaint) == (-signal.SIGTERM, False, "")
+    assert (stopped.status, stopped.killed) == (-signal.SIGTERM, False)
     assert gone(pid)
     assert sudoer.processes(soon()) == []
 
@@ -96,9 +96,9 @@ def test_a_guards_end_is_that_of_its_program(sudoer, capable, argument, status):
 @needs_root
 def test_a_program_may_have_the_right_that_its_agent_has_not(sudoer, capable, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 65534)  # whose capabilities are those that are ambient: none
-    assert rights.granted(f"CAP_NET_RAW of {capable}") == (True, f"{capable} has it of its own")
+    assert checks.granted(f"CAP_NET_RAW of {capable}") == (True, f"{capable} has it of its own")
     for what in (f"CAP_NET_ADMIN of {capable}", "CAP_NET_RAW of /usr/bin/true", "CAP_NET_RAW", "root"):
-        granted, why = rights.granted(what)
+        granted, why = checks.granted(what)
         assert not granted
         assert "the agent is user 65534 (nobody)" in why
 

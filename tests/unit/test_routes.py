@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.execution.nodes import routes
-from orchestrator.experiment import loading
-from orchestrator.experiment.plans import plan
+from orchestrator.experiment import loading, plan
 from orchestrator.parts.topology import Node, Rail
 
 DATA = Path(__file__).parents[1] / "data/routes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import manifests
 
-from orchestrator.experiment.words import describe, runtext
+from orchestrator.experiment import runtext
 
 
 def gate(name, passed, message):
@@ -77,5 +77,5 @@ def test_the_table_of_windows_fits_eighty_columns():
     found = manifests.made(scale=100, repetition=3, windows=windows)
     from orchestrator.core.screen import layout
 
-    text = layout.table(describe.HEAD, describe.window_rows(found))
+    text = layout.table(runtext.HEAD, runtext.window_rows(found))
     assert max(map(len, text.splitlines())) <= 80

@@ -13,8 +13,7 @@ from experiments import orch
 from orchestrator.core import secret_looks
 from orchestrator.core.errors import ConfigError
 from orchestrator.execution import provenance
-from orchestrator.experiment import config, loading
-from orchestrator.experiment.plans import plan, plandata
+from orchestrator.experiment import loading, plan
 from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Launch
 from orchestrator.store.manifests.coding import encoded
@@ -345,14 +344,14 @@ def test_a_variable_has_one_origin(written):
 def test_of_what_env_from_brings_names_alone_are_recorded(written, name, monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "hunter2")
     path = written(name, env_from=["WANDB_API_KEY"])
-    experiment, _ = config.load_experiment(Path(path))
+    experiment, _ = loading.load_experiment(Path(path))
     (run,) = plan.build(experiment)
     ranks = [launch for launch in run.launches() if launch.rank is not None]
     assert ranks
     assert {tuple(launch.env_from.items()) for launch in ranks} == {(("WANDB_API_KEY", "WANDB_API_KEY"),)}
     written_down = [
         loading.resolved_text(experiment),
-        json.dumps(plandata.plan_data(run)),
+        json.dumps(plan.plan_data(run)),
         encoded(provenance.collect(run, sys.argv, run="r1")).decode(),
         "".join(orch("plan", path)[1:]),
     ]
@@ -363,7 +362,7 @@ def test_of_what_env_from_brings_names_alone_are_recorded(written, name, monkeyp
 
 
 def test_an_experiment_without_it_is_the_same_as_ever(written):
-    assert "env_from" not in loading.resolved_text(config.load_experiment(Path(written()))[0])
+    assert "env_from" not in loading.resolved_text(loading.load_experiment(Path(written()))[0])
 
 
 # Where values come from

@@ -35,7 +35,7 @@ from orchestrator.execution.watch import Watch
 from orchestrator.parts.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.parts.topology import Node, Topology
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import ClockSample
+from orchestrator.remote.clocks import ClockSample
 from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.store import rundir
 

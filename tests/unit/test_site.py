@@ -19,11 +19,10 @@ from orchestrator.analysis.compare import nights, point_histories
 from orchestrator.analysis.compare.regression import DEFAULT
 from orchestrator.cli.main import main
 from orchestrator.core.errors import StoreError
-from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.report.page import report_name
 from orchestrator.report.run import html
-from orchestrator.report.site import content, page, pages
+from orchestrator.report.site import content, page, pages, refreshing
 from orchestrator.store import baselines, front_page, index, sweeps
 from orchestrator.store.here import Here
 from orchestrator.store.manifests import manifest as records
@@ -224,16 +223,16 @@ def test_pages_of_studies_in_the_store_and_beside_it_are_listed(tmp_path):
 
 def test_a_store_keeps_its_page_fresh_once_it_has_one(tmp_path):
     (tmp_path / "e").mkdir()
-    execute.refresh_front_page(tmp_path, Progress())
+    refreshing.refresh_apart(tmp_path, Progress())
     assert not (tmp_path / page.FILE).exists(), "no page that nobody wanted"
     assert main(["site", "--results", str(tmp_path)]) == 0
     assert shown(tmp_path)["runs"] == []
     manifests.left(tmp_path / "e" / "r1")
-    execute.refresh_front_page(tmp_path, Progress())
+    refreshing.refresh_apart(tmp_path, Progress())
     assert list(runs_of(shown(tmp_path))) == ["r1"]
     assert main(["site", "--results", str(tmp_path), "--once"]) == 0
     manifests.left(tmp_path / "e" / "r2", run="r2")
-    execute.refresh_front_page(tmp_path, Progress())
+    refreshing.refresh_apart(tmp_path, Progress())
     assert list(runs_of(shown(tmp_path))) == ["r1"]
 
 
@@ -246,7 +245,7 @@ def test_a_settings_file_that_is_none_of_ours_keeps_nothing(tmp_path, text):
 def test_a_page_that_cannot_be_written_is_told_and_fails_nothing(tmp_path, capsys):
     front_page.keep_fresh(tmp_path, yes=True)
     (tmp_path / page.FILE).mkdir()  # no file can take its place
-    execute.refresh_front_page(tmp_path, Progress())
+    refreshing.refresh_apart(tmp_path, Progress())
     assert "no front page: " in capsys.readouterr().err
     assert main(["site", "--results", str(tmp_path), "--refresh"]) == 0
 

@@ -11,11 +11,10 @@ import yaml
 from pydantic import ValidationError
 
 from orchestrator.cli.main import main
+from orchestrator.cli.options import ORCH
 from orchestrator.core.errors import AgentError, ConfigError, TestbedError
-from orchestrator.experiment import config, fitting, loading
-from orchestrator.experiment.experiment import on_this_machine
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.resolved import resolved_data
+from orchestrator.experiment import fitting, loading, plan
+from orchestrator.experiment.experiment import on_this_machine, resolved_data
 from orchestrator.remote.transport.bootstrap import agent_argv
 from orchestrator.testbed.inventory import Data
 from orchestrator.testbed.slurm import job, survey, testbed
@@ -187,12 +186,12 @@ def test_outside_of_an_allocation_the_error_says_how_to_get_one(experiment, monk
 
 
 def test_on_this_machine_there_are_as_many_hosts_as_the_file_says():
-    asked, _ = config.load_experiment(
+    asked, _ = loading.load_experiment(
         ROOT / "playbooks/experiments/slurm.yaml", ["local_run.hosts=4", "testbed.slurm.link=25gbit"]
     )
     local = on_this_machine(asked).testbed.local
     assert (local.names, local.link, local.scale) == (("h1", "h2", "h3", "h4"), 25e9, 100)
-    without, _ = config.load_experiment(ROOT / "playbooks/experiments/slurm.yaml", ["local_run={}"])
+    without, _ = loading.load_experiment(ROOT / "playbooks/experiments/slurm.yaml", ["local_run={}"])
     with pytest.raises(ConfigError, match="known in its allocation alone"):
         on_this_machine(without)
 
@@ -225,7 +224,7 @@ def test_the_command_of_the_agents_step():
 
 
 def test_a_batch_script_holds_words_as_they_are():
-    text = job.script(["run", "a file.yaml", "--set", "name='$(id)'"])
+    text = job.script([*ORCH, "run", "a file.yaml", "--set", "name='$(id)'"])
     assert text.startswith("#!/bin/sh\nexec ")
     assert text.endswith("""orchestrator.cli.main run 'a file.yaml' --set 'name='"'"'$(id)'"'"''\n""")
 

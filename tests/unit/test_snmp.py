@@ -10,15 +10,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from gate_windows import judged
 from made_tables import table
 from pydantic import ValidationError
 
 from orchestrator.analysis.traffic import throughput
-from orchestrator.analysis.windows.judging import switchports
+from orchestrator.analysis.windows import device_counters
 from orchestrator.parts.collectors import snmp
 from orchestrator.parts.rows import TABLES
 from orchestrator.parts.samplers import AGENTS
 from orchestrator.testing import TOPOLOGIES
+from orchestrator.validity.gates import congestion
 
 TOPOLOGY = TOPOLOGIES["inventory"]
 V2C = {"address": "10.0.9.1", "community_from": "LEAF", "ports": ["Ethernet1"]}
@@ -214,25 +216,25 @@ def counters(up_time=(100, 1100), **values: tuple[int, int]) -> throughput.Kept:
 
 def test_what_a_port_counted_in_a_window_rolls_over_and_is_unknown_after_a_restart() -> None:
     told = counters(ifHCInOctets=(2**40, 2**40 + 10**9), ifOutDiscards=(2**32 - 5, 7))
-    (port,) = switchports.found(told, SPAN)
-    assert set(port.row) | {"window_name"} == set(TABLES["switch_ports"])
+    (port,) = device_counters.switch_ports(told, SPAN)
+    assert {*port.figures, "switch", "port", "window_name"} == set(TABLES["switch_ports"])
     assert (port.switch, port.port) == ("leaf1", "Ethernet1")
     assert port.figures["in_bytes"] == pytest.approx(1e9)
     assert port.figures["out_discards"] == pytest.approx(12)
     assert math.isnan(port.figures["in_errors"]), "not counted"
-    (port,) = switchports.found(counters(up_time=(1100, 3), ifHCInOctets=(10**9, 5)), SPAN)
+    (port,) = device_counters.switch_ports(counters(up_time=(1100, 3), ifHCInOctets=(10**9, 5)), SPAN)
     assert all(map(math.isnan, port.figures.values()))
-    assert switchports.found(throughput.Kept(table("counters", [])), SPAN) == ()
+    assert device_counters.switch_ports(throughput.Kept(table("counters", [])), SPAN) == ()
 
 
 def test_ports_that_lose_are_named_and_fail_a_window_where_that_is_asked_for() -> None:
-    lossy = switchports.found(counters(ifInDiscards=(0, 0), ifOutDiscards=(0, 12), ifInErrors=(3, 4)), SPAN)
-    (told,) = switchports.judge_switches(lossy, required=True)
+    lossy = device_counters.switch_ports(counters(ifInDiscards=(0, 0), ifOutDiscards=(0, 12), ifInErrors=(3, 4)), SPAN)
+    (told,) = judged(congestion, switch_ports=lossy, validity={"congestion": "invalid"})
     assert (told.name, told.passed, told.required, told.measured) == ("switch", False, True, 13)
     assert told.message == "leaf1: Ethernet1: out discards 12, in errors 1"
-    fine = switchports.found(counters(ifInDiscards=(4, 4)), SPAN)
-    (told,) = switchports.judge_switches(fine, required=False)
+    fine = device_counters.switch_ports(counters(ifInDiscards=(4, 4)), SPAN)
+    (told,) = judged(congestion, switch_ports=fine)
     assert (told.passed, told.message) == (True, "leaf1: 1 port lost nothing")
-    unknown = switchports.found(counters(up_time=(9, 1), ifInDiscards=(0, 4)), SPAN)
-    (told,) = switchports.judge_switches(unknown, required=False)
+    unknown = device_counters.switch_ports(counters(up_time=(9, 1), ifInDiscards=(0, 4)), SPAN)
+    (told,) = judged(congestion, switch_ports=unknown)
     assert told.passed is None

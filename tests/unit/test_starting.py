@@ -9,10 +9,12 @@ import yaml
 from experiments import orch
 
 from orchestrator.cli.commandline import build_parser
-from orchestrator.experiment import starting
+from orchestrator.experiment import starter_files
 
-EACH = pytest.mark.parametrize("kind", starting.KINDS)
-PLANNED = [kind for kind in starting.KINDS if kind != "package"]  # tests/testbed/test_wheel_live.py installs its parts
+EACH = pytest.mark.parametrize("kind", starter_files.KINDS)
+PLANNED = [
+    kind for kind in starter_files.KINDS if kind != "package"
+]  # tests/testbed/test_wheel_live.py installs its parts
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def test_every_file_says_what_it_is_for_and_every_command_that_it_names_is_one(k
 @EACH
 def test_the_commands_that_come_next_are_printed_and_can_be_parsed(kind, written, tmp_path):
     out = written(kind)
-    start = starting.KINDS[kind]
+    start = starter_files.KINDS[kind]
     assert "".join(f"  {command}\n" for command in (*start.before, *start.commands)) in out
     for command in start.commands:
         assert f"  {command}\n" in out
@@ -102,7 +104,7 @@ def test_what_is_there_is_not_overwritten(tmp_path):
 def test_a_kind_that_there_is_not_and_a_place_that_is_no_folder(tmp_path):
     status, _, err = orch("init", "cloud", str(tmp_path))
     assert status == 2
-    assert all(f"  {kind} " in err for kind in starting.KINDS)
+    assert all(f"  {kind} " in err for kind in starter_files.KINDS)
     (tmp_path / "file").touch()
     status, _, err = orch("init", "quickstart", str(tmp_path / "file"))
     assert status == 1

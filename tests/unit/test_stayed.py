@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 from experiments import GOOD, changed, orch
 
-from orchestrator.agents.agent.disk.folders import Folder
+from orchestrator.agents.agent.files import RunFile
+from orchestrator.agents.agent.folders import Folder
 from orchestrator.analysis import on_host, packed_tables
 from orchestrator.analysis.capture import captures
 from orchestrator.core.errors import CaptureError, StoreError
 from orchestrator.execution.actions import host_reduction
 from orchestrator.hosts import dropping
 from orchestrator.parts.shared import capture_files
-from orchestrator.remote.answers import RemoteFile
 from orchestrator.store import retention
 from orchestrator.store.manifests import stayed
 from orchestrator.store.manifests.records import Stayed
@@ -266,7 +266,7 @@ def test_captures_that_nobody_makes_cannot_stay(tmp_path):
     assert (status, "captures: nothing is captured; accepted: with `collect: [tcpdump]`" in err) == (2, True), err
 
 
-FILE = RemoteFile("tcpdump.h1/capture.pcap", 2_000_000)
+FILE = RunFile("tcpdump.h1/capture.pcap", 2_000_000)
 
 
 @pytest.mark.parametrize(
@@ -275,8 +275,8 @@ FILE = RemoteFile("tcpdump.h1/capture.pcap", 2_000_000)
         ("/w/r.h1", [FILE], ""),
         ("/w/r.h1", [], ""),
         ("/elsewhere/r.h1", [], "they lie in /w/r.h1, and it keeps this run in /elsewhere/r.h1"),
-        ("/w/r.h1", [FILE, dataclasses.replace(FILE, path="x")], "its manifest does not record x in /w/r.h1 as it is"),
-        ("/w/r.h1", [dataclasses.replace(FILE, bytes=3)], f"does not record {FILE.path} in /w/r.h1 as it is"),
+        ("/w/r.h1", [FILE, FILE._replace(path="x")], "its manifest does not record x in /w/r.h1 as it is"),
+        ("/w/r.h1", [FILE._replace(bytes=3)], f"does not record {FILE.path} in /w/r.h1 as it is"),
     ],
 )
 def test_nothing_is_dropped_that_a_manifest_does_not_record_as_it_is(folder, there, told):

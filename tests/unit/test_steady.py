@@ -11,12 +11,17 @@ from pathlib import Path
 import manifests
 import numpy as np
 import pytest
+from gate_windows import judged
+from opened import opens
 from scipy import stats
 
-from orchestrator.analysis import launch_outputs
+from orchestrator.analysis import launch_outputs, reduction
 from orchestrator.analysis.stats.steady import BATCH, Drift, drift, truncation
-from orchestrator.analysis.windows.judging.steadiness import Steadiness, judge_steadiness
-from orchestrator.store.manifests.window_records import Truncation
+from orchestrator.store.manifests.coding import encoded
+from orchestrator.store.manifests.window_records import Training, Truncation
+from orchestrator.store.stamps import MANIFEST
+from orchestrator.store.tabular import tables
+from orchestrator.validity.gates import drift as drift_gate
 
 NIGHTS = Path(__file__).parents[1] / "data/nights/iterations.csv"
 
@@ -109,8 +114,25 @@ def recorded():
         return [np.array(row["iteration_us"].split(), float) / 1e6 for row in csv.DictReader(file)]
 
 
+def of_drift(found, limit=0.05, **mser):
+    """The verdict on a job with this trend; a limit of None is `ignore`."""
+    row = Training(
+        job="t",
+        iterations=100,
+        mean_s=None,
+        p50_s=None,
+        p99_s=None,
+        drift=found.share,
+        drift_low=found.low,
+        drift_high=found.high,
+        drift_p=found.p,
+    )
+    record = manifests.window(mser={"t": mser} if mser else {})
+    return judged(drift_gate, training=(row,), record=record, validity={"drift": "ignore" if limit is None else limit})
+
+
 def test_recorded_windows_that_drift_are_remarked_upon_and_stay_valid():
-    gates = [gate for one in recorded() for gate in judge_steadiness([Steadiness(job="t", drift=drift(one))], 0.05)]
+    gates = [gate for one in recorded() for gate in of_drift(drift(one))]
     noted = [gate for gate in gates if gate.passed is False]
     assert len(noted) == 7
     assert not any(gate.required for gate in noted)
@@ -134,12 +156,12 @@ def trend(share, p=0.001):
     ],
 )
 def test_a_drift_counts_by_its_size_and_its_significance(found, limit, passed, required):
-    (gate,) = judge_steadiness([Steadiness(job="t", drift=found)], limit)
+    (gate,) = of_drift(found, limit)
     assert (gate.passed, gate.required) == (passed, required)
 
 
 def test_a_drift_without_a_steady_state_says_so():
-    (gate,) = judge_steadiness([Steadiness(job="t", drift=trend(0.06), samples=100, unbounded=70)], 0.05)
+    (gate,) = of_drift(trend(0.06), samples=100, unbounded=70)
     assert "no steady state in sight (MSER-5 would leave out 70 of 100)" in gate.message
 
 
@@ -180,6 +202,13 @@ def manifest_of(jobs, launches, window):
     )
 
 
+def settled(folder, manifest):
+    held = launch_outputs.RowsInIterations(manifest.run)
+    for part, output in launch_outputs.located(folder, manifest):
+        held.add("iterations", launch_outputs.rows_of(part, output)["iterations"], output)
+    return held.settled(manifest)
+
+
 def test_a_window_begins_where_the_logs_of_its_ranks_have_settled(tmp_path):
     took = np.r_[np.full(7, 0.4), np.tile([0.2, 0.201], 60)]
     starts, ends, one = logs(tmp_path, "a", 0, "h1", took, begin_ns=10**18)
@@ -193,16 +222,15 @@ def test_a_window_begins_where_the_logs_of_its_ranks_have_settled(tmp_path):
         "iterations": {"a": {"first": 20, "last": len(took) - 1}},
     }
     manifest = manifest_of(["a"], [one, other], window)
-    places = list(launch_outputs.located(tmp_path, manifest))
-    (found,) = launch_outputs.settled(manifest, places)
+    (found,) = settled(tmp_path, manifest)
     first = found.iterations["a"].first
     assert 7 <= first <= 12
     assert found.span_ns == (starts[first], window["end_ns"])
     assert found.mser == {"a": Truncation(samples=len(took), unbounded=first)}
     # The same again of what is sealed, and nothing where the number is the experiment's own.
-    assert launch_outputs.settled(replace(manifest, windows=(found,)), places) == (found,)
+    assert settled(tmp_path, replace(manifest, windows=(found,))) == (found,)
     fixed = replace(manifest.windows[0], warmup=20)
-    assert launch_outputs.settled(replace(manifest, windows=(fixed,)), places) == (fixed,)
+    assert settled(tmp_path, replace(manifest, windows=(fixed,))) == (fixed,)
 
 
 def test_jobs_of_one_window_begin_together_with_the_one_that_settles_last(tmp_path):
@@ -219,7 +247,7 @@ def test_jobs_of_one_window_begin_together_with_the_one_that_settles_last(tmp_pa
         "iterations": spans,
     }
     manifest = manifest_of(["a", "b"], [one, two], window)
-    (found,) = launch_outputs.settled(manifest, list(launch_outputs.located(tmp_path, manifest)))
+    (found,) = settled(tmp_path, manifest)
     first = {job: span.first for job, span in found.iterations.items()}
     assert first["b"] == 10
     assert starts[first["a"] - 1] < late[10] <= starts[first["a"]]
@@ -236,4 +264,36 @@ def test_a_job_that_logged_nothing_leaves_its_window_as_it_was(tmp_path):
         "iterations": {"a": {"first": 20, "last": 40}},
     }
     manifest = manifest_of(["a"], [], window)
-    assert launch_outputs.settled(manifest, []) == manifest.windows
+    assert settled(tmp_path, manifest) == manifest.windows
+
+
+def test_the_whole_output_of_every_rank_is_read_once(tmp_path):
+    """Windows are chosen from it, and it is written with their names: not read again for either."""
+    took = np.r_[np.full(7, 0.4), np.tile([0.2, 0.201], 60)]
+    ranks = [logs(tmp_path, "a", rank, f"h{rank + 1}", took, begin_ns=10**18) for rank in range(3)]
+    starts, ends, _ = ranks[0]
+    for rank in range(3):
+        begin, end = int(starts[30]), int(ends[30])
+        spans = [["compute", "forward", "", -1, 0, begin, end]]
+        record = {"iteration": 30, "start_ns": begin, "mono_start_ns": begin, "spans": spans}
+        (tmp_path / f"hosts/h{rank + 1}/a.{rank}/trace.jsonl").write_text(json.dumps(record) + "\n")
+    window = {
+        "name": "w1",
+        "start_ns": int(starts[20]),
+        "end_ns": int(ends[-1]),
+        "warmup": "auto",
+        "earliest": {"a": 0},
+        "iterations": {"a": {"first": 20, "last": len(took) - 1}},
+    }
+    manifest = manifest_of(["a"], [launch for _, _, launch in ranks], window)
+    (tmp_path / MANIFEST).write_bytes(encoded(manifest))
+    with opens(tmp_path) as counted:
+        reduced = reduction.reduce(tmp_path)
+    of_ranks = {name: count for name, count in counted.items() if name.startswith("hosts/")}
+    files = [f"hosts/h{rank + 1}/a.{rank}/{log}.jsonl" for rank in range(3) for log in ("iterations", "trace")]
+    assert of_ranks == dict.fromkeys(files, 1)
+    first = reduced.windows[0].iterations["a"].first
+    assert 7 <= first <= 12
+    rows = tables.read(tmp_path / "tables", "iterations").to_pylist()
+    assert {row["iteration"] for row in rows if row["window_name"] == "w1"} == set(range(first, len(took)))
+    assert [row["window_name"] for row in tables.read(tmp_path / "tables", "spans").to_pylist()] == ["w1"] * 3

@@ -15,8 +15,9 @@ from orchestrator.core.errors import ConfigError, Interrupted
 from orchestrator.core.exitcodes import Exit
 from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
+from orchestrator.execution.run_options import RunOptions
 from orchestrator.execution.runner import Outcome
-from orchestrator.experiment.series import studyfile
+from orchestrator.experiment import studyfile
 from orchestrator.store import rundir, sweeps
 from orchestrator.study import run_study
 from orchestrator.sweep import sweepplan
@@ -36,7 +37,7 @@ def studied(folder, *, sweep_names=("a", "b")):
 
 def carry_out(file, results, *, new=False, said=None):
     found = studyfile.load(file, quick=True)
-    return run_study.carry_out(found, results=results, new=new, wait_s=0, progress=Progress(said or io.StringIO()))
+    return run_study.carry_out(found, RunOptions(results=results, progress=Progress(said or io.StringIO())), new=new)
 
 
 class Testbed:
@@ -48,14 +49,14 @@ class Testbed:
         self.runs, self.bad, self.cut_at, self.labels = 0, bad, cut_at, []
         monkeypatch.setattr(execute, "run_planned", self.run_planned)
 
-    def run_planned(self, experiment, run, *, results, sweep, label, **_):
+    def run_planned(self, experiment, run, options, *, sweep, label, **_):
         self.runs += 1
         self.labels.append(label)
         names = [planned.name for planned in run.windows]
         loads = {name: sweep.points[name].values["traffic.0.iperf.load"] for name in names}
         cut = self.runs in self.cut_at
         windows = [] if cut else [window(name, valid=loads[name] != self.bad) for name in names]
-        path = leave(results, asdict(sweep), outcome="interrupted" if cut else "completed", windows=windows)
+        path = leave(options.results, asdict(sweep), outcome="interrupted" if cut else "completed", windows=windows)
         error = Interrupted("stopped by Ctrl-C") if cut else None
         return Outcome(path=path, manifest=rundir.entry_at(path).manifest, error=error)
 

@@ -15,8 +15,9 @@ from orchestrator.core.errors import ConfigError, Interrupted, LaunchError, Stor
 from orchestrator.core.exitcodes import Exit
 from orchestrator.execution import execute, recovery
 from orchestrator.execution.observers.progress import Progress
+from orchestrator.execution.run_options import RunOptions
 from orchestrator.execution.runner import Outcome
-from orchestrator.experiment.series import sweepfile
+from orchestrator.experiment import sweepfile
 from orchestrator.store import rundir, sweeps
 from orchestrator.store.manifests import manifest
 from orchestrator.store.stamps import MANIFEST
@@ -34,10 +35,10 @@ class Testbed:
         monkeypatch.setattr(execute, "run_planned", self.run_planned)
         monkeypatch.setattr(recovery, "seal", self.seal)
 
-    def run_planned(self, experiment, run, *, results, sweep, **_):
+    def run_planned(self, experiment, run, options, *, sweep, **_):
         names = [planned.name for planned in run.windows]
         self.runs.append([sweep.points[name].values for name in names])
-        return self.fate(results, asdict(sweep), names)
+        return self.fate(options.results, asdict(sweep), names)
 
     def seal(self, entry, _named):
         return rundir.RunFolder(entry.path, replace(entry.manifest, outcome="lost")).seal()
@@ -53,14 +54,8 @@ def all_valid(results, about, names):
 
 def carry_out(path, results, *, new=False, conditions=()):
     definition = sweepfile.load(path)
-    return run_sweep.carry_out(
-        definition,
-        results=results,
-        new=new,
-        wait_s=0,
-        conditions=where.parse(conditions),
-        progress=Progress(io.StringIO()),
-    )
+    options = RunOptions(results=results, progress=Progress(io.StringIO()))
+    return run_sweep.carry_out(definition, options, new=new, conditions=where.parse(conditions))
 
 
 @pytest.mark.parametrize(("mode", "runs"), [("runs", 12), ("windows", 4)])

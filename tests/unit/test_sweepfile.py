@@ -12,8 +12,7 @@ from experiments import orch
 from sweep_files import SWEEP, write
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.series import sweepfile
+from orchestrator.experiment import plan, sweepfile
 from orchestrator.sweep import sweepplan
 
 ROOT = Path(__file__).parents[2]

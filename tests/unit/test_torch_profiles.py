@@ -28,7 +28,8 @@ def spans(folder: Path, *, start_ns: int = STEP_NS[0], end_ns: int = STEP_NS[1],
         "start_ns": [start_ns + offset_ns],
         "end_ns": [end_ns + offset_ns],
     }
-    return read_profiles(output, iterations)
+    found = read_profiles(output, iterations)
+    return {table: {name: list(values) for name, values in rows.items()} for table, rows in found.items()}
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.hosts import cleaning
 from orchestrator.hosts.cleaning import Wanted
 from orchestrator.parts.launch import Sign
-from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.events import AgentLost
 from tests.machine import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("strays")
@@ -78,14 +78,14 @@ def test_a_line_that_cannot_be_read_costs_no_other_change_and_no_other_run(conne
     assert set(swept.undone) == {"one", "two", "three"}
     assert rules.present() == []
     (told,) = swept.failed
-    assert told.startswith(f"{spoilt}/undo.jsonl: line 3 cannot be read: {line[:20]}")
+    assert told.text.startswith(f"{spoilt}/undo.jsonl: line 3 cannot be read: {line[:20]}")
     assert (spoilt.exists(), other.exists()) == (True, False), "what cannot be read may still stand"
 
     again = connect_agent(hello=False, run="sweep").sweep(soon(), keep_data=False, forget=run_name + "-2")
     assert len(again.failed) == 1, "another run's"
     last = connect_agent(hello=False, run="sweep").sweep(soon(), keep_data=False, forget=run_name)
     assert (last.failed, last.removed) == ((), (str(spoilt),))
-    assert "line 3 cannot be read" in last.forgotten[0]
+    assert "line 3 cannot be read" in last.forgotten[0].what
 
 
 def test_a_run_that_comes_back_tells_of_lines_that_cannot_be_read(connect_agent, rules):
@@ -95,7 +95,8 @@ def test_a_run_that_comes_back_tells_of_lines_that_cannot_be_read(connect_agent,
     back = connect_agent()
     swept = back.sweep(soon(), keep_data=True)
     assert swept.undone == ("one",)
-    assert swept.failed == (f"{back.node.folder(back._run)}/undo.jsonl: line 1 cannot be read: garbage",)
+    (told,) = swept.failed
+    assert told.text == f"{back.node.folder(back._run)}/undo.jsonl: line 1 cannot be read: garbage"
     back.remove(soon())
 
 
@@ -170,7 +171,7 @@ def test_what_an_older_agent_wrote_is_taken_back_and_where_it_does_not_say_when_
     said = marker.read_text()
     marker.write_text("")
     swept = connect_agent(hello=False, run="sweep").sweep(soon(), keep_data=True)
-    assert "one: it is unknown whether it was made before a reboot" in swept.failed[0]
+    assert "one: it is unknown whether it was made before a reboot" in swept.failed[0].text
     marker.write_text(said)
     swept = connect_agent(hello=False, run="sweep").sweep(soon(), keep_data=True)
     assert (swept.undone, swept.failed) == (("one",), ())

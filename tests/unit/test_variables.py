@@ -8,11 +8,9 @@ import pytest
 from experiments import orch
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, experiment
-from orchestrator.experiment.series import sweepfile
-from orchestrator.experiment.series.studyfile import StudyFile
-from orchestrator.experiment.series.sweepfile import SweepFile
-from orchestrator.experiment.yamlfiles import filevars
+from orchestrator.experiment import experiment, loading, sweepfile, variables
+from orchestrator.experiment.studyfile import StudyFile
+from orchestrator.experiment.sweepfile import SweepFile
 from orchestrator.testbed.inventory import Inventory
 
 FILE = """\
@@ -35,7 +33,7 @@ measure: {iterations: $count}
 def loaded(tmp_path, text=FILE, *options):
     path = tmp_path / "e.yaml"
     path.write_text(text)
-    return config.load_experiment(path, options)
+    return loading.load_experiment(path, options)
 
 
 def test_defaults_stand_in_place_with_their_types(tmp_path):
@@ -212,7 +210,7 @@ def test_an_experiment_in_a_sweep_has_those_of_the_sweep(tmp_path, key):
 
 def test_no_variable_can_have_the_name_of_a_key():
     keys = {name for model in (experiment.Experiment, SweepFile, StudyFile, Inventory) for name in model.model_fields}
-    assert {"include", "vars"} | keys <= filevars.RESERVED
+    assert {"include", "vars"} | keys <= variables.RESERVED
 
 
 def test_a_long_value_in_a_mistake_is_shortened(tmp_path):

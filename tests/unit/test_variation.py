@@ -9,7 +9,7 @@ import pytest
 from made_tables import table
 
 from orchestrator.analysis.stats.iterations import series
-from orchestrator.analysis.windows.ranks import variation
+from orchestrator.analysis.windows import variation
 
 
 def logged(*ranks: list[tuple[float, float]], idle: int | None = None) -> pa.Table:

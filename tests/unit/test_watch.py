@@ -11,7 +11,7 @@ from orchestrator.core.errors import Interrupted, LaunchError, TestbedError, Tra
 from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.watch import Watch
 from orchestrator.parts.launch import Launch
-from orchestrator.remote.answers import AgentLost, LineRead, ProcessExited
+from orchestrator.remote.events import AgentLost, LineRead, ProcessExited
 
 
 @pytest.fixture

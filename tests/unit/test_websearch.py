@@ -7,16 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gate_windows import judged
 
 from cross_traffic import flow_records, replay, websearch
 from cross_traffic.agents import flow_sender
-from orchestrator.analysis.windows.judging.gates import Evidence, Generated, Tolerances, judge, reasons
-from orchestrator.analysis.windows.readings import generated
+from orchestrator.analysis.windows import generated_flows
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.launch import Line
 from orchestrator.parts.protocols import Source
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Link, Node, Rail, Topology
+from orchestrator.validity.gates import flows
+from orchestrator.validity.window import GeneratedFlows
 
 HOSTS = ("h1", "h2", "h3", "h4")
 SOURCE = Source(name="websearch0", window="w1", port=15217, duration_s=100.0, seed=3)
@@ -189,29 +191,29 @@ def test_instants_are_in_the_controllers_time_and_absent_where_nothing_happened(
 def test_sizes_from_their_own_distribution_are_near_it_and_others_are_far():
     points, cdf = [0, 1000, 2000], [0.0, 0.5, 1.0]
     even = np.arange(1, 2000)
-    assert generated.size_distance(even, points, cdf) < 0.002
-    assert generated.size_distance(even // 2 + 1, points, cdf) == pytest.approx(0.5, abs=0.01)
-    assert generated.size_distance(np.full(100, 500), [500], [1.0]) == 0
-    assert math.isnan(generated.size_distance(even, [], []))
+    assert generated_flows.size_distance(even, points, cdf) < 0.002
+    assert generated_flows.size_distance(even // 2 + 1, points, cdf) == pytest.approx(0.5, abs=0.01)
+    assert generated_flows.size_distance(np.full(100, 500), [500], [1.0]) == 0
+    assert math.isnan(generated_flows.size_distance(even, [], []))
 
 
 def test_jitter_hardly_moves_gaps_and_lateness_does():
     planned = np.cumsum(np.full(1000, 1_000_000))
     jitter = np.arange(1000) % 7 * 1000
-    assert generated.gap_distance(planned, planned + jitter) == 0
+    assert generated_flows.gap_distance(planned, planned + jitter) == 0
     held_up = planned // 10_000_000 * 10_000_000 + 10_000_000
-    assert generated.gap_distance(planned, held_up) > 0.8
+    assert generated_flows.gap_distance(planned, held_up) > 0.8
 
 
 def test_what_flows_weigh_on_the_wire_is_counted_alike_on_both_sides():
     from cross_traffic.agents import flow_drawing
 
     sizes = np.array([1, 16, 1448, 1449, 123_456])
-    ours = generated.wire_bytes(sizes, flow_drawing.Framing(1500))
+    ours = generated_flows.wire_bytes(sizes, flow_drawing.Framing(1500))
     assert ours.tolist() == [flow_drawing.Framing(1500).wire_bytes(int(size)) for size in sizes]
 
 
-GOOD = Generated(
+GOOD = GeneratedFlows(
     source="websearch0",
     flows=5000,
     shed=0,
@@ -246,6 +248,6 @@ GOOD = Generated(
     ],
 )
 def test_a_window_counts_only_with_traffic_as_planned(changes, failed, told):
-    gates = judge(Evidence(window="w1", generated=(replace(GOOD, **changes),)), Tolerances())
+    gates = judged(flows, generated=(replace(GOOD, **changes),))
     assert [gate.name for gate in gates if gate.passed is False] == failed
-    assert told in "".join(reasons(gates))
+    assert told in "".join(gate.message for gate in gates if gate.passed is False)

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.cli import manpages
 from orchestrator.core.paths import playbooks
-from orchestrator.experiment import starting
+from orchestrator.experiment import starter_files
 from tests import wheel
 
 ROOT = Path(__file__).parents[2]
@@ -90,4 +90,4 @@ def test_a_wheel_below_somebodys_repository_has_no_commit_of_it(installed):
 
 
 def test_every_kind_of_start_has_a_folder():
-    assert {path.name for path in playbooks.START.iterdir()} == set(starting.KINDS)
+    assert {path.name for path in playbooks.START.iterdir()} == set(starter_files.KINDS)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_zerwas import run
 
-from orchestrator.analysis.windows.ranks.learning import Learning
+from orchestrator.analysis.windows.time_to_accuracy import Learning
 from orchestrator.papers.zerwas import frameworks, learned, page
 from orchestrator.papers.zerwas.frameworks import PAIRS
 from orchestrator.papers.zerwas.learned import Learned

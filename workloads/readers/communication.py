@@ -1,4 +1,4 @@
-"""Reads the communication log that a framework keeps of its own operations, as its rank program wrote it."""
+"""Read the communication log that a framework keeps of its own operations, as its rank program wrote it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TYPES = (str, int, int, float, float, float)  # operation, bytes, count, second
 
 
 def read_communication(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The table `communication` of one rank; damaged lines are passed over."""
+    """Read the table `communication` of one rank; damaged lines are passed over."""
     who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
     names = ("operation", "bytes", "count", "seconds", "algorithm_bps", "bus_bps")
     rows = (

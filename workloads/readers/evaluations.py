@@ -1,4 +1,4 @@
-"""Reads what ranks wrote after each epoch of how their model does on held-out images."""
+"""Read what ranks wrote after each epoch of how their model does on held-out images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WHOLE = ("epoch", "iteration", "end_ns", "samples", "correct")
 
 
 def read_evaluations(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The table `accuracy` of one rank, where it evaluated anything; damaged lines are passed over.
+    """Read the table `accuracy` of one rank, where it evaluated anything; damaged lines are passed over.
 
     Instants are moved to the controller's time base; `window_name` is for the caller to fill.
     """

@@ -1,4 +1,4 @@
-"""Reads Horovod's Timeline of rank 0 into spans: negotiation, copies to and from the fusion buffer, communication."""
+"""Read Horovod's Timeline of rank 0 into spans: negotiation, copies to and from the fusion buffer, communication."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.core.opendata import JsonObject
 from orchestrator.core.paths import safepath
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
+from orchestrator.parts.rows import Columns, LaunchOutput, Row, gathered
 from workloads.readers import lines
 from workloads.readers.spans import overlap
 
@@ -41,7 +41,7 @@ class _Span:
 
 
 def read_timeline(output: LaunchOutput, name: str, iterations: Columns) -> Mapping[str, Columns]:
-    """The tables `spans` and `overlaps` of the iterations that the file tells of; tensors that were fused are one span.
+    """Read the tables `spans` and `overlaps` of the iterations that the file tells of; fused tensors are one span.
 
     The overlap is that of communication with the passes of the iteration log. A file counts as far as it goes, since
     its writer is ended by a signal; damaged events are passed over. Without a file there are no rows.
@@ -84,7 +84,7 @@ def read_timeline(output: LaunchOutput, name: str, iterations: Columns) -> Mappi
             lanes = [(span.lane, begin, end) for span, begin, end in found]
             computed = ("compute", starts[place], starts[place] + passes)
             tables["overlaps"].append({**where, **overlap([computed, *lanes])})
-    return {table: {key: [row[key] for row in rows] for key in TABLES[table]} for table, rows in tables.items()}
+    return {table: gathered(table, rows) for table, rows in tables.items()}
 
 
 def _counted(tensors: int) -> str:

@@ -1,4 +1,4 @@
-"""Lines of JSON as rank programs write them: the records that are whole, and the values that tables can hold.
+"""Read lines of JSON as rank programs write them: the records that are whole, of values that tables can hold.
 
 The last line may be cut where a rank was killed, and any other may be damaged: a reader leaves such lines out, counts
 them, and goes on behind them. A file is read line by line, so that it costs what its reader keeps of it.
@@ -32,11 +32,11 @@ _DEEP = 1000  # characters that an object has at least which is nested too deepl
 
 
 def nobody(what: str, **_: object) -> None:
-    """Whom to tell what is passed over where it does not matter; else `Unread.add` of a file."""
+    """Tell nobody what is passed over, where it does not matter; else `Unread.add` of a file."""
 
 
 def records(path: Path, unread: Unread, made: Callable[[JsonObject], _Made | None]) -> Iterator[_Made]:
-    """What `made` gives for the objects in the lines of a file, in order; nothing where there is no file.
+    """Give what `made` gives for the objects in the lines of a file, in order; nothing where there is no file.
 
     A line that is no object, or of which `made` gives None, is told `unread`. ValueError as of `texts`.
     """
@@ -53,7 +53,7 @@ def records(path: Path, unread: Unread, made: Callable[[JsonObject], _Made | Non
 
 
 def texts(path: Path) -> Iterator[str]:
-    """The lines of a file one after the other; none where there is no file. ValueError at one of more than LONGEST."""
+    """Give the lines of a file in order; none where there is no file. ValueError at one of more than LONGEST bytes."""
     try:
         file = safepath.opened(path)
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def texts(path: Path) -> Iterator[str]:
 def objects(
     text: str, told: Callable[..., None] = nobody, *, what: str = "events", begin: int = 0, endless: bool = False
 ) -> Iterator[JsonObject]:
-    """The objects of the JSON array that begins at the first bracket behind `begin`, in order.
+    """Give the objects of the JSON array that begins at the first bracket behind `begin`, in order.
 
     What is damaged, or is no object, is `told`, and reading goes on at the next object. So is an end that is
     missing, unless the file is `endless`: its writer is ended by a signal and never closes the array.
@@ -111,17 +111,17 @@ class _Array:
         self._spent = 0  # characters that were read in vain
 
     def line(self, at: int) -> int:
-        """The number of a line, from 1; places come in order."""
+        """Return the number of a line, from 1; places come in order."""
         self._line, self._counted = self._line + self._text.count("\n", self._counted, at), at
         return self._line
 
     def behind(self, at: int) -> int:
-        """The first character from there on that is not between two elements."""
+        """Find the first character from there on that is not between two elements."""
         found = _BETWEEN.match(self._text, at)
         return found.end() if found else at
 
     def next(self, at: int, *, beside: int | None = None) -> int:
-        """Where an object may begin from there on; the text's end where there is none.
+        """Find where an object may begin from there on; the text's end where there is none.
 
         `beside` is where a damaged one begins: those within it are indented more, where it stands on a line of its own.
         """
@@ -136,7 +136,7 @@ class _Array:
         return found.end() if found else len(self._text)
 
     def read(self, at: int) -> tuple[Any, int, bool]:
-        """The element that begins there, its end, whether it is undamaged; None and where to go on if it is not."""
+        """Read the element that begins there, its end, and whether it is undamaged; else None and where to go on."""
         if at - self._origin > _PIECE // 2:
             self._piece, self._origin = self._text[at : at + _PIECE], at
         began = at - self._origin
@@ -156,20 +156,20 @@ class _Array:
 
 
 def is_whole(value: object) -> bool:
-    """Whether it is a count, a place or an instant; a column holds 64 bits, of which one is left for sums."""
+    """Tell whether it is a count, a place or an instant; a column holds 64 bits, of which one is left for sums."""
     return type(value) is int and 0 <= value < 2**62
 
 
 def is_real(value: object) -> bool:
-    """Whether it is a finite number, which a float can hold."""
+    """Tell whether it is a finite number, which a float can hold."""
     return (type(value) is int and abs(value) < 2**62) or (type(value) is float and math.isfinite(value))
 
 
 def is_time(value: object) -> bool:
-    """Whether it is a number of seconds, of which a column holds the nanoseconds; one below zero is of rounding."""
+    """Tell whether it is a number of seconds, of which a column holds nanoseconds; one below zero is of rounding."""
     return is_real(value) and abs(value) < 2**32  # type: ignore[arg-type]
 
 
 def is_text(value: object) -> bool:
-    """Whether it is text that can be written down: JSON can spell halves of characters."""
+    """Tell whether it is text that can be written down: JSON can spell halves of characters."""
     return isinstance(value, str) and (value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value))

@@ -1,4 +1,4 @@
-"""Reads the log that NCCL or RCCL keeps of a rank's connections and rings (NCCL_DEBUG=INFO, NCCL_DEBUG_FILE).
+"""Read the log that NCCL or RCCL keeps of a rank's connections and rings (NCCL_DEBUG=INFO, NCCL_DEBUG_FILE).
 
 The lines are those of NCCL 2.4 to 2.30, as its sources print them: src/init.cc, src/graph/connect.cc, and net.cc,
 net_socket.cc, net_ib, p2p.cc, shm.cc and coll_net.cc of src/transport. RCCL writes the communicator behind them. Of a
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.core.paths import safepath
-from orchestrator.parts.rows import CONNECTIONS, TABLES, Columns, LaunchOutput, Unread
+from orchestrator.parts.rows import CONNECTIONS, Columns, LaunchOutput, Unread, gathered
 from workloads.readers.nccl_inspector import read_nccl_inspector
 
 FILES = "nccl.*.log"
@@ -56,7 +56,7 @@ class _Log:
     rings: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, thread: str, text: str, line: int) -> None:
-        """What a line says, of whatever kind it is."""
+        """Read a line, of whatever kind it is."""
         if found := _BEGUN.search(text):
             self.of_thread[thread] = found[2]
             self.known[found[1]] = found[2]
@@ -111,13 +111,13 @@ class _Log:
         return None
 
     def communicator(self, set_up: str) -> str:
-        """The one that a thread set up then; of one that only connects, that of the process where it has no other."""
+        """Return the one that a thread set up then; of one that only connects, the only one of the process."""
         ids = set(self.known.values())
         return set_up or (next(iter(ids)) if len(ids) == 1 else "")
 
 
 def read_nccl(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The tables `nccl_connections`, `nccl_rings` and `nccl_operations` of a rank; none of which it wrote nothing."""
+    """Read the tables `nccl_connections`, `nccl_rings` and `nccl_operations` of a rank: those that it wrote."""
     return {**_read_logs(output), **read_nccl_inspector(output)}
 
 
@@ -133,14 +133,8 @@ def _read_logs(output: LaunchOutput) -> Mapping[str, Columns]:
                 output.unread.add(path.name, CONNECTIONS, line=line, text=text)
         for table, rows in (("nccl_connections", log.connections), ("nccl_rings", log.rings)):
             # Which rail a device is of is for the caller to fill, as the testbed's file says it.
-            found[table] += [
-                {**who, "communicator": log.communicator(row["set_up"]), "rail": None, **row} for row in rows
-            ]
-    return {
-        table: {column: [row[column] for row in rows] for column in TABLES[table]}
-        for table, rows in found.items()
-        if rows
-    }
+            found[table] += [{**who, "communicator": log.communicator(row["set_up"]), **row} for row in rows]
+    return {table: gathered(table, rows) for table, rows in found.items() if rows}
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, str, bool]]:

@@ -1,4 +1,4 @@
-"""Reads the lines of JSON that NCCL's Inspector writes, one an operation (its inspector_json.cc, format v4.0)."""
+"""Read the lines of JSON that NCCL's Inspector writes, one an operation (its inspector_json.cc, format v4.0)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GBS = 8e9  # bit/s in what it calls GB/s
 
 
 def read_nccl_inspector(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The table `nccl_operations` of a rank; none where no Inspector wrote. Damaged lines are passed over."""
+    """Read the table `nccl_operations` of a rank; none where no Inspector wrote. Damaged lines are passed over."""
     who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1}
     rows = (
         {**who, **row, "written_ns": row["written_ns"] + output.offset_ns}

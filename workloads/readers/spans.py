@@ -1,4 +1,4 @@
-"""Reads when a rank computed and communicated, as `rank/logs.py` recorded it, and how much of both overlapped."""
+"""Read when a rank computed and communicated, as `rank/logs.py` recorded it, and how much of both overlapped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TYPES = (str, str, str, int, int, int, int)  # lane, span, what, peer, bytes, b
 
 
 def read_spans(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The tables `spans` and `overlaps` of one rank, in the controller's time base; damaged lines are passed over."""
+    """Read the tables `spans` and `overlaps` of a rank, in the controller's time base; damaged lines are left out."""
     found = {table: Gathering(table) for table in ("spans", "overlaps")}
     who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
     for record in lines.records(output.folder / TRACE, output.unread, _whole):
@@ -41,7 +41,7 @@ def read_spans(output: LaunchOutput) -> Mapping[str, Columns]:
 
 
 def overlap(spans: Iterable[Any]) -> dict[str, float]:
-    """Seconds of computing, of communicating, and of both at once, in the spans of an iteration."""
+    """Add up the seconds of computing, of communicating, and of both at once, in the spans of an iteration."""
     lanes: dict[str, list[Interval]] = {"compute": [], "communication": []}
     for lane, *_, begin, end in spans:
         lanes.setdefault(lane, []).append((begin, end))

@@ -1,4 +1,4 @@
-"""Reads what PyTorch's profiler wrote of a training into spans: when a rank computed and when it communicated.
+"""Read what PyTorch's profiler wrote of a training into spans: when a rank computed and when it communicated.
 
 It takes files of a rank's folder by their names, gzipped or not: `*.pt.trace.json` is what the profiler's
 `tensorboard_trace_handler` writes (Kineto's JSON), `*.et.json` that of an ExecutionTraceObserver (PyTorch's own form of
@@ -24,7 +24,7 @@ from pathlib import Path
 from orchestrator.core.intervals import Interval
 from orchestrator.core.opendata import JsonObject
 from orchestrator.core.paths import safepath
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
+from orchestrator.parts.rows import Columns, LaunchOutput, Row, gathered
 from workloads.readers import lines
 from workloads.readers.spans import overlap
 
@@ -98,7 +98,7 @@ class _Span:
 
 
 def read_profiles(output: LaunchOutput, iterations: Columns) -> Mapping[str, Columns]:
-    """The tables `spans` and `overlaps` of the iterations of one rank that its profiles tell of; else they are empty.
+    """Read the tables `spans` and `overlaps` of those iterations of a rank that its profiles tell of; else empty.
 
     Of a training on GPUs spans are kernels and copies, communication those of NCCL. On processors communication is what
     gloo or MPI carried, and computing what PyTorch's operations took: those of a pass that follow one another closely
@@ -137,7 +137,7 @@ def read_profiles(output: LaunchOutput, iterations: Columns) -> Mapping[str, Col
             for sequence, span in enumerate(sorted(spans, key=lambda one: (one.begin, one.end)))
         ]
         rows["overlaps"].append({**where, **overlap((span.lane, span.begin, span.end) for span in spans)})
-    return {table: {key: [row[key] for row in kept] for key in TABLES[table]} for table, kept in rows.items()}
+    return {table: gathered(table, kept) for table, kept in rows.items()}
 
 
 def _step_of(steps: Sequence[Interval], span: _Span) -> Interval:
@@ -280,7 +280,7 @@ class _Origins:
         }
 
     def of(self, kernel: _Event) -> list[_Event]:
-        """Those that tell of a kernel, the surest first."""
+        """Return those that tell of a kernel, the surest first."""
         number, correlation = kernel.args.get("external id"), kernel.args.get("correlation")
         found = [*self._by_id.get(number, ())] if isinstance(number, (int, str)) else []
         found += self._around(True, kernel)

@@ -1,22 +1,18 @@
-"""Requirements: whether this node has what a run needs."""
+"""Checks whether this node has what a run needs: programs, modules, rights, devices and ports."""
 
 from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import sys
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict
 
-from .processes.children import find_program
-from .processes.commands import Commands
-from .processes.proc import command_line, holding, listeners
-from .processes.rights import granted
+from .children import capabilities, find_program
+from .commands import Commands
+from .proc import command_line, holding, listeners
 from .steps import Refusal, Steps
-
-if TYPE_CHECKING:
-    from .messages.answers import Finding, Findings
-    from .messages.requests import Need
 
 NET = "/sys/class/net"
 PYTHON_VARIABLES = ("PYTHONHOME", "PYTHONPATH")  # that may keep an interpreter from running
@@ -40,6 +36,28 @@ print(json.dumps(found))
 """
 
 
+class Need(TypedDict):
+    """One of the requirements of `check`; `python` is the interpreter that has to find a module."""
+
+    kind: str
+    what: str
+    python: str
+
+
+class Finding(NamedTuple):
+    """Of one requirement whether it is met, and what was seen; `broken` is that the interpreter asked does not run."""
+
+    found: bool
+    detail: str
+    broken: bool
+
+
+class Findings(NamedTuple):
+    """The answer to `check`, in the order asked."""
+
+    findings: Sequence[Finding]
+
+
 def check(commands: Commands, *, requirements: List[Need]) -> Steps[Findings]:
     """What was found of each requirement, in the order asked."""
     modules: Dict[str, List[str]] = {}
@@ -58,8 +76,8 @@ def check(commands: Commands, *, requirements: List[Need]) -> Steps[Findings]:
             found, detail = known[python].get(what, (False, broken[python]))
         else:
             found, detail = check_here(kind, what)
-        findings.append({"found": bool(found), "detail": detail, "broken": kind == "module" and bool(broken[python])})
-    return {"findings": findings}
+        findings.append(Finding(bool(found), detail, broken=kind == "module" and bool(broken[python])))
+    return Findings(findings)
 
 
 def check_here(kind: str, what: str) -> Tuple[bool, str]:
@@ -158,3 +176,61 @@ def complaint(python: str, status: int, said: str, environ: Mapping[str, str]) -
     why = (errors or lines or ["it ended with status %d" % status])[-1]
     given = ["%s=%s" % (name, environ[name]) for name in PYTHON_VARIABLES if environ.get(name)]
     return "%s does not run: %s" % (python, why) + ("; set there: " + ", ".join(given) if given else "")
+
+
+CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_NICE": 23}
+CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
+PARANOID = "/proc/sys/kernel/perf_event_paranoid"
+
+
+def mask(field: str) -> int:
+    """A set of capabilities of this process, as /proc tells it."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1], 16) for line in file if line.startswith(field + ":"))
+
+
+def passed_on() -> int:
+    """The capabilities that what this agent starts has."""
+    return mask("CapEff") if os.geteuid() == 0 else mask("CapAmb")
+
+
+def who() -> str:
+    uid = os.geteuid()
+    try:
+        return "user %d (%s)" % (uid, pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return "user %d" % uid
+
+
+def granted(what: str) -> Tuple[bool, str]:
+    """Whether what the agent starts has a right, such as "root" or "CAP_NET_RAW", and why or why not.
+
+    "CAP_NET_RAW of tcpdump": or whether that program has it by its file.
+    """
+    if what == "perf events":
+        return may_count()
+    right, _, program = what.partition(" of ")
+    if right == "root":
+        return os.geteuid() == 0, "the agent is " + who()
+    bit = 1 << CAPABILITIES[right]
+    if passed_on() & bit:
+        return True, "the agent is %s, with it" % who()
+    if program:
+        try:
+            path = find_program(program)
+        except Refusal:
+            path = ""
+        if path and capabilities(path) & bit:
+            return True, "%s has it of its own" % path
+    return False, "the agent is %s, without it" % who()
+
+
+def may_count() -> Tuple[bool, str]:
+    """Tell whether what the agent starts may count performance events of its processes, at least in user space."""
+    try:
+        with open(PARANOID) as file:
+            level = int(file.read())
+    except (OSError, ValueError):
+        return False, "this kernel counts no performance events"
+    enough = level <= 2 or bool(passed_on() & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN))
+    return enough, "kernel.perf_event_paranoid is %d, and the agent is %s" % (level, who())

@@ -7,30 +7,98 @@ import os
 import re
 import subprocess
 import time
-from typing import TYPE_CHECKING, Dict, List, Optional, Set, Union
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple, TypedDict, Union
 
-from .container.container_call import Words
-from .container.container_lines import spec_of
-from .container.containers import Containers, Inside
-from .disk.folders import Folder
-from .disk.output import Lines, last_words
-from .disk.run_folder import RunFolder
+from .children import Child, Children, ladder
+from .container_call import Words
+from .container_lines import Container, checked
+from .containers import Containers, Inside
+from .files import Lines, last_words
+from .folders import Folder, RunFolder
 from .frames import BACKLOG
 from .loop import Loop, Task
-from .processes.children import Child, Children, ladder
-from .processes.proc import command_line, descendants, listening, process_table, tags
-from .steps import Refusal, Steps
+from .proc import command_line, descendants, listening, process_table, tags
+from .steps import Refusal, Steps, as_json
 
 if TYPE_CHECKING:
-    from .messages.answers import Ended, ExitEvent, Instant, LinesEvent, Nothing, Processes, Running, Stopped
-    from .messages.answers import Process as RunProcess
-    from .messages.requests import Container, Ready, Rung
+    from .bounds import Count, Pid
 
 FOLLOW_S = 0.05
 ENDED_S = 10.0  # for one that was killed to be gone: the kernel first takes back its threads and memory
 DYING_S = 2.0  # from when a process has closed its input to when it is over
 STREAMS = ("stdout", "stderr")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
+
+
+class Ready(TypedDict, total=False):
+    """When a launch is ready: `kind` "started", "exited" (well), "listening" at a port, or "line" of a file."""
+
+    kind: str
+    pattern: str
+    file: str
+    port: int
+
+
+class Running(NamedTuple):
+    """The answer to `start`: a launch that is ready; instants of the node's clock."""
+
+    pid: Pid
+    started_ns: int
+    ready_ns: int
+
+
+class Instant(NamedTuple):
+    """The answer to `go`: when, by the node's clock."""
+
+    wall_ns: int
+
+
+class Ended(NamedTuple):
+    """The answer to `wait` and `stop`: how a launch ended; a negative status is a signal's number.
+
+    `was_over`: before it was asked to end. `killed`: neither it nor its children would go.
+    """
+
+    status: int
+    killed: bool
+    was_over: bool
+    ended_ns: int
+    user_s: float
+    system_s: float
+    max_rss_bytes: Count
+    tail: str
+
+
+class RunProcess(NamedTuple):
+    """A process of the run on this node; `name` is its launch's, or empty."""
+
+    pid: Pid
+    argv: Sequence[str]
+    name: str
+
+
+class Processes(NamedTuple):
+    """The answer to `list_processes`."""
+
+    processes: Sequence[RunProcess]
+
+
+class LinesEvent(NamedTuple):
+    """Whole lines of a followed file, told by the agent on its own account."""
+
+    event: str
+    name: str
+    lines: Sequence[str]
+    wall_ns: int
+
+
+class ExitEvent(NamedTuple):
+    """The end of a launch, told likewise; instants are of the node's clock."""
+
+    event: str
+    name: str
+    status: int
+    wall_ns: int
 
 
 class Process:
@@ -77,28 +145,28 @@ class Launches:
             raise Refusal("port", "something listens on TCP port %d already" % ready["port"])
         whose = self.run_folder.agents if privileged else self.run_folder.whose
         pattern = re.compile(ready["pattern"]) if ready["kind"] == "line" else None
-        spec = spec_of(container) if container else None
+        wanted = checked(container) if container else None
         with contextlib.ExitStack() as opened:
             folder = opened.enter_context(self.run_folder.below(name, whose))
             streams = {
                 stream: opened.enter_context(open(folder.append(stream, 0o644, whose), "ab")) for stream in STREAMS
             }
             child: Union[Child, Inside]
-            if spec is None:
+            if wanted is None:
                 stdin = subprocess.PIPE if gate else subprocess.DEVNULL
                 env = self.children.environment(name, env, privileged=privileged)
                 child = self.children.spawn(argv, folder, privileged=privileged, env=env, stdin=stdin, **streams)
             else:
                 words = Words(argv, self.children.tagged(name, env), gate, *(streams[s].fileno() for s in STREAMS))
                 child = self.containers.start(
-                    name, spec, words, folder=folder, within_s=ready_within_s, streams=streams
+                    name, wanted, words, folder=folder, within_s=ready_within_s, streams=streams
                 )
             process = self.processes[name] = Process(name, folder.again(), child)
         lines = self.lines(process, follow) if follow else None
         self.loop.tasks.append(Task(None, self.watch(process, lines)))
         started_ns = time.time_ns()
         yield from self.await_ready(process, ready, pattern, ready_within_s)
-        return {"pid": child.pid, "started_ns": started_ns, "ready_ns": time.time_ns()}
+        return Running(child.pid, started_ns, time.time_ns())
 
     def lines(self, process: Process, name: str) -> Lines:
         return Lines(process.folder, name, self.run_folder.whose)
@@ -140,25 +208,17 @@ class Launches:
     def watch(self, process: Process, lines: Optional[Lines]) -> Steps[None]:
         """Send the lines of a followed file as they come, and the process's end after them."""
         while True:
-            over = process.child.status is not None
+            status = process.child.status
             new = lines.new() if lines else []
             if new:
-                lines_read: LinesEvent = {
-                    "event": "lines",
-                    "name": process.name,
-                    "lines": new,
-                    "wall_ns": time.time_ns(),
-                }
-                self.loop.wire.send(lines_read)
-            elif over and not (lines and lines.behind):
+                self.loop.wire.send(as_json(LinesEvent("lines", process.name, new, time.time_ns())))
+            elif status is not None and not (lines and lines.behind):
                 break
             pause_s = 3600.0 if not lines else 0.0 if lines.behind else FOLLOW_S
             yield None if len(self.loop.wire.pending) > BACKLOG else pause_s
         if process.child.stdin:
             process.child.stdin.close()
-        child = process.child
-        ended: ExitEvent = {"event": "exit", "name": process.name, "status": child.status, "wall_ns": child.ended_ns}
-        self.loop.wire.send(ended)
+        self.loop.wire.send(as_json(ExitEvent("exit", process.name, status, process.child.ended_ns)))
 
     def known(self, name: str) -> Process:
         if name not in self.processes:
@@ -173,7 +233,7 @@ class Launches:
         if child.status is None:
             try:
                 child.stdin.write(b"go\n")
-                return {"wall_ns": time.time_ns()}
+                return Instant(time.time_ns())
             except BrokenPipeError:  # it is about to end, or will never listen
                 yield from self.ended(child, DYING_S)
         if child.status is None:
@@ -192,20 +252,20 @@ class Launches:
         while not inside.cleared and time.monotonic() < end:
             yield 0.02
 
-    def result(self, process: Process) -> Ended:
-        child = process.child
-        usage = child.usage
-        return {
-            "status": child.status,
-            "killed": process.killed,
-            "ended_ns": child.ended_ns,
-            "user_s": usage.ru_utime if usage else 0.0,
-            "system_s": usage.ru_stime if usage else 0.0,
-            "max_rss_bytes": usage.ru_maxrss * 1024 if usage else 0,
-            "tail": self.words(process),
-        }
+    def result(self, process: Process, status: int, *, was_over: bool) -> Ended:
+        usage = process.child.usage
+        return Ended(
+            status=status,
+            killed=process.killed,
+            was_over=was_over,
+            ended_ns=process.child.ended_ns,
+            user_s=usage.ru_utime if usage else 0.0,
+            system_s=usage.ru_stime if usage else 0.0,
+            max_rss_bytes=usage.ru_maxrss * 1024 if usage else 0,
+            tail=self.words(process),
+        )
 
-    def stop(self, *, name: str, signals: List[Rung]) -> Steps[Stopped]:
+    def stop(self, *, name: str, signals: List[Tuple[int, float]]) -> Steps[Ended]:
         if name not in self.processes:
             self.called_off.add(name)
         process = self.known(name)
@@ -216,25 +276,27 @@ class Launches:
         if isinstance(process.child, Inside):
             yield from self.cleared(process.child)
         yield from self.ended(process.child, ENDED_S)
-        if left or process.child.status is None:
+        status = process.child.status
+        if left or status is None:
             message = "would not die: processes %s" % (left or [process.child.pid])
             raise Refusal("stuck", message, tail=self.words(process))
-        return {**self.result(process), "was_over": was_over}
+        return self.result(process, status, was_over=was_over)
 
-    def signal(self, *, name: str, number: int) -> Nothing:
+    def signal(self, *, name: str, number: int) -> None:
         process = self.known(name)
         if process.child.status is None:
             os.killpg(process.child.pid, number)
-        return {}
 
     def wait(self, *, name: str, timeout_s: float) -> Steps[Ended]:
         process = self.known(name)
         end = time.monotonic() + timeout_s
-        while process.child.status is None:
+        while True:
+            status = process.child.status
+            if status is not None:
+                return self.result(process, status, was_over=True)
             if time.monotonic() >= end:
                 raise Refusal("timeout", "%s still runs after %g s" % (name, timeout_s))
             yield max(0.0, end - time.monotonic())
-        return self.result(process)
 
     def members(self, process: Process) -> List[int]:
         """The living processes of a launch: below it, in its session, or with its name in their environment.
@@ -270,5 +332,5 @@ class Launches:
                 run_folder.node,
             )
             if pid != os.getpid() and (pid in mine or tagged):
-                found.append({"pid": pid, "argv": command_line(pid), "name": tag.get("ORCH_LAUNCH", "")})
-        return {"processes": found}
+                found.append(RunProcess(pid, command_line(pid), tag.get("ORCH_LAUNCH", "")))
+        return Processes(found)

@@ -12,13 +12,11 @@ import selectors
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Dict, Tuple
+from typing import Dict, Tuple
 
 from .steps import Refusal, Steps
 
-if TYPE_CHECKING:
-    from .messages.answers import Nothing
-    from .messages.requests import Holder
+Holder = Dict[str, object]  # who asks for a lock: kept, and told to whoever asks next; no agent looks into it
 
 TELL_S = 2.0  # for all that a holder says, however it says it
 MOST_BYTES = 4096  # of that
@@ -84,13 +82,12 @@ class Locks:
             except OSError:
                 return
 
-    def lock(self, *, name: str, holder: Holder) -> Steps[Nothing]:
+    def lock(self, *, name: str, holder: Holder) -> Steps[None]:
         name = "orch-lock-" + name
         if name in self.held:
-            return {}
+            return
         self.holder = holder
         yield from self.take(name)
-        return {}
 
     def take(self, name: str) -> Steps[None]:
         """Hold a lock; Refusal names who holds it already."""

@@ -1,4 +1,7 @@
-"""The loop of the one thread: whatever is ready on any descriptor, then every task that is due."""
+"""The loop of the agent's one thread: whatever is ready on any descriptor, then every task that is due.
+
+While a step holds that thread up (an fsync of a full disk, a dead mount), another thread says a word now and then.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,29 @@ import re
 import selectors
 import signal
 import subprocess
+import threading
 import time
-from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Tuple
 
 from .frames import BACKLOG, MAGIC, Wire
-from .steps import Refusal, Steps, T
+from .steps import Refusal, Steps, T, as_json
 
 if TYPE_CHECKING:
-    from .messages.answers import Nothing
+    from .bounds import Count
 
 IDLE_S = 3600.0  # at most, before it looks again: selectors take no time without bounds
+
+
+class Answered(NamedTuple):
+    """What every answer says: of which request it is."""
+
+    id: Count
 
 
 class Task:
     """An answer that takes a while."""
 
-    def __init__(self, request: object, steps: Steps[Optional[Mapping[str, object]]], *, whole: bool = False) -> None:
+    def __init__(self, request: object, steps: Steps[Any], *, whole: bool = False) -> None:
         self.request = request
         self.steps = steps
         self.whole = whole  # it must not be dropped before its end
@@ -133,17 +143,17 @@ class Loop:
             return False
         return True
 
-    def cancel(self, *, request: int) -> Nothing:
+    def cancel(self, *, request: int) -> None:
         """Let a task go that nobody waits for any more; one that must become whole goes on."""
         for task in self.tasks:
             if task.request == request and not task.whole:
                 task.steps.close()
-        return {}
 
-    def answer(self, request: object, result: Optional[Mapping[str, object]]) -> None:
-        if request is None and not (result and "error" in result):
+    def answer(self, request: object, result: Any) -> None:
+        """Send an answer: a named tuple, None where there is nothing to say, or an object with an error."""
+        header = as_json(result) or {}
+        if request is None and "error" not in header:
             return  # a task of the agent's own
-        header = result or {}
         self.wire.send(dict(header, id=request, ok="error" not in header))
 
     def idle_s(self) -> Optional[float]:
@@ -174,3 +184,19 @@ class Loop:
                 result: T = end.value
                 return result
             self.turn(min(0.05 if pause is None else pause, 0.05))
+
+
+BUSY_S = 1.5  # how long a step may hold up answers before a word of ours stands for them
+
+
+def speak_when_busy(loop: Loop) -> None:
+    """Let a thread of its own speak while the loop does not come around; a process that is stopped is silent."""
+    threading.Thread(target=beat, args=(loop,), daemon=True).start()
+
+
+def beat(loop: Loop) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the thread that waits for them
+    while True:
+        time.sleep(BUSY_S)
+        if loop.deaf or loop.busy_s() >= BUSY_S:
+            loop.wire.send({"id": 0})  # as an answer to what nobody asked

@@ -11,33 +11,59 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .checks import check
-from .container.containers import Containers
-from .container.images import Images
-from .disk.files import Files
-from .disk.folders import Folder
-from .disk.run_folder import MARKER, RunFolder
+from .children import KILL_S, Children, adopt, ladder
+from .commands import COMMAND_S, Commands
+from .containers import Containers, Images
+from .files import Files
+from .folders import MARKER, Folder, RunFolder
 from .launches import Launches
-from .locks import Locks
-from .loop import Loop, Task
-from .processes.children import KILL_S, Children, adopt, ladder
-from .processes.commands import COMMAND_S, Commands
-from .processes.proc import descendants, elsewhere, identity, process_table
-from .pulse import speak_when_busy
+from .locks import Holder, Locks
+from .loop import Loop, Task, speak_when_busy
+from .proc import descendants, elsewhere, identity, process_table
 from .steps import JsonObject, Refusal, Steps
-from .undo.changes import Changes, TakenBack, take_back
-from .undo.journal import Journal, about_of
-from .undo.sweep import Sweep
+from .sweep import Sweep, Swept
+from .undo import Changes, FailedChange, Journal, TakenBack, about_of, take_back
 
 if TYPE_CHECKING:
-    from .messages.answers import Clocks, Farewell, Greeting, Nothing, Swept
-    from .messages.requests import Holder
+    from .bounds import Count, Pid
 
 FULL = {errno.ENOSPC: "no space is left", errno.EDQUOT: "the quota is used up"}
 FAREWELL_S = 5.0  # for the last answer to be taken
 SUCCEED_S = 10.0  # for a lost agent to put everything down before it is killed
+
+
+class Greeting(NamedTuple):
+    """The answer to `hello`: who answers; `user` is whom it drops to under sudo, `folder` the run's on the node."""
+
+    pid: Pid
+    uid: Count
+    user: Optional[str]
+    folder: str
+    python: str
+    executable: str
+    hostname: str
+    boot: str
+    wall_ns: int
+    monotonic_ns: int
+
+
+class Clocks(NamedTuple):
+    """The answer to `ping`: instants of the node's clocks."""
+
+    wall_ns: int
+    monotonic_ns: int
+
+
+class Farewell(NamedTuple):
+    """The answer to `bye`: keys of changes that were taken back, or did not stand; processes that would not go."""
+
+    undone: Sequence[str]
+    already: Sequence[str]
+    failed: Sequence[FailedChange]
+    left: Sequence[int]
 
 
 def said_in(marker: int) -> JsonObject:
@@ -156,13 +182,7 @@ class Agent:
         _, left = loop.drive(ladder(self.living, [(signal.SIGTERM, 1.0)]))
         taken = loop.drive(take_back(journal, self.commands)) if journal else TakenBack([], [], [])
         if self.farewell is not None:
-            farewell: Farewell = {
-                "undone": taken.undone,
-                "already": taken.already,
-                "failed": taken.failed,
-                "left": left,
-            }
-            loop.answer(self.farewell, farewell)
+            loop.answer(self.farewell, Farewell(taken.undone, taken.already, taken.failed, left))
             end = time.monotonic() + FAREWELL_S
             while loop.wire.pending and time.monotonic() < end:
                 loop.turn(0.05)
@@ -197,18 +217,18 @@ class Agent:
         os.pwrite(self.marker, text, 0)  # over what it said before: at no instant it says nothing
         os.ftruncate(self.marker, len(text))
         run_folder.run, run_folder.open, self.loop.silence_s = run, made, silence_s
-        return {
-            "pid": os.getpid(),
-            "uid": os.geteuid(),
-            "user": run_folder.user.pw_name if run_folder.user else None,
-            "folder": made.path,
-            "python": "%d.%d.%d" % sys.version_info[:3],
-            "executable": sys.executable,
-            "hostname": socket.gethostname(),
-            "boot": at["boot"],
-            "wall_ns": time.time_ns(),
-            "monotonic_ns": time.monotonic_ns(),
-        }
+        return Greeting(
+            pid=os.getpid(),
+            uid=os.geteuid(),
+            user=run_folder.user.pw_name if run_folder.user else None,
+            folder=made.path,
+            python="%d.%d.%d" % sys.version_info[:3],
+            executable=sys.executable,
+            hostname=socket.gethostname(),
+            boot=at["boot"],
+            wall_ns=time.time_ns(),
+            monotonic_ns=time.monotonic_ns(),
+        )
 
     def mark(self, folder: Folder) -> int:
         """A descriptor of the file that says whose folder it is."""
@@ -238,7 +258,7 @@ class Agent:
         self.changes.journal, self.changes.inherited = journal, set(journal.pending)
 
     def ping(self) -> Clocks:
-        return {"wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
+        return Clocks(time.time_ns(), time.monotonic_ns())
 
     def sweep(self, *, work: str, keep_data: bool, forget: str = "", stayed_s: Optional[float] = None) -> Steps[Swept]:
         place = self.run_folder.place(work)
@@ -248,12 +268,14 @@ class Agent:
         journal = self.changes.journal
         if journal is not None:
             taken = yield from take_back(journal, self.commands, self.changes.inherited)
-            report["undone"] += taken.undone
-            report["already"] += taken.already
-            report["failed"] += taken.failed + journal.unreadable()
+            report = report._replace(
+                undone=[*report.undone, *taken.undone],
+                already=[*report.already, *taken.already],
+                failed=[*report.failed, *taken.failed, *journal.unreadable()],
+            )
         return report
 
-    def remove(self, *, keep: Sequence[str] = ()) -> Nothing:
+    def remove(self, *, keep: Sequence[str] = ()) -> None:
         alive = descendants(process_table(), os.getpid())
         journal = self.changes.book()
         if alive or journal.pending:
@@ -261,4 +283,3 @@ class Agent:
             raise Refusal("busy", "the run's folder stays, for what is left of the run: %s" % ", ".join(left))
         about = {key: value for key, value in said_in(self.marker).items() if key not in ("pid", "proof")}
         self.run_folder.leave(frozenset(keep), json.dumps(dict(about, since=time.time())).encode() + b"\n")
-        return {}

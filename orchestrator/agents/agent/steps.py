@@ -1,8 +1,8 @@
-"""What answering a request is: steps that may pause, and end with a reply or a refusal."""
+"""Answers to requests: steps that may pause, and end with a named tuple that is the answer, or with a refusal."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Generator, Optional, TypeVar
+from typing import Any, Dict, Generator, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 JsonObject = Dict[str, Any]  # read from a file or a process of the host: nothing is known yet of what it has
 T = TypeVar("T")
@@ -17,3 +17,33 @@ class Refusal(Exception):
         super().__init__(message)
         self.kind = kind
         self.more = more
+
+
+class Failure(NamedTuple):
+    """A command that failed; without a status where it could not be run."""
+
+    argv: Sequence[str]
+    status: Optional[int]
+    tail: str
+
+
+class Refused(NamedTuple):
+    """The answer to a request that was refused; `holder` is who has a lock, `undo_failed` why a change still stands."""
+
+    error: str
+    kind: Optional[str] = None
+    tail: Optional[str] = None
+    argv: Optional[Sequence[str]] = None
+    holder: Optional[Mapping[str, object]] = None
+    undo_failed: Optional[Failure] = None
+
+
+def as_json(value: Any) -> Any:
+    """Return a message as JSON has it: each named tuple is an object."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: as_json(one) for name, one in value._asdict().items()}
+    if isinstance(value, (list, tuple)):
+        return [as_json(one) for one in value]
+    if isinstance(value, dict):
+        return {name: as_json(one) for name, one in value.items()}
+    return value

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.capture.directions import Spool
-from orchestrator.analysis.capture.stages import compiled, laying, program
+from orchestrator.analysis.capture.stages import bin_rows, compiled, program
 from orchestrator.analysis.capture.trace import Bins, Ints
 
 BIN_BUDGET = 1 << 21  # rows of bins that are kept
@@ -34,7 +34,7 @@ def large(spools: Sequence[Spool], wire_bytes: Ints, *, budget: int) -> Any:
     words = program.layout(program.LAY_WORDS)
     words[[program.L_COUNTS, program.L_FLOWS]] = program.where(counts), len(counts)
     for spool in spools:
-        source = _Source(spool, np.zeros(laying.SOURCE_WORDS, np.int64), wanted=laying.COUNTED)
+        source = _Source(spool, np.zeros(bin_rows.SOURCE_WORDS, np.int64), wanted=bin_rows.COUNTED)
         words[[program.L_SOURCES, program.L_SOURCE_COUNT]] = program.where(source.words), 1
         while source.fill():
             compiled.program()["count_bins"](program.where(words))
@@ -54,11 +54,11 @@ def bins(
     """
     chosen = large(spools, wire_bytes, budget=budget)
     capacity = sum(spool.count for spool in spools)
-    out = np.empty((laying.COLUMNS, capacity), np.int64)  # what is not written takes no memory
-    state, mask = np.zeros(laying.STATE_WORDS, np.int64), chosen.astype(np.int64)
-    state[laying.SLOT] = -1
-    table = np.zeros((len(spools), laying.SOURCE_WORDS), np.int64)
-    sources = [_Source(spool, words, wanted=laying.LAID) for spool, words in zip(spools, table, strict=True)]
+    out = np.empty((bin_rows.COLUMNS, capacity), np.int64)  # what is not written takes no memory
+    state, mask = np.zeros(bin_rows.STATE_WORDS, np.int64), chosen.astype(np.int64)
+    state[bin_rows.SLOT] = -1
+    table = np.zeros((len(spools), bin_rows.SOURCE_WORDS), np.int64)
+    sources = [_Source(spool, words, wanted=bin_rows.LAID) for spool, words in zip(spools, table, strict=True)]
     words = program.layout(program.LAY_WORDS)
     words[: program.L_COUNTS] = (
         program.where(table),
@@ -73,7 +73,7 @@ def bins(
     )
     while (wanted := compiled.program()["lay"](program.where(words))) >= 0:
         sources[wanted].fill()
-    columns = [column[: state[laying.USED]] for column in out]
+    columns = [column[: state[bin_rows.USED]] for column in out]
     flow, start, *sums = columns if in_order else _merged(columns, width_ns)
     made = Bins(
         width_ns=width_ns,
@@ -88,11 +88,11 @@ def bins(
 
 
 class _Source:
-    """A spool as `laying` reads it, part by part: the first `wanted` columns of its rows."""
+    """A spool as `bin_rows` reads it, part by part: the first `wanted` columns of its rows."""
 
     def __init__(self, spool: Spool, words: Ints, *, wanted: int) -> None:
         self.words = words
-        self.words[laying.FLOW_OF :] = program.where(spool.flow_of), program.where(spool.folded), len(spool.flow_of)
+        self.words[bin_rows.FLOW_OF :] = program.where(spool.flow_of), program.where(spool.folded), len(spool.flow_of)
         self._parts = spool.rows.parts(wanted=wanted)
         self._part: Ints | None = None  # kept, since compiled code has its address alone
 
@@ -100,10 +100,15 @@ class _Source:
         """Lay in the next part; False where there is none."""
         self._part = next(self._parts, None)
         if self._part is None:
-            self.words[laying.ENDED] = 1
+            self.words[bin_rows.ENDED] = 1
             return False
         columns = self._part
-        self.words[: laying.ENDED] = program.where(columns), columns.strides[0] // columns.itemsize, columns.shape[1], 0
+        self.words[: bin_rows.ENDED] = (
+            program.where(columns),
+            columns.strides[0] // columns.itemsize,
+            columns.shape[1],
+            0,
+        )
         return True
 
 

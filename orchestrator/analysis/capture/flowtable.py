@@ -7,27 +7,400 @@ of them from its first packet to its last, and the result is the same whatever t
 
 from __future__ import annotations
 
+import mmap
+import os
 import stat
+import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import IO, Any
 
-from orchestrator.analysis.capture.binrows import BinRows
-from orchestrator.analysis.capture.conversations import Conversations
-from orchestrator.analysis.capture.files import pcap
-from orchestrator.analysis.capture.files.pcap import FileEnd, Interfaces
-from orchestrator.analysis.capture.files.pieces import Piece, Stock
+import numpy as np
+
+from orchestrator.analysis.capture import pcap
 from orchestrator.analysis.capture.oneway import Sightings
-from orchestrator.analysis.capture.queuepairtable import QueuePairTable
-from orchestrator.analysis.capture.stages import compiled, framing, program
+from orchestrator.analysis.capture.pcap import FileEnd, Interfaces, Piece, Stock
+from orchestrator.analysis.capture.stages import accounting, bin_rows, compiled, framing, program, segments
+from orchestrator.analysis.capture.stages.decoding import SCOPE_V4
+from orchestrator.analysis.capture.stages.queuepairs import KEY_WORDS, OPCODES, SIZE_BINS, STAT_WORDS
+from orchestrator.core.errors import CaptureError
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+_WORD = 8
+_STATM = Path("/proc/self/statm")
+_FILE_PAGES = 2  # of the words of statm: resident pages that are of files
+
+_BINS_A_CALL = 1 << 13
+_FIRST_CONVERSATIONS = 1 << 10
+_FIRST_HOLE_WORDS = 1 << 13
+_ROWS_AT_ONCE = 1 << 13
+_HELD_AT_END = 1 << 24  # bytes of tables that are read once more, from their beginning
+_ROW_WORDS = (accounting.KEY_WORDS, segments.CONVERSATION_WORDS, 2 * segments.DIRECTION_WORDS)
+
+_FIRST_ROWS = 1 << 6
 
 MOST_CONVERSATIONS = 1 << 20  # that are told apart; all beyond count together
 MEMORY = 256 << 20  # bytes for tables of a capture, beyond which they go on on disk
 _BYTES_A_THREAD = 1 << 29
 _MOST_THREADS = 8  # of a capture, since each has pieces of its own in memory
+
+
+class GrowingTables:
+    """Tables of `words` a row, all with as many rows; what is new is 0.
+
+    Beyond `held` bytes they are on disk: rows keep their places, the kernel writes them out, and those that nobody
+    uses any more, as those of flows that ended, take no memory. The files have no names (they go with the process,
+    however that ends) and are where TMPDIR says. `most`: rows that there can ever be.
+    """
+
+    def __init__(self, words: Sequence[int], *, most: int, held: int) -> None:
+        self._words = words
+        self._most = most
+        self._held = held
+        self._files: list[_MappedTable] = []
+        self._left = 0  # resident bytes of files when these tables were last taken out of memory
+        self.arrays: list[Ints] = [np.zeros((0, one), np.int64) for one in words]
+
+    def grow(self, rows: int) -> None:
+        """Have so many rows; CaptureError where the disk has no room for them."""
+        before = self.arrays
+        if not self._files and rows * sum(self._words) * _WORD <= self._held:
+            self.arrays = [np.zeros((rows, one), np.int64) for one in self._words]
+        else:
+            try:
+                self._map(rows)
+            except OSError as error:
+                raise no_room("flows", error) from error
+        for old, new in zip(before, self.arrays, strict=True):
+            if old.base is None:  # what was mapped is in its place
+                new[: len(old)] = old
+
+    def hold(self, held: int) -> None:
+        """Hold no more bytes from now on."""
+        self._held = held
+
+    def leave(self) -> None:
+        """Take out of memory what is mapped, where that is more than may be held; it comes back when it is used."""
+        if not self._files or _resident() - self._left <= self._held:
+            return
+        for file in self._files:
+            file.leave()
+        self._left = _resident()
+
+    def _map(self, rows: int) -> None:
+        if not self._files:
+            self._left = _resident()
+            self._files = [_MappedTable(max(self._most, rows), one) for one in self._words]
+        self.arrays = [file.rows(rows) for file in self._files]
+
+
+class _MappedTable:
+    def __init__(self, most: int, words: int) -> None:
+        self._row_bytes = words * _WORD
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="orch-flows-")  # noqa: SIM115 - as long as this lives
+        os.ftruncate(self._file.fileno(), most * self._row_bytes)
+        self._map = mmap.mmap(self._file.fileno(), most * self._row_bytes)
+        self._all = np.frombuffer(self._map, np.int64).reshape(most, words)
+
+    def rows(self, count: int) -> Ints:
+        # A page for which the disk has no room would end the process when it is written to.
+        os.posix_fallocate(self._file.fileno(), 0, count * self._row_bytes)
+        found: Ints = self._all[:count]
+        return found
+
+    def leave(self) -> None:
+        self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def no_room(what: str, error: OSError) -> CaptureError:
+    """The error of tables that the disk has no room for."""
+    return CaptureError(
+        f"{what} cannot wait in {tempfile.gettempdir()}: {error.strerror}",
+        hint="set TMPDIR to a folder with room, or allow more --memory",
+    )
+
+
+def _resident() -> int:
+    """Bytes of files that are in the memory of this process."""
+    return int(_STATM.read_bytes().split()[_FILE_PAGES]) * mmap.PAGESIZE
+
+
+class BinRows:
+    """Rows in columns as accounting lays them out, in the order in which they came; `held` bytes of them in memory.
+
+    The others are on disk, in a file that has no name (it goes with the process, however that ends) and is where TMPDIR
+    says.
+    """
+
+    def __init__(self, *, held: int) -> None:
+        self._most = held
+        self._held: list[bytes] = []
+        self._file: IO[bytes] | None = None
+        self._in_memory = self._on_disk = 0  # bytes
+        self._parts: list[tuple[int, int]] = []  # rows of each part, and the bytes that they take
+        self._packed = np.empty(0, np.uint8)
+        self.count = 0
+
+    def add(self, columns: Ints, rows: int) -> None:
+        """Take the first rows of columns, which may change afterwards; CaptureError where the disk has no room."""
+        if not rows:
+            return
+        room = bin_rows.packed_room(rows, accounting.BIN_WORDS)
+        if len(self._packed) < room:
+            self._packed = np.empty(room, np.uint8)
+        size = _called("pack", columns, rows, self._packed)
+        if self._file is None and self._in_memory + size <= self._most:
+            self._held.append(self._packed[:size].tobytes())
+            self._in_memory += size
+        else:
+            self._write(self._packed[:size].data)
+        self._parts.append((rows, size))
+        self.count += rows
+
+    def _write(self, data: memoryview) -> None:
+        """Put data behind what is on disk; what was written of it when there is no room counts for nothing."""
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="orch-bins-", buffering=0)  # noqa: SIM115 - as long as this
+            done = 0
+            while done < len(data):
+                done += os.pwrite(self._file.fileno(), data[done:], self._on_disk + done)
+        except OSError as error:
+            raise no_room("bins", error) from error
+        self._on_disk += len(data)
+
+    def parts(self, *, wanted: int = accounting.BIN_WORDS) -> Iterator[Ints]:
+        """All rows in columns, in order, a part at a time; a part changes with the next one.
+
+        Only the first `wanted` columns are filled.
+        """
+        columns = np.empty((accounting.BIN_WORDS, max((rows for rows, _ in self._parts), default=0)), np.int64)
+        packed = np.empty(max((size for _, size in self._parts), default=0), np.uint8)
+        place = 0
+        for number, (rows, size) in enumerate(self._parts):
+            if number < len(self._held):
+                data = np.frombuffer(self._held[number], np.uint8)
+            else:
+                data = packed[:size]
+                self._read(data.data, place)
+                place += size
+            _called("unpack", columns, rows, data, wanted)
+            yield columns[:, :rows]
+
+    def _read(self, into: memoryview, place: int) -> None:
+        done = 0
+        while self._file is not None and done < len(into):
+            count = os.preadv(self._file.fileno(), [into[done:]], place + done)
+            if not count:
+                raise CaptureError("bins that waited on disk have been cut off")
+            done += count
+
+
+def _called(name: str, columns: Ints, rows: int, packed: Any, wanted: int = accounting.BIN_WORDS) -> int:
+    words = program.layout(program.PACK_WORDS)
+    words[:] = program.where(columns), columns.shape[1], rows, program.where(packed), len(packed), wanted
+    return compiled.program()[name](program.where(words))
+
+
+class Conversations:
+    """Every conversation of a shard that was seen so far.
+
+    Row 2 n and 2 n + 1 are the directions of conversation n; one that sent nothing has no packets, and rows 0 and 1
+    are all conversations beyond `most`. Bins of `bin_ns` go to `bins`, a direction and bin once, bin after bin, unless
+    packets' stamps went back. `held`: bytes of the tables, beyond which rows of which nothing comes leave memory.
+    """
+
+    def __init__(self, *, shard: int, bin_ns: int, segment: int, most: int, held: int, bins: BinRows) -> None:
+        self.bins = bins
+        self._shard = shard
+        self._tables = GrowingTables(_ROW_WORDS, most=1 << (most - 1).bit_length(), held=held)
+        self._call = compiled.program()
+        self._state = program.layout(accounting.STATE_WORDS)
+        self._state[accounting.CONVERSATIONS], self._state[accounting.BIN_BEGIN] = 1, -(1 << 62)
+        self._out = np.zeros((accounting.BIN_WORDS, _BINS_A_CALL), np.int64)
+        self._words = program.layout(program.ACCOUNT_WORDS)
+        self._words[program.A_BIN_NS : program.A_MOST + 1] = bin_ns, segment, most
+        self._words[[program.A_STATE, program.A_OUT, program.A_OUT_ROWS]] = (
+            program.where(self._state),
+            program.where(self._out),
+            _BINS_A_CALL,
+        )
+        self._allocate(_FIRST_CONVERSATIONS)
+        self._holes = segments.hole_arena(_FIRST_HOLE_WORDS)
+        self._set_holes()
+
+    @property
+    def count(self) -> int:
+        """Conversations, with row 0 for all beyond the most."""
+        return int(self._state[accounting.CONVERSATIONS])
+
+    @property
+    def back_bins(self) -> int:
+        """How often packets' stamps went back to an earlier bin."""
+        return int(self._state[accounting.BACK_BINS])
+
+    @property
+    def keys(self) -> Ints:
+        return self._keys[: self.count]
+
+    @property
+    def shared(self) -> Ints:
+        """Columns that both directions of a conversation share, as `segments` has them."""
+        return self._shared[: self.count]
+
+    @property
+    def directions(self) -> Ints:
+        """Columns of directions, as `segments` has them."""
+        return self._directions[: 2 * self.count]
+
+    def add(self, piece: Piece) -> None:
+        """Account for the packets of a piece."""
+        words = self._words
+        words[program.A_DEALT : program.A_BASE + 1] = (
+            *piece.dealt(self._shard),
+            piece.words[program.HEADERS],
+            piece.words[program.ROWS],
+            0,
+            piece.base,
+        )
+        why = -1
+        while why != accounting.DONE:
+            why = self._call["account"](program.where(words))
+            if why == accounting.TABLE_FULL:
+                self._grow()
+            elif why == accounting.HOLES_FULL:
+                self._holes = segments.hole_arena(2 * len(self._holes), self._holes)
+                self._set_holes()
+            elif why == accounting.BINS_FULL:
+                self._hand_on()
+        self._tables.leave()
+
+    def column(self, table: Ints, number: int) -> Ints:
+        """A column of one of the tables; what is on disk of a table is never in memory as a whole."""
+        found = np.empty(len(table), np.int64)
+        for part in self._parts(len(table)):
+            found[part] = table[part, number]
+        return found
+
+    def copy(self, table: Ints, numbers: Sequence[int], rows: Ints, *, into: Ints, places: Ints) -> None:
+        """Copy columns of some rows of one of the tables to these places of the rows of `into`, in one reading."""
+        for part in self._parts(len(rows)):
+            into[:, places[part]] = table[rows[part]].T[list(numbers)]
+
+    def _parts(self, rows: int) -> Iterator[slice]:
+        for begin in range(0, rows, _ROWS_AT_ONCE):
+            yield slice(begin, begin + _ROWS_AT_ONCE)
+            self._tables.leave()
+
+    def finish(self) -> None:
+        """Hand out the bins that are open; nothing is added any more."""
+        self._tables.hold(_HELD_AT_END)
+        while self._call["close_bins"](program.where(self._words)):
+            self._hand_on()
+        self._hand_on()
+
+    def release(self) -> None:
+        """Give up the tables; the bins stay."""
+        self._tables = GrowingTables(_ROW_WORDS, most=1, held=1 << 20)
+        self._allocate(1)
+
+    def _hand_on(self) -> None:
+        used = int(self._state[accounting.HANDED_OUT])
+        self._state[accounting.HANDED_OUT] = 0
+        self.bins.add(self._out, used)
+
+    def _allocate(self, rows: int) -> None:
+        """Have tables for so many conversations (a power of two); what is not used yet takes no memory.
+
+        Slots are twice as many, so that probes stay short.
+        """
+        self._tables.grow(rows)
+        self._keys, self._shared, both = self._tables.arrays
+        self._directions = both.reshape(2 * rows, segments.DIRECTION_WORDS)
+        self._slots = np.zeros(2 * rows, np.int64)
+        self._active = np.zeros(2 * rows, np.int64)
+        where = program.where
+        self._words[program.A_SLOTS : program.A_CONVERSATIONS + 1] = (
+            where(self._slots),
+            len(self._slots),
+            where(self._keys),
+            where(self._shared),
+            where(self._directions),
+            rows,
+        )
+        self._words[program.A_ACTIVE] = where(self._active)
+
+    def _grow(self) -> None:
+        active = self._active
+        self._allocate(2 * len(self._keys))
+        self._active[: len(active)] = active
+        self._call["rehash"](program.where(self._words))
+
+    def _set_holes(self) -> None:
+        self._words[[program.A_HOLES, program.A_HOLE_WORDS]] = program.where(self._holes), len(self._holes)
+
+
+class QueuePairTable:
+    """Every queue pair seen so far, and what its packets and messages were."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(2, np.int64)
+        self._key = np.zeros(KEY_WORDS, np.int64)
+        self._words = program.layout(program.PAIR_WORDS)
+        self._allocate(_FIRST_ROWS)
+
+    @property
+    def rows(self) -> int:
+        return int(self._words[program.Q_PAIRS])
+
+    def add(self, piece: Piece) -> None:
+        """Take the RoCEv2 packets of a piece."""
+        words, from_ = self._words, piece.words
+        words[program.Q_DATA : program.Q_FOUND + 1] = (
+            from_[program.DATA],
+            from_[program.HELD],
+            from_[program.FRAMES],
+            from_[program.HEADERS],
+            from_[program.ROWS],
+            0,
+            piece.packets,
+        )
+        while words[program.Q_PLACE] < piece.packets:
+            compiled.program()["account_pairs"](program.where(words))
+            if words[program.Q_PLACE] < piece.packets:
+                self._grow()
+
+    def _allocate(self, rows: int) -> None:
+        self._slots = np.zeros(2 * rows, np.int64)
+        self.keys = np.zeros((rows, KEY_WORDS), np.int64)
+        self.stats = np.zeros((rows, STAT_WORDS), np.int64)
+        self.opcodes = np.zeros((rows, OPCODES), np.int64)
+        self.sizes = np.zeros((rows, SIZE_BINS), np.int64)
+        arrays = (self._slots, self.keys, self.stats, self.opcodes, self.sizes)
+        self._words[program.Q_SLOTS : program.Q_CAPACITY + 1] = (*map(program.where, arrays), rows)
+        self._words[[program.Q_COUNTS, program.Q_KEY]] = program.where(self.counts), program.where(self._key)
+
+    def _grow(self) -> None:
+        before = (self.keys, self.stats, self.opcodes, self.sizes)
+        self._allocate(2 * len(self.keys))
+        for old, new in zip(before, (self.keys, self.stats, self.opcodes, self.sizes), strict=True):
+            new[: len(old)] = old
+        compiled.program()["rehash_pairs"](program.where(self._words))
+
+    @property
+    def via(self) -> Any:
+        """How the packets of each came, as decoding's VIA."""
+        return self.keys[: self.rows, 5]
+
+    def ends(self, row: int) -> tuple[bool, tuple[int, int], tuple[int, int], int]:
+        """Whether it is IPv6, source and destination as two words each, and the queue pair at the destination."""
+        high, low, to_high, to_low, word = (int(value) for value in self.keys[row, :5])
+        return word >> 32 != SCOPE_V4, (high, low), (to_high, to_low), word & 0xFFFFFF
 
 
 @dataclass(slots=True)

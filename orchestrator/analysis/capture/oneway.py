@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.capture.files.pieces import Piece
+from orchestrator.analysis.capture.pcap import Piece
 from orchestrator.analysis.capture.stages import compiled, program
 from orchestrator.analysis.capture.stages.sightings import AT, DST, KEY, SRC, WORDS, Ints
 from orchestrator.parts.rows import Columns

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.capture.stages import tunnels
+from orchestrator.analysis.capture.stages import decoding
 from orchestrator.analysis.capture.stages.decoding import KIND_BITS, KIND_SHIFT
 from orchestrator.core.errors import CaptureError
 
@@ -201,7 +201,7 @@ def tunnel_kinds(tunnel: int) -> str:
     """What people call the kinds of tunnels of `Flows.tunnel`, the outermost first, as `gre/vxlan`; empty: none."""
     kinds = tunnel >> KIND_SHIFT
     digits = [kinds >> shift & (1 << KIND_BITS) - 1 for shift in range(2 * KIND_BITS, -1, -KIND_BITS)]
-    return "/".join(tunnels.NAMES[digit] for digit in digits if digit)
+    return "/".join(decoding.TUNNEL_NAMES[digit] for digit in digits if digit)
 
 
 def tunnel_name(tunnel: int) -> str:

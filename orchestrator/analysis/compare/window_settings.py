@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.core.errors import StoreError
 from orchestrator.core.opendata import YamlMapping
 from orchestrator.core.units import quantity
-from orchestrator.experiment.yamlfiles import renamed
+from orchestrator.experiment import old_names
 from orchestrator.store.rundir import Listed
 
 Flat = tuple[tuple[str, str], ...]  # path below the experiment, and the value there
@@ -65,7 +65,7 @@ def set_to(entry: Listed) -> dict[str, YamlMapping]:
 
     StoreError when the run's experiment file cannot be read, or has not all windows that were measured.
     """
-    document = renamed.recorded(entry.path)
+    document = old_names.recorded(entry.path)
     experiment: YamlMapping = document.data
     shared = {key: value for key, value in experiment.items() if key not in _NOT_MEASURED}
     windows = experiment.get("windows") or [{"name": "w1", "traffic": experiment.get("traffic") or []}]

@@ -137,67 +137,87 @@ def from_tables(capture_flows: Any, flow_packets: Any, *, nodes: Sequence[Node])
     if not flow_packets.num_rows:
         return None
     names = {address: node.name for node in nodes for address in node.addresses}
-    rows = capture_flows.to_pydict()
-    origin = [(node, launch) for node, launch in zip(rows["node"], rows["launch"], strict=True)]
-    keep = _one_place(rows, origin, names)
-    hosts = tuple(
-        dict.fromkeys(
-            [*names.values(), *(names.get(rows[end][row], rows[end][row]) for row in keep for end in ("src", "dst"))]
-        )
+    source, sources = _encoded(capture_flows["src"])
+    sink, sinks = _encoded(capture_flows["dst"])
+    keep = _one_place(capture_flows, names)
+    number = {address: place for place, address in enumerate(dict.fromkeys([*sources, *sinks]))}
+    ends = (
+        np.array([number[one] for one in sources])[source[keep]],
+        np.array([number[one] for one in sinks])[sink[keep]],
     )
+    known = [names.get(address, address) for address in number]
+    met, first = np.unique(np.stack(ends, axis=1), return_index=True)
+    hosts = tuple(dict.fromkeys([*names.values(), *(known[place] for place in met[np.argsort(first)])]))
     at = {host: place for place, host in enumerate(hosts)}
-    picked = {
-        column: np.array([rows[column][row] for row in keep], np.int64)
-        for column in (
-            "src_port",
-            "dst_port",
-            "packets",
-            "wire_bytes",
-            "payload_bytes",
-            "repeated_bytes",
-            "first_ns",
-            "last_ns",
-        )
-    }
-    begins: dict[tuple[str, str], int] = {}
-    for row, key in enumerate(origin):
-        begins.setdefault(key, row)
-    bins = _bins(flow_packets, begins, keep, len(origin))
+    place_of = np.array([at.get(host, -1) for host in known])  # -1: of flows that are left out alone
+
+    def picked(column: str) -> Ints:
+        return np.asarray(capture_flows[column].to_numpy(), np.int64)[keep]
+
+    def words(column: str) -> Texts:
+        numbers, values = _encoded(capture_flows[column])
+        return np.array(values, object)[numbers[keep]]
+
+    bins = _bins(flow_packets, capture_flows, keep)
+    first_ns, last_ns = picked("first_ns"), picked("last_ns")
     return _bounded(
         Traffic(
             hosts=hosts,
-            src=np.array([at[names.get(rows["src"][row], rows["src"][row])] for row in keep], np.int64),
-            dst=np.array([at[names.get(rows["dst"][row], rows["dst"][row])] for row in keep], np.int64),
-            src_port=picked["src_port"],
-            dst_port=picked["dst_port"],
-            kind=np.array([rows["kind"][row] for row in keep], object),
-            name=np.array([rows["name"][row] for row in keep], object),
-            packets=picked["packets"],
-            wire_bytes=picked["wire_bytes"],
-            payload_bytes=picked["payload_bytes"] - picked["repeated_bytes"],
-            first_ns=picked["first_ns"],
-            last_ns=picked["last_ns"],
+            src=place_of[ends[0]],
+            dst=place_of[ends[1]],
+            src_port=picked("src_port"),
+            dst_port=picked("dst_port"),
+            kind=words("kind"),
+            name=words("name"),
+            packets=picked("packets"),
+            wire_bytes=picked("wire_bytes"),
+            payload_bytes=picked("payload_bytes") - picked("repeated_bytes"),
+            first_ns=first_ns,
+            last_ns=last_ns,
             width_ns=bins.width_ns,
             bin_flow=bins.flow,
             bin_ns=bins.start_ns,
             bin_wire=bins.wire,
             bin_payload=bins.payload,
-            begin_ns=int(picked["first_ns"].min()),
-            end_ns=int(picked["last_ns"].max()) + 1,
+            begin_ns=int(first_ns.min()),
+            end_ns=int(last_ns.max()) + 1,
         )
     )
 
 
-def _one_place(rows: Mapping[str, Sequence[Any]], origin: Sequence[Any], names: Mapping[str, str]) -> list[int]:
-    """Rows of `capture_flows` without those that another place captured as well."""
-    tuples = list(zip(*(rows[key] for key in ("protocol", "src", "src_port", "dst", "dst_port")), strict=True))
-    best: dict[Any, tuple[int, Any]] = {}
-    for row, key in enumerate(tuples):
-        node = rows["node"][row]
-        rank = 0 if node == names.get(key[1]) else 1 if node == names.get(key[3]) else 2
-        if key not in best or rank < best[key][0]:
-            best[key] = (rank, (origin[row], rows["port"][row]))
-    return [row for row, key in enumerate(tuples) if (origin[row], rows["port"][row]) == best[key][1]]
+def _encoded(column: Any) -> tuple[Ints, list[Any]]:
+    """Return for each row of a column (pyarrow) the number of its value, and the values in the order of their rows."""
+    found = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    return found.indices.to_numpy().astype(np.int64), found.dictionary.to_pylist()
+
+
+def _groups(table: Any, *columns: str) -> Ints:
+    """Return for each row the number of its combination of values, counted in the order of the rows."""
+    import pyarrow as pa
+
+    together = np.zeros(table.num_rows, np.int64)
+    for column in columns:
+        numbers, values = _encoded(table[column])
+        together = _encoded(pa.chunked_array([together * max(1, len(values)) + numbers]))[0]
+    return together
+
+
+def _one_place(flows: Any, names: Mapping[str, str]) -> Ints:
+    """Return the rows of `capture_flows` without those that another place captured as well."""
+    node, nodes = _encoded(flows["node"])
+    there = {name: place for place, name in enumerate(nodes)}
+
+    def captured_at(end: str) -> Mask:
+        addresses, values = _encoded(flows[end])
+        hosts = np.array([there.get(names.get(address, ""), -1) for address in values], np.int64)
+        return cast(Mask, hosts[addresses] == node)
+
+    rank = np.where(captured_at("src"), 0, np.where(captured_at("dst"), 1, 2))
+    flow = _groups(flows, "protocol", "src", "src_port", "dst", "dst_port")
+    place = _groups(flows, "node", "launch", "port")
+    order = np.argsort(flow * 3 + rank, kind="stable")
+    best = order[np.unique(flow[order], return_index=True)[1]]  # row of the best place, by flow
+    return np.flatnonzero(place == place[best][flow])
 
 
 class _Bins(NamedTuple):
@@ -210,15 +230,17 @@ class _Bins(NamedTuple):
     payload: Ints
 
 
-def _bins(table: Any, begins: Mapping[tuple[str, str], int], keep: Sequence[int], rows: int) -> _Bins:
-    """All bins of the kept flows, of the widest width that one of them has."""
+def _bins(table: Any, flows: Any, keep: Ints) -> _Bins:
+    """Return all bins of the kept flows, of the widest width that one of them has."""
     import pyarrow.compute as pc
 
+    rows = flows.num_rows
     new = np.full(rows + 1, -1, np.int64)
-    new[list(keep)] = np.arange(len(keep))
+    new[keep] = np.arange(len(keep))
     parts = []
     width = int(pc.max(table["width_ns"]).as_py())
-    for (node, launch), begin in begins.items():
+    for begin in np.unique(_groups(flows, "node", "launch"), return_index=True)[1].tolist():
+        node, launch = (flows[name][begin].as_py() for name in ("node", "launch"))
         mine = table.filter(pc.and_(pc.equal(table["node"], node), pc.equal(table["launch"], launch)))
         columns = [
             mine[name].to_numpy() for name in ("flow", "bin_ns", "wire_bytes", "payload_bytes", "repeated_bytes")

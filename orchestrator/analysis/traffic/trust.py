@@ -1,15 +1,14 @@
-"""Which captures of a run its figures may be taken from, and which jobs' bytes can be told apart."""
+"""Tell which captures of a run its figures may be taken from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any, Literal
 
 from orchestrator.parts.shared import capture_files
 from orchestrator.store.manifests.capture_points import CAPTURING
-from orchestrator.store.manifests.records import Job, Manifest
+from orchestrator.store.manifests.records import Manifest
 
 State = Literal["complete", "ended early", "never began"]
 
@@ -66,13 +65,3 @@ def until(planned: Iterable[Planned], end_ns: int) -> tuple[Planned, ...]:
         else one
         for one in planned
     )
-
-
-def shared_hosts(jobs: Sequence[Job]) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Pairs of a manifest's jobs that talk between the same hosts, and those hosts.
-
-    A training's flows are known by their pair of hosts alone, so that one job gets the bytes of both.
-    """
-    nodes = {job.name: set(job.nodes) for job in jobs}
-    common = [(one, other, tuple(sorted(nodes[one] & nodes[other]))) for one, other in combinations(nodes, 2)]
-    return [entry for entry in common if len(entry[2]) > 1]

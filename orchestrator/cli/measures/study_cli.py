@@ -16,7 +16,8 @@ from orchestrator.core.exitcodes import Exit
 from orchestrator.core.screen import console
 
 if TYPE_CHECKING:
-    from orchestrator.experiment.series.studyfile import Study
+    from orchestrator.execution.run_options import RunOptions
+    from orchestrator.experiment.studyfile import Study
 
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
@@ -87,7 +88,7 @@ def study(arguments: argparse.Namespace) -> int:
 
 
 def _listed(arguments: argparse.Namespace) -> int:
-    from orchestrator.experiment.series import studyfile
+    from orchestrator.experiment import studyfile
     from orchestrator.papers import registry
     from orchestrator.study import studytext
 
@@ -108,11 +109,11 @@ def _said(arguments: argparse.Namespace) -> int:
 
 
 def _what(found: Study, results: Path) -> int:
-    from orchestrator.experiment.plans import beforehand
+    from orchestrator.experiment import feasibility
     from orchestrator.study import run_study, studytext
 
     console.tell(studytext.what_text(found, results))
-    return beforehand.tell(run_study.first_runs(found))
+    return feasibility.tell(run_study.first_runs(found))
 
 
 def plan(arguments: argparse.Namespace, found: Study) -> int:
@@ -125,7 +126,7 @@ def plan(arguments: argparse.Namespace, found: Study) -> int:
 
 def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_TIMES) -> Study:
     """The study of a paper, with these compute times; ConfigError where the file is another paper's."""
-    from orchestrator.experiment.series import studyfile
+    from orchestrator.experiment import studyfile
 
     path = arguments.file or studyfile.find(arguments.paper)
     found = studyfile.load(path, arguments.overrides, quick=arguments.quick, local=arguments.local, compute_s=compute_s)
@@ -136,8 +137,6 @@ def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_T
 
 def calibrate(arguments: argparse.Namespace) -> int:
     """Fit the compute of a study's models to this machine; gives the exit code."""
-    from orchestrator.execution import execute
-    from orchestrator.execution.observers.progress import Progress
     from orchestrator.papers import registry
     from orchestrator.study import calibrating, calibrations
 
@@ -147,46 +146,37 @@ def calibrate(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             f"study {found.name}: nothing to calibrate: no `calibrate` in its file, or its models have compute times"
         )
-    progress = Progress()
-    run = calibrating.runner(
-        results=arguments.results, wait_s=execute.patience(arguments.wait), progress=progress, force=arguments.force
-    )
-    fitted = calibrating.carry_out(found.calibration, run=run, progress=progress, new=arguments.new)
+    how = options.of_runs(arguments)
+    run = calibrating.runner(how)
+    fitted = calibrating.carry_out(found.calibration, run=run, progress=how.progress, new=arguments.new)
     for model, one in fitted.items():
         console.tell(calibrating.text(model, one))
     console.tell(f"kept in {calibrations.path_of(found.calibration)}")
     return 0
 
 
-def _calibrated(arguments: argparse.Namespace, wait_s: float) -> Study:
-    """The study with compute times of this machine, which are fitted first where they are missing."""
-    from orchestrator.execution.observers.progress import Progress
+def _calibrated(arguments: argparse.Namespace, how: RunOptions) -> Study:
+    """Return the study with compute times of this machine, which are fitted first where they are missing."""
     from orchestrator.study import calibrating
 
     found = _loaded(arguments)
     if found.calibration is None:
         return found
-    progress = Progress()
     missing = found.calibration.iteration_s.keys() - calibrating.fitted_here(found.calibration).keys()
     if missing:
-        progress.say(f"study {found.name}: compute of {', '.join(sorted(missing))} is fitted to this machine first")
-    run = calibrating.runner(results=arguments.results, wait_s=wait_s, progress=progress, force=arguments.force)
-    fitted = calibrating.carry_out(found.calibration, run=run, progress=progress)
+        how.progress.say(f"study {found.name}: compute of {', '.join(sorted(missing))} is fitted to this machine first")
+    fitted = calibrating.carry_out(found.calibration, run=calibrating.runner(how), progress=how.progress)
     return _loaded(arguments, {model: one.compute_s for model, one in fitted.items()})
 
 
 def _measured(arguments: argparse.Namespace) -> int:
     """Measure what is missing of a study, and write its page; gives the exit code."""
-    from orchestrator.execution import execute
-    from orchestrator.execution.observers.progress import Progress
     from orchestrator.study import run_study
     from orchestrator.sweep import sweeptext
 
-    wait_s = execute.patience(arguments.wait)
-    found = _calibrated(arguments, wait_s)
-    outcome = run_study.carry_out(
-        found, results=arguments.results, new=arguments.new, wait_s=wait_s, progress=Progress(), force=arguments.force
-    )
+    how = options.of_runs(arguments)
+    found = _calibrated(arguments, how)
+    outcome = run_study.carry_out(found, how, new=arguments.new)
     for one in outcome.sweeps:
         console.tell(sweeptext.summary_text(one.sweep, one.ledger, one.keys))
     if outcome.runs_s:

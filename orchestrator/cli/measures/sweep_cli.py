@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import options
-from orchestrator.cli.results import compare_cli, site_cli
+from orchestrator.cli.results import compare_cli
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.screen import console
 
 if TYPE_CHECKING:
-    from orchestrator.experiment.series.sweepfile import Definition
+    from orchestrator.experiment.sweepfile import Definition
     from orchestrator.sweep.detecting import Detection
 
 
@@ -44,30 +45,21 @@ def sweep(arguments: argparse.Namespace) -> int:
     """Carry out a sweep and print its results; gives the exit code."""
     from orchestrator.core import where
     from orchestrator.core.errors import OrchError
-    from orchestrator.execution import execute
     from orchestrator.execution.observers import metrics
-    from orchestrator.execution.observers.progress import Progress
-    from orchestrator.experiment.series import sweepfile
+    from orchestrator.experiment import sweepfile
+    from orchestrator.report.site import refreshing
     from orchestrator.store import sweeps
     from orchestrator.sweep import run_sweep, sweeptext
 
     if arguments.baseline:
         compare_cli.rule_of(arguments)
         compare_cli.require_baseline(arguments.results, arguments.baseline)
-    wait_s = execute.patience(arguments.wait)
+    how = options.of_runs(arguments)
     conditions = where.parse(arguments.where)
     definition = sweepfile.load(arguments.file, arguments.overrides, local=arguments.local)
     with options.observed(arguments) as observer:
-        outcome = run_sweep.carry_out(
-            definition,
-            results=arguments.results,
-            new=arguments.new,
-            wait_s=wait_s,
-            conditions=conditions,
-            progress=Progress(),
-            force=arguments.force,
-            observer=observer,
-        )
+        how = replace(how, observer=observer)
+        outcome = run_sweep.carry_out(definition, how, new=arguments.new, conditions=conditions)
     out = sys.stderr if arguments.json else sys.stdout  # JSON stands alone on standard output
     console.tell(sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys), stream=out)
     if outcome.runs_s:
@@ -96,7 +88,7 @@ def sweep(arguments: argparse.Namespace) -> int:
         status = error.exit_code
         raise
     finally:
-        site_cli.refresh(arguments.results)
+        refreshing.refresh(arguments.results)
         if arguments.metrics_file is not None:
             found = sweeps.chosen(outcome.ledger.found)
             metrics.write_results(arguments.metrics_file, outcome.sweep, found, status=status)
@@ -105,7 +97,7 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 def plan(arguments: argparse.Namespace, definition: Definition) -> int:
     """Print every run of a sweep, and how long it may take by what the store knows; gives the exit code."""
-    from orchestrator.experiment.plans import beforehand
+    from orchestrator.experiment import feasibility
     from orchestrator.sweep import run_sweep, sweepplan, sweeptext
 
     found = list(sweepplan.batches(definition, sweepplan.in_order(definition)))
@@ -120,7 +112,7 @@ def plan(arguments: argparse.Namespace, definition: Definition) -> int:
         change = compare_cli.share(arguments.detect, "--detect")
         planned = detecting.of_sweep(definition, arguments.results, change, estimate=estimate)
         tell_detection(planned, as_json=arguments.json)
-    return beforehand.tell(sweepplan.first_runs(found))
+    return feasibility.tell(sweepplan.first_runs(found))
 
 
 def tell_detection(planned: Detection, *, as_json: bool) -> None:

@@ -19,7 +19,7 @@ from orchestrator.core.screen import terminal
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from orchestrator.analysis.capture.capturesets import ReadOptions
+    from orchestrator.analysis.capture.capture_sets import ReadOptions
     from orchestrator.analysis.capture.trace import Part, Point, Trace
     from orchestrator.parts.rows import Row
 
@@ -76,19 +76,19 @@ def capture(arguments: argparse.Namespace) -> int:
     """Read the captures, write the tables and the page that the options name, and print a summary."""
     # NumPy's BLAS has a thread for each processor otherwise, which wait awake, and nothing here multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from orchestrator.analysis.capture import capturesets
+    from orchestrator.analysis.capture import capture_sets
 
     settings = _settings(arguments)
-    sets = capturesets.grouped(arguments.files, offsets_ns=_offsets(arguments.offset))
+    sets = capture_sets.grouped(arguments.files, offsets_ns=_offsets(arguments.offset))
     with _engine(arguments.engine) as engine:
-        trace = capturesets.read(sets, engine=engine, **settings)
+        trace = capture_sets.read(sets, engine=engine, **settings)
     written = []
     if arguments.parquet:
-        from orchestrator.analysis.capture import capturetables
+        from orchestrator.analysis.capture import trace_tables
         from orchestrator.core import memory
 
         memory.without_pandas()
-        written += [str(path) for path in capturetables.write_parquet(trace, arguments.parquet)]
+        written += [str(path) for path in trace_tables.write_parquet(trace, arguments.parquet)]
     if arguments.report:
         from orchestrator.report.capture import capture_page
 
@@ -170,24 +170,24 @@ def _offsets(given: list[str]) -> dict[str, int]:
 
 def as_json(trace: Trace) -> Iterator[str]:
     """Give the trace as one JSON object, in parts."""
-    from orchestrator.analysis.capture import capturetables
+    from orchestrator.analysis.capture import trace_tables
 
     yield f'{{"points":{json.dumps([dataclasses.asdict(point) for point in trace.points])}'
     yield f',"bin_width_ns":{trace.bins.width_ns}'
     for name in ("flows", "pairs", "queue_pairs"):
         yield f',"{name}":'
-        yield from capturetables.json_parts(trace, getattr(capturetables, name))
+        yield from trace_tables.json_parts(trace, getattr(trace_tables, name))
     yield f',"notes":{json.dumps(trace.notes)}}}\n'
 
 
 def as_text(trace: Trace, *, top: int) -> str:
     """Summarize a trace for people: its points, then the largest `top` flows, pairs and queue pairs."""
-    from orchestrator.analysis.capture import capturetables
+    from orchestrator.analysis.capture import trace_tables
 
     parts = ["\n".join(line for point in trace.points for line in _point_lines(point))]
     flows, pairs, queue_pairs = (
-        capturetables.largest_flows(trace, top),
-        *(capturetables.largest(table(trace), top) for table in (capturetables.pairs, capturetables.queue_pairs)),
+        trace_tables.largest_flows(trace, top),
+        *(trace_tables.largest(table(trace), top) for table in (trace_tables.pairs, trace_tables.queue_pairs)),
     )
     for what, head, line, (rows, count) in (
         ("flow", _FLOW_HEAD, _flow_line, flows),

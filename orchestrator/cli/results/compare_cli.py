@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TextIO
 
 from orchestrator.cli import options
 from orchestrator.cli.commands import Commands
-from orchestrator.cli.results import site_cli
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.exitcodes import Exit
 
@@ -238,6 +237,7 @@ def share(text: str, option: str) -> float:
 
 def _set(arguments: argparse.Namespace) -> int:
     from orchestrator.analysis.compare import selection
+    from orchestrator.report.site import refreshing
 
     path = selection.set_baseline(arguments.results, arguments.name, arguments.of)
     chosen = selection.choose(arguments.results, arguments.name)
@@ -245,7 +245,7 @@ def _set(arguments: argparse.Namespace) -> int:
     print(f"baseline {arguments.name}: {len(chosen.points)} points from {len(runs)} runs, in {path}")
     for line in chosen.left_out:
         print(f"  not counted: {line}")
-    site_cli.refresh(arguments.results)
+    refreshing.refresh(arguments.results)
     return 0
 
 

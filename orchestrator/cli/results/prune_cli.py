@@ -41,7 +41,7 @@ def prune(arguments: argparse.Namespace) -> int:
     """Compress and delete captures; gives the exit code."""
     from orchestrator.core.fields import Size
     from orchestrator.core.units import bytes_text
-    from orchestrator.experiment import loading
+    from orchestrator.experiment import opening
     from orchestrator.store import baselines, retention, rundir
 
     policy = retention.Policy(
@@ -54,7 +54,7 @@ def prune(arguments: argparse.Namespace) -> int:
             "orch prune: no limit is given; accepted: at least one of --compress-after, --drop-after, --keep, such as "
             "--drop-after 14d (none has a default)"
         )
-    named = loading.named_testbeds(arguments.testbeds)
+    named = opening.named_testbeds(arguments.testbeds)
     held = set() if arguments.baselines_too else set(baselines.held(arguments.results))
     entries, trouble = _sound(path for path in rundir.folders(arguments.results) if path.resolve() not in held)
     freed = 0

@@ -44,31 +44,15 @@ def register(group: Group) -> None:
     how.add_argument("--refresh", action="store_true", help="write it only if it is kept up to date, as runs do")
 
 
-def refresh(results: Path) -> None:
-    """Write the page of a store again where it is kept fresh; what goes wrong is told, and fails nothing."""
-    from orchestrator.core.errors import StoreError
-    from orchestrator.core.screen import console
-    from orchestrator.store import front_page
-
-    if not front_page.kept_fresh(results):
-        return
-    from orchestrator.report.site import page
-
-    try:
-        page.write(results)
-    except StoreError as error:
-        console.tell(f"orch: {error}", stream=sys.stderr)
-
-
 def _site(arguments: argparse.Namespace) -> int:
     from orchestrator.core.errors import ConfigError
-    from orchestrator.report.site import page
+    from orchestrator.report.site import page, refreshing
     from orchestrator.store import front_page
 
     if arguments.reports < 0:
         raise ConfigError(f"--reports {arguments.reports}: accepted: 1 or more")
     if arguments.refresh:
-        refresh(arguments.results)
+        refreshing.refresh(arguments.results)
         return 0
     failed = _reports(arguments.results, arguments.reports)
     print(page.write(arguments.results))

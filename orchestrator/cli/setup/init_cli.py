@@ -25,17 +25,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def init(arguments: argparse.Namespace) -> int:
     """Write the folder, and say what comes next; gives the exit code."""
     from orchestrator.core.errors import ConfigError
-    from orchestrator.experiment import starting
+    from orchestrator.experiment import starter_files
 
-    if arguments.kind not in starting.KINDS:
-        kinds = "\n".join(f"  {name:<12}{start.what}" for name, start in starting.KINDS.items())
+    if arguments.kind not in starter_files.KINDS:
+        kinds = "\n".join(f"  {name:<12}{start.what}" for name, start in starter_files.KINDS.items())
         raise ConfigError(f"orch init {arguments.kind}: no such kind; there are\n{kinds}")
-    for path in starting.write(arguments.kind, arguments.folder):
+    for path in starter_files.write(arguments.kind, arguments.folder):
         print(f"wrote {path}")
     print("\nnext:")
     if arguments.folder != Path():
         print(f"  cd {arguments.folder}")
-    start = starting.KINDS[arguments.kind]
+    start = starter_files.KINDS[arguments.kind]
     for command in (*start.before, *start.commands):
         print(f"  {command}")
     return 0

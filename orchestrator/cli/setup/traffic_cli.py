@@ -262,9 +262,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _tell(folder: Path) -> int:
     """Print what a log says; 3 when flows were shed or failed."""
-    from orchestrator.analysis.windows.readings import flowlog
+    from orchestrator.analysis.windows import generated_flows
     from orchestrator.cli.setup import traffic_text
 
-    log = flowlog.check(folder)
+    log = generated_flows.log_summary(folder)
     print(traffic_text.sent(log))
     return Exit.INCONCLUSIVE if log.errors else Exit.OK

@@ -11,7 +11,7 @@ from orchestrator.core.units import duration_text, span_text
 if TYPE_CHECKING:
     from cross_traffic.agents.flow_drawing import StreamSpec
     from cross_traffic.schedule_files import BurstShape, Tally
-    from orchestrator.analysis.windows.readings.flowlog import FlowLog
+    from orchestrator.analysis.windows.generated_flows import FlowLog
 
 
 def headline(made: StreamSpec) -> str:

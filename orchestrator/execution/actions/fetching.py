@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from orchestrator.agents.agent.files import RunFile, SkippedFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, BadAnswer, OrchError, TransportError, UnsafePath
 from orchestrator.core.paths import safepath
@@ -21,7 +22,6 @@ from orchestrator.core.units import bytes_text
 from orchestrator.execution.session import Session
 from orchestrator.remote import transfers
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import RemoteFile, RemoteLeft
 
 FETCH_S = 24 * 3600.0  # of a whole run; no file may stand still for long
 LIST_S = 20.0
@@ -44,13 +44,13 @@ def nothing_stays(_node: str, _path: str) -> bool:
 class Files:
     """What a node has of a run: files that are to come home, paths of those that stay, and what cannot come home."""
 
-    home: tuple[RemoteFile, ...]
+    home: tuple[RunFile, ...]
     stay: tuple[str, ...]
-    left: tuple[RemoteLeft, ...] = ()
+    left: tuple[SkippedFile, ...] = ()
 
     def without(self, lacking: Mapping[str, str]) -> Files:
         """The same where these paths stay on their node, by why."""
-        kept = [RemoteLeft(path, why, kept=True) for path, why in lacking.items()]
+        kept = [SkippedFile(path, why, kept=True) for path, why in lacking.items()]
         home = tuple(file for file in self.home if file.path not in lacking)
         return replace(self, home=home, left=(*self.left, *kept))
 
@@ -88,7 +88,7 @@ def fetch_run(session: Session, run_folder: Path, *, stays: Stays = nothing_stay
         raise TransportError(f"files of the run are still on {', '.join(lost)}: {session.watch.lost[lost[0]]}")
 
 
-def notes(node: str, left: Sequence[RemoteLeft], run: str) -> list[str]:
+def notes(node: str, left: Sequence[SkippedFile], run: str) -> list[str]:
     """What is to be said of what did not come home from a node; what is kept there, and what was not worth it."""
     found = []
     kept = [one for one in left if one.kept]
@@ -102,12 +102,12 @@ def notes(node: str, left: Sequence[RemoteLeft], run: str) -> list[str]:
     return found
 
 
-def has_more(left: Iterable[RemoteLeft]) -> bool:
+def has_more(left: Iterable[SkippedFile]) -> bool:
     """Whether a node keeps files that have to be fetched yet."""
     return any(one.kept for one in left)
 
 
-def _named(left: Sequence[RemoteLeft]) -> str:
+def _named(left: Sequence[SkippedFile]) -> str:
     """Some of each kind, with why."""
     alike: dict[str, list[str]] = {}
     for one in left:
@@ -166,7 +166,7 @@ def _split(client: AgentClient, stays: Stays, deadline: Deadline) -> Files:
 
 def fetch_all(
     client: AgentClient, home: Path, deadline: Deadline, *, stays: Stays = nothing_stays
-) -> Sequence[RemoteLeft]:
+) -> Sequence[SkippedFile]:
     """Bring the files of the run's folder on a node home but those that stay, as far as there is room; remove them.
 
     Gives what did not come home.
@@ -176,7 +176,7 @@ def fetch_all(
     return bring_home(client, with_room(home, {name: listed})[name], home, deadline)
 
 
-def bring_home(client: AgentClient, listed: Files, home: Path, deadline: Deadline) -> Sequence[RemoteLeft]:
+def bring_home(client: AgentClient, listed: Files, home: Path, deadline: Deadline) -> Sequence[SkippedFile]:
     """Bring these files of the run's folder on a node home, then remove the folder there but what stays.
 
     What cannot be fetched stays there too: a name that leads elsewhere, what has no room here after all, what the
@@ -207,12 +207,12 @@ def bring_home(client: AgentClient, listed: Files, home: Path, deadline: Deadlin
     return done.left
 
 
-def bring_up(run_folder: Path, home: Path) -> Sequence[RemoteLeft]:
+def bring_up(run_folder: Path, home: Path) -> Sequence[SkippedFile]:
     """Move what a node left in its run's folder, visible here, to where results keep it.
 
     What is no file is removed. Gives what that was, and files that nobody will read since they are nearly all holes.
     """
-    left: list[RemoteLeft] = []
+    left: list[SkippedFile] = []
     if run_folder.is_dir() and not run_folder.is_symlink():
         home.mkdir(parents=True, exist_ok=True)
         for entry in run_folder.iterdir():
@@ -222,7 +222,7 @@ def bring_up(run_folder: Path, home: Path) -> Sequence[RemoteLeft]:
                 else:
                     entry.rename(home / entry.name)
             except OSError as error:  # something else has its name: it stays where it is, which is below `home` too
-                left.append(RemoteLeft(entry.name, f"{error.strerror}; it is in {run_folder.name}", kept=False))
+                left.append(SkippedFile(entry.name, f"{error.strerror}; it is in {run_folder.name}", kept=False))
         if not any(run_folder.iterdir()):
             run_folder.rmdir()
     if home.is_dir():
@@ -230,7 +230,7 @@ def bring_up(run_folder: Path, home: Path) -> Sequence[RemoteLeft]:
     return left
 
 
-def _only_files(home: Path) -> Iterable[RemoteLeft]:
+def _only_files(home: Path) -> Iterable[SkippedFile]:
     """Remove what is no file from a folder and those in it, and tell of it; also of files that are nearly all holes."""
     for place, folders, names, there in os.fwalk(home, follow_symlinks=False):
         for name in (*folders, *names):
@@ -238,9 +238,9 @@ def _only_files(home: Path) -> Iterable[RemoteLeft]:
             path = Path(place, name).relative_to(home).as_posix()
             if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):
                 os.unlink(name, dir_fd=there)
-                yield RemoteLeft(path, safepath.kind_of(about.st_mode), kept=False)
+                yield SkippedFile(path, safepath.kind_of(about.st_mode), kept=False)
             elif about.st_size - about.st_blocks * 512 > safepath.MOST_HOLES and stat.S_ISREG(about.st_mode):
                 try:
                     safepath.opened(Path(place, name)).close()
                 except UnsafePath as error:
-                    yield RemoteLeft(path, f"{error.message}; it is here all the same", kept=False)
+                    yield SkippedFile(path, f"{error.message}; it is here all the same", kept=False)

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.agents.agent.files import RunFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, Interrupted, OrchError, TransportError
 from orchestrator.core.interrupts import Twice
@@ -26,7 +27,6 @@ from orchestrator.parts.launch import Launch, Line, Started
 from orchestrator.parts.shared import capture_files
 from orchestrator.parts.shared.capture_files import AS_THEY_CLOSE, CLOSING, READING, REDUCED, CapturePoint
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import RemoteFile
 from orchestrator.store.manifests.capture_points import CAPTURING, capture_points
 from orchestrator.store.manifests.records import Manifest, Stayed
 
@@ -70,7 +70,7 @@ class CapturesLeft:
     """
 
     folder: str
-    files: tuple[RemoteFile, ...]
+    files: tuple[RunFile, ...]
     trouble: str = ""
     later: bool = False
 

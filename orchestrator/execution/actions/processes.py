@@ -10,6 +10,7 @@ from orchestrator.core.errors import Interrupted, NeverStartedError, OrchError
 from orchestrator.core.screen import alike
 from orchestrator.core.unwind import combined
 from orchestrator.execution.session import CALL_S, Session
+from orchestrator.parts import ranks
 from orchestrator.parts.launch import Launch
 
 TAIL_BYTES = 4000
@@ -45,11 +46,13 @@ class Processes:
         by_key = {(launch.node, launch.name): launch for launch in batch}
 
         def start(key: tuple[str, str]) -> None:
-            launch = by_key[key]
+            launch = self._with_pids(by_key[key])
             self._session.watch.processes[key].asked = True
             self._session.events.write("start", node=launch.node, name=launch.name, argv=list(launch.argv))
             try:
-                self._session.clients[launch.node].start(launch, Deadline.after(launch.ready_within_s + CALL_S))
+                running = self._session.clients[launch.node].start(
+                    launch, Deadline.after(launch.ready_within_s + CALL_S)
+                )
             except OrchError as error:
                 process = self._session.watch.processes[key]
                 process.failed = error.message
@@ -58,9 +61,26 @@ class Processes:
                 process.stopping = True
                 self._session.watch.notes.append(f"{launch.node}: {launch.name} did not start: {error.message}")
                 return
+            self._session.watch.processes[key].pid = running.pid
             self._session.events.write("ready", node=launch.node, name=launch.name)
 
         return start
+
+    def _with_pids(self, launch: Launch) -> Launch:
+        """A launch as it is started: of one that watches ranks, with their process ids."""
+        if not launch.after_ranks:
+            return launch
+        pids = {key: one.pid for key, one in self._session.watch.processes.items()}
+        wrapped = {
+            (one.launch.name, ranks.own_argv(one.launch))
+            for (node, _), one in self._session.watch.processes.items()
+            if node == launch.node and one.launch.wrapped_by
+        }
+        if wrapped:
+            for found in self._session.clients[launch.node].processes(Deadline.after(CALL_S)):
+                if (found.name, tuple(found.argv)) in wrapped:
+                    pids[launch.node, found.name] = found.pid
+        return ranks.with_pids(launch, pids)
 
     def go(self, launches: Sequence[Launch]) -> None:
         """Open the gate of every process that waits at one."""
@@ -138,9 +158,9 @@ class Processes:
         )
         if stopped.killed and self._session.interrupts.hurry:
             self._killed.append(launch)
-        elif stopped.complaint and process.failed is None:
-            process.failed = stopped.complaint
-            self._session.watch.notes.append(f"{launch.node}: {stopped.complaint}")
+        elif not stopped.was_over and stopped.status not in launch.stop.ok and process.failed is None:
+            process.failed = f"{launch.name} ended with status {stopped.status} when it was asked to end"
+            self._session.watch.notes.append(f"{launch.node}: {process.failed}")
 
     def tail(self, launch: Launch) -> str:
         """The last that a process printed, from its node; empty when that cannot be had."""

@@ -10,7 +10,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
 from orchestrator.execution.session import CALL_S, Session
 from orchestrator.parts.shared.capture_files import CLOSING
-from orchestrator.remote.reconnecting import come_back
+from orchestrator.remote.agent_client import come_back
 
 SETTLE_S = 2.0  # for a command that was requested and is about to end
 EVERY_S = 0.1
@@ -65,4 +65,4 @@ def _sweep(session: Session, name: str) -> list[str] | OrchError:
     session.clients[name] = client
     del session.watch.lost[name]
     session.events.write("swept", node=name, killed=len(swept.killed), undone=list(swept.undone))
-    return [f"{name}: process {pid}" for pid in swept.left] + [f"{name}: {what}" for what in swept.failed]
+    return [f"{name}: process {pid}" for pid in swept.left] + [f"{name}: {change.text}" for change in swept.failed]

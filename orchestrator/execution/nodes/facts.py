@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from orchestrator.agents.agent.commands import Completed
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.topology import Node
 from orchestrator.remote import clocks
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import ClockSample, Completed
+from orchestrator.remote.clocks import ClockSample
 from orchestrator.store.manifests.host_records import Clock, Offset
 
 COMMAND_S = 10.0

@@ -8,7 +8,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.topology import Topology
-from orchestrator.remote.answers import Finding
+from orchestrator.remote.agent_client import Finding
 from orchestrator.store.manifests.host_records import Image
 from orchestrator.testbed.local import runtimes
 
@@ -41,9 +41,9 @@ def agreed(found: Mapping[str, Sequence[Finding]]) -> dict[str, Image]:
             if finding.image is None or finding.requirement.container is None:
                 continue
             name, one = finding.requirement.what, finding.image
-            seen.setdefault(name, {}).setdefault(one.id, []).append(node)
+            seen.setdefault(name, {}).setdefault(one.image, []).append(node)
             runtime = finding.requirement.container.runtime
-            images.setdefault(name, Image(id=one.id, runtime=runtime, version=one.version, python=one.python))
+            images.setdefault(name, Image(id=one.image, runtime=runtime, version=one.version, python=one.python))
     for name, nodes in seen.items():
         if len(nodes) > 1:
             digests = "; ".join(f"{number[:_SHOWN]} on {', '.join(some)}" for number, some in nodes.items())

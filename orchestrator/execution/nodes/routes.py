@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
-from orchestrator.experiment.plans.plan import RunPlan
+from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts.topology import Node, Rail, Topology
 from orchestrator.remote.agent_client import AgentClient
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.analysis.windows.ranks.costs import LEVELS
-from orchestrator.analysis.windows.ranks.learning import Learning
+from orchestrator.analysis.windows.time_to_accuracy import LEVELS, Learning
 from orchestrator.papers.farhat.published import Finding
 from orchestrator.papers.farhat.trainings import Training
 from orchestrator.report.run import accuracy

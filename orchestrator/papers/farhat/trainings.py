@@ -13,7 +13,7 @@ from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic import hidden, pattern, traffic
 from orchestrator.analysis.traffic.hidden import Hidden
 from orchestrator.analysis.traffic.volumes import of_job
-from orchestrator.analysis.windows.ranks.learning import Learning
+from orchestrator.analysis.windows.time_to_accuracy import Learning
 from orchestrator.report.run import accuracy
 from orchestrator.report.study.seen import Seen, seen
 from orchestrator.store.rundir import Entry

@@ -10,7 +10,7 @@ import numpy as np
 
 from orchestrator.analysis.compare import points
 from orchestrator.analysis.compare.points import Point
-from orchestrator.analysis.windows.ranks.learning import Learning
+from orchestrator.analysis.windows.time_to_accuracy import Learning
 from orchestrator.papers.zerwas.frameworks import CALLED, PAIRS, framework_of
 from orchestrator.papers.zerwas.published import Accuracy, Zerwas
 from orchestrator.report.run import accuracy as drawing

@@ -1,6 +1,7 @@
 """Firewall: ports of the run are open to the testbed's own hosts alone. A table of nftables of its own, which counts.
 
-Some frameworks listen on every address of a host, without asking who calls (docs/architecture.md, "Who listens where").
+Some frameworks listen on every address of a host, without asking who calls: docs/security.md, "What listens, and for
+whom".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a table is made of, as plain data."""
+"""Columns and tables as plain data: types, meanings, units, and what a reader has to give."""
 
 from __future__ import annotations
 
@@ -28,10 +28,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: what a row of it is, and its columns in their order."""
+    """A table: what a row of it is, and its columns in their order.
+
+    `required` names the columns that a reader has to give: those that tell rows apart, and those that the analysis
+    cannot do without. A reader may lack any other one, as one does that is older than the column: it is null then.
+    """
 
     row: str
     columns: Mapping[str, Column]
+    required: tuple[str, ...] = ()
 
 
 def unit(name: str) -> str:

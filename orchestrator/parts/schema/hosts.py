@@ -15,6 +15,7 @@ TABLES: Mapping[str, Table] = {
             "counter": Column("string", "name of the counter"),
             "value": Column("float64", "its value"),
         },
+        required=("port", "time_ns", "counter", "value"),
     ),
     "tasks": Table(
         "a sample of a process of the run, cumulative over its threads since it began",
@@ -27,6 +28,7 @@ TABLES: Mapping[str, Table] = {
                 "float64", "time for which a thread was ready to run and had to wait; missing where not counted"
             ),
         },
+        required=("time_ns", "process", "run_s"),
     ),
     "sockets": Table(
         "a sample of a TCP connection",
@@ -43,6 +45,7 @@ TABLES: Mapping[str, Table] = {
             "bytes_acked": Column("int64", "bytes acknowledged"),
             "unacked_segments": Column("int64", "segments in flight"),
         },
+        required=("time_ns", "src", "src_port", "dst", "dst_port"),
     ),
     "delays": Table(
         "a node for which the condition `delay` held packets, over the whole run",
@@ -54,6 +57,7 @@ TABLES: Mapping[str, Table] = {
             "held_p99_s": Column("float64", "99th percentile"),
             "held_max_s": Column("float64", "longest"),
         },
+        required=("requested_s", "packets", "dropped", "held_p50_s", "held_p99_s", "held_max_s"),
     ),
     "congestion": Table(
         "a rail of a host in a window: what its device counted there; missing where it does not count it",
@@ -102,6 +106,7 @@ TABLES: Mapping[str, Table] = {
             "line": Column("int64", "line of the first, from 1; 0 where not known"),
             "text": Column("string", "its beginning"),
         },
+        required=("file", "what", "count", "line", "text"),
     ),
     "processors": Table(
         "a node in a window; shares are of the time of all processors that the node's kernel has",

@@ -26,6 +26,7 @@ TABLES: Mapping[str, Table] = {
                 "float64", "share of the samples that were classified right before the step; missing where unknown"
             ),
         },
+        required=("job", "rank", "iteration", "start_ns", "end_ns", "seconds"),
     ),
     "accuracy": Table(
         "an epoch of a rank that learns: its share of the held-out images, each of which one rank looks at",
@@ -41,6 +42,7 @@ TABLES: Mapping[str, Table] = {
             "correct": Column("int64", "those of them that its model classified right"),
             "loss": Column("float64", "mean over them"),
         },
+        required=("job", "rank", "epoch", "iteration", "end_ns", "evaluation_s", "samples", "correct", "loss"),
     ),
     "spans": Table(
         "something that a rank did in an iteration, from when to when",
@@ -62,6 +64,7 @@ TABLES: Mapping[str, Table] = {
             "start_ns": Column("int64", "begin"),
             "end_ns": Column("int64", "end"),
         },
+        required=("job", "rank", "iteration", "lane", "span", "what", "peer", "sequence", "start_ns", "end_ns"),
     ),
     "overlaps": Table(
         "an iteration of a rank, from its spans",
@@ -74,6 +77,7 @@ TABLES: Mapping[str, Table] = {
             "communication_s": Column("float64", "time in which anything was under way"),
             "overlap_s": Column("float64", "time in which both went on"),
         },
+        required=("job", "rank", "iteration", "compute_s", "communication_s", "overlap_s"),
     ),
     "collectives": Table(
         "a collective operation of one message size on a rank",
@@ -92,6 +96,7 @@ TABLES: Mapping[str, Table] = {
             ),
             "link_bps": Column("float64", "rate of the host's link"),
         },
+        required=("job", "rank", "iteration", "operation", "bytes", "repeats", "seconds", "algorithm_bps", "bus_bps"),
     ),
     "communication": Table(
         "an operation and message size in an iteration of a rank, from the log of the framework",
@@ -112,6 +117,7 @@ TABLES: Mapping[str, Table] = {
             ),
             "bus_bps": Column("float64", "bus bandwidth, likewise, with the number of all ranks"),
         },
+        required=("job", "rank", "iteration", "operation", "bytes", "count", "seconds"),
     ),
     "nccl_connections": Table(
         "a connection of a rank in the whole run, as NCCL's log tells it",
@@ -129,6 +135,19 @@ TABLES: Mapping[str, Table] = {
             "device": Column("string", "device of the network, such as mlx5_0:1 or eth0"),
             "rail": Column("int64", "number of the rail that the device is of, from 0; missing where it is of none"),
         },
+        required=(
+            "job",
+            "rank",
+            "communicator",
+            "channel",
+            "connection",
+            "src",
+            "dst",
+            "direction",
+            "transport",
+            "detail",
+            "device",
+        ),
     ),
     "nccl_rings": Table(
         "a channel of a rank, as NCCL's log tells it: its neighbours in the ring",
@@ -141,6 +160,7 @@ TABLES: Mapping[str, Table] = {
             "member": Column("int64", "its own"),
             "next": Column("int64", "that of the rank after it"),
         },
+        required=("job", "rank", "communicator", "channel", "previous", "member", "next"),
     ),
     "nccl_operations": Table(
         "an operation of a rank, as NCCL's Inspector measured it; it keeps those of 8 kB or more",
@@ -160,6 +180,7 @@ TABLES: Mapping[str, Table] = {
             "timing": Column("string", "what measured the time: kernel_gpu, kernel_cpu or collective_cpu"),
             "written_ns": Column("int64", "when the line was written, up to 0.1 s after the operation's end"),
         },
+        required=("job", "rank", "communicator", "member", "operation", "sequence", "peer", "bytes", "seconds"),
     ),
     "routing": Table(
         "a pair of ranks in an iteration: the tokens that a mixture of experts sent from one to the other",
@@ -175,6 +196,7 @@ TABLES: Mapping[str, Table] = {
             "lowest_bytes": Column("int64", "the least of them"),
             "nonuniform_bytes": Column("int64", "highest less lowest: Li's nonuniform factor (section 3.2)"),
         },
+        required=("job", "rank", "iteration", "peer", "tokens", "bytes"),
     ),
     "windows": Table(
         "a measured window",

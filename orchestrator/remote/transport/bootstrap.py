@@ -46,7 +46,7 @@ def agent_command_line(python: str, *, sudo: bool | str = False) -> str:
 
 
 def agent_modules() -> dict[str, str]:
-    """The source of each of the agent's modules, by its name in their package: `ops`, `disk.files`."""
+    """The source of each of the agent's modules, by its name in their package: `ops`, `files`."""
     return dict(_modules(resources.files("orchestrator.agents.agent")))
 
 

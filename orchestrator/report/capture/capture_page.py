@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.capture import capturetables
+from orchestrator.analysis.capture import trace_tables
 from orchestrator.analysis.capture.trace import Part, Point, Trace, moving_average, series
 from orchestrator.analysis.traffic import view
 from orchestrator.analysis.traffic.view import View
@@ -80,7 +80,7 @@ def _share(tunnel: Part, point: Point) -> str:
 
 
 def _pairs(trace: Trace, top: int) -> Table:
-    pairs, count = capturetables.largest(capturetables.pairs(trace), top)
+    pairs, count = trace_tables.largest(trace_tables.pairs(trace), top)
     keys = ("flows", "packets", "wire_bytes", "payload_bytes", "repeated", "late")
     heads = ["from", "to", *map(Number, ("flows", "packets", "bytes", "payload", "seen before", "late"))]
     rows = [[row["src"], row["dst"], *(f"{row[key]:,}" for key in keys)] for row in pairs]
@@ -88,7 +88,7 @@ def _pairs(trace: Trace, top: int) -> Table:
 
 
 def _flows(trace: Trace, top: int) -> Table:
-    flows, count = capturetables.largest_flows(trace, top)
+    flows, count = trace_tables.largest_flows(trace, top)
     keys = ("packets", "wire_bytes", "payload_bytes", "repeated", "late", "resets", "zero_windows")
     rows = [
         [
@@ -117,7 +117,7 @@ def _queue_pairs(trace: Trace, top: int) -> Table:
     keys = ("packets", "wire_bytes", "messages", "message_bytes", "out_of_sequence", "negative")
     rows = [
         [row["src"], row["dst"], f"0x{row['queue_pair']:06x}", *(f"{row[key]:,}" for key in keys)]
-        for row in capturetables.rows(capturetables.queue_pairs(trace))[:top]
+        for row in trace_tables.rows(trace_tables.queue_pairs(trace))[:top]
     ]
     names = ("packets", "bytes", "messages", "message bytes", "out of sequence", "refused")
     return table("RoCEv2 queue pairs", ["from", "to", "queue pair", *map(Number, names)], rows)
@@ -147,7 +147,7 @@ def _throughput(trace: Trace) -> tuple[Any, str]:
     rate *= times
     panel.plot(at, rate, color=INK, linewidth=0.5, alpha=0.5, label="all")
     panel.plot(at, moving_average(rate, _AVERAGED), color=INK, label=f"all, mean of {_AVERAGED} steps")
-    pairs = capturetables.pairs(trace)
+    pairs = trace_tables.pairs(trace)
     numbers = {name: number for number, name in enumerate(trace.hosts)}
     for color, src, dst in zip(SERIES, pairs["src"][:_DRAWN], pairs["dst"][:_DRAWN], strict=False):
         mine = flows.counted & (flows.src == numbers[src]) & (flows.dst == numbers[dst])

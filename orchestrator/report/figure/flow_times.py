@@ -23,7 +23,7 @@ from orchestrator.analysis.compare.curves import capacity_bps
 from orchestrator.analysis.compare.selection import Chosen, natural
 from orchestrator.analysis.stats.levels import Level, level
 from orchestrator.analysis.stats.statistics import Estimate, summarise
-from orchestrator.analysis.windows.readings.generated import wire_bytes
+from orchestrator.analysis.windows.generated_flows import wire_bytes
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.where import Condition
 from orchestrator.report.figure import windows

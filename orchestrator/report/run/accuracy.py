@@ -9,9 +9,8 @@ import numpy as np
 
 from orchestrator.analysis.traffic import throughput
 from orchestrator.analysis.traffic.throughput import Bins, Floats
-from orchestrator.analysis.windows.ranks import costs, learning
-from orchestrator.analysis.windows.ranks.costs import Cost
-from orchestrator.analysis.windows.ranks.learning import Learning, Reached
+from orchestrator.analysis.windows import time_to_accuracy
+from orchestrator.analysis.windows.time_to_accuracy import Cost, Learning, Reached
 from orchestrator.report.runs import Run
 from orchestrator.report.style import LINES, SERIES, SOFT, figure, legend
 
@@ -22,7 +21,7 @@ def of_run(run: Run) -> dict[str, Cost]:
     """The cost of every job of a run that tells its accuracy."""
     found = {}
     for job in run.manifest.jobs:
-        cost = costs.cost(run.table("iterations"), job.name, _sent(run, job.name, job.nodes))
+        cost = time_to_accuracy.cost(run.table("iterations"), job.name, _sent(run, job.name, job.nodes))
         if cost is not None:
             found[job.name] = cost
     return found
@@ -33,7 +32,7 @@ def learned(run: Run) -> dict[str, Learning]:
     found = {}
     for job in run.manifest.jobs:
         sent = _sent(run, job.name, job.nodes)
-        one = learning.learning(run.table("accuracy"), run.table("iterations"), job.name, sent)
+        one = time_to_accuracy.learning(run.table("accuracy"), run.table("iterations"), job.name, sent)
         if one is not None:
             found[job.name] = one
     return found
@@ -69,7 +68,7 @@ def drawn(runs: Sequence[Run]) -> tuple[Any, str] | None:
         above.plot(cost.sent_bytes * scale / 1e6, cost.accuracy * 100, label=name, linewidth=1.1, **look)
         if cost.loss is not None:
             below.plot(cost.sent_bytes * scale / 1e6, cost.loss, linewidth=1.1, **look)
-    for level in costs.LEVELS:
+    for level in time_to_accuracy.LEVELS:
         above.axhline(level * 100, color=SOFT, linewidth=0.8, linestyle="--")
     above.set(ylabel="accuracy (%)", ylim=(0, 100))
     below.set(xlabel="payload sent by all hosts (MB)", ylabel="loss")
@@ -77,13 +76,13 @@ def drawn(runs: Sequence[Run]) -> tuple[Any, str] | None:
     reached = [
         f"{name} reached {level:.0%} after {spent * scale / 1e6:,.0f} MB"
         for name, scale, cost in lines
-        for level in costs.LEVELS
+        for level in time_to_accuracy.LEVELS
         if (spent := cost.until(level)) is not None
     ]
     targets = f" {'; '.join(reached)}." if reached else " No run reached 60 %."
     return drawing, (
-        f"On the samples of each step before it is taken, means over ranks and the last {costs.SMOOTHED} iterations. "
-        f"TCP payload of the training without retransmissions, since the run began.{targets}"
+        f"On the samples of each step before it is taken, means over ranks and the last {time_to_accuracy.SMOOTHED} "
+        f"iterations. TCP payload of the training without retransmissions, since the run began.{targets}"
     )
 
 
@@ -149,15 +148,15 @@ def _lines(
     for number, (name, at, one) in enumerate(drawn):
         look = {"color": SERIES[number % len(SERIES)], "linestyle": LINES[number // len(SERIES) % len(LINES)]}
         panel.plot(at, one.accuracy * 100, label=name, linewidth=1.1, marker=".", markersize=5, **look)
-    for level in costs.LEVELS:
+    for level in time_to_accuracy.LEVELS:
         panel.axhline(level * 100, color=SOFT, linewidth=0.8, linestyle="--")
     panel.set(xlabel=label, ylabel="accuracy (%)", ylim=(0, 100), xlim=(0, None))
     legend(panel)
     reached = [
         f"{name} reached {level:.0%} after {took(name, taken)}"
         for name, _, one in drawn
-        for level in costs.LEVELS
+        for level in time_to_accuracy.LEVELS
         if (taken := one.reached(level)) is not None
     ]
-    levels = f" {'; '.join(reached)}." if reached else f" None reached {costs.LEVELS[0]:.0%}."
+    levels = f" {'; '.join(reached)}." if reached else f" None reached {time_to_accuracy.LEVELS[0]:.0%}."
     return drawing, f"On held-out images after each epoch, each looked at by one rank. {caption}{levels}"

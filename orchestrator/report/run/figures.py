@@ -158,10 +158,11 @@ def _cdf(runs: Sequence[Run]) -> tuple[Any, str] | None:
 
 def _loads(runs: Sequence[Run]) -> tuple[Any, str] | None:
     points = [
-        (number, row["requested_bps"] * run.scale / 1e9, row["achieved_bps"] * run.scale / 1e9)
+        (number, load.requested_bps * run.scale / 1e9, load.achieved_bps * run.scale / 1e9)
         for number, run in enumerate(runs)
-        for row in run.rows("loads")
-        if not math.isnan(row["achieved_bps"])
+        for window in run.windows
+        for load in window.loads
+        if load.achieved_bps is not None
     ]
     if not points:
         return None

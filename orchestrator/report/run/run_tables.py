@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from orchestrator.analysis.stats.statistics import is_maximum
-from orchestrator.analysis.windows.ranks.variation import ALL_RANKS
+from orchestrator.analysis.windows.variation import ALL_RANKS
 from orchestrator.core.units import span_text
 from orchestrator.parts.rows import Row
 from orchestrator.report.quantities import percent, rate, share, size
@@ -14,7 +14,8 @@ from orchestrator.report.run import origin, over_runs
 from orchestrator.report.run.collectives import measured
 from orchestrator.report.runs import Run
 from orchestrator.report.tables import Cell, Number, Table, table
-from orchestrator.store.manifests.window_records import Window
+from orchestrator.store.manifests.bounded import known
+from orchestrator.store.manifests.window_records import Load, Window
 
 _WHICH = ("run", "window", "job")
 _WINDOWS = """Iteration time in milliseconds. Small: 95 % intervals of the level within this run alone; they do not tell
@@ -55,9 +56,7 @@ def _which(runs: Sequence[Run], run: Run, row: Row) -> tuple[str, str, str]:
 
 def windows(runs: Sequence[Run]) -> Table:
     """A row a window and job: iteration times, loads and bytes."""
-    rows = [
-        [*_which(runs, run, row), *_window(run, row, run.rows("loads"))] for run in runs for row in run.rows("training")
-    ]
+    rows = [[*_which(runs, run, row), *_window(run, row)] for run in runs for row in run.rows("training")]
     heads = [
         *_WHICH,
         "valid",
@@ -72,8 +71,9 @@ def windows(runs: Sequence[Run]) -> Table:
     return table("Windows", heads, rows, caption=_WINDOWS)
 
 
-def _window(run: Run, row: Row, loads: Sequence[Row]) -> Iterator[str]:
-    valid = next((window.valid for window in run.windows if window.name == row["window_name"]), None)
+def _window(run: Run, row: Row) -> Iterator[str]:
+    window = next((window for window in run.windows if window.name == row["window_name"]), None)
+    valid = window is not None and window.valid
     yield Cell("yes" if valid else "NO", look="good" if valid else "bad")
     left_out = "" if row["left_out"] is None else f"{row['left_out']} left out as warm-up"
     counted = f"effective {_effective(row['effective_iterations'])}; {row['ranks']} ranks"
@@ -84,7 +84,7 @@ def _window(run: Run, row: Row, loads: Sequence[Row]) -> Iterator[str]:
     maximum = is_maximum(row["iterations"], 0.99)
     yield Cell(p99, notes=("this is the maximum",)) if maximum else p99
     yield _drift(row)
-    yield _total_load([load for load in loads if load["window_name"] == row["window_name"]], run.scale)
+    yield _total_load(window.loads if window else (), run.scale)
     yield _bytes(row, run.scale)
 
 
@@ -111,11 +111,12 @@ def _drift(row: Row) -> Cell:
     return Cell(percent(trend), notes=(f"{percent(low)} to {percent(high)}",))
 
 
-def _total_load(rows: Sequence[Row], scale: int) -> str:
-    if not rows:
+def _total_load(loads: Sequence[Load], scale: int) -> str:
+    if not loads:
         return "none"
-    requested, achieved = (sum(row[key] for row in rows) * scale for key in ("requested_bps", "achieved_bps"))
-    pairs = "" if len(rows) == 1 else f" ({len(rows)} pairs together)"
+    requested = sum(load.requested_bps for load in loads) * scale
+    achieved = sum(known(load.achieved_bps) for load in loads) * scale
+    pairs = "" if len(loads) == 1 else f" ({len(loads)} pairs together)"
     return f"{rate(achieved) or 'not measured'} of {rate(requested)}{pairs}"
 
 
@@ -169,15 +170,16 @@ def loads(runs: Sequence[Run]) -> Table:
     rows = [
         [
             run.name if len(runs) > 1 else "",
-            row["window_name"],
-            row["source"],
-            f"{row['src']} → {row['dst']}",
-            _full_size(row["requested_bps"], run.scale),
-            _full_size(row["achieved_bps"], run.scale),
-            percent(row["achieved_bps"] / row["requested_bps"] - 1) if row["requested_bps"] else "",
+            window.name,
+            load.source,
+            f"{load.src} → {load.dst}",
+            _full_size(load.requested_bps, run.scale),
+            _full_size(known(load.achieved_bps), run.scale),
+            percent(known(load.achieved_bps) / load.requested_bps - 1) if load.requested_bps else "",
         ]
         for run in runs
-        for row in run.rows("loads")
+        for window in run.windows
+        for load in window.loads
     ]
     heads = ["run", "window", "source", "from, to", Number("requested"), Number("received"), Number("difference")]
     caption = "Layer 2 without frame check sequence, as captured at the receiving host."

@@ -154,14 +154,12 @@ def _shade_bursts(panel: Any, plan: Row | None, begin: int) -> None:
 def _captured(run: Run, shown: _Generated) -> dict[str, throughput.Bins]:
     """Bins of a millisecond where the generator's data leaves and where it arrives, all hosts of a kind together."""
     table = run.table("cross_packets")
-    loads = [
-        row for row in run.rows("loads") if (row["window_name"], row["source"]) == (shown.window.name, shown.source)
-    ]
+    loads = [load for load in shown.window.loads if load.source == shown.source]
     found = {}
     for label, end, direction in (("sent", "src", "out"), ("received", "dst", "in")):
         parts = [
             throughput.bins(table, {"node": node, "direction": direction, "name": shown.source})
-            for node in sorted({row[end] for row in loads})
+            for node in sorted({getattr(load, end) for load in loads})
         ]
         starts = np.concatenate([part.start_ns for part in parts]) if parts else np.zeros(0, np.int64)
         amounts = np.concatenate([part.amount for part in parts]) if parts else np.zeros(0)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Literal
 
 from orchestrator.core.errors import UnsafePath
 from orchestrator.core.opendata import AxisValues
 from orchestrator.core.paths import safepath
-from orchestrator.parts.launch import Container, Flow, Role
+from orchestrator.parts.launch import LaunchFacts
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Topology
 from orchestrator.store.manifests.bounded import Count, Real, Whole
@@ -24,6 +25,8 @@ from orchestrator.store.manifests.host_records import Clock, Hits, Image, Kernel
 from orchestrator.store.manifests.window_records import Window, WindowSummary
 
 FORMAT = 6  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
+
+LimitValue = Whole | Real | str  # of a key of `validity:`: shares of 1, seconds, or a word that stands for a limit
 
 Outcome = Literal["running", "completed", "failed", "interrupted", "lost"]
 
@@ -83,46 +86,13 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """A process; of its files the sizes. How it ended is its exit status, and why it counts as failed."""
+class Launch(LaunchFacts):
+    """A process, and how it ended: its exit status, and why it counts as failed; of its files the sizes in bytes."""
 
-    name: str
-    node: str
-    part: str
-    role: Role
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
-    env_from: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Whole] = field(default_factory=dict)
-    privileged: bool = False
-    required: bool = True
-    job: str | None = None
     rank: Whole | None = None
-    window: str | None = None
-    source: str | None = None
-    flows: tuple[Flow, ...] = ()
-    container: Container | None = None
     status: Whole | None = None
     failed: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Validity:
-    """What a window had to keep to (shares of 1, seconds); a word switches a gate off.
-
-    None where the run is older than the gate.
-    """
-
-    load: Real | str = 0.05
-    load_course: Real | str | None = None
-    capture_drops: Real = 0.0001
-    capture_nic: Real = 0.02
-    min_iterations: Whole = 20
-    clock: Real = 0.001
-    drift: Real | str | None = None
-    processor: Real | str | None = None
-    congestion: Literal["warn", "invalid"] | None = None
-    launch_late: Real | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +232,7 @@ class Summary:
 class Manifest(Summary):
     """Everything that is recorded of a run but its files.
 
+    `validity` is what windows had to keep to; a run that is older than a gate lacks its limit, or has None.
     `preflight` has the rates at which cross traffic arrived alone on the links, by window and receiver, `testbed` what
     ran hosts of this machine, `images` what jobs' containers were of, `forced` why hosts were too small,
     `free_disk_bytes` the least that was seen on each node. `planned_windows` is how many there were to be, and
@@ -272,7 +243,7 @@ class Manifest(Summary):
     argv: tuple[str, ...] = ()
     versions: Mapping[str, str | None] = field(default_factory=dict)
     topology: Topology
-    validity: Validity = Validity()
+    validity: Mapping[str, LimitValue | None] = field(default_factory=dict)
     testbed: Mapping[str, str] = field(default_factory=dict)
     images: Mapping[str, Image] = field(default_factory=dict)
     kernels: Kernels = field(default_factory=Kernels)
@@ -303,6 +274,20 @@ class Manifest(Summary):
     def nodes(self) -> list[str]:
         """The nodes on which processes were to run, in order of their names."""
         return sorted({launch.node for launch in self.launches})
+
+    def nodes_running(self, part: str) -> frozenset[str]:
+        """Return the nodes on which processes of a part, such as `collector.cpu`, were to run."""
+        return frozenset(launch.node for launch in self.launches if launch.part == part)
+
+    @property
+    def shared_hosts(self) -> list[tuple[str, str, tuple[str, ...]]]:
+        """Return the pairs of jobs that talk between the same hosts, and those hosts.
+
+        A training's flows are known by their pair of hosts alone, so that one job gets the bytes of both.
+        """
+        nodes = {job.name: set(job.nodes) for job in self.jobs}
+        common = [(one, other, tuple(sorted(nodes[one] & nodes[other]))) for one, other in combinations(nodes, 2)]
+        return [entry for entry in common if len(entry[2]) > 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

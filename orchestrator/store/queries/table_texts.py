@@ -10,22 +10,6 @@ from orchestrator.parts.schema.column import Table, unit
 from orchestrator.store.queries import query
 from orchestrator.store.tabular import views
 
-_PAGE = """\
-# Tables
-
-Written by `orch tables --markdown`; a test holds this page to the code.
-
-`orch query` asks these tables over all runs, `orch export` writes them to files. Instants are nanoseconds since the
-epoch in the controller's time base. Rates and sizes are as they were on the wire: `runs.scale` multiplies them back;
-those of `windows` are at full size already. What was not measured is missing (null) or NaN. Views are made when they
-are asked for; tables of files lie in each run's folder as `tables/NAME.parquet` (without `all_`).
-
-```bash run
-orch query "select run, window_name, avg(seconds) from iterations group by all"
-orch query "select src_host, dst_host, sum(payload_bytes) from captured_flows_once group by all"
-```
-"""
-
 
 def described(name: str) -> Table:
     """Rows and columns of a table or a view; ConfigError for a name that is none."""
@@ -68,8 +52,8 @@ def _cells(table: Table) -> Iterator[tuple[str, str, str, str]]:
 
 
 def page() -> str:
-    """All tables as Markdown."""
-    lines = [_PAGE]
+    """Return a section for each table as Markdown, headings from the second level on."""
+    lines = []
     for name in query.names():
         table = described(name)
         lines += [f"## `{name}`", "", f"A row: {table.row}. From: {kind_of(name)}.", ""]

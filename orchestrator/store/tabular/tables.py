@@ -1,4 +1,4 @@
-"""Writes and reads the tables of a run: one typed Parquet file a table, as `parts.rows.TABLES` defines them."""
+"""Write and read the tables of a run: one typed Parquet file a table, with the columns of `parts/schema`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import StoreError
-from orchestrator.parts.rows import TABLES, Columns
+from orchestrator.parts.rows import DESCRIBED, TABLES, Columns
 from orchestrator.parts.schema.column import Column
 from orchestrator.store import verified
 from orchestrator.store.stamps import MANIFEST, PARTIAL
@@ -139,12 +139,15 @@ class TableWriter:
         self._files: dict[str, pq.ParquetWriter] = {}
 
     def add(self, name: str, columns: Columns, *, node: str | None = None, launch: str | None = None) -> None:
-        """Append rows: exactly the table's columns, of equal length; None is a missing value.
+        """Append rows: columns of the table, of equal length; None is a missing value, as is all of a column left out.
 
         `node` and `launch` say who brought them home; tables of the run as a whole take neither. StoreError when a
-        column is missing, unknown, too short or of another type.
+        required column is left out, and when one is unknown, too short or of another type.
         """
-        rows = batch(name, columns, run=self._run, node=node, launch=launch)
+        self.append(name, batch(name, columns, run=self._run, node=node, launch=launch))
+
+    def append(self, name: str, rows: pa.Table) -> None:
+        """Append rows as `batch` gives them."""
         waiting = self._pending.setdefault(name, [])
         waiting.append(rows)
         if sum(part.num_rows for part in waiting) >= _ROWS_PER_GROUP:
@@ -183,14 +186,15 @@ class TableWriter:
 
 
 def batch(name: str, columns: Columns, *, run: str, node: str | None = None, launch: str | None = None) -> pa.Table:
-    """Rows of a table in memory, as TableWriter adds them; StoreError as there."""
+    """Return rows of a table in memory, as TableWriter adds them; StoreError as there."""
     import pyarrow as pa
 
     front = {"run": run, "node": node, "launch": launch}
     target = schema(name)
-    expected = TABLES[name]
-    wrong = [f"lacks {column}" for column in expected if column not in columns]
-    wrong += [f"has the unknown {column}" for column in columns if column not in expected]
+    wrong = [f"lacks {column}" for column in DESCRIBED[name].required if column not in columns]
+    if unknown := [column for column in columns if column not in TABLES[name]]:
+        wrong += [f"has the unknown {column}" for column in unknown]
+        wrong.append(f"its columns are {', '.join(TABLES[name])}")
     if name in OF_THE_RUN and (front["node"] is not None or front["launch"] is not None):
         wrong.append("is of the run as a whole and takes no node or launch")
     lengths = {column: len(values) for column, values in columns.items()}
@@ -204,7 +208,7 @@ def batch(name: str, columns: Columns, *, run: str, node: str | None = None, lau
         if field.name in columns:
             arrays.append(_array(name, field, columns[field.name]))
         else:
-            arrays.append(pa.array([front[field.name]] * rows, type=pa.string()))
+            arrays.append(pa.array([front.get(field.name)] * rows, type=field.type))
     return pa.Table.from_arrays(arrays, schema=target)
 
 

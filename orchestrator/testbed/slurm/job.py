@@ -8,7 +8,6 @@ import re
 import shlex
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -110,19 +109,19 @@ class Submitted:
     status: int
 
 
-def script(words: Sequence[str]) -> str:
-    """The batch script that runs `orch` with these words, by this interpreter."""
-    return f"#!/bin/sh\nexec {shlex.join([sys.executable, '-m', 'orchestrator.cli.main', *words])}\n"
+def script(command: Sequence[str]) -> str:
+    """Return the batch script that runs a command."""
+    return f"#!/bin/sh\nexec {shlex.join(command)}\n"
 
 
-def submit(words: Sequence[str], options: Sequence[str], *, name: str) -> Submitted:
-    """Hand `orch` with these words to sbatch with a user's options; TestbedError where it is refused.
+def submit(command: Sequence[str], options: Sequence[str], *, name: str) -> Submitted:
+    """Hand a command to sbatch with a user's options; TestbedError where it is refused.
 
-    The job begins in the current folder, so that the words may hold relative paths.
+    The job begins in the current folder, so that the command may hold relative paths.
     """
     argv = ["sbatch", "--parsable", f"--job-name={name}", *options]
     try:
-        done = subprocess.run(argv, input=script(words), capture_output=True, text=True, check=False, env=os.environ)
+        done = subprocess.run(argv, input=script(command), capture_output=True, text=True, check=False, env=os.environ)
     except FileNotFoundError:
         raise TestbedError("no program sbatch here", hint="run this where Slurm's own programs are") from None
     job = done.stdout.partition("\n")[0].partition(";")[0]

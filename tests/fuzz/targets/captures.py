@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from orchestrator.analysis.capture import capturesets, capturetables, flowtable, merging
+from orchestrator.analysis.capture import capture_sets, flowtable, trace_tables
 from orchestrator.analysis.capture.trace import Trace
 from orchestrator.cli.results import capture_cli
 from orchestrator.core.errors import OrchError
@@ -37,11 +37,11 @@ def _seeds() -> tuple[bytes, ...]:
 def _read(data: bytes, folder: Path) -> None:
     path = folder / "x"
     path.write_bytes(data)
-    one = capturesets.CaptureSet(name="x", files=(path,))
+    one = capture_sets.CaptureSet(name="x", files=(path,))
     settings = {"bin_ns": (1000, 10**6)[zlib.crc32(data) % 2], "bin_budget": 500}
-    found = capturesets.read_set(one, **settings)
-    again = capturesets.read_set(one, **settings, workers=3, piece_bytes=1 << 10)
-    _check(merging.merged([found, again]))
+    found = capture_sets.read_set(one, **settings)
+    again = capture_sets.read_set(one, **settings, workers=3, piece_bytes=1 << 10)
+    _check(capture_sets.merged([found, again]))
 
 
 def _check(found: Trace) -> None:
@@ -62,8 +62,8 @@ def _check(found: Trace) -> None:
     assert (flows.outer_src[inside] >= 0).all()
     assert sum(part.packets for part in point.tunnels) == flows.packets[inside & (flows.point == 0)].sum()
     assert not point.interfaces or sum(part.packets for part in point.interfaces) == point.packets
-    for table in (capturetables.flows, capturetables.pairs, capturetables.queue_pairs):
-        capturetables.rows(table(found))
+    for table in (trace_tables.flows, trace_tables.pairs, trace_tables.queue_pairs):
+        trace_tables.rows(table(found))
     assert capture_cli.as_text(found, top=10)
     assert "".join(capture_cli.as_json(found))
 

@@ -16,9 +16,10 @@ from orchestrator.core.errors import BadAnswer, OrchError
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.agent_events import events, refusal
 from orchestrator.remote.connection import MAGIC
+from orchestrator.remote.events import events
 from orchestrator.remote.frames import Frames
+from orchestrator.remote.replies import refusal
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 
@@ -28,21 +29,22 @@ NEED = Requirement(node="n1", kind="program", what="x", remedy="", needed_by="")
 GOOD: dict[str, dict[str, Any]] = {
     "hello": {"pid": 7, "uid": 0, "user": None, "folder": "/w/r1.n1", "python": "3.11.2", "executable": "/x",
               "hostname": "h", "boot": "b", "wall_ns": 1, "monotonic_ns": 1},
-    "ping": {"wall_ns": 1},
-    "check": {"findings": [{"found": True, "detail": ""}]},
+    "ping": {"wall_ns": 1, "monotonic_ns": 1},
+    "check": {"findings": [{"found": True, "detail": "", "broken": False}]},
     "run_command": {"status": 0, "stdout": "", "stderr": ""},
     "run_commands": {"done": [{"status": 0, "stdout": "", "stderr": ""}, None]},
     "read": {"wall_ns": 1, "texts": {"/x": "1", "/y": None}},
     "start": {"pid": 1, "started_ns": 1, "ready_ns": 1},
     "stop": {"status": 0, "killed": False, "was_over": False, "ended_ns": 1, "user_s": 0.5, "system_s": 0.0,
              "max_rss_bytes": 1, "tail": ""},
-    "files": {"files": [{"path": "x", "bytes": 1}]},
+    "files": {"files": [{"path": "x", "bytes": 1}], "left": [{"path": "y", "why": "a link", "kept": False}]},
     "disk": {"free_bytes": 1, "total_bytes": 2},
     "list_processes": {"processes": [{"pid": 1, "argv": ["x"], "name": ""}]},
     "sweep": {"killed": [{"pid": 1, "argv": [], "run": "r"}], "left": [1], "undone": [], "removed": [], "kept": [],
-              "failed": [{"id": "k", "argv": ["x"], "tail": ""}], "alive": []},
+              "failed": [{"id": "k", "argv": ["x"], "status": 1, "tail": ""}], "alive": [], "already": [],
+              "forgotten": [], "stayed": []},
     "undo": {"error": "x", "kind": "locked", "argv": ["x"], "tail": "t", "holder": {"user": "u"},
-             "undo_failed": {"tail": "x"}},
+             "undo_failed": {"argv": ["x"], "status": 1, "tail": "x"}},
 }  # fmt: skip
 ASKED = {
     "hello": lambda client, until: client.hello(until),

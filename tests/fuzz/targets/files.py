@@ -12,11 +12,8 @@ from typing import Any
 import yaml
 
 from orchestrator.core.errors import ConfigError, TestbedError
-from orchestrator.experiment import config, fitting
-from orchestrator.experiment.plans import plan
-from orchestrator.experiment.series import studyfile, sweepfile
-from orchestrator.experiment.yamlfiles import documents, includes
-from orchestrator.experiment.yamlfiles.documents import Document
+from orchestrator.experiment import documents, fitting, loading, plan, studyfile, sweepfile, validation
+from orchestrator.experiment.documents import Document
 from orchestrator.testbed import inventory
 from orchestrator.testbed.inventory import Inventory
 from tests.fuzz import mutate
@@ -122,7 +119,8 @@ def _placed(error: ConfigError) -> None:
 
 def _planned(document: Document, options: Sequence[str] = ()) -> None:
     """What `orch plan` does with an experiment."""
-    experiment, document = config.experiment_of(document, [Path()], options)
+    document = loading.with_hosts(loading.changed(document, options), [Path()])
+    experiment = loading.validated(document, [Path()])
     plan.build(fitting.fitted(experiment, document.place).model_copy(update={"repetitions": 1}))
 
 
@@ -135,7 +133,7 @@ def _experiment(data: bytes, _: Path) -> None:
 
 def _inventory(data: bytes, _: Path) -> None:
     try:
-        inventory.topology(config.validate(documents.parse(data, name=NAME, needs="all"), Inventory))
+        inventory.topology(validation.validate(documents.parse(data, name=NAME, needs="all"), Inventory))
     except ConfigError as error:
         _placed(error)
 
@@ -165,7 +163,7 @@ def _files(data: bytes, folder: Path) -> None:
     path.write_bytes(data)
     (folder / "base.yaml").write_bytes(RICH)
     try:
-        _planned(includes.load(path, needs="all"), ["load=3gbit", "count=12"])
+        _planned(documents.load(path, needs="all"), ["load=3gbit", "count=12"])
     except ConfigError as error:
         _placed(error)
 

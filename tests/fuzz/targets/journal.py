@@ -8,12 +8,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agents.agent.disk.folders import OPEN, Folder
-from orchestrator.agents.agent.disk.run_folder import JOURNAL
-from orchestrator.agents.agent.processes.proc import identity
+from orchestrator.agents.agent.folders import JOURNAL, OPEN, Folder, Whose
+from orchestrator.agents.agent.proc import identity
 from orchestrator.agents.agent.steps import Refusal
-from orchestrator.agents.agent.undo.journal import Journal, Pending
-from orchestrator.agents.agent.whose import Whose
+from orchestrator.agents.agent.undo import Journal, Pending
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 

@@ -1,4 +1,9 @@
-"""Keeps a row for each conversation and each of its directions: the compiled third stage of the capture reader."""
+"""Keeps a row for each conversation and each of its directions: the compiled third stage of the capture reader.
+
+Packets of a piece are dealt out to shards first, what accounting reads of each in one row, so that a shard reads its
+rows one behind the other, whoever wrote them, and nothing of other shards' packets. What directions carry in a bin is
+handed out in the order of their rows when the bin ends.
+"""
 
 # Compiled code takes no keyword-only arguments, a call of a small part costs it time, and for mypy its integers are
 # NumPy's.
@@ -10,27 +15,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.capture.stages import holes as gaps
-from orchestrator.analysis.capture.stages import segments
-from orchestrator.analysis.capture.stages.closing import ACTIVE, BACK_BINS, BIN_BEGIN, CONVERSATIONS, hand_out_bins
+from orchestrator.analysis.capture.stages import framing, segments
 from orchestrator.analysis.capture.stages.compiled import inline, stage
-from orchestrator.analysis.capture.stages.dealing import (
-    CAME_BY,
-    ENDS,
-    HASH,
-    HIGHER_HIGH,
-    HIGHER_LOW,
-    LOWER_HIGH,
-    LOWER_LOW,
-    NS,
-    NUMBER,
-    PAYLOAD_BYTES,
-    TCP,
-    WIRE_BYTES,
-    mixed,
-)
 from orchestrator.analysis.capture.stages.decoding import (
+    DST_HIGH,
+    DST_LOW,
     DST_MAC,
+    FLAGS,
     IP_BYTES,
     KIND_SHIFT,
     KINDS_MASK,
@@ -41,7 +32,13 @@ from orchestrator.analysis.capture.stages.decoding import (
     OUTER_SRC_HIGH,
     OUTER_SRC_LOW,
     PAYLOAD,
+    SEQUENCE,
+    SRC_HIGH,
+    SRC_LOW,
     SRC_MAC,
+    VIA,
+    WINDOW,
+    WORD,
 )
 from orchestrator.analysis.capture.stages.loads import prefetch
 from orchestrator.analysis.capture.stages.segments import (
@@ -79,6 +76,19 @@ from orchestrator.analysis.capture.stages.segments import (
 
 Ints = npt.NDArray[np.int64]
 
+# One packet: its instant, a hash of its conversation, of which the lowest bit says whether the conversation's higher
+# end sent it, the conversation's identity (as of accounting's keys: ends' addresses of two words each, WORD, VIA), of
+# TCP flags << 48 | window << 32 | sequence number (negative where there is none), payload and wire bytes, and which
+# packet of the piece it is. A row of ANOTHERS says that a packet of another shard begins a bin at that instant, since
+# every shard closes its bins then.
+(NS, HASH, LOWER_HIGH, LOWER_LOW, HIGHER_HIGH, HIGHER_LOW, ENDS, CAME_BY, TCP, PAYLOAD_BYTES, WIRE_BYTES, NUMBER) = (
+    range(12)
+)
+DEALT_WORDS = 12
+ANOTHERS = -1
+
+_SHARD_SHIFT, _SHARD_BITS = 40, 20  # of a hash: those below choose its place in the table
+
 # A conversation's identity: the lower end's address (two words), the higher one's, a WORD with the lower end's port
 # before the higher one's, and VIA. Row 0 is for all conversations beyond the most that are told apart.
 KEY_WORDS = 6
@@ -91,6 +101,101 @@ DONE, TABLE_FULL, BINS_FULL, HOLES_FULL = 0, 1, 2, 3
 _FAR_SLOTS = 1 << 13
 _SLOT_AHEAD, _ROW_AHEAD = 24, 12
 _LINE = 8
+
+# One closed bin of one direction, a column a word: its row, the bin's number, and what it holds: packets as captured,
+# bytes of the frames that these are on the wire, payload bytes, repeated bytes, frames, bytes as captured.
+BIN_FIGURES = 6
+BIN_WORDS = 2 + BIN_FIGURES
+
+# What goes on from piece to piece. ACTIVE: directions with an open bin, of which EMITTED are handed out already.
+CONVERSATIONS, ACTIVE, EMITTED, BIN_BEGIN, BACK_BINS, HANDED_OUT = range(6)
+STATE_WORDS = 6
+
+
+@inline
+def _tell(dealt: Ints, begin: int, counts: Ints, shard: int, stamp: int) -> None:
+    """Tell a shard, whose rows begin at `begin`, that a packet of another one begins a bin.
+
+    Of three such rows in a row, each later than the one before, the one in the middle is left out: the last one closes
+    what it would have closed. So a shard's rows do not grow with other shards' packets, but where stamps go back.
+    """
+    place = begin + counts[shard]
+    if (
+        counts[shard] >= 2
+        and dealt[place - 1, HASH] == ANOTHERS
+        and dealt[place - 2, HASH] == ANOTHERS
+        and dealt[place - 2, NS] < dealt[place - 1, NS] < stamp
+    ):
+        place -= 1
+    else:
+        counts[shard] += 1
+    dealt[place, NS] = stamp
+    dealt[place, HASH] = ANOTHERS
+
+
+@stage
+def deal(
+    frames: Ints, headers: Ints, begin: int, found: int, bin_ns: int, bin_begin: int, dealt: Ints, counts: Ints
+) -> int:
+    """Deal out packets `begin` to `found` of a piece; gives where the bin of the last one begins.
+
+    `dealt` has as many rows for each of the shards, of which `counts` says how many are used.
+    """
+    shards = counts.shape[0]
+    most = dealt.shape[0] // shards
+    for number in range(begin, found):
+        row = headers[number]
+        first, second, third, fourth, word = row[SRC_HIGH], row[SRC_LOW], row[DST_HIGH], row[DST_LOW], row[WORD]
+        ports = word & 0xFFFFFFFF
+        turned = second > fourth or (
+            second == fourth and (first > third or (first == third and ports >> 16 > ports & 0xFFFF))
+        )
+        if turned:
+            first, second, third, fourth = third, fourth, first, second
+            word = turned_word(word)
+        via = row[VIA]
+        code = mixed(first, second, third, fourth, word, via)
+        stamp = frames[number, framing.STAMP]
+        shard = (code >> _SHARD_SHIFT & (1 << _SHARD_BITS) - 1) * shards >> _SHARD_BITS
+        if shards > 1 and (stamp < bin_begin or stamp - bin_begin >= bin_ns):
+            bin_begin = stamp // bin_ns * bin_ns
+            for other in range(shards):
+                if other != shard:
+                    _tell(dealt, other * most, counts, other, stamp)
+        into = dealt[shard * most + counts[shard]]
+        counts[shard] += 1
+        into[NS] = stamp
+        into[HASH] = code >> 1 << 1 | turned
+        into[LOWER_HIGH] = first
+        into[LOWER_LOW] = second
+        into[HIGHER_HIGH] = third
+        into[HIGHER_LOW] = fourth
+        into[ENDS] = word
+        into[CAME_BY] = via
+        into[TCP] = row[FLAGS] << 48 | row[WINDOW] << 32 | row[SEQUENCE] if row[FLAGS] >= 0 else -1
+        into[PAYLOAD_BYTES] = row[PAYLOAD]
+        into[WIRE_BYTES] = frames[number, framing.WIRE]
+        into[NUMBER] = number
+    return bin_begin
+
+
+@inline
+def turned_word(word: int) -> int:
+    """WORD with both ports in each other's place."""
+    ports = word & 0xFFFFFFFF
+    return word ^ ports ^ ((ports & 0xFFFF) << 16 | ports >> 16)
+
+
+@inline
+def mixed(first: int, second: int, third: int, fourth: int, word: int, via: int) -> int:
+    """A hash of a conversation's identity, not negative."""
+    bits = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(second)
+    bits = (bits ^ bits >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
+    bits += np.uint64(third) * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(fourth)
+    bits = (bits ^ bits >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93) + np.uint64(word)
+    bits += np.uint64(via) * np.uint64(0x9FB21C651E98DF25)
+    bits = (bits ^ bits >> np.uint64(29)) * np.uint64(0x9E3779B97F4A7C15)
+    return np.int64((bits ^ bits >> np.uint64(32)) >> np.uint64(1))
 
 
 @inline
@@ -229,7 +334,7 @@ def account(
         if code < 0:
             number += 1
             continue
-        if gaps.is_full(holes):
+        if segments.holes_full(holes):
             why = HOLES_FULL
             break
         first, second, third, fourth, word, via = (
@@ -313,3 +418,41 @@ def account(
         number += 1
     state[CONVERSATIONS], state[BIN_BEGIN] = conversations, bin_begin
     return why, number
+
+
+@stage
+def _sort(rows: Ints, count: int) -> None:
+    """Sort the first numbers in place (Shell's method with gaps of 4^k + 3 * 2^(k-1) + 1, Sedgewick 1982)."""
+    power = 0
+    while (1 << 2 * power + 2) + 3 * (1 << power) + 1 < count:
+        power += 1
+    while power >= 0:
+        gap = 1 if power == 0 else (1 << 2 * power) + 3 * (1 << power - 1) + 1
+        for place in range(gap, count):
+            row = rows[place]
+            at = place
+            while at >= gap and rows[at - gap] > row:
+                rows[at] = rows[at - gap]
+                at -= gap
+            rows[at] = row
+        power -= 1
+
+
+@stage
+def hand_out_bins(directions: Ints, active: Ints, state: Ints, number: int, out: Ints) -> None:
+    """Close the open bins of the active directions, in the order of their rows, as far as `out` has room."""
+    if state[EMITTED] == 0:
+        _sort(active, state[ACTIVE])
+    used = state[HANDED_OUT]
+    while state[EMITTED] < state[ACTIVE] and used < out.shape[1]:
+        row = active[state[EMITTED]]
+        state[EMITTED] += 1
+        out[0, used] = row
+        out[1, used] = number
+        for word in range(BIN_FIGURES):
+            out[2 + word, used] = directions[row, BIN_PACKETS + word]
+            directions[row, BIN_PACKETS + word] = 0
+        used += 1
+    state[HANDED_OUT] = used
+    if state[EMITTED] == state[ACTIVE]:
+        state[ACTIVE] = state[EMITTED] = 0

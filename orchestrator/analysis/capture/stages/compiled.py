@@ -31,9 +31,17 @@ Call = Callable[[int], int]
 
 # The files whose code is compiled.
 SOURCES = (
-    "compiled", "loads", "framing", "tunnels", "decoding", "dealing", "holes", "segments", "closing", "accounting",
-    "queuepairs", "sightings", "packing", "laying", "program",
-)  # fmt: skip
+    "compiled",
+    "loads",
+    "framing",
+    "decoding",
+    "segments",
+    "accounting",
+    "queuepairs",
+    "sightings",
+    "bin_rows",
+    "program",
+)
 _LONGEST_LINE = 256  # bytes of a file's first line
 building = False  # whether this process is the one that compiles; set before any of SOURCES is imported
 

@@ -13,12 +13,9 @@ import numpy as np
 
 from orchestrator.analysis.capture.stages import (
     accounting,
-    closing,
-    dealing,
+    bin_rows,
     decoding,
     framing,
-    laying,
-    packing,
     queuepairs,
     segments,
     sightings,
@@ -135,7 +132,7 @@ SIGHT_WORDS = 9
 K_COLUMNS, K_COLUMN_ROWS, K_COUNT, K_DATA, K_BYTES, K_WANTED = range(6)
 PACK_WORDS = 6
 
-# Of laying out bins; sources are rows as of `laying`.
+# Of laying out bins; sources are rows as of `bin_rows`.
 L_SOURCES, L_SOURCE_COUNT, L_CHOSEN, L_FLOWS, L_OTHERS, L_WIDTH_NS, L_OUT, L_CAPACITY, L_STATE, L_COUNTS = range(10)
 LAY_WORDS = 10
 
@@ -162,7 +159,7 @@ def survey(pointer: Any) -> int:
         return 0
     p[END] = at
     headers = table(p[HEADERS], p[ROWS], decoding.HEADER_WORDS)
-    dealt = table(p[DEALT], p[ROWS] * p[SHARDS], dealing.DEALT_WORDS)
+    dealt = table(p[DEALT], p[ROWS] * p[SHARDS], accounting.DEALT_WORDS)
     last_ns, bin_begin = p[BEFORE_NS], np.int64(-1 << 62)
     # Some at a time, so that what one stage writes is in the fastest cache for the next.
     why = framing.FULL
@@ -179,7 +176,7 @@ def survey(pointer: Any) -> int:
         _add_up(frames, found, p)
         p[FOUND] += found
         whole = table(p[FRAMES], p[ROWS], framing.FRAME_WORDS)
-        bin_begin = dealing.deal(whole, headers, before, p[FOUND], p[BIN_NS], bin_begin, dealt, counts)
+        bin_begin = accounting.deal(whole, headers, before, p[FOUND], p[BIN_NS], bin_begin, dealt, counts)
         last_ns = p[CLOSING_NS]
     p[WHY] = why
     return p[FOUND]
@@ -247,7 +244,7 @@ def account(pointer: Any) -> int:
     p = words(address(pointer), ACCOUNT_WORDS)
     rows = p[A_CONVERSATIONS]
     why, place = accounting.account(
-        table(p[A_DEALT], p[A_FOUND], dealing.DEALT_WORDS),
+        table(p[A_DEALT], p[A_FOUND], accounting.DEALT_WORDS),
         table(p[A_HEADERS], p[A_ROWS], decoding.HEADER_WORDS),
         p[A_PLACE],
         p[A_FOUND],
@@ -261,8 +258,8 @@ def account(pointer: Any) -> int:
         table(p[A_DIRECTIONS], 2 * rows, segments.DIRECTION_WORDS),
         words(p[A_HOLES], p[A_HOLE_WORDS]),
         words(p[A_ACTIVE], 2 * rows),
-        words(p[A_STATE], closing.STATE_WORDS),
-        table(p[A_OUT], closing.BIN_WORDS, p[A_OUT_ROWS]),
+        words(p[A_STATE], accounting.STATE_WORDS),
+        table(p[A_OUT], accounting.BIN_WORDS, p[A_OUT_ROWS]),
     )
     p[A_PLACE] = place
     return why
@@ -271,23 +268,23 @@ def account(pointer: Any) -> int:
 def close_bins(pointer: Any) -> int:
     """Hand out what bins are open, as far as there is room; gives how many stay open."""
     p = words(address(pointer), ACCOUNT_WORDS)
-    rows, state = p[A_CONVERSATIONS], words(p[A_STATE], closing.STATE_WORDS)
-    closing.hand_out_bins(
+    rows, state = p[A_CONVERSATIONS], words(p[A_STATE], accounting.STATE_WORDS)
+    accounting.hand_out_bins(
         table(p[A_DIRECTIONS], 2 * rows, segments.DIRECTION_WORDS),
         words(p[A_ACTIVE], 2 * rows),
         state,
-        state[closing.BIN_BEGIN] // p[A_BIN_NS],
-        table(p[A_OUT], closing.BIN_WORDS, p[A_OUT_ROWS]),
+        state[accounting.BIN_BEGIN] // p[A_BIN_NS],
+        table(p[A_OUT], accounting.BIN_WORDS, p[A_OUT_ROWS]),
     )
-    return state[closing.ACTIVE]
+    return state[accounting.ACTIVE]
 
 
 def rehash(pointer: Any) -> int:
     """Fill empty slots from the conversations that are known."""
     p = words(address(pointer), ACCOUNT_WORDS)
-    state = words(p[A_STATE], closing.STATE_WORDS)
+    state = words(p[A_STATE], accounting.STATE_WORDS)
     keys = table(p[A_KEYS], p[A_CONVERSATIONS], accounting.KEY_WORDS)
-    accounting.rehash(words(p[A_SLOTS], p[A_SLOT_COUNT]), keys, state[closing.CONVERSATIONS])
+    accounting.rehash(words(p[A_SLOTS], p[A_SLOT_COUNT]), keys, state[accounting.CONVERSATIONS])
     return 0
 
 
@@ -341,38 +338,41 @@ def sight(pointer: Any) -> int:
 def pack(pointer: Any) -> int:
     """Pack rows of bins; gives the bytes that they take."""
     p = words(address(pointer), PACK_WORDS)
-    return packing.pack(
-        table(p[K_COLUMNS], closing.BIN_WORDS, p[K_COLUMN_ROWS]), p[K_COUNT], octets(p[K_DATA], p[K_BYTES])
+    return bin_rows.pack(
+        table(p[K_COLUMNS], accounting.BIN_WORDS, p[K_COLUMN_ROWS]), p[K_COUNT], octets(p[K_DATA], p[K_BYTES])
     )
 
 
 def unpack(pointer: Any) -> int:
     """Unpack rows of bins; gives the bytes that they took."""
     p = words(address(pointer), PACK_WORDS)
-    return packing.unpack(
-        octets(p[K_DATA], p[K_BYTES]), table(p[K_COLUMNS], closing.BIN_WORDS, p[K_COLUMN_ROWS]), p[K_COUNT], p[K_WANTED]
+    return bin_rows.unpack(
+        octets(p[K_DATA], p[K_BYTES]),
+        table(p[K_COLUMNS], accounting.BIN_WORDS, p[K_COLUMN_ROWS]),
+        p[K_COUNT],
+        p[K_WANTED],
     )
 
 
 def lay(pointer: Any) -> int:
     """Merge rows of bins into columns; gives the source that is to be filled again, -1 at the end."""
     p = words(address(pointer), LAY_WORDS)
-    return laying.lay(
-        table(p[L_SOURCES], p[L_SOURCE_COUNT], laying.SOURCE_WORDS),
+    return bin_rows.lay(
+        table(p[L_SOURCES], p[L_SOURCE_COUNT], bin_rows.SOURCE_WORDS),
         words(p[L_CHOSEN], p[L_FLOWS]),
         p[L_OTHERS],
         p[L_WIDTH_NS],
-        table(p[L_OUT], laying.COLUMNS, p[L_CAPACITY]),
-        words(p[L_STATE], laying.STATE_WORDS),
+        table(p[L_OUT], bin_rows.COLUMNS, p[L_CAPACITY]),
+        words(p[L_STATE], bin_rows.STATE_WORDS),
     )
 
 
 def count_bins(pointer: Any) -> int:
     """Count rows of bins by flow."""
     p = words(address(pointer), LAY_WORDS)
-    sources = table(p[L_SOURCES], p[L_SOURCE_COUNT], laying.SOURCE_WORDS)
+    sources = table(p[L_SOURCES], p[L_SOURCE_COUNT], bin_rows.SOURCE_WORDS)
     for number in range(p[L_SOURCE_COUNT]):
-        laying.count(sources[number], words(p[L_COUNTS], p[L_FLOWS]))
+        bin_rows.count_rows(sources[number], words(p[L_COUNTS], p[L_FLOWS]))
     return 0
 
 

@@ -1,1 +1,0 @@
-"""Launches in containers, and images."""

@@ -1,1 +1,0 @@
-"""Processes of the node: those that the agent starts, and what /proc says of all."""

@@ -1,1 +1,0 @@
-"""The gates that judge a window, one module a kind of evidence."""

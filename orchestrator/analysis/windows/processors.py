@@ -1,0 +1,278 @@
+"""Work out how processors served a run in a window: whose work they did, and how long its processes waited for them.
+
+A window is cut into steps of about a second; in each, with everything in seconds of processor time,
+
+    others = busy - own                             of all processors of a kernel; own: of all nodes that share it
+    work   = busy + interrupt + steal
+    kept   = wait (others + steal) / work + run steal / (busy + interrupt)
+
+for each process of a job: what it waited in run queues, by the share of the work that was not the run's, and what was
+stolen while it ran. A step's `kept` of a job is that of its process that was kept longest, at most the step itself;
+waits of a process' threads add up, whichever of them the iteration waits for, so `kept` is nearer to the most that the
+job can have lost than to the least. The rest of what was waited is the run's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.analysis.traffic import throughput
+from orchestrator.store.manifests.bounded import known
+from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.window_records import ProcessorShares, Window
+from orchestrator.validity.window import ProcessorUse, ProcessorWait
+
+STEP_NS = 1e9  # shorter ones would see the kernel's ticks of 10 ms
+COUNTERS = ("count", "busy_s", "interrupt_s", "steal_s", "own_s", "pressure_s", "throttled_s")
+PART = "collector.processor"
+PREFIX = "processor."
+NEEDED = tuple(PREFIX + name for name in COUNTERS)  # counters
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A cumulative counter: instants in nanoseconds, and its values."""
+
+    time_ns: npt.NDArray[np.int64]
+    values: Floats
+
+    def growth(self, edges_ns: Floats, origin_ns: int) -> Floats:
+        """By how much it grew between edges, which are relative to `origin_ns`; NaN when samples do not reach them."""
+        if len(self.time_ns) < 2 or np.isnan(self.values).any():
+            return np.full(len(edges_ns) - 1, np.nan)
+        at = (self.time_ns - origin_ns).astype(np.float64)
+        if at[0] > edges_ns[0] + STEP_NS or at[-1] < edges_ns[-1] - STEP_NS:
+            return np.full(len(edges_ns) - 1, np.nan)
+        return np.diff(np.interp(edges_ns, at, self.values))
+
+
+NOTHING = Series(np.zeros(0, np.int64), np.zeros(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What a node's sampler saw over a run: its counters by their names here, and of each process `run` and `wait`."""
+
+    counters: Mapping[str, Series]
+    run: Mapping[str, Series]
+    wait: Mapping[str, Series]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A window cut into steps: edges in nanoseconds from its beginning."""
+
+    begin_ns: int
+    edges_ns: Floats
+
+    @classmethod
+    def of(cls, begin_ns: int, end_ns: int) -> Steps:
+        """Steps of equal length, as near to a second as can be."""
+        count = max(1, round((end_ns - begin_ns) / STEP_NS))
+        return cls(begin_ns, np.linspace(0.0, float(end_ns - begin_ns), count + 1))
+
+    @property
+    def seconds(self) -> float:
+        return float(self.edges_ns[-1]) / 1e9
+
+    def growth(self, series: Series) -> Floats:
+        return series.growth(self.edges_ns, self.begin_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The work of the processors that some nodes share, in seconds of each step."""
+
+    nodes: tuple[str, ...]
+    count: float
+    busy: Floats
+    interrupt: Floats
+    steal: Floats
+    own: Floats  # NaN when it is not known of some node
+
+    @property
+    def others(self) -> Floats:
+        return np.clip(self.busy - self.own, 0.0, None)
+
+    @property
+    def work(self) -> Floats:
+        return self.busy + self.interrupt + self.steal
+
+    @property
+    def foreign(self) -> Floats:
+        """The share of the work that was not the run's."""
+        return _ratio(self.others + self.steal, self.work)
+
+    def kept(self, run: Floats, wait: Floats) -> Floats:
+        """For how long of each step a process was kept from a processor by what is not the run's."""
+        return wait * self.foreign + run * _ratio(self.steal, self.busy + self.interrupt)
+
+
+def kernels(nodes: Mapping[str, Sampled], shared: Mapping[str, str], steps: Steps) -> dict[str, Kernel]:
+    """The kernel of each node; `shared` says which kernel a node runs on, those that it leaves out have their own."""
+    groups: dict[str, list[str]] = {}
+    for node in nodes:
+        groups.setdefault(shared.get(node, node), []).append(node)
+    found = {}
+    for members in groups.values():
+        grown = [{name: steps.growth(nodes[node].counters.get(name, NOTHING)) for name in COUNTERS} for node in members]
+        seen = nodes[members[0]].counters.get("count", NOTHING).values
+        kernel = Kernel(
+            tuple(members),
+            float(seen[-1]) if len(seen) else np.nan,
+            grown[0]["busy_s"],
+            grown[0]["interrupt_s"],
+            grown[0]["steal_s"],
+            np.sum([one["own_s"] for one in grown], axis=0),
+        )
+        found.update(dict.fromkeys(members, kernel))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A process of a job in a window: seconds of each step in which it was kept from a processor, and waited in all."""
+
+    node: str
+    process: str
+    kept: Floats
+    waited: Floats
+
+
+def watch(
+    nodes: Mapping[str, Sampled], kernel: Mapping[str, Kernel], steps: Steps, processes: Iterable[tuple[str, str]]
+) -> Iterator[Watched]:
+    """These processes, given by node and name."""
+    step_s = steps.seconds / (len(steps.edges_ns) - 1)
+    for node, process in processes:
+        run = steps.growth(nodes[node].run.get(process, NOTHING))
+        wait = steps.growth(nodes[node].wait.get(process, NOTHING))
+        kept = np.minimum(kernel[node].kept(run, wait), step_s)
+        yield Watched(node, process, kept, np.minimum(wait, step_s))
+
+
+def waiting(job: str, processes: Sequence[Watched], kernel: Mapping[str, Kernel], steps: Steps) -> ProcessorWait:
+    """What a job lost: in each step the process counts that was kept longest."""
+    unknown = [one for one in processes if np.isnan(one.kept).any()]
+    longest = (unknown or sorted(processes, key=lambda one: float(one.kept.sum())))[-1]
+    there = kernel[longest.node]
+    kept = np.max([one.kept for one in processes], axis=0)
+    waited = np.max([one.waited for one in processes], axis=0)
+    return ProcessorWait(
+        job=job,
+        process=longest.process,
+        node=longest.node,
+        kept=float(kept.sum()) / steps.seconds,
+        own=float(np.clip(waited - kept, 0.0, None).sum()) / steps.seconds,
+        others=float(there.others.sum() / there.work.sum()) if there.work.sum() else 0.0,
+        stolen=float(there.steal.sum() / there.work.sum()) if there.work.sum() else 0.0,
+    )
+
+
+def shares_of_nodes(
+    nodes: Mapping[str, Sampled], kernel: Mapping[str, Kernel], processes: Sequence[Watched], steps: Steps
+) -> Iterator[ProcessorShares]:
+    """Of each node; `processes` are those of jobs."""
+    for node, sampled in nodes.items():
+        there = kernel[node]
+        time_s = there.count * steps.seconds
+        mine = [one for one in processes if one.node == node]
+        total = {name: float(steps.growth(sampled.counters.get(name, NOTHING)).sum()) for name in COUNTERS}
+        yield ProcessorShares(
+            host=node,
+            count=there.count,
+            own_share=total["own_s"] / time_s,
+            others_share=float(there.others.sum()) / time_s,
+            interrupt_share=float(there.interrupt.sum()) / time_s,
+            steal_share=float(there.steal.sum()) / time_s,
+            pressure_share=total["pressure_s"] / steps.seconds,
+            throttled_share=total["throttled_s"] / steps.seconds,
+            wait_share=max((float(one.waited.sum()) / steps.seconds for one in mine), default=math.nan),
+            others_wait_share=max((float(one.kept.sum()) / steps.seconds for one in mine), default=math.nan),
+        )
+
+
+def use_of_kernels(found: Sequence[ProcessorShares], kernel: Mapping[str, Kernel]) -> Iterator[ProcessorUse]:
+    """What the processors of each kernel did, from what those of its nodes did."""
+    for members in dict.fromkeys(there.nodes for there in kernel.values()):
+        mine = [row for row in found if row.host in members]
+        stopped = sorted(mine, key=lambda row: float(np.nan_to_num(known(row.throttled_share))), reverse=True)
+        yield ProcessorUse(
+            nodes=tuple(row.host for row in stopped),
+            used=sum(known(row.own_share) for row in mine) + known(mine[0].interrupt_share),
+            pressure=known(mine[0].pressure_share),
+            throttled=known(stopped[0].throttled_share),
+        )
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    """Part of whole, 0 where there is no whole."""
+    return np.divide(part, whole, out=np.where(np.isnan(whole), np.nan, 0.0), where=whole > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowProcessors:
+    """What the gates and the table `processors` need of one window."""
+
+    waits: tuple[ProcessorWait, ...]
+    use: tuple[ProcessorUse, ...]
+    rows: tuple[ProcessorShares, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorSamples:
+    """What was sampled over a whole run, which nodes share a kernel, and the processes of each job by node and name."""
+
+    nodes: Mapping[str, Sampled]
+    shared: Mapping[str, str]
+    jobs: Mapping[str, tuple[tuple[str, str], ...]]
+
+    def window(self, window: Window) -> WindowProcessors:
+        """How processors served a window of the manifest; nothing of a run that was sealed before they were sampled."""
+        if not self.nodes:
+            return WindowProcessors((), (), ())
+        steps = Steps.of(window.start_ns, window.end_ns)
+        kernel = kernels(self.nodes, self.shared, steps)
+        watched = {job: tuple(watch(self.nodes, kernel, steps, members)) for job, members in self.jobs.items()}
+        everyone = [one for members in watched.values() for one in members]
+        rows = tuple(shares_of_nodes(self.nodes, kernel, everyone, steps))
+        return WindowProcessors(
+            tuple(waiting(job, members, kernel, steps) for job, members in watched.items() if members),
+            tuple(use_of_kernels(rows, kernel)),
+            rows,
+        )
+
+
+def samples(counters: Any, tasks: Any, manifest: Manifest) -> ProcessorSamples:
+    """Of the tables `counters` (or what keeps it) and `tasks`; of a node without a sampler nothing is known."""
+    if not any(launch.part == PART for launch in manifest.launches):
+        return ProcessorSamples({}, {}, {})
+    jobs: dict[str, tuple[tuple[str, str], ...]] = {job.name: () for job in manifest.jobs}
+    for launch in manifest.launches:
+        if launch.job in jobs:
+            jobs[launch.job] += ((launch.node, launch.name),)
+    return ProcessorSamples(
+        {node: _sampled(counters, tasks, node) for node in manifest.nodes}, manifest.kernels.nodes, jobs
+    )
+
+
+def _sampled(counters: Any, tasks: Any, node: str) -> Sampled:
+    import pyarrow.compute as pc
+
+    known = {name: throughput.samples(counters, node=node, port="", counter=PREFIX + name) for name in COUNTERS}
+    mine = tasks.filter(pc.equal(tasks["node"], node))
+    run: dict[str, Series] = {}
+    wait: dict[str, Series] = {}
+    for process in pc.unique(mine["process"]).to_pylist():
+        rows = mine.filter(pc.equal(mine["process"], process)).sort_by("time_ns")
+        time_ns = rows["time_ns"].to_numpy(zero_copy_only=False).astype(np.int64)
+        for found, column in ((run, "run_s"), (wait, "wait_s")):
+            found[process] = Series(time_ns, rows[column].to_numpy(zero_copy_only=False).astype(np.float64))
+    return Sampled({name: Series(*series) for name, series in known.items() if len(series[0])}, run, wait)

@@ -1,1 +1,0 @@
-"""What ranks wrote of their iterations in a window."""

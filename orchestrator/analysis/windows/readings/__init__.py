@@ -1,1 +1,0 @@
-"""What was measured in a window: traffic, counters, hosts and processors, from tables and logs."""

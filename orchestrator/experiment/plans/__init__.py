@@ -1,1 +1,0 @@
-"""From an experiment to its runs, and whether the machines have what these take."""

@@ -1,1 +1,0 @@
-"""Files that mean many experiments: sweeps and their axes, studies."""

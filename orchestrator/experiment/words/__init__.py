@@ -1,1 +1,0 @@
-"""Plans and runs in words, as commands print them."""

@@ -1,0 +1,1 @@
+"""A module for each gate, or for a few that judge the same thing: limits, help and judgement."""

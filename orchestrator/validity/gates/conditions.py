@@ -1,0 +1,56 @@
+"""Gates `hits` and `delay`: conditions that act on single packets did what was asked of them, over the whole run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from orchestrator.core.units import span_text
+from orchestrator.store.manifests.window_records import Gate
+from orchestrator.validity.declaration import GateSpec, verdict
+from orchestrator.validity.window import MeasuredWindow
+
+NAME = "conditions"
+ORDER = 120
+HIT_SIGNIFICANCE = 4.0  # standard deviations that the hits of a random share may lie off; one run in 16,000 does
+LEAST_HITS = 5.0  # expected ones, below which a share cannot be judged
+HELD_SHARE = 0.05  # of the delay asked for, by which the median packet may be held longer or shorter, beside
+HELD_S = 0.2e-3  # what a busy host needs to see to it
+GATES = (
+    GateSpec(
+        name="hits",
+        passes="a condition that loses or marks packets at random hit the requested share of them",
+        limit="4 standard deviations of such a count",
+        remedy="Something else removed the rule, or changed the traffic. Too few packets to judge is a remark.",
+    ),
+    GateSpec(
+        name="delay",
+        passes="a condition held packets for the requested time",
+        limit="the median, 5 % of the time and 0.2 ms more or less",
+        remedy="The process that delays had no processor time, or more packets came than it can hold.",
+    ),
+)
+
+
+def judge(window: MeasuredWindow) -> Iterator[Gate]:
+    """Give a verdict for each condition that hits packets at random, and for each that holds packets up."""
+    for one in window.manifest.hits:
+        expected = one.seen * one.share
+        limit = HIT_SIGNIFICANCE * math.sqrt(expected * (1 - one.share))
+        enough, off = expected >= LEAST_HITS, abs(one.hit - expected)
+        text = f"{one.name}: {one.hit} of {one.seen} packets of the run"
+        text += f" ({one.hit / one.seen:.3%}, {one.share:.3%} requested)" if one.seen else ""
+        if not enough:
+            text += ": too few to judge the share"
+        elif off > limit:
+            text += f", off by more than {HIT_SIGNIFICANCE:g} standard deviations"
+        passed = off <= limit if enough else None
+        yield verdict("hits", passed, text, measured=one.hit, limit=expected, required=enough)
+    for row in window.table("delays").to_pylist():
+        held_s, requested_s, dropped = row["held_p50_s"], row["requested_s"], row["dropped"]
+        text = f"packets to {row['node']} were held {span_text(held_s)} (99 %: at most {span_text(row['held_p99_s'])})"
+        text += f", {span_text(requested_s)} requested"
+        if dropped:
+            text += f"; {dropped} of {row['packets'] + dropped} were dropped: more came than can be held"
+        passed = not dropped and abs(held_s - requested_s) <= HELD_S + HELD_SHARE * requested_s
+        yield verdict("delay", passed, text, measured=held_s, limit=requested_s)

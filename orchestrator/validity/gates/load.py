@@ -1,0 +1,72 @@
+"""Gates `load` and `gap`: the cross traffic that was requested arrived, and without pauses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+from orchestrator.core.fields import Share
+from orchestrator.core.units import rate_text
+from orchestrator.store.manifests.window_records import Gate
+from orchestrator.validity.declaration import GateSpec, Limit, verdict
+from orchestrator.validity.window import ArrivedLoad, MeasuredWindow
+
+NAME = "load"
+ORDER = 40
+GAP_S = 1.0  # longest time without any received cross traffic of a load
+MOST_OFF = Limit(
+    key="load",
+    kind=Share | Literal["as-achieved"],
+    default=0.05,
+    help='Largest difference between achieved and requested cross traffic; "as-achieved" accepts any.',
+)
+GATES = (
+    GateSpec(
+        name="load",
+        passes="the mean cross traffic that arrived is the requested load, by the capture at the receiver or by the "
+        "counters of its network device",
+        limit=MOST_OFF,
+        remedy="Request less, or use more `streams`. Check the link rate of the inventory. Where nothing says what "
+        "arrived, capture at the receiver, or send to a host on which nothing trains and collect `nic`. To accept any "
+        "load: `validity: {load: as-achieved}`.",
+    ),
+    GateSpec(
+        name="gap",
+        passes="the cross traffic never paused",
+        limit="1 s without a packet of it",
+        remedy="Request less, or use more `streams`. Look at the sender's output.",
+    ),
+)
+
+
+def judge(window: MeasuredWindow) -> Iterator[Gate]:
+    """Give a verdict for the mean of each load, and one for pauses in it.
+
+    Loads were divided by the run's scale for a local testbed, and are told at full size, as they were asked for.
+    """
+    most_off = MOST_OFF.number(window.manifest.validity)
+    for load in window.loads:
+        name = f"{load.source} from {load.src} to {load.end}"
+        if math.isnan(load.achieved_bps):
+            text = f"{name}: there is no whole capture at {load.end}, so the load that arrived is not known"
+            text += f" ({load.unseen})" if load.unseen else ""
+            yield verdict("load", None, text, measured=math.nan, limit=most_off, required=most_off is not None)
+            continue
+        yield _mean(load, f"{name}, {load.seen_by}" if load.seen_by else name, most_off, window.manifest.scale)
+        steady = load.longest_gap_s <= GAP_S
+        text = f"{name}: longest pause {load.longest_gap_s:.3g} s"
+        text += "" if steady else f", above {GAP_S:.3g} s: it did not run throughout the window"
+        yield verdict("gap", steady, text, measured=load.longest_gap_s, limit=GAP_S)
+
+
+def _mean(load: ArrivedLoad, name: str, most_off: float | None, scale: int) -> Gate:
+    off = load.achieved_bps / load.requested_bps - 1 if load.requested_bps > 0 else math.inf
+    passed = most_off is None or abs(off) <= most_off
+    achieved, requested = (rate_text(float(f"{bps * scale:.5g}")) for bps in (load.achieved_bps, load.requested_bps))
+    text = f"{name}: {achieved} of {requested} arrived ({off:+.1%})"
+    if most_off is None:
+        text += "; taken as achieved"
+    elif not passed:
+        text += f", off by more than {most_off:.3g} of it"
+    return verdict("load", passed, text, measured=off, limit=most_off, required=most_off is not None)

@@ -1,0 +1,293 @@
+"""Describe what is known of a measured window: the records that gates judge, and the object that gives them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from orchestrator.parts.protocols import end_name
+from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.window_records import Training, Window
+
+THEORY_TOLERANCE = 0.02  # largest |sent / theory - 1| of a training's bytes that is not remarked upon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobIterations:
+    """Iterations of a job in a window; `ranks` should have logged each, and `incomplete` are those that some did not.
+
+    `sent_bytes` and `theory_bytes` are a rank's in an iteration, NaN where not known; `edges` is the share of what was
+    sent that may fall on either side of the window's ends.
+    """
+
+    name: str
+    iterations: int
+    incomplete: int
+    ranks: int
+    ranks_seen: int
+    sent_bytes: float = math.nan
+    theory_bytes: float = math.nan
+    edges: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrivedLoad:
+    """Cross traffic from one host to another over a rail, layer-2 bit/s; NaN where nothing at `dst` says what arrived.
+
+    By the counters of a network device several sources are one load, with the names of all in `source` and in `src`.
+    `seen_by` says in a few words what it was counted by, where that is no capture, and `unseen` why it is not known.
+    """
+
+    source: str
+    src: str
+    dst: str
+    requested_bps: float
+    achieved_bps: float
+    longest_gap_s: float
+    rail: int = 0
+    seen_by: str = ""
+    unseen: str = ""
+
+    @property
+    def end(self) -> str:
+        """Where it arrives, for people."""
+        return end_name(self.dst, self.rail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCourse:
+    """The load of a source at a receiver over the pieces of a window, each relative to its own mean over the window.
+
+    `off` is the root mean square of what arrived less what the schedule has, `scheduled` and `arrived` are the standard
+    deviations of the two; NaN where the window is too short for two pieces.
+    """
+
+    source: str
+    dst: str
+    piece_s: float
+    pieces: int
+    off: float
+    scheduled: float
+    arrived: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedFlows:
+    """What a generator of single flows did in a window; rates in layer-2 bit/s, NaN where something is not known."""
+
+    source: str
+    flows: int
+    shed: int
+    starved: int  # of those shed: for want of the sender's processor time, not because too many were open
+    unfinished: int  # open when it was stopped: neither lost nor done
+    failed: int
+    late_p50_s: float
+    late_p99_s: float
+    late_max_s: float
+    planned_bps: float
+    acknowledged_bps: float
+    received_payload_bps: float
+    size_distance: float
+    size_limit: float
+    gap_distance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What a capture's tool said at its exit, over the whole run; None when it said nothing.
+
+    `gap` says why no figure may be taken from it, and is empty for a whole one; `needed` whether figures of the window
+    rest on it.
+    """
+
+    node: str
+    port: str
+    captured: int | None
+    received: int | None
+    dropped: int | None
+    gap: str = ""
+    needed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortBytes:
+    """Layer-2 bytes of a port in a window: by the capture (NaN: not whole), and the interface's counter (NaN: unknown).
+
+    `captured` is of `packets` as they were captured; on the wire these are `frames`, with `wire` bytes. The interface
+    counted `counted` bytes and `counted_packets`.
+    `edges` are those bytes that may fall on either side of the window's two ends, since captures are counted in bins
+    and counters between samples.
+    """
+
+    node: str
+    port: str
+    direction: str
+    captured: float
+    counted: float
+    edges: float = 0.0
+    packets: float = 0.0
+    frames: float = 0.0
+    wire: float = 0.0
+    counted_packets: float = 0.0
+    counting: bool = False  # whether the counters were to be sampled
+
+    @property
+    def joined(self) -> bool:
+        """Whether packets were captured that are several frames on the wire."""
+        return self.frames > self.packets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RailBytes:
+    """A rail of a host of a job in a window; bytes, NaN where not known.
+
+    `captured_bytes` (layer 2, all that left by it) and `counted_bytes` (by the kernel's counter) are of the window,
+    `sent_bytes` (TCP payload of the job), `rdma_bytes` (by the RDMA device's counter, headers included) and
+    `theory_bytes` of an iteration. `headers` is the most of `rdma_bytes` that may be headers, `edges` the share of
+    `sent_bytes` that may fall on either side of the window's ends.
+    """
+
+    job: str
+    host: str
+    rail: int
+    device: str
+    captured_bytes: float
+    counted_bytes: float
+    sent_bytes: float
+    rdma_bytes: float
+    theory_bytes: float
+    headers: float = 0.0
+    edges: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RailCongestion:
+    """A rail of a host in a window: by how much each figure grew, NaN for what its device does not count.
+
+    Of what is `lost` the device has counters, and by how much they grew is not known.
+    """
+
+    host: str
+    rail: int
+    device: str
+    figures: Mapping[str, float]
+    lost: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchPort:
+    """A port of a switch in a window: by how much each figure grew, NaN where it is not known."""
+
+    switch: str
+    port: str
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorWait:
+    """How processes of a job waited for processors in a window; shares are of the window, NaN where not counted.
+
+    `kept` for work that is not the run's, `own` for the run's. `process` on `node` was kept longest, and of the work of
+    the processors there `others` was somebody else's and `stolen` the hypervisor's.
+    """
+
+    job: str
+    kept: float
+    own: float
+    process: str
+    node: str
+    others: float
+    stolen: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorUse:
+    """What the processors that some nodes share did in a window, as shares of their time; NaN where not counted.
+
+    `used` by the run and by interrupts, `pressure` the share of the window in which some process waited, `throttled`
+    that in which a control group's limit stopped processes of the run.
+    """
+
+    nodes: tuple[str, ...]
+    used: float
+    pressure: float
+    throttled: float
+
+
+class MeasuredWindow(Protocol):
+    """A measured window of a run: what a gate asks for is worked out then, and once."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """Return the run's manifest; `manifest.validity` has the limits."""
+
+    @property
+    def record(self) -> Window:
+        """Return the window as the manifest has it: its span, its iterations, the loads that were requested."""
+
+    def table(self, name: str) -> Any:
+        """Return a table of the whole run (a pyarrow Table), such as `nccl_connections`."""
+
+    def growth(self, node: str, counter: str, *, port: str = "") -> float:
+        """Return by how much a counter grew over the window; NaN where it was not sampled throughout.
+
+        A gate names the counters that it asks for in COUNTERS; `port` is empty for a counter of the whole node.
+        """
+
+    @property
+    def jobs(self) -> tuple[JobIterations, ...]:
+        """Return what each job's ranks logged and sent."""
+
+    @property
+    def training(self) -> tuple[Training, ...]:
+        """Return the figures of each job's iterations, with the trend of their time."""
+
+    @property
+    def loads(self) -> tuple[ArrivedLoad, ...]:
+        """Return the cross traffic that arrived."""
+
+    @property
+    def courses(self) -> tuple[LoadCourse, ...]:
+        """Return how the cross traffic went over the window, against its schedule."""
+
+    @property
+    def generated(self) -> tuple[GeneratedFlows, ...]:
+        """Return what generators of single flows did."""
+
+    @property
+    def captures(self) -> tuple[Capture, ...]:
+        """Return every capture that the run was to make."""
+
+    @property
+    def port_bytes(self) -> tuple[PortBytes, ...]:
+        """Return both directions of each port that was to be captured, beside the port's counters."""
+
+    @property
+    def rails(self) -> tuple[RailBytes, ...]:
+        """Return what each rail carried of each job."""
+
+    @property
+    def congestion(self) -> tuple[RailCongestion, ...]:
+        """Return the losses and pauses of each rail whose device counts them."""
+
+    @property
+    def switch_ports(self) -> tuple[SwitchPort, ...]:
+        """Return what switches counted at the ports that were sampled."""
+
+    @property
+    def processor_waits(self) -> tuple[ProcessorWait, ...]:
+        """Return how each job waited for processors."""
+
+    @property
+    def processor_use(self) -> tuple[ProcessorUse, ...]:
+        """Return what the processors of each kernel did."""
+
+    @property
+    def unreadable_captures(self) -> tuple[str, ...]:
+        """Return what was wrong with files of captures, in sentences."""
+
+    @property
+    def silent_collectors(self) -> Mapping[tuple[str, str], str]:
+        """Return why collectors brought nothing that can be read, by node and launch."""
