@@ -1,4 +1,4 @@
-"""Reads what senders and sinks of single flows logged: every flow, the schedule, and what was received."""
+"""Read what senders and sinks of single flows logged: every flow, the schedule, and what was received."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from cross_traffic import schedule
-from cross_traffic.agents import flow_schedule, flow_sender
-from cross_traffic.agents.specs import SenderSpec
+from cross_traffic.agents import flow_drawing, flow_sender
+from cross_traffic.agents.flow_drawing import StreamSpec
+from cross_traffic.agents.flow_sender import SenderSpec
 from orchestrator.core.errors import StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.parts.rows import Columns, LaunchOutput, Unread
@@ -121,12 +121,12 @@ def _planned(output: LaunchOutput, spec: SenderSpec, sinks: Sequence[str], zero_
         "load_bps": [float(stream["load_bps"]) for stream in streams],
         "flow_bytes": [stream["flow_bytes"] for stream in streams],
         "arrivals": [stream["arrivals"] for stream in streams],
-        "largest_bytes": [flow_schedule.largest_bytes(stream) for stream in streams],
+        "largest_bytes": [flow_drawing.largest_bytes(stream) for stream in streams],
         "burst_width_s": [burst and burst["width_s"] for burst in bursts],
         "burst_period_s": [burst and burst["period_s"] for burst in bursts],
         "burst_height": [burst and burst["height"] for burst in bursts],
     }
-    points = schedule.size_points(streams[0]) if streams and not bursts[0] else []
+    points = size_points(streams[0]) if streams and not bursts[0] else []
     sizes: Columns = {
         "source": [output.source or ""] * len(points),
         "window_name": [output.window or ""] * len(points),
@@ -159,3 +159,8 @@ def _lines(log: Path, unread: Unread) -> Iterator[list[int]]:
             yield [int(cell) for cell in cells]
         else:
             unread.add(log.name, "lines", line=number, text=line)
+
+
+def size_points(made: StreamSpec) -> list[tuple[float, float]]:
+    """Return the distribution of sizes that a consistent spec draws from, in bytes as sent."""
+    return [(size * made["factor"], share) for size, share in made["points"]]

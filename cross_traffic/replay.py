@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from cross_traffic import flow_records, generator, schedule
-from cross_traffic.agents import flow_schedule
-from cross_traffic.agents.specs import RecordedSpec
+from cross_traffic import flow_launches, flow_records, schedule_files
+from cross_traffic.agents import flow_drawing
+from cross_traffic.agents.flow_sender import RecordedSpec
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration
 from orchestrator.core.paths.lookup import NamedFile
@@ -29,7 +29,7 @@ MTU = 1500
 MOST_FLOWS = 10_000_000
 
 
-class Config(generator.Sending):
+class Config(flow_launches.SendingConfig):
     """Flows of a schedule file, again and again."""
 
     src: str = Field(alias="from")
@@ -61,11 +61,11 @@ def _file(config: Config) -> _File:
 
 @lru_cache(maxsize=8)
 def _measured(path: Path, to: str, length_s: float | None, connections: str, _changed_ns: int) -> _File:
-    overhead = flow_schedule.SEGMENT_HEADER_BYTES[4] if connections == "pool" else None
-    framing = flow_schedule.Framing(MTU, 4, overhead)
+    overhead = flow_drawing.SEGMENT_HEADER_BYTES[4] if connections == "pool" else None
+    framing = flow_drawing.Framing(MTU, 4, overhead)
     wire: dict[str, int] = defaultdict(int)
     count, last_s = 0, 0.0
-    for flow in schedule.read(path):
+    for flow in schedule_files.read_schedule(path):
         count += 1
         if count > MOST_FLOWS:
             raise ConfigError(f"{path}: more than {MOST_FLOWS} flows")
@@ -77,7 +77,7 @@ def _measured(path: Path, to: str, length_s: float | None, connections: str, _ch
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = generator.host_problems("from", [config.src], topology)
+    found = flow_launches.host_problems("from", [config.src], topology)
     try:
         measured = _file(config)
     except ConfigError as error:
@@ -87,7 +87,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
             *found,
             Problem(at=("to",), message="some flows of the file name no receiver", accepted="the host for those"),
         ]
-    found += generator.host_problems("schedule", tuple(measured.wire), topology)
+    found += flow_launches.host_problems("schedule", tuple(measured.wire), topology)
     found += rails.problems(config.rail, topology)
     if config.src in measured.wire:
         found.append(Problem(at=("schedule",), message=f"sends from {config.src!r} to itself", accepted="another host"))
@@ -95,7 +95,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def requirements(config: Config, topology: Topology) -> list[Requirement]:  # noqa: ARG001 - the same on every testbed
-    return generator.requirements(config, [config.src], needed_by=NAME)
+    return flow_launches.requirements(config, [config.src], needed_by=NAME)
 
 
 def demands(config: Config) -> list[Demand]:
@@ -126,18 +126,18 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
     sinks = tuple(measured.wire)
     lines = [
         f"{round(flow.start_s * 1e9)},{flow.size},{sinks.index(flow.to or config.to or '')}\n"
-        for flow in schedule.read(config.schedule)
+        for flow in schedule_files.read_schedule(config.schedule)
     ]
     receiving = {to: wire * 8 / measured.length_s / topology.scale for to, wire in measured.wire.items()}
     recorded: RecordedSpec = {"path": "flows.csv", "factor": 1 / topology.scale, "length_s": measured.length_s}
-    sender = generator.Sender(
+    sender = flow_launches.Sender(
         host=config.src,
         sinks=sinks,
         rate=sum(receiving.values()),
         recorded=recorded,
         files={"flows.csv": "".join(lines).encode()},
     )
-    return generator.launches(config, source, topology, senders=[sender], receiving=receiving)
+    return flow_launches.launches(config, source, topology, senders=[sender], receiving=receiving)
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from cross_traffic import distributions, flow_records, generator, schedule
-from cross_traffic.agents import flow_schedule
-from cross_traffic.agents.specs import Arrivals
-from cross_traffic.schedule import BurstShape
+from cross_traffic import distributions, flow_launches, flow_records
+from cross_traffic.agents import flow_drawing
+from cross_traffic.agents.flow_drawing import Arrivals, StreamSpec
+from cross_traffic.distributions import Distribution
+from cross_traffic.schedule_files import BurstShape
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration, Load, Model
 from orchestrator.core.paths import lookup
@@ -53,7 +55,7 @@ def _distribution(named: str, info: ValidationInfo) -> str:
         raise Mistake(f"there is no distribution {named!r}: {mistake.message}", accepted=accepted) from None
 
 
-class Config(generator.Sending):
+class Config(flow_launches.SendingConfig):
     """Flows of a size distribution from some hosts to others."""
 
     src: str | tuple[str, ...] = Field(alias="from")
@@ -107,8 +109,8 @@ def streams(config: Config) -> list[Stream]:
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = generator.host_problems("from", config.senders, topology)
-    found += generator.host_problems("to", config.receivers, topology)
+    found = flow_launches.host_problems("from", config.senders, topology)
+    found += flow_launches.host_problems("to", config.receivers, topology)
     if found:
         return found
     for to in config.receivers:
@@ -118,7 +120,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
         if config.fan_in > len(others):
             message = f"{config.fan_in} senders at once, and {to} has only {len(others)}"
             return [Problem(at=("fan_in",), message=message, accepted=f"1 to {len(others)}")]
-    found = generator.load_problem(config.load, config.receivers, topology, rail=config.rail)
+    found = flow_launches.load_problem(config.load, config.receivers, topology, rail=config.rail)
     try:
         if not found:
             _senders(config, topology, seed=0)
@@ -130,7 +132,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def requirements(config: Config, topology: Topology) -> list[Requirement]:  # noqa: ARG001 - the same on every testbed
-    return generator.requirements(config, config.senders, needed_by=NAME)
+    return flow_launches.requirements(config, config.senders, needed_by=NAME)
 
 
 def demands(config: Config) -> list[Demand]:
@@ -138,7 +140,7 @@ def demands(config: Config) -> list[Demand]:
     for stream in streams(config):
         for sender in stream.senders:
             total[sender, stream.to] += stream.rate / len(stream.senders)
-    over_s = flow_schedule.BLOCK_S * (COMPOUND_BLOCKS if config.arrivals == "compound-poisson" else 1)
+    over_s = flow_drawing.BLOCK_S * (COMPOUND_BLOCKS if config.arrivals == "compound-poisson" else 1)
     return [Demand(src=src, dst=dst, rate=rate, over_s=over_s, rail=config.rail) for (src, dst), rate in total.items()]
 
 
@@ -147,7 +149,7 @@ def remarks(config: Config, topology: Topology) -> list[str]:
     if config.burst is None:
         return [f"arrivals: {ARRIVALS[config.arrivals]}"]
     specs = [spec for sender in _senders(config, topology, seed=0) for spec in sender.streams]
-    largest = max(flow_schedule.largest_bytes(spec) for spec in specs) * topology.scale
+    largest = max(flow_drawing.largest_bytes(spec) for spec in specs) * topology.scale
     published = max(spec["points"][-1][0] * spec["factor"] for spec in specs) * topology.scale
     held, asked = (size_text(float(f"{value:.3g}")) for value in (largest, published))
     period = duration_text(config.burst.period)
@@ -164,12 +166,12 @@ def escalate(config: Config) -> Escalation | None:  # noqa: ARG001 - it opens a 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
     """Sinks, then senders; each sender draws its own schedules, so nothing limits how long it goes on."""
     receiving = {to: config.load / len(config.receivers) / topology.scale for to in config.receivers}
-    return generator.launches(
+    return flow_launches.launches(
         config, source, topology, senders=_senders(config, topology, seed=source.seed), receiving=receiving
     )
 
 
-def _senders(config: Config, topology: Topology, *, seed: int) -> list[generator.Sender]:
+def _senders(config: Config, topology: Topology, *, seed: int) -> list[flow_launches.Sender]:
     distribution = distributions.find(config.distribution)
     burst = None
     if config.burst is not None:
@@ -190,13 +192,13 @@ def _sender(
     host: str,
     parts: Sequence[tuple[int, Stream]],
     *,
-    distribution: distributions.Distribution,
+    distribution: Distribution,
     burst: BurstShape | None,
     seed: int,
-) -> generator.Sender:
+) -> flow_launches.Sender:
     sinks = tuple(dict.fromkeys(stream.to for _, stream in parts))
     specs = tuple(
-        schedule.spec(
+        stream_spec(
             distribution,
             load_bps=stream.rate / len(stream.senders) / topology.scale,
             mtu=topology.mtu,
@@ -211,7 +213,60 @@ def _sender(
         for number, stream in parts
     )
     rate = sum(made["load_bps"] for made in specs)
-    return generator.Sender(host=host, sinks=sinks, rate=rate, streams=specs)
+    return flow_launches.Sender(host=host, sinks=sinks, rate=rate, streams=specs)
+
+
+def stream_spec(
+    distribution: Distribution,
+    *,
+    load_bps: float,
+    mtu: int,
+    ip: Literal[4, 6] = 4,
+    seed: int | str,
+    factor: float = 1.0,
+    arrivals: Arrivals = "poisson",
+    burst: BurstShape | None = None,
+    duration_s: float | None = None,
+    pool: bool = False,
+    sink: int = 0,
+) -> StreamSpec:
+    """Return what a sender draws a schedule from; ConfigError when no schedule can be like that.
+
+    `load_bps` is layer-2 bit/s towards the sink, without FCS and preamble: payload, headers, opening and closing of
+    connections (without the latter two when they come from a pool). `factor` multiplies the distribution's sizes.
+    """
+    made: StreamSpec = {
+        "points": [list(point) for point in distribution.points],
+        "factor": factor,
+        "load_bps": load_bps,
+        "mtu": mtu,
+        "ip": ip,
+        "flow_bytes": (flow_drawing.SEGMENT_HEADER_BYTES if pool else flow_drawing.FLOW_WIRE_BYTES)[ip],
+        "arrivals": arrivals,
+        "burst": None
+        if burst is None
+        else {"width_s": burst.width_s, "period_s": burst.period_s, "height": burst.height},
+        "seed": seed,
+        "duration_s": duration_s,
+        "sink": sink,
+    }
+    if not (math.isfinite(load_bps) and load_bps > 0):
+        raise ConfigError(f"a load of {load_bps:g} bit/s cannot be scheduled")
+    if burst is not None and arrivals == "compound-poisson":
+        raise ConfigError("bursts carry the same bytes every period, which no compound Poisson process does")
+    if burst is not None:
+        if not 0 < burst.width_s < burst.period_s:
+            raise ConfigError(f"a burst of {burst.width_s:g} s does not fit a period of {burst.period_s:g} s")
+        if not 1 <= burst.height <= burst.period_s / burst.width_s * (1 + 1e-9):
+            most = burst.period_s / burst.width_s
+            raise ConfigError(
+                f"a height of {burst.height:g} would put more than all bytes into the bursts (1 to {most:g})"
+            )
+    try:
+        flow_drawing.process(made)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return made
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -9,16 +9,16 @@ import pytest
 from orchestrator.testbed.inventory import Data
 from orchestrator.testbed.slurm import survey
 from orchestrator.testbed.slurm.spec import Allocation, SlurmSpec
-from orchestrator.testbed.slurm.survey import Found
+from orchestrator.testbed.slurm.survey import HostFacts
 
 SPEC = SlurmSpec.model_validate({"network": "10.0.0.0/16"})
 NODES = (13, 9, 14, 15)
 
 
-def found(number: int, **more: Any) -> Found:
+def found(number: int, **more: Any) -> HostFacts:
     """What one host says of itself, some of it otherwise."""
     data = Data(address=f"10.0.0.{number}/16", device="ens1f0")
-    return Found(**{"data": data, "mtu": 9000, "speed": 100e9, "gpus": 8, "rights": (), **more})
+    return HostFacts(**{"data": data, "mtu": 9000, "speed": 100e9, "gpus": 8, "rights": (), **more})
 
 
 def made(**more: Any) -> Allocation:

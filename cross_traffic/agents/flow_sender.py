@@ -1,13 +1,13 @@
 """Starts flows at absolute instants and sends them to sinks, each logged from its planned start to its acknowledgement.
 
 One file, since its schedule, its connections and its log share one loop and its state. Run as
-`python -I -S -B flow_sender.py SPEC`, with flow_schedule.py beside it. SPEC is a JSON file with
+`python -I -S -B flow_sender.py SPEC`, with flow_drawing.py beside it. SPEC is a JSON file with
 
     source       address to send from, or "" for any
     start        {address, port} of the sink that has all senders start together
     sinks        list of {address, ports}
-    streams      specs of flow_schedule.drawn; or
-    recorded     {path, factor, length_s} of flow_schedule.recorded
+    streams      specs of flow_drawing.drawn; or
+    recorded     {path, factor, length_s} of flow_drawing.recorded
     mtu, workers, most_open, drain_s, dscp, congestion, pool, realtime
 
 This process draws the schedule and deals the flows out to forked workers, which send. "sending" on standard output
@@ -32,12 +32,11 @@ import socket
 import struct
 import sys
 import time
+from typing import Any, Literal, TypedDict
 
 MYPY = False
 if MYPY:
-    from typing import Any
-
-    from cross_traffic.agents.specs import SenderSpec
+    from cross_traffic.agents.flow_drawing import StreamSpec
 
 MAGIC = b"orch-flows-1\n\0\0\0"
 HEAD = struct.Struct("<16sq")
@@ -77,6 +76,50 @@ PR_SET_PDEATHSIG = 1
 RETRANSMITS = struct.Struct("<100xI")  # tcpi_total_retrans of struct tcp_info
 NO_LINGER = struct.pack("ii", 1, 0)
 IN, OUT, EDGE, BAD = select.EPOLLIN, select.EPOLLOUT, select.EPOLLET, select.EPOLLERR | select.EPOLLHUP
+
+
+class RecordedSpec(TypedDict):
+    """A file of flows (nanoseconds, bytes, sink), its sizes times `factor`, again after `length_s`."""
+
+    path: str
+    factor: float
+    length_s: float | None
+
+
+class StartSpec(TypedDict):
+    """The sink that has all senders start together."""
+
+    address: str
+    port: int
+
+
+class TargetSpec(TypedDict):
+    """A sink, as a sender sees it."""
+
+    address: str
+    ports: list[int]
+
+
+class _SenderSpec(TypedDict):
+    source: str
+    start: StartSpec
+    sinks: list[TargetSpec]
+    streams: list[StreamSpec]
+    recorded: RecordedSpec | None
+    mtu: int
+    workers: int
+    most_open: int
+    drain_s: float
+    dscp: int
+    congestion: str
+    pool: bool
+    realtime: bool
+
+
+class SenderSpec(_SenderSpec, total=False):
+    """What `flow_sender.py` sends, from where, to which sinks: drawn streams, or a recorded schedule."""
+
+    ip: Literal[4, 6]
 
 
 class Stopped(BaseException):
@@ -521,7 +564,7 @@ def limits(spec: SenderSpec) -> None:
 
 def main(argv: list[str]) -> int:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - -I leaves it out
-    schedule: Any = __import__("flow_schedule")
+    schedule: Any = __import__("flow_drawing")
     with open(argv[1], encoding="utf-8") as file:  # noqa: PTH123
         spec: SenderSpec = json.load(file)
     limits(spec)

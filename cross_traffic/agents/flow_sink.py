@@ -28,10 +28,7 @@ import socket
 import struct
 import sys
 import time
-
-MYPY = False
-if MYPY:
-    from cross_traffic.agents.specs import SinkSpec
+from typing import TypedDict
 
 HEADER = struct.Struct("<QQ")
 START = (1 << 64) - 1
@@ -41,6 +38,15 @@ DISCARD_BYTES = 1 << 20
 FIRST_BYTES = 2048  # what is read with a header, and copied; the rest is dropped without
 BACKLOG = 65535  # the kernel takes what net.core.somaxconn allows
 PR_SET_PDEATHSIG = 1
+
+
+class SinkSpec(TypedDict):
+    """Where `flow_sink.py` listens, who may send, and how many start together."""
+
+    address: str
+    ports: list[int]
+    senders: list[str]
+    starters: int
 
 
 class Connection:

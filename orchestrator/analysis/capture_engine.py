@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from orchestrator.core.errors import ConfigError, TestbedError
-from orchestrator.testbed.slurm import dask_step
+from orchestrator.testbed.slurm import dask_cluster
 
 CONNECT_S = 10.0
 SLURM = "slurm"
@@ -53,7 +53,7 @@ def engine(address: str) -> Iterator[Executor]:
 
 def _scheduler(address: str) -> AbstractContextManager[Any]:
     """What a client connects to."""
-    return dask_step.scheduler() if address == SLURM else nullcontext(address)
+    return dask_cluster.scheduler() if address == SLURM else nullcontext(address)
 
 
 def _client(scheduler: Any, address: str) -> Any:

@@ -187,13 +187,13 @@ def _submit(arguments: argparse.Namespace) -> int:
     """Hand this command to sbatch, once its file is seen to be right as far as that shows without hosts."""
     from orchestrator.core.errors import ConfigError
     from orchestrator.experiment import loading
-    from orchestrator.testbed.slurm import submitting
+    from orchestrator.testbed.slurm.job import submit
 
     experiment, document = loading.load_experiment(arguments.file, arguments.overrides)
     if experiment.testbed.slurm is None:
         message = "its hosts are not those of an allocation; accepted: `testbed: {slurm: {network: 10.0.0.0/16}}`"
         raise ConfigError(f"{document.place(('testbed',))}: testbed: --sbatch: {message}")
     words = sys.argv[1 : next(place for place, word in enumerate(sys.argv) if word.startswith("--sb"))]
-    job = submitting.submit([*options.ORCH, *words], arguments.sbatch, name=f"orch-{experiment.name}")
+    job = submit([*options.ORCH, *words], arguments.sbatch, name=f"orch-{experiment.name}")
     print(f"submitted as job {job.id}; its output: {job.output}")
     return job.status

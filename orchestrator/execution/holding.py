@@ -24,7 +24,7 @@ from orchestrator.execution import phases, session
 from orchestrator.execution.execute import patiently
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.experiment import testbeds
-from orchestrator.testbed.local.local_testbed import LocalTestbed
+from orchestrator.testbed.local.local_spec import LocalTestbed
 from orchestrator.testbed.local.netns import NetnsTestbed
 from orchestrator.testbed.slurm.cluster import LOGIN, LocalCluster
 

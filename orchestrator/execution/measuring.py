@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, ShortOfLoad
 from orchestrator.core.units import duration_text, rate_text
-from orchestrator.execution.actions import hostcounters
-from orchestrator.execution.actions.receivers import STEADY_OVER_S, Receivers
+from orchestrator.execution.actions import host_counters
+from orchestrator.execution.actions.host_counters import STEADY_OVER_S, Receivers
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.session import Session
 from orchestrator.execution.watch import Iteration, Watch
@@ -170,7 +170,7 @@ class Measurement:
         if self._watch.observer.samples_hosts and now >= self._next_hosts:
             self._next_hosts = now + HOSTS_EVERY_S
             with contextlib.suppress(DeadlineExceeded):  # whoever watches can do without a sample
-                self._watch.observer.hosts(hostcounters.sample(self._session), scale=self._plan.topology.scale)
+                self._watch.observer.hosts(host_counters.sample_hosts(self._session), scale=self._plan.topology.scale)
 
     def _begun(self, job: str, since_ns: int) -> Sequence[Iteration]:
         """The iterations of a job that began at an instant or later, and have ended."""

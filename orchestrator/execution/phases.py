@@ -16,7 +16,7 @@ from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.machines import machine
 from orchestrator.core.unwind import Unwind, add_note
 from orchestrator.execution import sealing
-from orchestrator.execution.actions import fetching, residue, staying
+from orchestrator.execution.actions import fetching, host_reduction, residue
 from orchestrator.execution.actions.changes import Changes
 from orchestrator.execution.actions.processes import Processes
 from orchestrator.execution.load_escalation import LoadEscalation, covers, preflight_of, requested_bps, unescalated
@@ -133,7 +133,7 @@ class Run:
             self.processes.start(of_nodes, what="starting collectors")
             if plan.as_they_close:
                 started = sealing.with_processes(self.manifest, self.watch.processes.values())
-                staying.read_as_they_close(self.session, started)
+                host_reduction.read_as_they_close(self.session, started)
         ranks = [launch for job in plan.jobs for launch in job.launches]
         with self.phase("ranks"):
             self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop ranks"))
@@ -300,8 +300,8 @@ class Run:
         if self.plan.stay:
             with self.phase("reduce there"):
                 captured = sealing.with_processes(self.manifest, self.watch.processes.values())
-                left = staying.reduce_run(self.session, captured, self.progress.say)
-                stays = partial(staying.stays, captured, left)
+                left = host_reduction.reduce_run(self.session, captured, self.progress.say)
+                stays = partial(host_reduction.stays, captured, left)
         with self.phase("fetch"):
             try:
                 fetching.fetch_run(self.session, self.folder.path, stays=stays)
@@ -312,7 +312,7 @@ class Run:
                 kept = {node for node, some in found if fetching.has_more(some)}
                 kept |= {node for node, one in left.items() if one.later}
                 self.folder.manifest = replace(self.manifest, given_up=tuple(sorted(kept)))
-                stayed, troubles = staying.recorded(left, self.folder.path / "hosts")
+                stayed, troubles = host_reduction.recorded(left, self.folder.path / "hosts")
                 self.folder.manifest = replace(self.manifest, stayed=stayed)
                 self.watch.notes += troubles
             self.unfetched = False

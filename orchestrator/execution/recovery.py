@@ -17,7 +17,7 @@ from orchestrator.core.exitcodes import Exit
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.paths import safepath
 from orchestrator.execution import sealing
-from orchestrator.execution.actions import staying
+from orchestrator.execution.actions import host_reduction
 from orchestrator.execution.actions.fetching import FETCH_S, bring_up, fetch_all, has_more, notes, nothing_stays
 from orchestrator.execution.sealing import Reducer
 from orchestrator.execution.session import holder
@@ -38,7 +38,7 @@ class Home:
     """What is to be noted of a host whose files are home, and the captures that stay there."""
 
     notes: Sequence[str]
-    left: staying.Left
+    left: host_reduction.CapturesLeft
     more: bool = False  # whether files are still there
 
 
@@ -188,7 +188,7 @@ def _note(folder: RunFolder, note: str) -> None:
 
 def _take(folder: RunFolder, home: Mapping[str, Home]) -> None:
     """Take into the manifest what is to be noted of hosts, and which captures stay on them."""
-    stayed, troubles = staying.recorded({name: one.left for name, one in home.items()}, folder.path / "hosts")
+    stayed, troubles = host_reduction.recorded({name: one.left for name, one in home.items()}, folder.path / "hosts")
     for note in [*(note for one in home.values() for note in one.notes), *troubles]:
         _note(folder, note)
     others = [one for one in folder.manifest.stayed if one.node not in home]
@@ -235,8 +235,12 @@ def _bring_home(client: AgentClient, folder: RunFolder, *, stay: bool) -> Home:
     deadline = Deadline.after(FETCH_S)
     name, manifest = client.node.name, folder.manifest
     swept = client.sweep(deadline, keep_data=True)
-    left = staying.reduce_there(client, manifest, deadline) if stay else staying.Left(folder=client.folder, files=())
-    stays = partial(staying.is_capture, manifest) if stay else nothing_stays
+    left = (
+        host_reduction.reduce_there(client, manifest, deadline)
+        if stay
+        else host_reduction.CapturesLeft(folder=client.folder, files=())
+    )
+    stays = partial(host_reduction.is_capture, manifest) if stay else nothing_stays
     lacking = fetch_all(client, folder.path / "hosts" / name, deadline, stays=stays)
     failed = [f"{name}: could not undo {what}" for what in swept.failed if f"/{manifest.run}." in what]
     return Home(notes=[*failed, *notes(name, lacking, manifest.run)], left=left, more=has_more(lacking))

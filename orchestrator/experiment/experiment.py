@@ -28,7 +28,7 @@ from orchestrator.core.opendata import JsonSchema, YamlMapping
 from orchestrator.core.units import Mistake, rate_text
 from orchestrator.parts import registry
 from orchestrator.testbed.inventory import Inventory
-from orchestrator.testbed.local.local_testbed import Folder, ImageName, LocalTestbed, Program, RuntimeName
+from orchestrator.testbed.local.local_spec import Folder, ImageName, LocalTestbed, Program, RuntimeName
 from orchestrator.testbed.slurm.spec import SlurmSpec
 from orchestrator.validity import registry as gates
 

@@ -22,7 +22,7 @@ from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.topology import Topology
 from orchestrator.testbed.local import containers, netns_needs, runtimes
-from orchestrator.testbed.local.places import InImage, Place, ThisMachine
+from orchestrator.testbed.local.host_programs import InImage, ProgramSource, ThisMachine
 
 # What machines lack
 
@@ -81,7 +81,7 @@ def lacking_here(requirements: Iterable[Requirement]) -> list[Lack]:
     return list(dict.fromkeys([*found, *_lacking(ThisMachine(), list(requirements))]))
 
 
-def _lacking(place: Place, wanted: list[Requirement]) -> list[Lack]:
+def _lacking(place: ProgramSource, wanted: list[Requirement]) -> list[Lack]:
     modules = _modules(place, wanted)
     programs = place.without(list(dict.fromkeys(need.what for need in wanted if need.kind == "program")))
     found = []
@@ -101,7 +101,7 @@ def _lacking(place: Place, wanted: list[Requirement]) -> list[Lack]:
     return list(dict.fromkeys(found))
 
 
-def _modules(place: Place, wanted: Iterable[Requirement]) -> dict[str, Mapping[str, str | None] | str]:
+def _modules(place: ProgramSource, wanted: Iterable[Requirement]) -> dict[str, Mapping[str, str | None] | str]:
     """For each interpreter why a module cannot be imported, None where it can; or why it does not run."""
     names: dict[str, list[str]] = {}
     for need in wanted:
@@ -110,7 +110,7 @@ def _modules(place: Place, wanted: Iterable[Requirement]) -> dict[str, Mapping[s
     return {python: _without(place, python, of) for python, of in names.items()}
 
 
-def _without(place: Place, python: str, names: list[str]) -> Mapping[str, str | None] | str:
+def _without(place: ProgramSource, python: str, names: list[str]) -> Mapping[str, str | None] | str:
     try:
         done = place.run([python, "-c", FIND_MODULES, *dict.fromkeys(names)], within_s=PROBE_S)
     except FileNotFoundError:

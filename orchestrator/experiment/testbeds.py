@@ -17,8 +17,7 @@ from orchestrator.parts.topology import Node, Topology
 from orchestrator.testbed import inventory
 from orchestrator.testbed.inventory import InventoryTestbed
 from orchestrator.testbed.local import netns
-from orchestrator.testbed.local.local_spec import Containers
-from orchestrator.testbed.local.local_testbed import NAMESPACES, LocalTestbed
+from orchestrator.testbed.local.local_spec import NAMESPACES, Containers, LocalTestbed
 from orchestrator.testbed.local.netns import NetnsTestbed
 from orchestrator.testbed.slurm import job
 from orchestrator.testbed.slurm import spec as slurm

@@ -22,7 +22,7 @@ from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.transport import local
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
-from orchestrator.testbed.local import leftovers
+from orchestrator.testbed.local import containers
 
 REACH_S = 60.0
 HERE = "localhost"
@@ -48,7 +48,7 @@ def clean(target: str | None, wanted: Wanted) -> int:
     testbed = _elsewhere(found)
     if testbed is None:  # a local testbed ends with its controller; what is left would be here
         _chosen([HERE], wanted.host)
-        done, failed = leftovers.remove(images=wanted.data)
+        done, failed = containers.remove_left_behind(images=wanted.data)
         return _report({HERE: _sweep(Node(name=HERE), local.connect(), wanted)}, wanted, done=done, failed=failed)
     hosts = _chosen([host.name for host in testbed.topology.hosts], wanted.host)
     reached = Deadline.after(max(REACH_S, opening_s(len(hosts))))

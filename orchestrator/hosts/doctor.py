@@ -19,7 +19,6 @@ from orchestrator.execution.session import holder, machine_of, opening_s
 from orchestrator.experiment import feasibility, opening, plan, testbeds
 from orchestrator.experiment.experiment import Experiment, TestbedChoice
 from orchestrator.experiment.plan import RunPlan
-from orchestrator.hosts import taken
 from orchestrator.parts import registry
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
@@ -37,6 +36,9 @@ DOCTOR = "doctor"
 # What every experiment can make use of; an experiment file says more exactly what it needs.
 USUAL_PROGRAMS = ("tcpdump", "iperf3", "ethtool", "tc")
 USUAL_MODULES = {"torch": "pip install torch==2.13.0"}
+PROC_STAT = "/proc/stat"
+LOAD_LOOK_S = 1.0  # between the two looks; the kernel counts in steps of 10 ms
+MUCH_LOAD = 0.1  # of the processors' time, from which a run is warned of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +76,9 @@ def _this_machine(runtime: str = "") -> int:
         return Exit.FAILED
     kind = f"a local testbed of {runtime}'s containers" if runtime else "a local testbed"
     print(f"ok       this machine can run {kind}; {_figures(machine.local())}")
-    before = Path(taken.STAT).read_text()
-    time.sleep(taken.LOOK_S)
-    if warning := taken.warning(taken.share(before, Path(taken.STAT).read_text())):
+    before = Path(PROC_STAT).read_text()
+    time.sleep(LOAD_LOOK_S)
+    if warning := load_warning(busy_share(before, Path(PROC_STAT).read_text())):
         print(f"warning  {warning}")
     return Exit.OK
 
@@ -251,7 +253,26 @@ def _answer(
 
 def _warning(client: AgentClient, deadline: Deadline) -> str:
     """Of a host whose processors are at other work, before anything of ours begins there."""
-    before = client.read([taken.STAT], deadline).texts[taken.STAT]
-    time.sleep(taken.LOOK_S)
-    after = client.read([taken.STAT], deadline).texts[taken.STAT]
-    return taken.warning(taken.share(before, after)) if before and after else ""
+    before = client.read([PROC_STAT], deadline).texts[PROC_STAT]
+    time.sleep(LOAD_LOOK_S)
+    after = client.read([PROC_STAT], deadline).texts[PROC_STAT]
+    return load_warning(busy_share(before, after)) if before and after else ""
+
+
+def busy_share(before: str, after: str) -> float:
+    """What was used between two contents of /proc/stat, also by the hypervisor; of 1, NaN when they are the same."""
+    first, second = _used_and_all(before), _used_and_all(after)
+    return (second[0] - first[0]) / (second[1] - first[1]) if second[1] > first[1] else float("nan")
+
+
+def _used_and_all(stat: str) -> tuple[int, int]:
+    user, nice, system, idle, waiting, irq, softirq, steal = (int(word) for word in stat.split("\n", 1)[0].split()[1:9])
+    used = user + nice + system + irq + softirq + steal
+    return used, used + idle + waiting
+
+
+def load_warning(taken: float) -> str:
+    """What to tell of a machine before anything of a run is on it; empty where it is free enough."""
+    if not taken >= MUCH_LOAD:
+        return ""
+    return f"other work takes {taken:.0%} of the processors' time now: a window measured beside it may not be valid"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.execution.actions import host_code
+from orchestrator.execution.actions import host_reduction
 from orchestrator.parts.shared import capture_files
 from orchestrator.parts.shared.capture_files import CapturePoint
 from tests.bench import packets
@@ -56,9 +56,9 @@ def measure(settings: Settings) -> Iterator[Figure]:
 def _program(folder: Path) -> list[str]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    (folder / host_code.ARCHIVE).write_bytes(host_code.packed())
+    (folder / host_reduction.ARCHIVE).write_bytes(host_reduction.packed_code())
     (folder / POINTS).write_text(json.dumps([dataclasses.asdict(POINT)]))
-    return [sys.executable, "-B", host_code.ARCHIVE, POINTS]
+    return [sys.executable, "-B", host_reduction.ARCHIVE, POINTS]
 
 
 def _reduced(run: Path) -> float:

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from cross_traffic import distributions, flow_records, generator, schedule
-from cross_traffic.agents import flow_schedule
+from cross_traffic import distributions, flow_launches, flow_records, websearch
+from cross_traffic.agents import flow_drawing
 from orchestrator.analysis.windows import generated_flows
 from tests.bench import local
 from tests.bench.commands import CommandError, call
@@ -155,15 +155,15 @@ def _peak_of(pid: str) -> int:
 
 
 def _agent(namespace: str, agent: str, spec: Mapping[str, Any], folder: Path) -> subprocess.Popen[bytes]:
-    (folder / "spec.json").write_bytes(schedule.dumped(spec))
-    argv = [sys.executable, "-I", "-S", "-B", str(generator.AGENTS / agent), "spec.json"]
+    (folder / "spec.json").write_bytes(flow_launches.spec_file(spec))
+    argv = [sys.executable, "-I", "-S", "-B", str(flow_launches.AGENTS / agent), "spec.json"]
     return subprocess.Popen(["ip", "netns", "exec", namespace, *argv], cwd=folder, stdout=subprocess.PIPE)
 
 
-def websearch(load_bps: float, seconds: float, *, scale: int = 1, **options: Any) -> list[dict[str, Any]]:
+def websearch_streams(load_bps: float, seconds: float, *, scale: int = 1, **options: Any) -> list[dict[str, Any]]:
     """A stream of web-search flows."""
     return [
-        schedule.spec(
+        websearch.stream_spec(
             distributions.find("websearch"),
             load_bps=load_bps / scale,
             mtu=1500,
@@ -177,8 +177,8 @@ def websearch(load_bps: float, seconds: float, *, scale: int = 1, **options: Any
 
 def small(flows_per_s: float, seconds: float) -> list[dict[str, Any]]:
     """A stream of flows of 100 B."""
-    load_bps = flows_per_s * flow_schedule.Framing(1500).wire_bytes(100) * 8.0
-    return [schedule.spec(SMALL, load_bps=load_bps, mtu=1500, seed=5, duration_s=float(seconds))]
+    load_bps = flows_per_s * flow_drawing.Framing(1500).wire_bytes(100) * 8.0
+    return [websearch.stream_spec(SMALL, load_bps=load_bps, mtu=1500, seed=5, duration_s=float(seconds))]
 
 
 def iperf(between: Pair, seconds: float, *, limit_bps: float = 0) -> tuple[float, float]:
@@ -224,11 +224,11 @@ def measure(settings: Settings) -> Iterator[Figure]:
 
 def _unlimited(settings: Settings, between: Pair, seconds: float) -> Iterator[Figure]:
     for load, workers in ((5e9, 1), (10e9, 1), (20e9, 2)):
-        done = send(between, websearch(load, seconds), workers=workers, realtime=True)
+        done = send(between, websearch_streams(load, seconds), workers=workers, realtime=True)
         yield from _on_time(f"{load / 1e9:g} Gbit/s, unlimited, {workers} workers", done)
         yield from _late(f"{load / 1e9:g} Gbit/s, real-time priority", done)
     for load, realtime in ((20e9, False), (25e9, True), (25e9, False)):
-        done = send(between, websearch(load, seconds), workers=2, realtime=realtime)
+        done = send(between, websearch_streams(load, seconds), workers=2, realtime=realtime)
         yield from _late(f"{load / 1e9:g} Gbit/s, {'real-time' if realtime else 'normal'} priority", done)
     done = send(between, small(25_000, settings.times(40, 4)), workers=2, sinks=2)
     lost = sum(done.log.errors.values())
@@ -249,10 +249,10 @@ def _unlimited(settings: Settings, between: Pair, seconds: float) -> Iterator[Fi
 
 def _limited(settings: Settings, between: Pair, seconds: float) -> Iterator[Figure]:
     for load, length in ((12.5e9, seconds), (20e9, seconds), (22.5e9, settings.times(60, 6))):
-        done = send(between, websearch(load, length, scale=100), realtime=True)
+        done = send(between, websearch_streams(load, length, scale=100), realtime=True)
         yield from _on_time(f"{load / 25e9:.0%} of a link of 25 Gbit/s at 1/100", done)
         yield from _late(f"{load / 25e9:.0%} of that link", done)
-    done = send(between, websearch(40e9, settings.times(20, 6), scale=100), most_open=200, realtime=True)
+    done = send(between, websearch_streams(40e9, settings.times(20, 6), scale=100), most_open=200, realtime=True)
     told = ", ".join(f"{count} {what}" for what, count in done.log.errors.items())
     yield Figure(
         what="160 % of that link, at most 200 open: flows that were not done",

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cross_traffic import flow_records
-from cross_traffic.agents import flow_schedule
+from cross_traffic.agents import flow_drawing
 from tests.bench import flow_generator, local, one_at_a_time
 from tests.bench.commands import CommandError
 from tests.bench.figure import Figure, Settings
@@ -64,7 +64,7 @@ def generated(between: Pair, streams: Sequence[Mapping[str, Any]], *, pool: bool
 def sent_alone(between: Pair, streams: Sequence[Mapping[str, Any]], *, pool: bool) -> Taken:
     """What the same flows take one at a time, over blocking sockets."""
     flows, took = between.scratch / "flows", between.scratch / "took"
-    events = [(at, size) for at, size, _ in flow_schedule.merged([flow_schedule.drawn(one) for one in streams])]
+    events = [(at, size) for at, size, _ in flow_drawing.merged([flow_drawing.drawn(one) for one in streams])]
     flows.write_bytes(b"".join(one_at_a_time.FLOW.pack(*event) for event in events))
     sink = _process(between.sink, "sink")
     try:

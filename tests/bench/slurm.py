@@ -18,7 +18,7 @@ from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.testbed.slurm import job
 from orchestrator.testbed.slurm.cluster import LocalCluster
-from orchestrator.testbed.slurm.step import Step
+from orchestrator.testbed.slurm.testbed import Step
 from tests.bench import local
 from tests.bench.commands import ROOT
 from tests.bench.figure import Figure, Settings

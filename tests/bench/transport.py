@@ -11,6 +11,7 @@ from pathlib import Path
 from orchestrator.core.deadline import Deadline
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.transport import ssh
+from orchestrator.remote.transport.ssh_config import SshTarget
 from tests.bench import local
 from tests.bench.commands import ROOT, call
 from tests.bench.figure import Figure, Settings
@@ -25,7 +26,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
     folder = settings.scratch / "transport"
     with local.machine_to_ourselves(), local.up(local.made(2), folder) as testbed:
         proxy = testbed.ssh_proxy().folder
-        target = ssh.SshTarget(name=NODE, host=NODE, config=proxy / "ssh_config")
+        target = SshTarget(name=NODE, host=NODE, config=proxy / "ssh_config")
         deadline = Deadline.after(local.CALL_S)
         python = testbed.topology.node(NODE).python
         with (

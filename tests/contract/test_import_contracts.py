@@ -77,7 +77,7 @@ def test_no_module_names_one_above_it_in_a_string() -> None:
     ("source", "program", "container"),
     [
         ("orchestrator.execution.execute", '[python, "-m", "orchestrator.cli.main"]', "orchestrator"),
-        ("orchestrator.testbed.slurm.submitting", '"exec python3 -m orchestrator.cli.main run"', "orchestrator"),
+        ("orchestrator.testbed.slurm.job", '"exec python3 -m orchestrator.cli.main run"', "orchestrator"),
         ("orchestrator.hosts.x", "f\"{python} -m 'orchestrator.report.page' {file}\"", "orchestrator"),
         ("orchestrator.analysis.capture.captures", '"orchestrator.analysis.reduction"', "orchestrator.analysis"),
     ],

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.remote.transport.openssh import known_hosts
+from orchestrator.remote.transport import known_hosts
 
 EXAMPLES = int(os.environ.get("ORCH_SSH_EXAMPLES", "60"))
 KEYS = (

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cross_traffic import distributions, schedule
-from cross_traffic.agents import flow_schedule
-from cross_traffic.schedule import BurstShape
+from cross_traffic import distributions, schedule_files, websearch
+from cross_traffic.agents import flow_drawing
+from cross_traffic.schedule_files import BurstShape
 from orchestrator.core.errors import ConfigError
 
 MTU = 1500
@@ -29,25 +29,25 @@ def tables(draw):
 
 
 def wire(flows):
-    return sum(flow_schedule.Framing(MTU).wire_bytes(size) for _, size, _ in flows)
+    return sum(flow_drawing.Framing(MTU).wire_bytes(size) for _, size, _ in flows)
 
 
 @given(tables())
 def test_the_mean_is_that_of_what_is_drawn(distribution):
-    sizes = flow_schedule.Sizes(distribution.points)
+    sizes = flow_drawing.Sizes(distribution.points)
     steps = 4000
     drawn = [sizes.at((i + 0.5) / steps) for i in range(steps)]
     widest = max(high - low for low, high in itertools.pairwise([0.0, *sizes.bytes]))
     assert sum(drawn) / steps == pytest.approx(sizes.mean(), rel=0.01, abs=1 + widest * len(sizes.bytes) / steps)
-    on_wire = sum(flow_schedule.Framing(MTU).wire_bytes(size) for size in drawn) / steps
+    on_wire = sum(flow_drawing.Framing(MTU).wire_bytes(size) for size in drawn) / steps
     assert on_wire == pytest.approx(
-        sizes.mean_wire(flow_schedule.Framing(MTU)), rel=0.01, abs=2 + 1.1 * widest * len(sizes.bytes) / steps
+        sizes.mean_wire(flow_drawing.Framing(MTU)), rel=0.01, abs=2 + 1.1 * widest * len(sizes.bytes) / steps
     )
 
 
 @given(tables(), st.floats(0, 1, exclude_max=True), st.floats(0, 1, exclude_max=True))
 def test_sizes_never_fall_with_the_share_and_stay_within_the_table(distribution, one, other):
-    sizes = flow_schedule.Sizes(distribution.points)
+    sizes = flow_drawing.Sizes(distribution.points)
     low, high = sorted((one, other))
     assert 1 <= sizes.at(low) <= sizes.at(high) <= max(1, distribution.points[-1][0])
 
@@ -56,7 +56,7 @@ def test_sizes_never_fall_with_the_share_and_stay_within_the_table(distribution,
 @given(names, st.sampled_from([1, 10, 100]), st.floats(5e9, 24e9), st.integers(0, 2**31), st.booleans())
 def test_a_schedule_carries_what_is_asked_for(name, scale, load, seed, regular):
     """Within half a per cent over 30 s, tails and headers included."""
-    made = schedule.spec(
+    made = websearch.stream_spec(
         distributions.find(name),
         load_bps=load / scale / 10,
         mtu=MTU,
@@ -65,7 +65,7 @@ def test_a_schedule_carries_what_is_asked_for(name, scale, load, seed, regular):
         arrivals="poisson-gaps" if regular else "poisson",
         duration_s=30.0,
     )
-    flows = list(itertools.islice(flow_schedule.drawn(made), 60_000))
+    flows = list(itertools.islice(flow_drawing.drawn(made), 60_000))
     if len(flows) == 60_000:  # of a part of it, as much as that part is long
         seconds = flows[-1][0] / 1e9
         assert wire(flows) * 8 / seconds == pytest.approx(load / scale / 10, rel=0.03)
@@ -81,7 +81,7 @@ def test_a_schedule_carries_what_is_asked_for(name, scale, load, seed, regular):
 def test_bursts_carry_their_share_and_nothing_is_lost(load, width, shares, seed):
     periods, height = shares[0], min(shares[1], 0.9 * shares[0])
     period, scale, count = width * periods, 10, 100
-    made = schedule.spec(
+    made = websearch.stream_spec(
         distributions.find("websearch"),
         load_bps=load / scale,
         mtu=MTU,
@@ -90,7 +90,7 @@ def test_bursts_carry_their_share_and_nothing_is_lost(load, width, shares, seed)
         burst=BurstShape(width_s=width, period_s=period, height=height),
         duration_s=count * period,
     )
-    flows = list(flow_schedule.drawn(made))
+    flows = list(flow_drawing.drawn(made))
     inside = [flow for flow in flows if flow[0] / 1e9 % period < width * (1 - 1e-6)]
     assert len(inside) == pytest.approx(2 * count, abs=2)
     asked = load / scale / 8 * count * period
@@ -102,7 +102,7 @@ def test_bursts_carry_their_share_and_nothing_is_lost(load, width, shares, seed)
 @settings(max_examples=50, deadline=None)
 def test_poisson_numbers_have_their_mean_and_variance(mean, seed):
     source = random.Random(seed)  # noqa: S311
-    drawn = [flow_schedule.poisson(source, mean) for _ in range(400)]
+    drawn = [flow_drawing.poisson(source, mean) for _ in range(400)]
     average = sum(drawn) / len(drawn)
     assert abs(average - mean) < 5 * (mean / 400) ** 0.5 + 0.01
     if mean > 1:
@@ -113,8 +113,8 @@ def test_poisson_numbers_have_their_mean_and_variance(mean, seed):
 @settings(max_examples=10, deadline=None)
 def test_the_same_seed_gives_the_same_schedule_and_another_seed_another(name, seed):
     def first(number):
-        made = schedule.spec(distributions.find(name), load_bps=1e8, mtu=MTU, seed=number, factor=0.01)
-        return list(itertools.islice(flow_schedule.drawn(made), 50))
+        made = websearch.stream_spec(distributions.find(name), load_bps=1e8, mtu=MTU, seed=number, factor=0.01)
+        return list(itertools.islice(flow_drawing.drawn(made), 50))
 
     one = first(seed)
     assert one == first(seed)
@@ -123,10 +123,10 @@ def test_the_same_seed_gives_the_same_schedule_and_another_seed_another(name, se
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(1, 10**12)), min_size=1, max_size=20))
 def test_a_schedule_file_comes_back_as_it_was_written(tmp_path_factory, flows):
-    lines = [schedule.FlowLine(start_s=round(at, 9), size=size, to="h1") for at, size in sorted(flows)]
+    lines = [schedule_files.FlowLine(start_s=round(at, 9), size=size, to="h1") for at, size in sorted(flows)]
     path = tmp_path_factory.mktemp("schedule") / "flows.csv"
-    assert schedule.write(path, lines, comment="a comment\nof two lines") == len(lines)
-    assert list(schedule.read(path)) == lines
+    assert schedule_files.write_schedule(path, lines, comment="a comment\nof two lines") == len(lines)
+    assert list(schedule_files.read_schedule(path)) == lines
 
 
 @given(st.binary(max_size=300))
@@ -134,7 +134,7 @@ def test_a_schedule_file_comes_back_as_it_was_written(tmp_path_factory, flows):
 def test_no_file_makes_more_than_one_clear_error(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("bad") / "any.csv"
     path.write_bytes(content)
-    for read in (distributions.load, lambda file: list(schedule.read(file))):
+    for read in (distributions.load, lambda file: list(schedule_files.read_schedule(file))):
         told = ""
         try:
             read(path)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
-from orchestrator.remote.transport.openssh.settings import Settings, route
-from orchestrator.remote.transport.target import SshTarget
+from orchestrator.remote.transport.ssh_config import SshSettings, SshTarget, route
 
 PATIENCE_S = 60
 EXAMPLES = int(os.environ.get("ORCH_SSH_EXAMPLES", "60"))
@@ -88,7 +87,7 @@ def ssh_goes(folder: Path, config: Path, host: str, *given: str) -> list[dict[st
     return None
 
 
-def shown(found: Settings) -> dict[str, object]:
+def shown(found: SshSettings) -> dict[str, object]:
     """The record in the words of `ssh -G`, as far as one of them stands for one of ours."""
     flags = ("no", "yes")
     return {

@@ -15,8 +15,7 @@ import pytest
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.local import runtimes
-from orchestrator.testbed.local.host_image import tree
-from orchestrator.testbed.local.tree import Tree
+from orchestrator.testbed.local.host_image import Tree, host_tree
 
 PATIENCE_S = 120.0
 RUNTIMES = [
@@ -128,7 +127,7 @@ def python_image(programs: Iterable[str]) -> Tree:
 
 def program_image(programs: Iterable[str | Path]) -> Tree:
     """An image of these programs of this machine and the libraries that they load, and nothing of its others."""
-    made = tree(etc=False)
+    made = host_tree(etc=False)
     for name in programs:
         path = shutil.which(name, path="/usr/bin:/usr/sbin:/bin:/sbin", mode=os.F_OK)
         assert path is not None, name

@@ -18,7 +18,7 @@ from pathlib import Path
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.local import host_image, runtimes
-from orchestrator.testbed.local.tree import Tree, digest
+from orchestrator.testbed.local.host_image import Tree, digest
 
 USER, UID = "ops", 1000
 STOCK = Path("/usr/share/openssh/sshd_config")  # as openssh-server's package installs it
@@ -43,7 +43,7 @@ with selectors.DefaultSelector() as both:
 
 def image(key: str, sshd: str) -> Tree:
     """A host as Debian sets it up: its sshd_config, a user of group sudo who needs no password and has this key."""
-    made = host_image.tree(etc=False)
+    made = host_image.host_tree(etc=False)
     for name in MORE:
         path = Path("/etc", name)
         if path.is_dir():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.remote.transport.ssh import SshTarget
+from orchestrator.remote.transport.ssh_config import SshTarget
 
 USER = getpass.getuser()
 PATIENCE_S = 60

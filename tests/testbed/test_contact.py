@@ -20,6 +20,7 @@ from orchestrator.parts.topology import Node
 from orchestrator.remote import connection
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.transport import ssh
+from orchestrator.remote.transport.ssh_config import SshTarget
 
 pytestmark = pytest.mark.testbed
 
@@ -221,7 +222,7 @@ def test_another_service_is_told_at_once_with_what_it_said(said, told, remedy):
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=serve, daemon=True).start()
-        target = ssh.SshTarget(name="h", host="127.0.0.1", port=listener.getsockname()[1])
+        target = SshTarget(name="h", host="127.0.0.1", port=listener.getsockname()[1])
         began = time.monotonic()
         with pytest.raises(TransportError, match=told) as caught:
             ssh.connect(target, deadline=Deadline.after(600))

@@ -20,7 +20,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
 from orchestrator.core.machines.machine import own_kernel
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.testbed.local import host_image, leftovers, runtimes
+from orchestrator.testbed.local import containers, host_image, runtimes
 from orchestrator.testbed.local.local_spec import Containers
 from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
 
@@ -182,7 +182,7 @@ def test_what_a_dead_controller_could_not_end_orch_clean_removes_and_leaves_the_
     process.kill()
     process.wait()
     soon().poll(lambda: len(found.of_ours(soon(), run)) == 1, every_s=0.1, waiting_for="the end of the other one")
-    assert leftovers.left_behind(found, soon()) == {first: run}
+    assert containers.left_behind(found, soon()) == {first: run}
     status, out, err = orch("clean")
     assert (status, f"localhost: removed {runtime}'s container {first} of run {run}" in out) == (0, True), out + err
     assert len(found.of_ours(soon(), alive.run_id)) == 2
@@ -246,7 +246,7 @@ def test_our_image_is_made_once_and_goes_when_it_is_asked_to(runtime, strays):
 
 
 def test_nothing_secret_of_this_machine_is_in_our_image():
-    archive = host_image.tree().archive()
+    archive = host_image.host_tree().archive()
     assert b"etc/passwd\0" in archive
     for name in ("etc/shadow", "etc/gshadow", "etc/ssh/ssh_host_ed25519_key", "etc/sudoers", "etc/machine-id"):
         assert name.encode() + b"\0" not in archive

@@ -13,7 +13,7 @@ import pytest
 from container_help import PATIENCE_S, PYTHON, python_image
 from orch_runs import in_its_window, measured, nothing_is_left, orch, parent_of, processes, wait_for, write
 
-from orchestrator.testbed.local.tree import Tree
+from orchestrator.testbed.local.host_image import Tree
 from tests.testbed.rack import Rack, on_inventory, rack
 
 pytestmark = [

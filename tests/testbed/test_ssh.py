@@ -25,6 +25,7 @@ from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.events import AgentLost
 from orchestrator.remote.transport import ssh
 from orchestrator.remote.transport.bootstrap import agent_source
+from orchestrator.remote.transport.ssh_config import SshTarget
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from tests import machine
 
@@ -42,8 +43,8 @@ class Server:
     host_key: str
 
     @property
-    def target(self) -> ssh.SshTarget:
-        return ssh.SshTarget(
+    def target(self) -> SshTarget:
+        return SshTarget(
             name="n1", host="127.0.0.1", user=USER, port=self.port, key=self.folder / "user", config=self.config()
         )
 
@@ -82,7 +83,7 @@ def greets(channel: ssh.SshChannel, work: Path) -> bool:
         return client.hello(soon()).uid == os.geteuid()
 
 
-def connect(target: ssh.SshTarget, **options) -> ssh.SshChannel:
+def connect(target: SshTarget, **options) -> ssh.SshChannel:
     return ssh.connect(target, **{"python": sys.executable, "deadline": soon(), **options})
 
 
@@ -146,14 +147,14 @@ def test_a_key_file_that_is_missing(server):
 def test_nobody_listens():
     port = machine.free_port()
     with pytest.raises(TransportError, match=r"Unable to connect|refused"):
-        connect(ssh.SshTarget(name="n1", host="127.0.0.1", port=port))
+        connect(SshTarget(name="n1", host="127.0.0.1", port=port))
     with pytest.raises(TransportError, match="no address is known"):
-        connect(ssh.SshTarget(name="n1", host="no-such-host.invalid"))
+        connect(SshTarget(name="n1", host="no-such-host.invalid"))
 
 
 def test_somebody_else_listens():
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        target = ssh.SshTarget(name="n1", host="127.0.0.1", port=silent.getsockname()[1])
+        target = SshTarget(name="n1", host="127.0.0.1", port=silent.getsockname()[1])
         with pytest.raises(DeadlineExceeded, match="n1"):
             connect(target, deadline=Deadline.after(0.3))
 
@@ -170,10 +171,10 @@ def test_aliases_proxies_and_includes_of_the_configuration(server, tmp_path):
     )
     config = server.config(f"Include {server.folder}/mor*\nHost rack-proxy\n  ProxyCommand {proxy}\n")
     for alias in ("rack-1", "rack-proxy"):
-        assert greets(connect(ssh.SshTarget(name="n1", host=alias, config=config)), tmp_path)
+        assert greets(connect(SshTarget(name="n1", host=alias, config=config)), tmp_path)
     config = server.config(f"Include {server.folder}/mor*\nHost rack-proxy\n  ProxyCommand false\n")
     with pytest.raises(TransportError, match="cannot connect"):
-        connect(ssh.SshTarget(name="n1", host="rack-proxy", config=config))
+        connect(SshTarget(name="n1", host="rack-proxy", config=config))
 
 
 def test_jumps_verify_keys_too(server, tmp_path):

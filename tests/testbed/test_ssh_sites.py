@@ -23,15 +23,16 @@ from orchestrator.core.errors import OrchError, TransportError
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.transport import logins, ssh
+from orchestrator.remote.transport.ssh_config import SshTarget
 
 pytestmark = pytest.mark.testbed
 
 
-def connect(target: ssh.SshTarget, *, within_s: float = PATIENCE_S, **options) -> ssh.SshChannel:
+def connect(target: SshTarget, *, within_s: float = PATIENCE_S, **options) -> ssh.SshChannel:
     return ssh.connect(target, python=sys.executable, deadline=Deadline.after(within_s), **options)
 
 
-def reaches(target: ssh.SshTarget) -> bool:
+def reaches(target: SshTarget) -> bool:
     channel = connect(target, within_s=4 * PATIENCE_S)
     try:
         return True

@@ -35,7 +35,8 @@ from orchestrator.remote.frames import frame
 from orchestrator.remote.transport import local
 from orchestrator.remote.transport.bootstrap import agent_argv, agent_command_line, agent_modules, agent_source, packed
 from orchestrator.remote.transport.local import LocalChannel
-from orchestrator.remote.transport.ssh import SshChannel, SshTarget
+from orchestrator.remote.transport.ssh import SshChannel
+from orchestrator.remote.transport.ssh_config import SshTarget
 
 __all__ = ["tmp_path"]
 

@@ -16,7 +16,7 @@ import pytest
 
 from orchestrator.analysis import capture_engine
 from orchestrator.cli.main import main
-from orchestrator.testbed.slurm import dask_step, dask_worker
+from orchestrator.testbed.slurm import dask_cluster
 
 ROOT = Path(__file__).parents[2]
 LOSS = ROOT / "tests/data/pcap/loss.pcap"
@@ -99,16 +99,16 @@ def test_outside_of_an_allocation_slurm_is_refused(monkeypatch, capsys):
 
 
 def test_a_node_without_dask_is_told_with_the_package(monkeypatch, capsys):
-    settings = dask_worker.encoded(dask_worker.Settings(host="127.0.0.1", port=1, tls={}))
+    settings = dask_cluster.encoded_settings(dask_cluster.WorkerSettings(host="127.0.0.1", port=1, tls={}))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(settings)))
     monkeypatch.setitem(sys.modules, "distributed", None)
-    assert dask_worker.main() == 1
+    assert dask_cluster.main() == 1
     words = capsys.readouterr().err
     assert words == f"{sys.executable} has no package distributed\n"
     step = types.SimpleNamespace(poll=lambda: None)
     empty = types.SimpleNamespace(scheduler_info={"workers": {}})
     with pytest.raises(capture_engine.TestbedError, match="0 of 2 nodes have a worker") as caught:
-        dask_step._wait(empty, 2, step, lambda: words)
+        dask_cluster._wait(empty, 2, step, lambda: words)
     assert "pip install 'orch-testbed[dask]'" in str(caught.value)
 
 

@@ -18,7 +18,7 @@ from test_stayed import ELSEWHERE, LISTENING, same
 
 from orchestrator.analysis import packed_tables
 from orchestrator.analysis.capture import captures
-from orchestrator.execution.actions import host_code
+from orchestrator.execution.actions import host_reduction
 from orchestrator.parts.launch import Flow
 from orchestrator.parts.shared import capture_files
 from orchestrator.parts.shared.capture_files import CapturePoint
@@ -44,9 +44,9 @@ def written(folder, number, first=0):
 
 def points(folder, *found):
     folder.mkdir(exist_ok=True)
-    (folder / host_code.ARCHIVE).write_bytes(host_code.packed())
+    (folder / host_reduction.ARCHIVE).write_bytes(host_reduction.packed_code())
     (folder / "points.json").write_text(json.dumps([dataclasses.asdict(point) for point in found]))
-    return [sys.executable, "-B", host_code.ARCHIVE, "points.json"]
+    return [sys.executable, "-B", host_reduction.ARCHIVE, "points.json"]
 
 
 @pytest.fixture

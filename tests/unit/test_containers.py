@@ -18,10 +18,10 @@ from orchestrator.core.errors import ConfigError, TestbedError
 from orchestrator.experiment import loading, testbeds
 from orchestrator.experiment.experiment import on_this_machine
 from orchestrator.testbed.local import containers, netns_needs, private_folder, runtimes
+from orchestrator.testbed.local.host_image import Tree, digest
 from orchestrator.testbed.local.local_spec import Containers, LocalSpec, topology
 from orchestrator.testbed.local.netns_setup import new_keys, setup_document
 from orchestrator.testbed.local.private_folder import PrivateFolder
-from orchestrator.testbed.local.tree import Tree, digest
 from workloads.common import environments
 
 ROOT = Path(__file__).parents[2]

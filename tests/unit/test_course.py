@@ -9,8 +9,8 @@ import pytest
 from gate_windows import judged
 from sealed_run import loose, make_run
 
-from cross_traffic import distributions, schedule
-from cross_traffic.agents import flow_schedule
+from cross_traffic import distributions, schedule_files, websearch
+from cross_traffic.agents import flow_drawing
 from orchestrator.analysis.traffic.throughput import Bins
 from orchestrator.analysis.windows.generated_flows import Schedule
 from orchestrator.analysis.windows.loads import course
@@ -44,7 +44,7 @@ def test_a_load_that_is_right_in_its_mean_alone_is_found(tmp_path, load, shape, 
 
 def scheduled(seconds=60.0, load_bps=40e6, seed=3, **options):
     """Flows of web search as they are scheduled at a scale of 100."""
-    made = schedule.spec(
+    made = websearch.stream_spec(
         distributions.find("websearch"),
         load_bps=load_bps,
         mtu=1500,
@@ -53,7 +53,7 @@ def scheduled(seconds=60.0, load_bps=40e6, seed=3, **options):
         duration_s=seconds,
         **options,
     )
-    at, sizes, _ = (np.array(one) for one in zip(*flow_schedule.drawn(made), strict=True))
+    at, sizes, _ = (np.array(one) for one in zip(*flow_drawing.drawn(made), strict=True))
     return Schedule(start_ns=BEGIN + at, wire_bytes=sizes.astype(float))
 
 
@@ -68,7 +68,7 @@ def arrived(plan, *, rate_bps=250e6, late_s=0.0):
     return Bins(BEGIN + places * STEP, np.array([amounts[place] for place in places]), STEP)
 
 
-@pytest.mark.parametrize("options", [{}, {"burst": schedule.BurstShape(width_s=0.02, period_s=0.2, height=3.0)}])
+@pytest.mark.parametrize("options", [{}, {"burst": schedule_files.BurstShape(width_s=0.02, period_s=0.2, height=3.0)}])
 def test_flows_that_arrive_as_they_are_scheduled_keep_to_its_course(options):
     plan = scheduled(**options)
     found = course("a", "h1", arrived(plan), (BEGIN, BEGIN + 60 * SECOND), iteration_s=0.16, schedule=plan)

@@ -35,7 +35,7 @@ class Here:
 @pytest.fixture
 def examined(tmp_path, monkeypatch, capsys):
     """The doctor's status and words about hosts with these addresses and devices."""
-    monkeypatch.setattr(doctor.taken, "LOOK_S", 0.01)
+    monkeypatch.setattr(doctor, "LOAD_LOOK_S", 0.01)
 
     def examine(*ends, needs=()):
         nodes = tuple(
@@ -89,7 +89,7 @@ def test_everybody_talks_to_all_others_where_no_experiment_says_more():
 @pytest.mark.parametrize("port", [15201, 29500])
 def test_ports_of_a_run_on_which_somebody_listens_are_found(tmp_path, monkeypatch, capsys, port):
     """What the plan would listen on: of cross traffic and of the ranks' rendezvous."""
-    monkeypatch.setattr(doctor.taken, "LOOK_S", 0.01)
+    monkeypatch.setattr(doctor, "LOAD_LOOK_S", 0.01)
     (tmp_path / "e.yaml").write_text(GOOD)
     (run,) = plan.build(loading.checked(tmp_path / "e.yaml", [], local=False).experiment)
     asked = {(need.node, need.what, need.needed_by) for need in run.requirements if need.kind == "port"}

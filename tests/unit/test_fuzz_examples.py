@@ -13,9 +13,8 @@ from orchestrator.analysis.launch_outputs import rows_of
 from orchestrator.core.errors import TransportError
 from orchestrator.experiment.matrix import Axis
 from orchestrator.parts.rows import LaunchOutput
-from orchestrator.remote.transport.openssh import certificates, settings, tokens
-from orchestrator.remote.transport.openssh.settings import Hop
-from orchestrator.remote.transport.target import SshTarget
+from orchestrator.remote.transport import known_hosts, ssh_config
+from orchestrator.remote.transport.ssh_config import Hop, SshTarget
 from tests.fuzz.targets import TARGETS, files, outputs, ssh, store
 
 
@@ -93,16 +92,16 @@ def test_a_key_with_a_short_point_is_no_certificate():
     blob = next(blob for blob in ssh._shown() if b"ecdsa" in blob)
     at = blob.index(b"\0\0\0A\4") + 4  # how long the point is, and that it is spelled out
     with pytest.raises(ValueError, match="uncompressed"):
-        certificates.read(blob[:at] + b"\3" + blob[at + 1 :])
+        known_hosts.read_certificate(blob[:at] + b"\3" + blob[at + 1 :])
 
 
 def test_the_home_of_nobody_and_another_ssh_are_told():
     target = SshTarget(name="n1", host="h1")
-    hop = Hop(target, settings.parsed("hostname h\nuser u\nport 22\n"))
+    hop = Hop(target, ssh_config.parsed_settings("hostname h\nuser u\nport 22\n"))
     with pytest.raises(TransportError, match=r"n1: .*'~nobody-of-this-name/k', and there is no such user here"):
-        tokens.path("~nobody-of-this-name/k", hop)
+        ssh_config.expanded_path("~nobody-of-this-name/k", hop)
     with pytest.raises(TransportError, match="what `ssh -G` prints is not understood"):
-        settings.parsed("usage: ssh [user@]host\n")
+        ssh_config.parsed_settings("usage: ssh [user@]host\n")
 
 
 def test_what_a_host_cannot_have_written_is_told_and_no_more(tmp_path):

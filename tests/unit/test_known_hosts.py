@@ -12,8 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from orchestrator.remote.transport.openssh import certificates, known_hosts
-from orchestrator.remote.transport.openssh.known_hosts import Verdict
+from orchestrator.remote.transport import known_hosts
+from orchestrator.remote.transport.known_hosts import Verdict
 
 
 def made(seed: int) -> str:
@@ -142,9 +142,9 @@ def test_a_damaged_certificate_is_a_mistake_and_no_more(tmp_path):
     signing = ["ssh-keygen", "-q", "-s", tmp_path / "authority", "-h", "-I", "x", "-n", "h", tmp_path / "host.pub"]
     subprocess.run(signing, check=True)
     blob = wire((tmp_path / "host-cert.pub").read_text())
-    assert certificates.read(blob).refusal("h", ["ssh-ed25519"]) is None
-    assert certificates.read(blob).authority == wire((tmp_path / "authority.pub").read_text())
+    assert known_hosts.read_certificate(blob).refusal("h", ["ssh-ed25519"]) is None
+    assert known_hosts.read_certificate(blob).authority == wire((tmp_path / "authority.pub").read_text())
     for at in range(len(blob)):
         for damaged in (blob[:at], blob[:at] + bytes([blob[at] ^ 1]) + blob[at + 1 :]):
             with pytest.raises(ValueError):
-                certificates.read(damaged)
+                known_hosts.read_certificate(damaged)

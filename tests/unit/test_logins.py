@@ -10,14 +10,13 @@ import pytest
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded
 from orchestrator.remote.transport import logins
-from orchestrator.remote.transport.openssh.settings import Hop, Settings
-from orchestrator.remote.transport.target import SshTarget
+from orchestrator.remote.transport.ssh_config import Hop, SshSettings, SshTarget
 
 PATIENCE_S = 60
 
 
 def hop(**more) -> Hop:
-    return Hop(SshTarget(name="n1", host="h"), Settings(**{"hostname": "h", "user": "u", "port": 22, **more}))
+    return Hop(SshTarget(name="n1", host="h"), SshSettings(**{"hostname": "h", "user": "u", "port": 22, **more}))
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from metrics_help import MANIFEST, a_run, expressions, names_in, results, sample
 
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.execution.actions import hostcounters
+from orchestrator.execution.actions import host_counters
 from orchestrator.execution.observers import metrics
 from tests.machine import free_port
 
@@ -122,7 +122,7 @@ qdisc tbf 1: root refcnt 9 rate 250Mbit burst 31250b lat 5ms
 
 
 def test_what_hosts_say_is_read():
-    assert hostcounters.retransmits(SNMP) == 4711
-    assert hostcounters.retransmits("") == hostcounters.retransmits("Tcp: a\nTcp: 1\n") == 0
-    assert hostcounters.queue_drops(TC) == 42
-    assert hostcounters.queue_drops("") == 0
+    assert host_counters.retransmits(SNMP) == 4711
+    assert host_counters.retransmits("") == host_counters.retransmits("Tcp: a\nTcp: 1\n") == 0
+    assert host_counters.queue_drops(TC) == 42
+    assert host_counters.queue_drops("") == 0

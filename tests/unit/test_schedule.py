@@ -6,21 +6,21 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from cross_traffic import distributions, schedule
-from cross_traffic.agents import flow_schedule
-from cross_traffic.schedule import BurstShape
+from cross_traffic import distributions, schedule_files, websearch
+from cross_traffic.agents import flow_drawing
+from cross_traffic.schedule_files import BurstShape
 from orchestrator.core.errors import ConfigError
 
 WEBSEARCH = distributions.find("websearch")
 
 
 def spec(**options):
-    return schedule.spec(WEBSEARCH, **{"load_bps": 10e9, "mtu": 1500, "seed": 1, **options})
+    return websearch.stream_spec(WEBSEARCH, **{"load_bps": 10e9, "mtu": 1500, "seed": 1, **options})
 
 
 def test_the_mean_of_web_search_is_what_its_table_makes_it():
     """The piecewise-linear table of DCTCP has a mean of 1.71 MB."""
-    assert flow_schedule.Sizes(WEBSEARCH.points).mean() == pytest.approx(1_711_250)
+    assert flow_drawing.Sizes(WEBSEARCH.points).mean() == pytest.approx(1_711_250)
 
 
 @pytest.mark.parametrize("name", distributions.known())
@@ -84,7 +84,7 @@ def test_a_bad_schedule_gets_one_clear_error(tmp_path, content, told):
     path = tmp_path / "flows.csv"
     path.write_text(content)
     with pytest.raises(ConfigError) as caught:
-        list(schedule.read(path))
+        list(schedule_files.read_schedule(path))
     assert told in caught.value.message
 
 
@@ -114,11 +114,11 @@ def test_the_least_load_that_a_burst_error_names_is_enough():
 def test_bursts_are_as_published():
     """Salamy, section 3.3.2: of a mean of 6 Gbit/s 18 in the first millisecond (2.25 MB, two flows), then 4.7."""
     made = spec(load_bps=6e9, burst=BurstShape(width_s=0.001, period_s=0.01, height=3), duration_s=2.0)
-    tally = schedule.Tally(
-        framing=flow_schedule.Framing(1500), burst=BurstShape(width_s=0.001, period_s=0.01, height=3)
+    tally = schedule_files.Tally(
+        framing=flow_drawing.Framing(1500), burst=BurstShape(width_s=0.001, period_s=0.01, height=3)
     )
     first = []
-    for at, size, _ in flow_schedule.drawn(made):
+    for at, size, _ in flow_drawing.drawn(made):
         tally.add(at / 1e9, size)
         if at < 1_000_000:
             first.append(size)
@@ -141,7 +141,7 @@ def test_a_profile_has_the_burst_by_itself_and_conserves_what_is_sent(width_s, p
     assert (edges[0], edges[1], edges[-1]) == (0, round(width_s * 1e9), round(period_s * 1e9))
     assert len(edges) == phases + 1
     assert min(b - a for a, b in itertools.pairwise(edges)) >= min(edges[1], edges[-1] - edges[1]) - 1
-    tally = schedule.Tally(framing=flow_schedule.Framing(1500), burst=burst)
+    tally = schedule_files.Tally(framing=flow_drawing.Framing(1500), burst=burst)
     for number in range(30):  # each begins where a period does, and none is taken for the end of the one before
         tally.add(number * period_s, 10_000)
     assert tally.profile() == pytest.approx([period_s / width_s, *[0.0] * (phases - 1)])
@@ -149,7 +149,7 @@ def test_a_profile_has_the_burst_by_itself_and_conserves_what_is_sent(width_s, p
 
 def test_regular_gaps_are_nearly_regular_and_exponential_ones_are_not():
     def spread(arrivals):
-        starts = [at for at, _, _ in flow_schedule.drawn(spec(arrivals=arrivals, duration_s=4.0))]
+        starts = [at for at, _, _ in flow_drawing.drawn(spec(arrivals=arrivals, duration_s=4.0))]
         gaps = [b - a for a, b in itertools.pairwise(starts)]
         mean = sum(gaps) / len(gaps)
         return (sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) ** 0.5 / mean
@@ -159,23 +159,23 @@ def test_regular_gaps_are_nearly_regular_and_exponential_ones_are_not():
 
 
 def test_headers_of_small_flows_are_counted():
-    smallest = flow_schedule.Framing(1500).wire_bytes(1)
+    smallest = flow_drawing.Framing(1500).wire_bytes(1)
     assert smallest == 16 + 66 + 74 + 3 * 66
-    assert flow_schedule.Framing(1500).wire_bytes(1448) == 1514 + 272
-    assert flow_schedule.Framing(1500).wire_bytes(1449) == 1514 + 67 + 272
+    assert flow_drawing.Framing(1500).wire_bytes(1448) == 1514 + 272
+    assert flow_drawing.Framing(1500).wire_bytes(1449) == 1514 + 67 + 272
 
 
 @pytest.mark.parametrize("wire", [400, 1786, 1787, 1900, 5000, 123_456])
 def test_a_flow_of_a_wanted_length_on_the_wire_has_it(wire):
-    size = flow_schedule.Framing(1500).size_on_wire(wire)
-    assert abs(flow_schedule.Framing(1500).wire_bytes(size) - wire) <= 66
+    size = flow_drawing.Framing(1500).size_on_wire(wire)
+    assert abs(flow_drawing.Framing(1500).wire_bytes(size) - wire) <= 66
 
 
 def test_a_schedule_without_end_is_drawn_in_constant_memory():
-    made = schedule.spec(
+    made = websearch.stream_spec(
         distributions.Distribution(name="small", source="", points=((100.0, 1.0),)), load_bps=50e6, mtu=1500, seed=1
     )
-    flows = flow_schedule.drawn(made)
+    flows = flow_drawing.drawn(made)
     next(flows)
     tracemalloc.start()
     count = sum(1 for _ in itertools.islice(flows, 60_000))
@@ -188,7 +188,7 @@ def test_a_schedule_without_end_is_drawn_in_constant_memory():
 def test_a_recorded_schedule_begins_again(tmp_path):
     path = tmp_path / "flows.csv"
     path.write_text("0,1000,0\n500000000,20,1\n")
-    flows = list(itertools.islice(flow_schedule.recorded(str(path), 0.01, 2.0), 5))
+    flows = list(itertools.islice(flow_drawing.recorded(str(path), 0.01, 2.0), 5))
     assert flows == [
         (0, 10, 0),
         (500_000_000, 1, 1),
@@ -196,15 +196,15 @@ def test_a_recorded_schedule_begins_again(tmp_path):
         (2_500_000_000, 1, 1),
         (4_000_000_000, 10, 0),
     ]
-    assert len(list(flow_schedule.recorded(str(path), 1.0, None))) == 2
+    assert len(list(flow_drawing.recorded(str(path), 1.0, None))) == 2
 
 
 def loads(seconds, *, arrivals, every_s, load_bps=3.63e9):
     """Relative standard deviation of the bytes that start in pieces of a schedule of web search, unscaled."""
-    made = schedule.spec(
+    made = websearch.stream_spec(
         distributions.find("websearch"), load_bps=load_bps, mtu=1500, seed=11, arrivals=arrivals, duration_s=seconds
     )
-    at, sizes, _ = (np.array(one) for one in zip(*flow_schedule.drawn(made), strict=True))
+    at, sizes, _ = (np.array(one) for one in zip(*flow_drawing.drawn(made), strict=True))
     pieces = np.bincount((at // round(every_s * 1e9)).astype(int), sizes)[: int(seconds / every_s)]
     return float(pieces.std(ddof=1) / pieces.mean()), float(sizes.sum() * 8 / seconds / load_bps)
 
@@ -219,23 +219,23 @@ def test_a_compound_poisson_process_varies_as_one_and_a_steered_one_does_not(eve
 
 def test_bursts_are_no_compound_poisson_process():
     with pytest.raises(ConfigError, match="no compound Poisson process"):
-        schedule.spec(
+        websearch.stream_spec(
             distributions.find("websearch"),
             load_bps=1e9,
             mtu=1500,
             seed=1,
             arrivals="compound-poisson",
-            burst=schedule.BurstShape(width_s=0.001, period_s=0.01, height=3.0),
+            burst=schedule_files.BurstShape(width_s=0.001, period_s=0.01, height=3.0),
         )
 
 
 @pytest.mark.parametrize("load_bps", [4e9, 20e9])
 def test_no_flow_of_a_schedule_is_larger_than_what_a_period_holds(load_bps):
-    burst = schedule.BurstShape(width_s=0.001, period_s=0.01, height=3.0)
-    made = schedule.spec(
+    burst = schedule_files.BurstShape(width_s=0.001, period_s=0.01, height=3.0)
+    made = websearch.stream_spec(
         distributions.find("websearch"), load_bps=load_bps, mtu=1500, seed=2, burst=burst, duration_s=20.0
     )
-    largest = flow_schedule.largest_bytes(made)
-    drawn = max(size for _, size, _ in flow_schedule.drawn(made))
+    largest = flow_drawing.largest_bytes(made)
+    drawn = max(size for _, size, _ in flow_drawing.drawn(made))
     assert 0.5 * largest < drawn <= largest < 30e6
-    assert flow_schedule.largest_bytes({**made, "burst": None}) == 30e6
+    assert flow_drawing.largest_bytes({**made, "burst": None}) == 30e6

@@ -25,7 +25,7 @@ from orchestrator.core.errors import DeadlineExceeded, LockedError, OrchError, T
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.machines.machine import own_kernel
 from orchestrator.execution.actions import changes as changing
-from orchestrator.execution.actions import fetching, residue, staying
+from orchestrator.execution.actions import fetching, host_reduction, residue
 from orchestrator.execution.actions.changes import Changes
 from orchestrator.execution.actions.fetching import fetch_run, notes
 from orchestrator.execution.actions.processes import Processes
@@ -522,7 +522,7 @@ subprocess.run(["sleep", "600"])
 def test_the_second_ctrl_c_ends_what_hosts_make_of_their_captures(session_on, tmp_path, monkeypatch):
     """And what reads them as they close; the captures stay, and the run can be recovered."""
     session = session_on("n1", "n2")
-    monkeypatch.setattr(staying.host_code, "packed", READS_FOR_EVER.encode)
+    monkeypatch.setattr(host_reduction, "packed_code", READS_FOR_EVER.encode)
     rails = [{"address": "10.0.0.1", "prefix": 24, "device": "eth0"}]
     nodes = [{"name": name, "kind": "host", "rails": rails} for name in session.clients]
     manifest = manifests.made(
@@ -531,7 +531,7 @@ def test_the_second_ctrl_c_ends_what_hosts_make_of_their_captures(session_on, tm
     )
     for client in session.clients.values():
         client.put("dump/capture.pcap", b"x" * 100, Deadline.after(PATIENCE_S))
-    staying.read_as_they_close(session, manifest)
+    host_reduction.read_as_they_close(session, manifest)
     session.interrupts.unwinding()
     said: list[str] = []
 
@@ -541,13 +541,13 @@ def test_the_second_ctrl_c_ends_what_hosts_make_of_their_captures(session_on, tm
             session.interrupts._on_signal(signal.SIGINT, None)
 
     threading.Thread(target=press, daemon=True).start()
-    left = staying.reduce_run(session, manifest, said.append)
+    left = host_reduction.reduce_run(session, manifest, said.append)
     assert said == ["hosts reduce their captures: Ctrl-C ends that, `orch recover r1` has it done later"]
     assert {node: (one.later, [file.path for file in one.files]) for node, one in left.items()} == {
         node: (True, ["dump/capture.pcap"]) for node in ("n1", "n2")
     }
     assert residue.left(session) == []
-    stayed, troubles = staying.recorded(left, tmp_path / "hosts")
+    stayed, troubles = host_reduction.recorded(left, tmp_path / "hosts")
     assert [one.node for one in stayed] == ["n1", "n2"]
     assert troubles[0].endswith("were not reduced: Ctrl-C ended that; `orch recover r1` has it do so")
     fetch_run(session, tmp_path / "results", stays=lambda _, path: path.startswith("dump/"))

@@ -17,7 +17,7 @@ from orchestrator.experiment import fitting, loading, plan
 from orchestrator.experiment.experiment import on_this_machine, resolved_data
 from orchestrator.remote.transport.bootstrap import agent_argv
 from orchestrator.testbed.inventory import Data
-from orchestrator.testbed.slurm import job, step, submitting, survey
+from orchestrator.testbed.slurm import job, survey, testbed
 from orchestrator.testbed.slurm.spec import SlurmSpec, topology
 from tests import allocations
 from tests.allocations import found
@@ -216,13 +216,15 @@ def test_options_of_the_job_are_none_of_the_agents_step(monkeypatch):
 
 
 def test_the_command_of_the_agents_step():
-    argv = step.srun_argv(job.Job("42", ("n1", "n2", "n3")), ("n1", "n3"), agent_argv("python3"), name="orch-agents")
+    argv = testbed.srun_argv(
+        job.SlurmJob("42", ("n1", "n2", "n3")), ("n1", "n3"), agent_argv("python3"), name="orch-agents"
+    )
     assert argv[:4] == ["srun", "--jobid=42", "--job-name=orch-agents", "--nodes=2"]
     assert {"--ntasks=2", "--overlap", "--mem=0", "--cpu-bind=none", "--nodelist=n1,n3"} < set(argv)
 
 
 def test_a_batch_script_holds_words_as_they_are():
-    text = submitting.script([*ORCH, "run", "a file.yaml", "--set", "name='$(id)'"])
+    text = job.script([*ORCH, "run", "a file.yaml", "--set", "name='$(id)'"])
     assert text.startswith("#!/bin/sh\nexec ")
     assert text.endswith("""orchestrator.cli.main run 'a file.yaml' --set 'name='"'"'$(id)'"'"''\n""")
 

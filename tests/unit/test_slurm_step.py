@@ -11,9 +11,9 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TransportError
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.testbed.slurm import step as steps
-from orchestrator.testbed.slurm.job import Job
-from orchestrator.testbed.slurm.step import Step
+from orchestrator.testbed.slurm import testbed as steps
+from orchestrator.testbed.slurm.job import SlurmJob
+from orchestrator.testbed.slurm.testbed import Step
 from tests.machine import PATIENCE_S
 
 SRUN = f"""#!{sys.executable}
@@ -51,7 +51,7 @@ def begun(srun, tmp_path):
     made = []
 
     def begin():
-        step = Step(Job("42", ("n1", "n2")), ("n1", "n2"), python=sys.executable)
+        step = Step(SlurmJob("42", ("n1", "n2")), ("n1", "n2"), python=sys.executable)
         made.append(step)
         return step, [greeted(step, name, tmp_path) for name in ("n1", "n2")]
 
@@ -122,7 +122,7 @@ def test_an_agent_that_is_let_go_has_time_to_put_things_down(begun):
 
 def test_a_step_that_is_refused_says_what_srun_said(srun, monkeypatch):
     monkeypatch.setenv("REFUSE", "1")
-    step = Step(Job("42", ("n1",)), ("n1",), python=sys.executable)
+    step = Step(SlurmJob("42", ("n1",)), ("n1",), python=sys.executable)
     try:
         with pytest.raises(TransportError, match="srun ended with status 1") as error:
             step.channel("n1", soon())
@@ -134,7 +134,7 @@ def test_a_step_that_is_refused_says_what_srun_said(srun, monkeypatch):
 def test_without_srun_there_is_no_step(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(TransportError, match="cannot start srun"):
-        Step(Job("42", ("n1",)), ("n1",), python=sys.executable)
+        Step(SlurmJob("42", ("n1",)), ("n1",), python=sys.executable)
 
 
 def _lost(client: AgentClient) -> bool:

@@ -6,8 +6,8 @@ import contextlib
 import threading
 from types import SimpleNamespace
 
-from orchestrator.remote.transport.channel import SshChannel
-from orchestrator.remote.transport.target import SshTarget
+from orchestrator.remote.transport.ssh import SshChannel
+from orchestrator.remote.transport.ssh_config import SshTarget
 
 
 def channel(*closing):

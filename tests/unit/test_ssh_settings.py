@@ -8,9 +8,8 @@ import pytest
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, MissingRequirement, TransportError
-from orchestrator.remote.transport.openssh import settings, tokens
-from orchestrator.remote.transport.openssh.settings import Hop
-from orchestrator.remote.transport.target import SshTarget
+from orchestrator.remote.transport import ssh_config
+from orchestrator.remote.transport.ssh_config import Hop, SshTarget
 
 PATIENCE_S = 60
 
@@ -23,7 +22,7 @@ def told(tmp_path):
         config = tmp_path / "config"
         config.write_text(text)
         target = SshTarget(**{"name": "n1", "host": host, "config": config, **more})
-        return settings.route(target, Deadline.after(PATIENCE_S))
+        return ssh_config.route(target, Deadline.after(PATIENCE_S))
 
     return route
 
@@ -98,7 +97,7 @@ def test_a_question_that_hangs(tmp_path):
     config = tmp_path / "config"
     config.write_text('Match exec "sleep 600"\n')
     with pytest.raises(DeadlineExceeded, match="n1"):
-        settings.route(SshTarget(name="n1", host="h", config=config), Deadline.after(0.2))
+        ssh_config.route(SshTarget(name="n1", host="h", config=config), Deadline.after(0.2))
 
 
 def test_no_ssh_program(told, monkeypatch, tmp_path):
@@ -132,7 +131,7 @@ def test_what_is_not_followed_is_told(told, line, noted, refused):
 
 
 def test_names_under_which_keys_are_known():
-    plain = settings.Settings(hostname="H.Example", user="u", port=22)
+    plain = ssh_config.SshSettings(hostname="H.Example", user="u", port=22)
     assert (plain.known_as, plain.principal) == ("h.example", "h.example")
     other = replace(plain, port=23)
     assert (other.known_as, other.principal) == ("[h.example]:23", "h.example")
@@ -141,14 +140,14 @@ def test_names_under_which_keys_are_known():
 
 
 def test_tokens(monkeypatch, tmp_path):
-    found = settings.Settings(hostname="h.example", user="u", port=23, proxyjump="j")
+    found = ssh_config.SshSettings(hostname="h.example", user="u", port=23, proxyjump="j")
     hop = Hop(SshTarget(name="n1", host="h"), found)
-    assert tokens.expanded("%h %n %p %r %k %j %%h", hop) == "h.example h 23 u h j %h"
+    assert ssh_config.expanded("%h %n %p %r %k %j %%h", hop) == "h.example h 23 u h j %h"
     monkeypatch.setenv("KEYS", str(tmp_path))
-    assert tokens.path("${KEYS}/%h", hop) == tmp_path / "h.example"
-    assert tokens.path("~/x", hop).is_absolute()
+    assert ssh_config.expanded_path("${KEYS}/%h", hop) == tmp_path / "h.example"
+    assert ssh_config.expanded_path("~/x", hop).is_absolute()
     with pytest.raises(TransportError, match="%z"):
-        tokens.expanded("%z", hop)
+        ssh_config.expanded("%z", hop)
     monkeypatch.delenv("KEYS")
     with pytest.raises(TransportError, match="KEYS"):
-        tokens.path("${KEYS}", hop)
+        ssh_config.expanded_path("${KEYS}", hop)

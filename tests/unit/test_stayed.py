@@ -22,7 +22,7 @@ from orchestrator.agents.agent.folders import Folder
 from orchestrator.analysis import on_host, packed_tables
 from orchestrator.analysis.capture import captures
 from orchestrator.core.errors import CaptureError, StoreError
-from orchestrator.execution.actions import host_code
+from orchestrator.execution.actions import host_reduction
 from orchestrator.hosts import dropping
 from orchestrator.parts.shared import capture_files
 from orchestrator.store import retention
@@ -172,14 +172,14 @@ def test_what_is_sent_to_hosts_runs_alone(tmp_path):
     captured(tmp_path)
     work = tmp_path / "captures"
     work.mkdir()
-    (work / host_code.ARCHIVE).write_bytes(host_code.packed())
+    (work / host_reduction.ARCHIVE).write_bytes(host_reduction.packed_code())
     told = points(tmp_path, "tcpdump.h1")
-    argv = [sys.executable, "-B", host_code.ARCHIVE, str(told)]
+    argv = [sys.executable, "-B", host_reduction.ARCHIVE, str(told)]
     done = subprocess.run(argv, cwd=work, capture_output=True, text=True, check=False, env={"HOME": str(Path.home())})
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(path.name for path in work.iterdir()) == ["tcpdump.h1.json", "tcpdump.h1.npz"]
     assert not told.exists()
-    names = zipfile.ZipFile(io.BytesIO(host_code.packed())).namelist()
+    names = zipfile.ZipFile(io.BytesIO(host_reduction.packed_code())).namelist()
     assert not [name for name in names if "/execution/" in name or "/store/" in name or "/agents/" in name]
 
 

@@ -206,11 +206,11 @@ def test_jitter_hardly_moves_gaps_and_lateness_does():
 
 
 def test_what_flows_weigh_on_the_wire_is_counted_alike_on_both_sides():
-    from cross_traffic.agents import flow_schedule
+    from cross_traffic.agents import flow_drawing
 
     sizes = np.array([1, 16, 1448, 1449, 123_456])
-    ours = generated_flows.wire_bytes(sizes, flow_schedule.Framing(1500))
-    assert ours.tolist() == [flow_schedule.Framing(1500).wire_bytes(int(size)) for size in sizes]
+    ours = generated_flows.wire_bytes(sizes, flow_drawing.Framing(1500))
+    assert ours.tolist() == [flow_drawing.Framing(1500).wire_bytes(int(size)) for size in sizes]
 
 
 GOOD = GeneratedFlows(

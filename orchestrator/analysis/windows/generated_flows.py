@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cross_traffic import flow_records, schedule
+from cross_traffic import flow_records, schedule_files
 from cross_traffic.agents import flow_sender
-from cross_traffic.agents.flow_schedule import Framing
+from cross_traffic.agents.flow_drawing import Framing
 from orchestrator.core.errors import StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.parts.topology import Topology
@@ -62,7 +62,7 @@ class FlowLog:
     gap_distance: float
     completion_s: tuple[float, float]  # p50 and p99 of flows that succeeded
     retransmits: int
-    burst: schedule.BurstShape | None
+    burst: schedule_files.BurstShape | None
     profile: tuple[float, ...]  # of a burst's period (`BurstShape.phases_ns`), times the mean; empty without bursts
     started_profile: tuple[float, ...]  # the same by the flows' actual starts
 
@@ -251,8 +251,8 @@ def log_summary(folder: Path) -> FlowLog:
     took = (rows["acked"] - rows["start"])[done] / 1e9
     each = streams[0]["flow_bytes"] if streams else 0
     wire = wire_bytes(rows["size"].astype(np.int64), Framing(spec["mtu"], spec.get("ip", 4), each))
-    points = schedule.size_points(streams[0]) if streams and not streams[0]["burst"] else []
-    burst = schedule.BurstShape(**streams[0]["burst"]) if streams and streams[0]["burst"] else None
+    points = flow_records.size_points(streams[0]) if streams and not streams[0]["burst"] else []
+    burst = schedule_files.BurstShape(**streams[0]["burst"]) if streams and streams[0]["burst"] else None
 
     def share(by_ns: int) -> float:
         return float(payload[done & (rows["acked"] <= by_ns)].sum() / payload.sum())
@@ -282,7 +282,7 @@ def _quantiles(values: Any, *which: float) -> tuple[Any, ...]:
     return tuple(float(value) for value in np.percentile(values, which)) if len(values) else (math.nan,) * len(which)
 
 
-def _profile(starts: Any, wire: Any, burst: schedule.BurstShape | None) -> tuple[float, ...]:
+def _profile(starts: Any, wire: Any, burst: schedule_files.BurstShape | None) -> tuple[float, ...]:
     if burst is None:
         return ()
     edges = np.array(burst.phases_ns())

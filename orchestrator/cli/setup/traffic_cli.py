@@ -15,7 +15,9 @@ from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
 
 if TYPE_CHECKING:
-    from cross_traffic.agents.specs import RecordedSpec, SenderSpec, SinkSpec, StreamSpec
+    from cross_traffic.agents.flow_drawing import StreamSpec
+    from cross_traffic.agents.flow_sender import RecordedSpec, SenderSpec
+    from cross_traffic.agents.flow_sink import SinkSpec
 
 PORT = 15201
 PLOTTED_S = 0.1
@@ -108,7 +110,7 @@ def _quantity(kind: str, text: str, option: str) -> float:
 
 
 def _spec(arguments: argparse.Namespace) -> StreamSpec:
-    from cross_traffic import distributions, schedule
+    from cross_traffic import distributions, schedule_files, websearch
 
     if arguments.scale < 1 or not 576 <= arguments.mtu <= 65535:
         raise ConfigError("--scale must be at least 1, --mtu between 576 and 65535")
@@ -120,8 +122,8 @@ def _spec(arguments: argparse.Namespace) -> StreamSpec:
         except (IndexError, ValueError):
             raise ConfigError(f"--burst: {arguments.burst!r} is not width,period,height, such as 1ms,10ms,3") from None
         width, period = (_quantity("duration", part, "--burst") for part in parts[:2])
-        burst = schedule.BurstShape(width_s=width, period_s=period, height=height)
-    return schedule.spec(
+        burst = schedule_files.BurstShape(width_s=width, period_s=period, height=height)
+    return websearch.stream_spec(
         distributions.find(arguments.distribution),
         load_bps=_quantity("rate", arguments.load, "--load") / arguments.scale,
         mtu=arguments.mtu,
@@ -139,22 +141,22 @@ def _seconds(arguments: argparse.Namespace) -> float:
 
 
 def _schedule(arguments: argparse.Namespace) -> int:
-    from cross_traffic import schedule
-    from cross_traffic.agents import flow_schedule
+    from cross_traffic import schedule_files
+    from cross_traffic.agents import flow_drawing
     from orchestrator.cli.setup import traffic_text
 
     made = _spec(arguments)
-    burst = schedule.BurstShape(**made["burst"]) if made["burst"] else None
-    tally = schedule.Tally(framing=flow_schedule.framing(made), burst=burst)
+    burst = schedule_files.BurstShape(**made["burst"]) if made["burst"] else None
+    tally = schedule_files.Tally(framing=flow_drawing.framing(made), burst=burst)
 
-    def lines() -> Iterator[schedule.FlowLine]:
-        for at, size, _ in flow_schedule.drawn(made):
+    def lines() -> Iterator[schedule_files.FlowLine]:
+        for at, size, _ in flow_drawing.drawn(made):
             tally.add(at / 1e9, size)
-            yield schedule.FlowLine(start_s=at / 1e9, size=size, to=arguments.to)
+            yield schedule_files.FlowLine(start_s=at / 1e9, size=size, to=arguments.to)
 
     if arguments.output:
         try:
-            schedule.write(arguments.output, lines(), comment=traffic_text.headline(made))
+            schedule_files.write_schedule(arguments.output, lines(), comment=traffic_text.headline(made))
         except OSError as error:
             raise OrchError(f"{arguments.output}: cannot be written: {error.strerror}") from None
     else:
@@ -164,7 +166,7 @@ def _schedule(arguments: argparse.Namespace) -> int:
     if arguments.plot:
         from orchestrator.report.run import schedules
 
-        first = itertools.takewhile(lambda flow: flow[0] < PLOTTED_S * 1e9, flow_schedule.drawn(made))
+        first = itertools.takewhile(lambda flow: flow[0] < PLOTTED_S * 1e9, flow_drawing.drawn(made))
         for path in schedules.plot([(at / 1e9, size) for at, size, _ in first], burst, arguments.plot):
             print(path)
     return 0
@@ -182,10 +184,10 @@ def _run(agent: str, spec: SenderSpec | SinkSpec, folder: Path) -> int:
     """Run an agent in a folder until it ends or somebody ends us; its status."""
     import subprocess
 
-    from cross_traffic import generator, schedule
+    from cross_traffic import flow_launches
 
-    (folder / "spec.json").write_bytes(schedule.dumped(spec))
-    argv = [sys.executable, "-I", "-S", "-B", str(generator.AGENTS / agent), "spec.json"]
+    (folder / "spec.json").write_bytes(flow_launches.spec_file(spec))
+    argv = [sys.executable, "-I", "-S", "-B", str(flow_launches.AGENTS / agent), "spec.json"]
     process = subprocess.Popen(argv, cwd=folder, start_new_session=True)
     before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:
@@ -210,7 +212,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _send(arguments: argparse.Namespace) -> int:
-    from cross_traffic import generator
+    from cross_traffic import flow_launches
 
     if (arguments.load is None) == (arguments.schedule is None):
         raise ConfigError("send takes exactly one of --load and --schedule")
@@ -232,9 +234,9 @@ def _send(arguments: argparse.Namespace) -> int:
         "streams": [made] if made else [],
         "recorded": recorded,
         "mtu": arguments.mtu,
-        "workers": arguments.workers or generator.processes(made["load_bps"] if made else 0.0),
+        "workers": arguments.workers or flow_launches.processes(made["load_bps"] if made else 0.0),
         "most_open": arguments.most_open,
-        "drain_s": generator.DRAIN_S,
+        "drain_s": flow_launches.DRAIN_S,
         "dscp": arguments.dscp,
         "congestion": arguments.congestion,
         "pool": arguments.pool,
@@ -249,9 +251,9 @@ def _send(arguments: argparse.Namespace) -> int:
 
 
 def _recorded_lines(path: Path) -> str:
-    from cross_traffic import schedule
+    from cross_traffic import schedule_files
 
-    return "".join(f"{round(flow.start_s * 1e9)},{flow.size},0\n" for flow in schedule.read(path))
+    return "".join(f"{round(flow.start_s * 1e9)},{flow.size},0\n" for flow in schedule_files.read_schedule(path))
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.units import duration_text, span_text
 
 if TYPE_CHECKING:
-    from cross_traffic.agents.specs import StreamSpec
-    from cross_traffic.schedule import BurstShape, Tally
+    from cross_traffic.agents.flow_drawing import StreamSpec
+    from cross_traffic.schedule_files import BurstShape, Tally
     from orchestrator.analysis.windows.generated_flows import FlowLog
 
 

@@ -1,1 +1,1 @@
-"""What a run does on its nodes, one module an action."""
+"""Actions of a run on its nodes, one module each."""

@@ -1,4 +1,4 @@
-"""What still runs of a run on its nodes when it ends: nothing may, and what an agent left behind is put down."""
+"""Find what still runs of a run on its nodes when it ends: nothing may, and what an agent left is put down."""
 
 from __future__ import annotations
 

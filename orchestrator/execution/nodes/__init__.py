@@ -1,1 +1,1 @@
-"""What nodes say of themselves before they are measured."""
+"""Facts about nodes before they are measured."""

@@ -1,4 +1,4 @@
-"""Which other programs of this machine use its processors while something is measured on it."""
+"""Find which other programs of this machine use its processors while something is measured on it."""
 
 from __future__ import annotations
 

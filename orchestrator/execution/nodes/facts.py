@@ -1,4 +1,4 @@
-"""What is in force on a node while it is measured: commands and files to read, and what they said."""
+"""Gather what is in force on a node while it is measured: commands and files to read, and what they said."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be told of runs while they go on, to whoever shows it: metrics, or nobody."""
+"""Tell of runs while they go on, to whoever shows it: metrics, or nobody."""
 
 from __future__ import annotations
 

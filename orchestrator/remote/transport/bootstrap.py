@@ -1,4 +1,4 @@
-"""How an agent gets onto a node without leaving a file there: the one command line, and the one place that quotes."""
+"""Start an agent on a node without leaving a file there: the one command line, and the one place that quotes."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded
-from orchestrator.remote.transport.openssh.settings import Hop
+from orchestrator.remote.transport.ssh_config import Hop
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Channels to agents over SSH: the way to a node, host by host, and an agent at its end."""
+"""Connect to agents over SSH: the way to a node, host by host, and an agent at its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import paramiko
@@ -20,20 +21,17 @@ from fabric import Config, Connection
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TransportError
 from orchestrator.remote import transfers
-from orchestrator.remote.transport import explain, logins, reaching
+from orchestrator.remote.transport import known_hosts, logins, ssh_config, ssh_errors
 from orchestrator.remote.transport.bootstrap import agent_command_line, agent_source
-from orchestrator.remote.transport.channel import SshChannel
-from orchestrator.remote.transport.openssh import known_hosts, tokens
-from orchestrator.remote.transport.openssh.hostkeys import HostKeys, Transport
-from orchestrator.remote.transport.openssh.identities import Identities
-from orchestrator.remote.transport.openssh.settings import Hop, route
-from orchestrator.remote.transport.reaching import Jump
-from orchestrator.remote.transport.target import SshTarget
-
-__all__ = ["SshChannel", "SshTarget", "connect"]
+from orchestrator.remote.transport.host_keys import HostKeys, Transport
+from orchestrator.remote.transport.identities import Identities
+from orchestrator.remote.transport.ssh_config import Hop, SshTarget, route
 
 _PROXY_EXIT_S = 2.0
 _DROPPED = re.compile(r"\b(closed|reset)\b")  # what a ProxyCommand that is an ssh says when its server dropped it
+KEEPALIVE_S = 15
+_UNACKNOWLEDGED_MS = 60_000  # a peer that acknowledges nothing for so long is gone
+_FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
 _log = logging.getLogger(__name__)
 # What goes wrong is raised; without a handler paramiko's threads would print tracebacks besides.
@@ -54,7 +52,7 @@ def connect(
     `sock` is a connected socket to the node's SSH server, for a node that no address of this machine leads to.
     `host_key` is the only key that the server may have ("ssh-ed25519 AAAA..."); else the known_hosts files decide.
     """
-    with contextlib.ExitStack() as closing, explain.explained(target, deadline):
+    with contextlib.ExitStack() as closing, ssh_errors.explained(target, deadline):
         if sock is not None:
             closing.callback(sock.close)
         trusted = _public_key(target, host_key) if host_key else None
@@ -107,7 +105,7 @@ def _reached(
     for hop in way:
         _check(hop)
         login = _Login(hop, jump, sock, trusted if hop is way[-1] else None, deadline)
-        with explain.explained(hop.target, deadline):
+        with ssh_errors.explained(hop.target, deadline):
             transport = logins.patiently(hop, functools.partial(login.attempt, closing), deadline)
         jump = Jump(hop, transport)
     return transport
@@ -162,16 +160,16 @@ class _Login:
                 started = connection.client.get_transport()
                 mine.close()  # a ProxyCommand has said all then
                 if started is not None and (unlike := started.unlike()):
-                    raise explain.incompatible(self.hop, *unlike) from error
+                    raise ssh_errors.incompatible(self.hop, *unlike) from error
                 if started is not None and started.said and not started.remote_version:
-                    raise explain.strange(self.hop, started.said) from error
+                    raise ssh_errors.strange(self.hop, started.said) from error
                 if self.deadline.expired or (started is not None and started.remote_version):
                     raise
                 raise self._unheard(stream, error) from error
             transport: Transport = connection.client.get_transport()
             if not transport.is_authenticated():
                 raise self._refused(identities, transport)
-            reaching.watch(transport)
+            watch_peer(transport)
             closing.push(mine.pop_all())
         return transport
 
@@ -186,7 +184,7 @@ class _Login:
             return _Stream(channel)
         if hop.settings.proxycommand is not None:
             return _proxy(hop.settings.proxycommand, hop, closing)
-        sock = reaching.straight(hop, deadline)
+        sock = straight(hop, deadline)
         closing.callback(sock.close)
         return _Stream(sock)
 
@@ -213,7 +211,7 @@ class _Login:
 
     def _refused(self, identities: Identities, transport: Transport | None) -> Exception:
         banner = transport.get_banner() if transport is not None else None
-        return TimeoutError() if self.deadline.expired else explain.refused(self.hop, identities, banner or b"")
+        return TimeoutError() if self.deadline.expired else ssh_errors.refused(self.hop, identities, banner or b"")
 
     def _unheard(self, stream: _Stream, error: Exception) -> Exception:
         """What a connection means that ended, or never began, without a word of the server."""
@@ -239,7 +237,7 @@ def _proxy(command: str, hop: Hop, closing: contextlib.ExitStack) -> _Stream:
     said = bytearray()
     with far:
         # The user's own configuration is a line for a shell by definition.
-        argv = ["/bin/sh", "-c", f"exec {tokens.expanded(command, hop)}"]
+        argv = ["/bin/sh", "-c", f"exec {ssh_config.expanded(command, hop)}"]
         fd = far.fileno()
         process = subprocess.Popen(argv, stdin=fd, stdout=fd, stderr=stderr, start_new_session=True)
 
@@ -261,3 +259,107 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     """Signal a ProxyCommand and what it has started; what sudo has started ends with its input."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
+
+
+class SshChannel:
+    """The standard streams of one command on a node, and the connection that carries nothing else."""
+
+    def __init__(
+        self,
+        target: SshTarget,
+        closing: contextlib.ExitStack,
+        session: paramiko.Channel,
+        *,
+        way: Sequence[str] = (),
+        by_hand: str = "",
+    ) -> None:
+        self.way = way
+        self.by_hand = by_hand
+        self._target = target
+        self._closing = closing
+        self._session = session
+        self._said = b""
+        self._asking = threading.Lock()  # whoever writes may ask why at the same time as whoever reads
+        self._taking = threading.Lock()  # and both may close it
+
+    def read(self, size: int) -> bytes:
+        try:
+            return self._session.recv(size)
+        except (OSError, EOFError, paramiko.SSHException):
+            return b""
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._session.sendall(data)
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            raise TransportError(
+                "the SSH channel is closed", node=self._target.name, tail=self.diagnosis(), hint=str(error) or None
+            ) from error
+
+    def close(self) -> None:
+        """Close the stream to the node, then those to the hosts before it; whoever comes second leaves it to the first.
+
+        A stream through a host that has gone cannot say so there: it is closed all the same.
+        """
+        with self._taking:
+            closing = self._closing.pop_all()
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            closing.close()
+
+    def diagnosis(self) -> str:
+        with self._asking:
+            while self._session.recv_stderr_ready():
+                self._said = (self._said + self._session.recv_stderr(1 << 16))[-(1 << 16) :]
+            return self._said.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A host that this machine is logged in to, on the way to another one."""
+
+    hop: Hop
+    transport: paramiko.Transport
+
+    def opened(self, hop: Hop, deadline: Deadline) -> paramiko.Channel:
+        """A stream from there to the server of `hop`."""
+        there = (hop.settings.hostname, hop.settings.port)
+        try:
+            return self.transport.open_channel("direct-tcpip", there, ("", 0), timeout=deadline.remaining)
+        except paramiko.ChannelException as error:
+            raise ssh_errors.unopened(error, hop, self.hop) from error
+
+
+def straight(hop: Hop, deadline: Deadline) -> socket.socket:
+    """A connection from this machine, to the first address of the host that answers; raises the last one's OSError.
+
+    TransportError where its name has no address.
+    """
+    settings = hop.settings
+    family = _FAMILIES.get(settings.addressfamily, socket.AF_UNSPEC)
+    refusal: OSError | None = None
+    try:
+        addresses = socket.getaddrinfo(settings.hostname, settings.port, family, socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError) as error:  # the latter of a name that no name server could be asked for
+        raise ssh_errors.unknown(hop) from error
+    for found in addresses:
+        sock = socket.socket(*found[:3])
+        try:
+            sock.settimeout(max(deadline.remaining, 0.001))
+            if settings.bindaddress is not None:
+                sock.bind(socket.getaddrinfo(settings.bindaddress, 0, found[0], socket.SOCK_STREAM)[0][4])
+            sock.connect(found[4])
+        except OSError as error:
+            sock.close()
+            refusal = error
+        else:
+            return sock
+    raise refusal or ssh_errors.unknown(hop)
+
+
+def watch_peer(transport: paramiko.Transport) -> None:
+    """See that a peer that has gone is noticed, and that small messages do not wait."""
+    transport.set_keepalive(KEEPALIVE_S)
+    sock = transport.sock
+    if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)

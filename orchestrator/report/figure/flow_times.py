@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from cross_traffic.agents.flow_schedule import Framing
+from cross_traffic.agents.flow_drawing import Framing
 from orchestrator.analysis.compare.curves import capacity_bps
 from orchestrator.analysis.compare.selection import Chosen, natural
 from orchestrator.analysis.stats.levels import Level, level

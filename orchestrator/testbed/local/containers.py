@@ -1,22 +1,26 @@
-"""Hosts that are containers: started, held by the end of a FIFO, and gone with the process that holds it."""
+"""Run hosts as containers: started, held by the end of a FIFO, and gone with the process that holds it.
+
+Containers whose owner has gone are found by their label and by the lock on their owner's folder.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+import typing
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import DeadlineExceeded, TestbedError
-from orchestrator.testbed.local import host_image, runtimes
+from orchestrator.core.errors import DeadlineExceeded, OrchError, TestbedError
+from orchestrator.testbed.local import host_image, private_folder, runtimes
+from orchestrator.testbed.local.host_image import digest
 from orchestrator.testbed.local.local_spec import WORK, Containers
 from orchestrator.testbed.local.private_folder import PrivateFolder
 from orchestrator.testbed.local.runtimes import LABEL, Runtime
-from orchestrator.testbed.local.tree import digest
 from workloads.common import environments
 
 IMAGE = "localhost/orch-host"
@@ -26,22 +30,23 @@ _DOOR = "/run/orch-host"  # where a container finds the program of its PID 1, an
 _ADDRESS = "@orch-host"  # as /proc/net/unix writes it
 _GONE_S = 30.0
 _READY_S = 0.02
+_LIMIT_S = 60.0
 
 
 def ensure_image(runtime: Runtime, deadline: Deadline) -> str:
     """Our image, made if its content is new; those of other content go, unless containers still have them."""
-    archive = host_image.tree().archive()
+    archive = host_image.host_tree().archive()
     image = f"{IMAGE}:{digest(archive)}"
     if not runtime.has_image(image, deadline):
         runtime.ask("import", "-", image, deadline=deadline, data=archive)
-        for old in images(runtime, deadline):
+        for old in own_images(runtime, deadline):
             if old != image:
                 with suppress(TestbedError):
                     runtime.ask("rmi", old, deadline=deadline)
     return image
 
 
-def images(runtime: Runtime, deadline: Deadline) -> list[str]:
+def own_images(runtime: Runtime, deadline: Deadline) -> list[str]:
     """Every image of ours that is there."""
     return runtime.ask("images", "--format", "{{.Repository}}:{{.Tag}}", IMAGE, deadline=deadline).split()
 
@@ -222,3 +227,45 @@ def remove(runtime: Runtime, names: Iterable[str], deadline: Deadline) -> None:
 def _half_of_memory() -> int:
     """Bytes, as the kernel gives a file system in memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def remove_left_behind(*, images: bool) -> tuple[list[str], list[str]]:
+    """Remove containers whose run has gone, of every runtime here; and our own images if asked for.
+
+    Return what was done, and what failed.
+    """
+    done: list[str] = []
+    failed: list[str] = []
+    for name in typing.get_args(runtimes.Name):
+        if runtimes.problems(name):
+            continue  # what cannot run containers has none
+        try:
+            done += _remove_of(runtimes.detected(name), images=images)
+        except OrchError as error:
+            failed.append(f"could not remove containers of {name}: {error.message}")
+    return done, failed
+
+
+def _remove_of(runtime: Runtime, *, images: bool) -> Iterator[str]:
+    deadline = Deadline.after(_LIMIT_S)
+    left = left_behind(runtime, deadline)
+    remove(runtime, left, deadline)
+    for name, run in left.items():
+        yield f"removed {runtime.name}'s container {name} of run {run}"
+    for image in own_images(runtime, deadline) if images else ():
+        runtime.ask("rmi", "--force", image, deadline=deadline)
+        yield f"removed {runtime.name}'s image {image}"
+
+
+def left_behind(runtime: Runtime, deadline: Deadline) -> dict[str, str]:
+    """Containers of ours whose owner has gone: run by name."""
+    found = {}
+    for name, number in runtime.of_ours(deadline).items():
+        form = f'{{{{index .Config.Labels "{LABEL}"}}}} {{{{index .Config.Labels "{OWNER}"}}}}'
+        try:
+            run, _, folder = runtime.ask("inspect", "--format", form, number, deadline=deadline).strip().partition(" ")
+        except TestbedError:
+            continue  # it has just gone
+        if folder and not private_folder.owned(Path(folder)):
+            found[name] = run
+    return found

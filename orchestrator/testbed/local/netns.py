@@ -20,8 +20,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, TestbedError
 from orchestrator.testbed.local import netns_needs, runtimes
 from orchestrator.testbed.local.containers import ContainerHosts
-from orchestrator.testbed.local.local_spec import LocalSpec, topology
-from orchestrator.testbed.local.local_testbed import NAMESPACES
+from orchestrator.testbed.local.local_spec import NAMESPACES, LocalSpec, topology
 from orchestrator.testbed.local.netns_needs import requirements_problems
 from orchestrator.testbed.local.netns_setup import new_keys, setup_document
 from orchestrator.testbed.local.ssh_proxy import SshProxy, ssh_config_text
@@ -198,10 +197,11 @@ class NetnsTestbed:
     def connect(self, node: str, deadline: Deadline) -> Channel:
         """A byte stream to a fresh agent, which runs as the node's root: without root here that is this user."""
         from orchestrator.remote.transport import ssh
+        from orchestrator.remote.transport.ssh_config import SshTarget
 
         # the key is in memory alone; the configuration of this user's ssh is meant for other hosts
         key, no_config = Path(f"/proc/self/fd/{self._key_descriptor()}"), Path(os.devnull)
-        target = ssh.SshTarget(name=node, host=node, user="root", port=22, key=key, config=no_config)
+        target = SshTarget(name=node, host=node, user="root", port=22, key=key, config=no_config)
         return ssh.connect(
             target,
             python=self.topology.node(node).python,

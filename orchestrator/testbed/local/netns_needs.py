@@ -1,4 +1,4 @@
-"""What a machine must have for a local testbed, and how to get it."""
+"""Check what a machine must have for a local testbed, and say how to get what is missing."""
 
 from __future__ import annotations
 

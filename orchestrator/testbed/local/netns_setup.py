@@ -1,4 +1,4 @@
-"""Everything that the sandbox of a local testbed does to bring it up, written down beforehand: pure but for keys."""
+"""Write down beforehand all that the sandbox of a local testbed does to bring it up: pure but for keys."""
 
 from __future__ import annotations
 

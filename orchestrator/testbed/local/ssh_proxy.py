@@ -1,4 +1,4 @@
-"""Lets other programs, ssh above all, reach the hosts of a local testbed through a socket in a folder."""
+"""Let other programs, ssh above all, reach the hosts of a local testbed through a socket in a folder."""
 
 from __future__ import annotations
 

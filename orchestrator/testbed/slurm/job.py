@@ -1,10 +1,11 @@
-"""The job of Slurm that this process is in: its id, its nodes in rank order, and the ports on which srun may listen."""
+"""Read the job of Slurm that this process is in (id, nodes in rank order, ports for srun), and submit new ones."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import shlex
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,11 @@ OUTSIDE = (
 )
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _PORTS = re.compile(r"^SrunPortRange\s*=\s*(\d+)-(\d+)\s*$", re.MULTILINE)
+_OUTPUT = re.compile(r"^\s*StdOut=(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SlurmJob:
     """A job with an allocation; `nodes` as Slurm calls them, `ports` on which its programs may be called back."""
 
     id: str
@@ -34,7 +36,7 @@ def id_here() -> str:
     return os.environ.get("SLURM_JOB_ID", "")
 
 
-def current() -> Job:
+def current() -> SlurmJob:
     """The job that this process is in; TestbedError where it is in none."""
     job, listed = id_here(), os.environ.get("SLURM_JOB_NODELIST", "")
     if not job or not listed:
@@ -43,7 +45,7 @@ def current() -> Job:
     for node in nodes:
         if not _NODE.match(node):
             raise TestbedError(f"Slurm names a node {node!r}: not a host name of at most 63 characters")
-    return Job(job, nodes, srun_ports(ask("scontrol", "show", "config")))
+    return SlurmJob(job, nodes, srun_ports(ask("scontrol", "show", "config")))
 
 
 def srun_ports(config: str) -> Sequence[int]:
@@ -96,3 +98,34 @@ def ask(*argv: str) -> str:
     if done.returncode != 0:
         raise TestbedError(f"{argv[0]} failed", argv=argv, tail=done.stderr or done.stdout)
     return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job, and where its output goes; `status` is its exit status where sbatch waited for its end (`--wait`)."""
+
+    id: str
+    output: str
+    status: int
+
+
+def script(command: Sequence[str]) -> str:
+    """Return the batch script that runs a command."""
+    return f"#!/bin/sh\nexec {shlex.join(command)}\n"
+
+
+def submit(command: Sequence[str], options: Sequence[str], *, name: str) -> Submitted:
+    """Hand a command to sbatch with a user's options; TestbedError where it is refused.
+
+    The job begins in the current folder, so that the command may hold relative paths.
+    """
+    argv = ["sbatch", "--parsable", f"--job-name={name}", *options]
+    try:
+        done = subprocess.run(argv, input=script(command), capture_output=True, text=True, check=False, env=os.environ)
+    except FileNotFoundError:
+        raise TestbedError("no program sbatch here", hint="run this where Slurm's own programs are") from None
+    job = done.stdout.partition("\n")[0].partition(";")[0]
+    if not job.isdigit():
+        raise TestbedError("sbatch refuses the job", argv=argv, tail=done.stderr or done.stdout)
+    found = _OUTPUT.search(ask("scontrol", "show", "job", job))
+    return Submitted(job, found[1] if found else "", done.returncode)

@@ -1,4 +1,4 @@
-"""What an experiment says of hosts that Slurm allocates, what was learned of them, and both as a topology."""
+"""Describe hosts that Slurm allocates: the keys of `testbed: slurm`, what was learned of them, and the topology."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from orchestrator.core.fields import Model, Rate
 from orchestrator.core.units import Mistake
 from orchestrator.parts.topology import WORK, Link, Node, Topology
 from orchestrator.testbed import inventory
-from orchestrator.testbed.inventory import Data
-from orchestrator.testbed.spellings import Absolute, Device, Name
+from orchestrator.testbed.inventory import Absolute, Data, Device, Name
 
 
 def _network(value: str) -> str:

@@ -1,4 +1,4 @@
-"""What the hosts of an allocation say of themselves: address and device of the data plane, its rate, GPUs, rights."""
+"""Ask the hosts of an allocation about themselves: address and device of the data plane, its rate, GPUs, rights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orchestrator.remote.agent_client import AgentClient
 from orchestrator.testbed.inventory import Data
 from orchestrator.testbed.slurm import job as jobs
 from orchestrator.testbed.slurm.spec import Allocation, SlurmSpec
-from orchestrator.testbed.slurm.step import Step
+from orchestrator.testbed.slurm.testbed import Step
 
 LEARN_S = 60.0
 EACH_S = 0.5  # more for each host
@@ -30,7 +30,7 @@ GPUS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class HostFacts:
     """What one host said; `speed` in bit/s, None where its driver makes one up or says none."""
 
     data: Data
@@ -64,7 +64,7 @@ def _learned(text: str, _job: str) -> Allocation:
     return summed_up(spec, job.id, found)
 
 
-def summed_up(spec: SlurmSpec, job: str, found: Mapping[str, Found]) -> Allocation:
+def summed_up(spec: SlurmSpec, job: str, found: Mapping[str, HostFacts]) -> Allocation:
     """An allocation from what each of its nodes said, in their order; pure."""
     mtus = {one.mtu: node for node, one in found.items()}
     if len(mtus) > 1:
@@ -80,7 +80,7 @@ def summed_up(spec: SlurmSpec, job: str, found: Mapping[str, Found]) -> Allocati
     )
 
 
-def _rate(spec: SlurmSpec, node: str, one: Found) -> float:
+def _rate(spec: SlurmSpec, node: str, one: HostFacts) -> float:
     """The rate of a host's link, bit/s: what the file says, else what the device does."""
     rate = spec.link or one.speed
     if rate is None:
@@ -89,7 +89,7 @@ def _rate(spec: SlurmSpec, node: str, one: Found) -> float:
     return rate
 
 
-def _asked(spec: SlurmSpec, step: Step, deadline: Deadline, name: str) -> Found:
+def _asked(spec: SlurmSpec, step: Step, deadline: Deadline, name: str) -> HostFacts:
     node = Node(name=name, python=spec.interpreter, work=spec.work)
     run = f"slurm-{time.time_ns()}"
     client = AgentClient(node, step.channel(name, deadline), run=run, holder={}, on_event=lambda _: None)
@@ -103,7 +103,7 @@ def _asked(spec: SlurmSpec, step: Step, deadline: Deadline, name: str) -> Found:
         client.close(deadline)
 
 
-def _found(spec: SlurmSpec, client: AgentClient, deadline: Deadline) -> Found:
+def _found(spec: SlurmSpec, client: AgentClient, deadline: Deadline) -> HostFacts:
     name = client.node.name
     argv = ("ip", "-j", "address", "show")
     done = client.run(argv, deadline, privileged=False)
@@ -111,7 +111,7 @@ def _found(spec: SlurmSpec, client: AgentClient, deadline: Deadline) -> Found:
     folder = f"{NET}/{data.device}"
     texts = client.read([f"{folder}/mtu", f"{folder}/speed"], deadline).texts
     wanted = [Requirement(node=name, kind="privilege", what=what, remedy="", needed_by="Slurm") for what in PRIVILEGES]
-    return Found(
+    return HostFacts(
         data=data,
         mtu=_whole(texts[f"{folder}/mtu"]) or 0,
         speed=_speed(client, data.device, texts[f"{folder}/speed"], deadline),

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.serialization import SSHCertificateBuilder, 
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
-from orchestrator.remote.transport.openssh import certificates, known_hosts, settings, tokens
-from orchestrator.remote.transport.target import SshTarget
+from orchestrator.remote.transport import known_hosts, ssh_config
+from orchestrator.remote.transport.ssh_config import SshTarget
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 
@@ -116,7 +116,7 @@ def _look_up(data: bytes, folder: Path) -> None:
         known.authority(blob)
         for entry in known.entries:
             known_hosts.fingerprint(entry.blob)
-            assert not certificates.is_one(entry.blob)
+            assert not known_hosts.is_certificate(entry.blob)
     verdict = known_hosts.remember("h1", blob, path, hashed=True)
     if verdict is known_hosts.Verdict.KNOWN:
         assert known_hosts.lookup("h1", [path]).judged(blob)[0] is verdict
@@ -145,36 +145,38 @@ def _shown() -> tuple[bytes, ...]:
 
 def _certificate(data: bytes, _: Path) -> None:
     """What is done with a key that a host shows, before it is believed."""
-    certificates.is_one(data)
-    certificates.holder(data)
+    known_hosts.is_certificate(data)
+    known_hosts.certificate_holder(data)
     known_hosts.fingerprint(data)
-    certificates.read(data).refusal("h1", ("ssh-ed25519",))
+    known_hosts.read_certificate(data).refusal("h1", ("ssh-ed25519",))
 
 
 def _configuration(data: bytes, folder: Path) -> None:
     path = folder / "config"
     path.write_bytes(data if b"exec" not in data.lower() else b"")  # `Match exec` would be carried out
     target = SshTarget(name="h1", host="h1", user=None, port=None, config=path, jump=None)
-    found = settings.ask(target, Deadline.after(PATIENCE_S))
-    _expand(settings.Hop(target, found))
+    found = ssh_config.settings_of(target, Deadline.after(PATIENCE_S))
+    _expand(ssh_config.Hop(target, found))
 
 
 def _printed(data: bytes, _: Path) -> None:
     target = SshTarget(name="h1", host="h1", user=None, port=None, config=None, jump=None)
-    _expand(settings.Hop(target, settings.parsed(data.replace(b"\0", b"").decode(errors="surrogateescape"))))
+    _expand(
+        ssh_config.Hop(target, ssh_config.parsed_settings(data.replace(b"\0", b"").decode(errors="surrogateescape")))
+    )
 
 
-def _expand(hop: settings.Hop) -> None:
+def _expand(hop: ssh_config.Hop) -> None:
     """What reaching a host does with its settings before it opens a socket."""
     for text in (*hop.settings.identityfile, *hop.settings.certificatefile, *hop.settings.userknownhostsfile):
         try:
-            known_hosts.lookup(hop.settings.known_as, [tokens.path(text, hop)])
+            known_hosts.lookup(hop.settings.known_as, [ssh_config.expanded_path(text, hop)])
         except OSError:
             continue
     if hop.settings.proxycommand:
-        tokens.expanded(hop.settings.proxycommand, hop)
+        ssh_config.expanded(hop.settings.proxycommand, hop)
     if hop.settings.proxyjump:
-        settings._jump(hop.target, hop.settings.proxyjump)
+        ssh_config._jump(hop.target, hop.settings.proxyjump)
 
 
 TARGETS = (

@@ -1,17 +1,27 @@
-"""The settings of a host, and the hosts on the way to it, as OpenSSH itself reads them: `ssh -G` says which hold."""
+"""Read which SSH settings hold for a host, and for those on the way to it: `ssh -G` of OpenSSH says so itself.
+
+What stands for something else in settings (`%h` and its like, `${VARIABLE}` and `~`) is as ssh_config(5) has it.
+"""
 
 from __future__ import annotations
 
+import getpass
+import hashlib
+import os
+import pwd
 import re
+import shlex
+import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, MissingRequirement, TransportError
-from orchestrator.remote.transport.target import HOST_KEY, SshTarget
 
+HOST_KEY = "`ssh` in the inventory"
 _MOST_JUMPS = 16
 _HOP = re.compile(r"(?:(?P<user>.+)@)?(?:\[(?P<address>[^]]+)]|(?P<name>[^][:]+))(?::(?P<port>[0-9]{1,5}))?")
 _NO = ("no", "false", "none")
@@ -31,10 +41,41 @@ _NOT_FOLLOWED = {
     "verifyhostkeydns": "VerifyHostKeyDNS is not followed: only known_hosts files say which keys are known",
     "nohostauthenticationforlocalhost": "NoHostAuthenticationForLocalhost is not followed: every host's key is checked",
 }
+_TOKEN = re.compile(r"%(.?)")
+_VARIABLE = re.compile(r"\$\{(\w*)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class SshTarget:
+    """Where a node answers; what is None comes from the SSH configuration.
+
+    `host` may be an alias of it. `config` is read instead of the user's and the system's file. `jump` is written as for
+    `ssh -J`. `name` is the node's, for messages, and `source` where `host` is written.
+    """
+
+    name: str
+    host: str
+    user: str | None = None
+    port: int | None = None
+    key: Path | None = None
+    config: Path | None = None
+    jump: str | None = None
+    source: str = HOST_KEY
+
+    def options(self) -> list[str]:
+        """What is told to `ssh` before the host, as far as it decides which settings hold; a key decides nothing."""
+        given = (("-F", self.config and self.config.expanduser()), ("-p", self.port), ("-J", self.jump))
+        return [word for option, value in given if value is not None for word in (option, str(value))]
+
+    def by_hand(self, *words: str) -> str:
+        """The command that does the same by hand."""
+        key = ["-i", str(self.key)] if self.key is not None else []
+        host = f"{self.user}@{self.host}" if self.user else self.host
+        return shlex.join(["ssh", *self.options(), *key, host, *words])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshSettings:
     """What holds for one host, under OpenSSH's names without their case; text is as `ssh -G` gives it.
 
     Tuples are of what may stand there several times. `none` and what is not set are None.
@@ -94,7 +135,7 @@ class Hop:
     """One host on the way, the last one included."""
 
     target: SshTarget
-    settings: Settings
+    settings: SshSettings
 
 
 def route(target: SshTarget, deadline: Deadline) -> list[Hop]:
@@ -107,7 +148,7 @@ def route(target: SshTarget, deadline: Deadline) -> list[Hop]:
     while here is not None:
         if len(hops) > _MOST_JUMPS:
             raise TransportError("the jump hosts form a loop", node=target.name, hint=here.by_hand("true"))
-        settings = ask(here, deadline)
+        settings = settings_of(here, deadline)
         hops.insert(0, Hop(here, settings))
         here = _jump(here, settings.proxyjump) if settings.proxyjump is not None else None
     return hops
@@ -138,7 +179,7 @@ def _jump(target: SshTarget, jumps: str) -> SshTarget:
     )
 
 
-def ask(target: SshTarget, deadline: Deadline) -> Settings:
+def settings_of(target: SshTarget, deadline: Deadline) -> SshSettings:
     """The settings that `ssh` would use for a target."""
     user = ["-l", target.user] if target.user is not None else []
     argv = ["ssh", "-G", "-T", *target.options(), *user, "--", target.host]
@@ -169,18 +210,20 @@ def ask(target: SshTarget, deadline: Deadline) -> Settings:
             node=target.name,
             hint=loop if "loop" in said else f"see the output of: {target.by_hand('true')}",
         )
-    return parsed(done.stdout)
+    return parsed_settings(done.stdout)
 
 
-def parsed(text: str) -> Settings:
+def parsed_settings(text: str) -> SshSettings:
     """The record of what `ssh -G` printed."""
     said: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         said.setdefault(name.lower(), []).append(value)
-    kinds = get_type_hints(Settings)
+    kinds = get_type_hints(SshSettings)
     try:
-        settings = Settings(**{name: _typed(name, kinds[name], found) for name, found in said.items() if name in kinds})
+        settings = SshSettings(
+            **{name: _typed(name, kinds[name], found) for name, found in said.items() if name in kinds}
+        )
     except (TypeError, ValueError) as error:  # a field is missing, or no number
         raise TransportError(
             f"what `ssh -G` prints is not understood: {error}", hint="is the `ssh` of PATH that of OpenSSH?"
@@ -209,3 +252,70 @@ def _typed(name: str, kind: object, found: list[str]) -> Any:
     if first == "none":
         return None
     return first if kind == str | None else int(first)
+
+
+def expanded(text: str, hop: Hop) -> str:
+    """`text` with its %-tokens replaced."""
+    values = _values(hop)
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            raise TransportError(
+                f"the SSH settings have {found[0]!r} in {text!r}, which is no token of ssh_config(5)",
+                node=hop.target.name,
+            )
+        return values[found[1]]()
+
+    return _TOKEN.sub(value, text)
+
+
+def expanded_path(text: str, hop: Hop) -> Path:
+    """The file that `text` names."""
+
+    def variable(found: re.Match[str]) -> str:
+        if found[1] not in os.environ:
+            raise TransportError(
+                f"the SSH settings want the variable {found[1]}, which is not set", node=hop.target.name
+            )
+        return os.environ[found[1]]
+
+    found = _VARIABLE.sub(variable, expanded(text, hop))
+    try:
+        return Path(_home(found))
+    except KeyError:
+        raise TransportError(
+            f"the SSH settings name {text!r}, and there is no such user here", node=hop.target.name
+        ) from None
+
+
+def _home(text: str) -> str:
+    """OpenSSH takes home folders from the user database; HOME may say another one. KeyError without such a user."""
+    if not text.startswith("~"):
+        return text
+    user, slash, rest = text[1:].partition("/")
+    return (pwd.getpwnam(user) if user else pwd.getpwuid(os.getuid())).pw_dir + slash + rest
+
+
+def _values(hop: Hop) -> Mapping[str, Callable[[], str]]:
+    settings = hop.settings
+    jump = settings.proxyjump or ""
+
+    def connection() -> str:
+        text = socket.getfqdn() + settings.hostname + str(settings.port) + settings.user + jump
+        return hashlib.sha1(text.encode(errors="surrogateescape"), usedforsecurity=False).hexdigest()
+
+    return {
+        "%": lambda: "%",
+        "C": connection,
+        "d": lambda: _home("~"),
+        "h": lambda: settings.hostname,
+        "i": lambda: str(os.getuid()),
+        "j": lambda: jump,
+        "k": lambda: settings.hostkeyalias or hop.target.host,
+        "L": lambda: socket.gethostname().partition(".")[0],
+        "l": socket.gethostname,
+        "n": lambda: hop.target.host,
+        "p": lambda: str(settings.port),
+        "r": lambda: settings.user,
+        "u": getpass.getuser,
+    }

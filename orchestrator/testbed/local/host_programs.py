@@ -1,4 +1,4 @@
-"""Where the hosts of a local testbed have their programs and Python from: this machine, or an image."""
+"""Ask whether programs are there for the hosts of a local testbed: on this machine, or in an image."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ASK_S = 60.0
 NOT_FOUND = 127  # what runtimes, as shells, end with where there is no such program
 
 
-class Place(Protocol):
+class ProgramSource(Protocol):
     """What can be asked of it before any host is up."""
 
     @property

@@ -1,7 +1,8 @@
-"""What sources of single flows share: sinks and senders as launches; `flow_records` reads what they logged."""
+"""Launch the sinks and the senders of single flows, whatever draws or records these."""
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +11,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from cross_traffic import schedule
-from cross_traffic.agents.specs import RecordedSpec, SenderSpec, SinkSpec, StreamSpec
+from cross_traffic.agents.flow_drawing import StreamSpec
+from cross_traffic.agents.flow_sender import RecordedSpec, SenderSpec
+from cross_traffic.agents.flow_sink import SinkSpec
 from orchestrator.core.fields import Model
 from orchestrator.core.units import rate_text
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
@@ -27,7 +29,7 @@ DRAIN_S = 10.0
 START_WITHIN_S = 40.0
 
 
-class Sending(Model):
+class SendingConfig(Model):
     """How flows are sent, whatever makes them."""
 
     rail: int = Field(default=0, ge=0)
@@ -88,7 +90,7 @@ def load_problem(load: float, hosts: Sequence[str], topology: Topology, *, rail:
     return [Problem(at=("load",), message=message, accepted=most)]
 
 
-def requirements(config: Sending, senders: Sequence[str], *, needed_by: str) -> list[Requirement]:
+def requirements(config: SendingConfig, senders: Sequence[str], *, needed_by: str) -> list[Requirement]:
     """Real-time priority is the only thing that a host may lack."""
     if not config.realtime:
         return []
@@ -100,7 +102,12 @@ def requirements(config: Sending, senders: Sequence[str], *, needed_by: str) -> 
 
 
 def launches(
-    config: Sending, source: Source, topology: Topology, *, senders: Sequence[Sender], receiving: Mapping[str, float]
+    config: SendingConfig,
+    source: Source,
+    topology: Topology,
+    *,
+    senders: Sequence[Sender],
+    receiving: Mapping[str, float],
 ) -> list[Launch]:
     """A sink on every host in `receiving` (the bit/s that it gets, scaled), then the senders, which start together."""
     name = f"{source.window}.{source.name}" if source.window else source.name
@@ -124,7 +131,7 @@ def launches(
                 node=host,
                 role="traffic",
                 argv=(node.python, "-I", "-S", "-B", "flow_sink.py", "spec.json"),
-                files={"flow_sink.py": AGENTS / "flow_sink.py", "spec.json": schedule.dumped(spec)},
+                files={"flow_sink.py": AGENTS / "flow_sink.py", "spec.json": spec_file(spec)},
                 ready=Line(pattern="^listening$"),
                 ports=tuple(ports[host]),
                 stop=Stop(signals=((signal.SIGTERM, 3.0),), ok=(0,)),
@@ -135,7 +142,7 @@ def launches(
 
 
 def _sender(
-    config: Sending,
+    config: SendingConfig,
     source: Source,
     topology: Topology,
     sender: Sender,
@@ -162,13 +169,13 @@ def _sender(
         "pool": config.connections == "pool",
         "realtime": config.realtime,
     }
-    agents = {f"{stem}.py": AGENTS / f"{stem}.py" for stem in ("flow_sender", "flow_schedule")}
+    agents = {f"{stem}.py": AGENTS / f"{stem}.py" for stem in ("flow_sender", "flow_drawing")}
     return Launch(
         name=f"{name}.sender",
         node=sender.host,
         role="traffic",
         argv=(node.python, "-I", "-S", "-B", "flow_sender.py", "spec.json"),
-        files={**agents, "spec.json": schedule.dumped(spec), **sender.files},
+        files={**agents, "spec.json": spec_file(spec), **sender.files},
         order=1,
         ready=Line(pattern="^sending$"),
         ready_within_s=START_WITHIN_S,
@@ -180,3 +187,8 @@ def _sender(
             for port in ports[host]
         ),
     )
+
+
+def spec_file(data: SenderSpec | SinkSpec) -> bytes:
+    """Return a spec as the file that a sender or sink reads."""
+    return json.dumps(data, indent=1).encode()

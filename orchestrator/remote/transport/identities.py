@@ -1,4 +1,4 @@
-"""Which keys are offered to a server, in OpenSSH's order: those of the agent that settings name, its others, files."""
+"""Offer keys to a server in OpenSSH's order: those of the agent that settings name, its others, files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from paramiko.auth_strategy import AuthSource, AuthStrategy, InMemoryPrivateKey
 from paramiko.pkey import PublicBlob, UnknownKeyType
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.remote.transport.openssh import certificates, tokens
-from orchestrator.remote.transport.openssh.settings import Hop
+from orchestrator.remote.transport import known_hosts, ssh_config
+from orchestrator.remote.transport.ssh_config import Hop
 
 _CERTIFICATE = "-cert.pub"
 _UNUSABLE = (OSError, ValueError, UnsupportedAlgorithm, paramiko.SSHException, UnknownKeyType)
@@ -60,11 +60,11 @@ class Identities(AuthStrategy):
         if not settings.pubkeyauthentication:
             self.tried.append("PubkeyAuthentication is no")
             return
-        files = [tokens.path(text, self._hop) for text in settings.identityfile]
-        shown = [tokens.path(text, self._hop) for text in settings.certificatefile]
+        files = [ssh_config.expanded_path(text, self._hop) for text in settings.identityfile]
+        shown = [ssh_config.expanded_path(text, self._hop) for text in settings.certificatefile]
         shown += [Path(f"{file}{_CERTIFICATE}") for file in files]
         held = list(self._agent_keys())
-        signed = [*_certificates(shown), *(key.blob for key in held if certificates.is_one(key.blob))]
+        signed = [*_certificates(shown), *(key.blob for key in held if known_hosts.is_certificate(key.blob))]
         named = {blob for file in files if (blob := _public(file)) is not None}
         yield from self._from_agent(held, signed, named)
         yield from self._from_files(files, signed, {key.blob for key in held})
@@ -73,7 +73,7 @@ class Identities(AuthStrategy):
         self, held: list[paramiko.AgentKey], signed: list[bytes], named: set[bytes]
     ) -> Iterator[AuthSource]:
         """Keys of the agent, those first that the settings name; a certificate by itself where its key is not held."""
-        owners = {key.blob: certificates.holder(key.blob) or key.blob for key in held}
+        owners = {key.blob: known_hosts.certificate_holder(key.blob) or key.blob for key in held}
         plain = set(owners)
         for key in sorted(held, key=lambda key: owners[key.blob] not in named):
             name = f"agent key {key.comment}"
@@ -92,7 +92,7 @@ class Identities(AuthStrategy):
     def _offered(self, key: paramiko.PKey, blob: bytes, name: str, signed: list[bytes]) -> Iterator[AuthSource]:
         """A key with each certificate that is for it, and then without."""
         for certificate in dict.fromkeys(signed):
-            if certificates.holder(certificate) == blob:
+            if known_hosts.certificate_holder(certificate) == blob:
                 key.load_certificate(paramiko.Message(certificate))
                 yield self._source(key, f"{name} with its certificate")
         key.public_blob = None
@@ -132,7 +132,7 @@ class Identities(AuthStrategy):
         if name == "SSH_AUTH_SOCK" or (name.startswith("$") and not name.startswith("${")):
             value = os.environ.get(name.removeprefix("$"))
             return Path(value) if value else None
-        return tokens.path(name, self._hop)
+        return ssh_config.expanded_path(name, self._hop)
 
     def close(self) -> None:
         if self._agent is not None:

@@ -1,4 +1,4 @@
-"""Whether a server is the one that it should be: its key or certificate against the known_hosts files."""
+"""Check that a server is the one that it should be: its key or certificate against the known_hosts files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import paramiko
 
 from orchestrator.core.errors import TransportError
-from orchestrator.remote.transport.openssh import certificates, known_hosts, tokens
-from orchestrator.remote.transport.openssh.known_hosts import Entry, KnownHost, Verdict
-from orchestrator.remote.transport.openssh.settings import Hop
+from orchestrator.remote.transport import known_hosts, ssh_config
+from orchestrator.remote.transport.known_hosts import Entry, KnownHost, Verdict
+from orchestrator.remote.transport.ssh_config import Hop
 
 _SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
@@ -101,7 +101,7 @@ class _Files:
     def of(cls, hop: Hop) -> _Files:
         settings = hop.settings
         user, system = settings.userknownhostsfile, settings.globalknownhostsfile
-        return cls(*(tuple(tokens.path(text, hop) for text in texts) for texts in (user, system)))
+        return cls(*(tuple(ssh_config.expanded_path(text, hop) for text in texts) for texts in (user, system)))
 
     def lookup(self, name: str) -> KnownHost:
         return known_hosts.lookup(name, (*self.user, *self.system))
@@ -128,7 +128,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         security.ciphers = _allowed(security.ciphers, settings.ciphers, "Ciphers", node)
         security.digests = _allowed(security.digests, settings.macs, "MACs", node)
         security.kex = _allowed(security.kex, settings.kexalgorithms, "KexAlgorithms", node)
-        able = (*security.key_types, *(name + certificates.SUFFIX for name in security.key_types))
+        able = (*security.key_types, *(name + known_hosts.CERTIFICATE_SUFFIX for name in security.key_types))
         transport.wanted = self._ordered(_allowed(able, settings.hostkeyalgorithms, "HostKeyAlgorithms", node))
         return transport
 
@@ -139,7 +139,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         authority = self._trusted is None and self._known.has_authority
 
         def place(name: str) -> int:
-            if name.endswith(certificates.SUFFIX):
+            if name.endswith(known_hosts.CERTIFICATE_SUFFIX):
                 return 0 if authority else 3
             return 1 if name in known else 2
 
@@ -160,7 +160,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         if key.public_blob is None:
             return ""
         try:
-            shown = certificates.read(key.public_blob.key_blob)
+            shown = known_hosts.read_certificate(key.public_blob.key_blob)
         except ValueError as error:
             return str(error)
         verdict, entry = self._known.judged(shown.authority)

@@ -1,4 +1,4 @@
-"""What paramiko and the network raise, as an error with the host's name and what would mend it."""
+"""Explain what paramiko and the network raise: an error with the name of the host, and what would mend it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import paramiko
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, OrchError, TransportError, last_lines
 from orchestrator.core.machines.remedies import remedy
+from orchestrator.remote.transport.identities import Identities
 from orchestrator.remote.transport.logins import DroppedError
-from orchestrator.remote.transport.openssh.identities import Identities
-from orchestrator.remote.transport.openssh.settings import Hop
-from orchestrator.remote.transport.target import SshTarget
+from orchestrator.remote.transport.ssh_config import Hop, SshTarget
 
 _BUSY = re.compile(r"MaxStartups|too many", re.IGNORECASE)  # said instead of a version by a server that is busy
 _PROHIBITED, _CONNECT_FAILED = 1, 2  # RFC 4254, 5.1

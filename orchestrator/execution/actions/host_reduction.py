@@ -1,13 +1,18 @@
-"""Has hosts reduce the captures that stay with them, and records which ones lie where.
+"""Have hosts reduce the captures that stay with them, and record which ones lie where.
 
-What reads captures while they are written goes on until `reduce_run`, whose program on the host has it finish.
+What a host runs for that is an archive of the modules that it takes, which any Python runs. What reads captures while
+they are written goes on until `reduce_run`, whose program on the host has it finish.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import functools
+import io
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +22,6 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, Interrupted, OrchError, TransportError
 from orchestrator.core.interrupts import Twice
 from orchestrator.core.paths import safepath
-from orchestrator.execution.actions import host_code
 from orchestrator.execution.session import CALL_S, Session
 from orchestrator.parts.launch import Launch, Line, Started
 from orchestrator.parts.shared import capture_files
@@ -32,9 +36,34 @@ LOOK_S = 1.0  # how often it is looked whether that is called off
 TRIES = 3  # at a reduction that somebody kills; what one has done the next does not do again
 POINTS = "points.json"
 
+PROGRAM = "orchestrator.analysis.on_host"
+# Started by its name: it compiles what `stages` has, where no machine code lies.
+BESIDE = "orchestrator.analysis.capture.stages.compiling"
+ARCHIVE = "reduce.pyz"
+
+_ROOT = Path(__file__).parents[3]
+_PACKAGE = __name__.partition(".")[0]
+_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that the format has: equal modules make equal archives
+# The reader of captures looks for its own files, so that they have to lie in a folder while it runs. Machine code is
+# not kept there (-B), but in the user's cache, where the next run finds it.
+_START = f"""import os, runpy, shutil, sys, zipfile
+if sys.version_info < (3, 10):
+    sys.exit("captures are reduced by Python 3.10 or later, and this is %d.%d" % sys.version_info[:2])
+code = os.path.abspath("code")
+shutil.rmtree(code, ignore_errors=True)
+try:
+    with zipfile.ZipFile("{ARCHIVE}") as archive:
+        archive.extractall(code)
+    os.unlink("{ARCHIVE}")
+    sys.path[0] = code
+    runpy.run_module("{PROGRAM}", run_name="__main__")
+finally:
+    shutil.rmtree(code, ignore_errors=True)
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class CapturesLeft:
     """The captures that stay on a node, in the folder of the run there; `trouble` is why they were not reduced.
 
     `later`: the node can reduce them yet, and was not given the time.
@@ -75,7 +104,7 @@ def read_as_they_close(session: Session, manifest: Manifest) -> None:
     session.watch.notes += filter(None, notes.values())
 
 
-def reduce_run(session: Session, manifest: Manifest, say: Callable[[str], None]) -> dict[str, Left]:
+def reduce_run(session: Session, manifest: Manifest, say: Callable[[str], None]) -> dict[str, CapturesLeft]:
     """Have every host reduce its captures, all at once; hosts that are lost meanwhile are left out.
 
     Two signals end that on all hosts.
@@ -86,7 +115,7 @@ def reduce_run(session: Session, manifest: Manifest, say: Callable[[str], None])
         lambda: say(f"hosts reduce their captures: Ctrl-C ends that, `orch recover {manifest.run}` has it done later"),
     )
 
-    def reduced(client: AgentClient) -> Left | OrchError:
+    def reduced(client: AgentClient) -> CapturesLeft | OrchError:
         try:
             left = reduce_there(client, manifest, deadline, called_off=lambda: session.interrupts.ended_by(twice))
         except OrchError as error:
@@ -96,12 +125,12 @@ def reduce_run(session: Session, manifest: Manifest, say: Callable[[str], None])
         return left
 
     found = session.each(sorted(session.away), reduced, what="reducing captures", seconds=REDUCE_S + CALL_S)
-    return {node: left for node, left in found.items() if isinstance(left, Left)}
+    return {node: left for node, left in found.items() if isinstance(left, CapturesLeft)}
 
 
 def reduce_there(
     client: AgentClient, manifest: Manifest, deadline: Deadline, *, called_off: Callable[[], bool] = lambda: False
-) -> Left:
+) -> CapturesLeft:
     """Have a host reduce the captures of a run, and say which there are; TransportError where it is lost.
 
     Once that is `called_off` the host ends what it has begun.
@@ -112,8 +141,8 @@ def reduce_there(
         trouble = _reduce(client, capture_points(manifest, node), deadline, called_off) if files else ""
     except Interrupted as error:
         why = f"{error.message}; `orch recover {manifest.run}` has it do so"
-        return Left(folder=client.folder, files=files, trouble=why, later=True)
-    return Left(folder=client.folder, files=files, trouble=trouble)
+        return CapturesLeft(folder=client.folder, files=files, trouble=why, later=True)
+    return CapturesLeft(folder=client.folder, files=files, trouble=trouble)
 
 
 def _reduce(
@@ -155,8 +184,8 @@ def _launch(client: AgentClient, name: str, points: Sequence[CapturePoint], *how
         name=name,
         node=client.node.name,
         role="collector",
-        argv=(client.node.python, "-B", host_code.ARCHIVE, POINTS, *how),
-        files={host_code.ARCHIVE: host_code.packed(), POINTS: document},
+        argv=(client.node.python, "-B", ARCHIVE, POINTS, *how),
+        files={ARCHIVE: packed_code(), POINTS: document},
         ready=Line(READING) if how else Started(),
         ready_within_s=COMPILED_S,
         lives=False,
@@ -175,7 +204,7 @@ def _last_line(client: AgentClient, launch: Launch) -> str:
     return next((line for text in texts.values() for line in reversed((text or "").splitlines())), "it said nothing")
 
 
-def recorded(left: Mapping[str, Left], hosts: Path) -> tuple[tuple[Stayed, ...], list[str]]:
+def recorded(left: Mapping[str, CapturesLeft], hosts: Path) -> tuple[tuple[Stayed, ...], list[str]]:
     """What stayed on nodes as manifests keep it, and a note on each that could not reduce it.
 
     `hosts` is the folder of what is home of all nodes.
@@ -211,3 +240,47 @@ def _hashes(home: Path, launches: Iterable[str]) -> dict[str, str]:
             safepath.under(home, f"{REDUCED}/{launch}.json")
             found.update((f"{launch}/{one.name}", one.sha256) for one in capture_files.kept(home / launch) or ())
     return found
+
+
+@functools.cache
+def packed_code() -> bytes:
+    """The archive, as Python's `zipapp` makes them; packages are empty in it but for the modules in them."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+
+        def add(name: str, text: bytes) -> None:
+            archive.writestr(zipfile.ZipInfo(name, _DATE), text, zipfile.ZIP_DEFLATED, compresslevel=9)
+
+        add("__main__.py", _START.encode())
+        modules = sorted(_needed(PROGRAM, BESIDE))
+        above = {str(folder) for module in modules for folder in Path(*module.split(".")).parents} - {"."}
+        for folder in sorted(above):
+            add(f"{folder}/__init__.py", b"")
+        for module in modules:
+            path = _source(module)
+            add(path.relative_to(_ROOT).as_posix(), path.read_bytes())
+    return written.getvalue()
+
+
+def _needed(*modules: str) -> set[str]:
+    """These modules and all that they import of ours, wherever the import stands."""
+    found: set[str] = set()
+    left = list(modules)
+    while left:
+        module = left.pop()
+        if module not in found:
+            found.add(module)
+            left += _imported(module)
+    return found
+
+
+def _imported(module: str) -> Iterator[str]:
+    path = _source(module)
+    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == _PACKAGE:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            yield from (name for name in names if _source(name).is_file())
+
+
+def _source(module: str) -> Path:
+    return _ROOT.joinpath(*module.split(".")).with_suffix(".py")

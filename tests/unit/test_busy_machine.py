@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from orchestrator.hosts import doctor, taken
+from orchestrator.hosts import doctor
 
 BEFORE = "cpu  700 100 200 5000 40 10 20 30 9 9\ncpu0 1\n"
 
@@ -25,24 +25,24 @@ def after(**more):
     ],
 )
 def test_all_but_idle_time_is_taken(grown, share):
-    assert taken.share(BEFORE, after(**grown)) == pytest.approx(share)
+    assert doctor.busy_share(BEFORE, after(**grown)) == pytest.approx(share)
 
 
 def test_two_looks_in_the_same_instant_tell_nothing():
-    assert math.isnan(taken.share(BEFORE, BEFORE))
-    assert taken.warning(math.nan) == ""
+    assert math.isnan(doctor.busy_share(BEFORE, BEFORE))
+    assert doctor.load_warning(math.nan) == ""
 
 
 def test_only_much_is_warned_of():
-    assert taken.warning(0.09) == ""
-    assert taken.warning(0.43).startswith("other work takes 43% of the processors' time now")
+    assert doctor.load_warning(0.09) == ""
+    assert doctor.load_warning(0.43).startswith("other work takes 43% of the processors' time now")
 
 
 @pytest.mark.parametrize(("busy", "warned"), [(0, False), (100, True)])
 def test_the_doctor_warns_of_a_busy_machine_and_does_not_fail(busy, warned, tmp_path, monkeypatch, capsys):
     stat = tmp_path / "stat"
     stat.write_text(BEFORE)
-    monkeypatch.setattr(taken, "STAT", str(stat))
+    monkeypatch.setattr(doctor, "PROC_STAT", str(stat))
     monkeypatch.setattr(doctor.netns_needs, "requirements_problems", list)
     monkeypatch.setattr(doctor.time, "sleep", lambda _: stat.write_text(after(idle=200 - busy, user=busy)))
     assert doctor.examine(None, local=False) == 0

@@ -1,20 +1,16 @@
-"""Schedules of flows on the controller's side: specs for senders, files of flows, and what a schedule amounts to."""
+"""Read and write schedules of flows as files, and sum up what flows amount to."""
 
 from __future__ import annotations
 
 import csv
-import json
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
-from cross_traffic.agents import flow_schedule
-from cross_traffic.agents.specs import Arrivals, SenderSpec, SinkSpec, StreamSpec
-from cross_traffic.distributions import Distribution
+from cross_traffic.agents import flow_drawing
 from orchestrator.core.errors import ConfigError
 
 LARGEST_FLOW = 1 << 50
@@ -45,59 +41,6 @@ class BurstShape:
         return [one * share / whole for one, share in zip(sent, shares, strict=True)] if whole else []
 
 
-def spec(
-    distribution: Distribution,
-    *,
-    load_bps: float,
-    mtu: int,
-    ip: Literal[4, 6] = 4,
-    seed: int | str,
-    factor: float = 1.0,
-    arrivals: Arrivals = "poisson",
-    burst: BurstShape | None = None,
-    duration_s: float | None = None,
-    pool: bool = False,
-    sink: int = 0,
-) -> StreamSpec:
-    """What a sender draws a schedule from; ConfigError when no schedule can be like that.
-
-    `load_bps` is layer-2 bit/s towards the sink, without FCS and preamble: payload, headers, opening and closing of
-    connections (without the latter two when they come from a pool). `factor` multiplies the distribution's sizes.
-    """
-    made: StreamSpec = {
-        "points": [list(point) for point in distribution.points],
-        "factor": factor,
-        "load_bps": load_bps,
-        "mtu": mtu,
-        "ip": ip,
-        "flow_bytes": (flow_schedule.SEGMENT_HEADER_BYTES if pool else flow_schedule.FLOW_WIRE_BYTES)[ip],
-        "arrivals": arrivals,
-        "burst": None
-        if burst is None
-        else {"width_s": burst.width_s, "period_s": burst.period_s, "height": burst.height},
-        "seed": seed,
-        "duration_s": duration_s,
-        "sink": sink,
-    }
-    if not (math.isfinite(load_bps) and load_bps > 0):
-        raise ConfigError(f"a load of {load_bps:g} bit/s cannot be scheduled")
-    if burst is not None and arrivals == "compound-poisson":
-        raise ConfigError("bursts carry the same bytes every period, which no compound Poisson process does")
-    if burst is not None:
-        if not 0 < burst.width_s < burst.period_s:
-            raise ConfigError(f"a burst of {burst.width_s:g} s does not fit a period of {burst.period_s:g} s")
-        if not 1 <= burst.height <= burst.period_s / burst.width_s * (1 + 1e-9):
-            most = burst.period_s / burst.width_s
-            raise ConfigError(
-                f"a height of {burst.height:g} would put more than all bytes into the bursts (1 to {most:g})"
-            )
-    try:
-        flow_schedule.process(made)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    return made
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowLine:
     """A flow of a schedule file: seconds since its beginning, bytes, and the host that it goes to ("" for any)."""
@@ -107,7 +50,7 @@ class FlowLine:
     to: str = ""
 
 
-def write(path: Path, flows: Iterable[FlowLine], *, comment: str = "") -> int:
+def write_schedule(path: Path, flows: Iterable[FlowLine], *, comment: str = "") -> int:
     """Write a schedule file, a flow a line, and give their number."""
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -120,7 +63,7 @@ def write(path: Path, flows: Iterable[FlowLine], *, comment: str = "") -> int:
     return count
 
 
-def read(path: Path) -> Iterator[FlowLine]:
+def read_schedule(path: Path) -> Iterator[FlowLine]:
     """The flows of a schedule file in order, one at a time; ConfigError with file and line of the first mistake.
 
     Columns are start_s, bytes and, where it is there, to; starts never fall; a `#` begins a comment.
@@ -183,7 +126,7 @@ class Tally:
     Layer-2 bytes towards the sink, as `framing` counts them.
     """
 
-    framing: flow_schedule.Framing
+    framing: flow_drawing.Framing
     burst: BurstShape | None = None
     flows: int = 0
     payload: int = 0
@@ -199,7 +142,7 @@ class Tally:
     def add(self, start_s: float, size: int) -> None:
         wire = self.framing.wire_bytes(size)
         self.flows += 1
-        self.payload += flow_schedule.payload_bytes(size)
+        self.payload += flow_drawing.payload_bytes(size)
         self.wire += wire
         self.largest = max(self.largest, size)
         self.last_s = start_s
@@ -220,13 +163,3 @@ class Tally:
     def profile(self) -> list[float]:
         """How many times the mean starts in each phase of the period; the first one is the burst."""
         return [] if self.burst is None else self.burst.profile(self.sent)
-
-
-def size_points(made: StreamSpec) -> list[tuple[float, float]]:
-    """The distribution of sizes that a consistent spec draws from, in bytes as sent."""
-    return [(size * made["factor"], share) for size, share in made["points"]]
-
-
-def dumped(data: SenderSpec | SinkSpec) -> bytes:
-    """A spec as the file that a sender or sink reads."""
-    return json.dumps(data, indent=1).encode()

@@ -1,4 +1,4 @@
-"""Draws schedules of flows without end and in constant memory: when each flow starts and how large it is.
+"""Draw schedules of flows without end and in constant memory: when each flow starts and how large it is.
 
 A schedule is drawn in blocks of about two seconds. The sizes of a block are drawn again until its bytes on the wire
 are within `BLOCK_SHARE` of what is asked for, what is left over going to the next block: among all draws of the random
@@ -8,9 +8,6 @@ process would; "compound-poisson" draws such a one, and takes its load as it com
 same seed gives the same schedule.
 """
 
-# ruff: noqa: FURB136, S311
-# Traffic is drawn here, not keys; zip(strict) and pairwise are newer than Python 3.8; max() takes three times as long.
-
 from __future__ import annotations
 
 import bisect
@@ -18,14 +15,10 @@ import heapq
 import itertools
 import math
 import random
+from typing import Callable, Iterator, Literal, Sequence, Tuple, TypedDict
 
-MYPY = False
-if MYPY:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from cross_traffic.agents.specs import BurstSpec, StreamSpec
-
-    Event = tuple[int, int, int]  # nanoseconds since the start, bytes, number of the sink
+# ruff: noqa: FURB136, S311
+# Traffic is drawn here, not keys; zip(strict) and pairwise are newer than Python 3.8; max() takes three times as long.
 
 HEADER_BYTES = 16  # identity and length, at the head of every flow and part of it
 ETHERNET_BYTES = 14  # of a frame's header, without FCS
@@ -43,6 +36,40 @@ BURST_FLOWS = 2  # Salamy, appendix A.1
 MOST_OF_BURST = 0.9  # that one of its flows may carry
 FEWEST_BETWEEN = 8  # flows of the consistent element, likewise
 BURST_SPLIT_DEVIATION = 0.1  # of the normal distribution around one half by which the two flows share the burst
+
+
+Arrivals = Literal["poisson", "poisson-gaps", "compound-poisson"]
+Event = Tuple[int, int, int]  # nanoseconds since the start, bytes, number of the sink
+
+
+class BurstSpec(TypedDict):
+    """Every `period_s` the load is `height` times its mean for `width_s`."""
+
+    width_s: float
+    period_s: float
+    height: float
+
+
+class _StreamSpec(TypedDict):
+    points: list[list[float]]
+    factor: float
+    load_bps: float
+    mtu: int
+    flow_bytes: int
+    arrivals: Arrivals
+    burst: BurstSpec | None
+    seed: int | str
+    duration_s: float | None
+    sink: int
+
+
+class StreamSpec(_StreamSpec, total=False):
+    """What a schedule is drawn from: points (bytes, cumulative probability), layer-2 bit/s, and for which sink.
+
+    Without `ip` it is of IPv4, as all were before there were others.
+    """
+
+    ip: Literal[4, 6]
 
 
 def payload_bytes(size: int) -> int:

@@ -1,0 +1,125 @@
+"""Read counters of hosts while a run goes on: of all hosts for who watches it live, and of receivers of cross traffic.
+
+Results come from collectors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import deque
+from collections.abc import Sequence
+
+from orchestrator.core import fanout
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, OrchError
+from orchestrator.execution.observers.observing import HostSample
+from orchestrator.execution.session import Session
+from orchestrator.parts.protocols import Demand
+from orchestrator.remote.agent_client import AgentClient
+
+READ_S = 5.0
+RECEIVERS_READ_S = 10.0
+STEADY_OVER_S = 1.0
+_DEVICE = ("rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped")
+_SNMP = "/proc/net/snmp"
+
+
+def sample_hosts(session: Session) -> dict[str, HostSample]:
+    """Return a sample of each host with data-plane devices, of all of these together; who cannot say is left out."""
+    topology = session.testbed.topology
+    devices = {host.name: host.devices for host in topology.hosts if host.devices}
+
+    def ask(client: AgentClient) -> HostSample | None:
+        mine = devices[client.node.name]
+        paths = {name: [f"/sys/class/net/{device}/statistics/{name}" for device in mine] for name in _DEVICE}
+        found = client.read([*itertools.chain(*paths.values()), _SNMP], Deadline.after(READ_S))
+        if any(found.texts[path] is None for path in itertools.chain(*paths.values())):
+            return None
+        received, sent, received_dropped, sent_dropped = (
+            sum(int(found.texts[path] or 0) for path in paths[name]) for name in _DEVICE
+        )
+        return HostSample(
+            node=client.node.name,
+            wall_ns=found.wall_ns,
+            received_bytes=received,
+            sent_bytes=sent,
+            received_dropped=received_dropped,
+            sent_dropped=sent_dropped,
+            queue_dropped=sum(_queue_dropped(client, device) for device in mine),
+            retransmits=retransmits(found.texts[_SNMP] or ""),
+        )
+
+    answers = session.each(devices, ask, what="reading counters", seconds=READ_S)
+    return {node: answer for node, answer in answers.items() if answer is not None}
+
+
+def _queue_dropped(client: AgentClient, device: str) -> int:
+    try:
+        done = client.run(
+            ("tc", "-s", "qdisc", "show", "dev", device, "root"), Deadline.after(READ_S), privileged=False
+        )
+    except AgentError:
+        return 0  # it has no tc: there are no queues of ours on it
+    return queue_drops(done.stdout)
+
+
+def queue_drops(text: str) -> int:
+    """Packets that the root queueing discipline dropped, from what `tc -s qdisc` says; 0 where it does not."""
+    found = re.search(r"dropped ([0-9]+)", text)
+    return int(found[1]) if found else 0
+
+
+def retransmits(snmp: str) -> int:
+    """TCP segments that were sent again, from the text of /proc/net/snmp; 0 where it does not say."""
+    lines = [line.split() for line in snmp.splitlines() if line.startswith("Tcp:")]
+    if len(lines) != 2 or "RetransSegs" not in lines[0]:
+        return 0
+    return int(lines[1][lines[0].index("RetransSegs")])
+
+
+_Sample = tuple[int, int, int]  # instant in nanoseconds of the host's clock, bytes, packets
+
+
+class Receivers:
+    """The NIC counters of where cross traffic is to arrive, by the name of each end: a host, or a rail of it."""
+
+    def __init__(self, session: Session, demands: Sequence[Demand]) -> None:
+        self._session = session
+        self.wanted: dict[str, float] = {}
+        self._topology = topology = session.testbed.topology
+        for demand in demands:
+            self.wanted[demand.end] = self.wanted.get(demand.end, 0.0) + demand.rate / topology.scale
+        self._ends = {demand.end: (demand.dst, topology.node(demand.dst).rails[demand.rail]) for demand in demands}
+        self.over_s = max([STEADY_OVER_S, *(demand.over_s for demand in demands)])
+        self._samples: dict[str, deque[_Sample]] = {end: deque() for end in self.wanted}
+
+    def sample(self) -> None:
+        """Read every receiver's counters once, all at the same time."""
+        taken = fanout.each(self.wanted, self._read, deadline=Deadline.after(RECEIVERS_READ_S), what="reading counters")
+        for end, sample in taken.items():
+            samples = self._samples[end]
+            samples.append(sample)
+            while samples[-1][0] - samples[0][0] > (self.over_s + STEADY_OVER_S / 2) * 1e9 and len(samples) > 2:
+                samples.popleft()
+
+    def rates(self) -> dict[str, float | None]:
+        """Bits a second over about the last `over_s` seconds, scaled; None before they have passed."""
+        rates: dict[str, float | None] = {}
+        for end, samples in self._samples.items():
+            span_ns = samples[-1][0] - samples[0][0] if samples else 0
+            rates[end] = None
+            if span_ns >= self.over_s * 1e9:
+                counted, packets = (samples[-1][figure] - samples[0][figure] for figure in (1, 2))
+                rates[end] = self._topology.on_wire(counted, packets) * 8e9 / span_ns
+        return rates
+
+    def _read(self, end: str) -> _Sample:
+        host, rail = self._ends[end]
+        folder = f"/sys/class/net/{rail.device}/statistics"
+        paths = [f"{folder}/{counter}" for counter in ("rx_bytes", "rx_packets")]
+        reading = self._session.clients[host].read(paths, Deadline.after(RECEIVERS_READ_S))
+        counted, packets = (reading.texts[path] for path in paths)
+        if counted is None or packets is None:
+            raise OrchError(f"{folder} cannot be read", node=host)
+        return reading.wall_ns, int(counted), int(packets)

@@ -1,1 +1,0 @@
-"""What OpenSSH's own files say: settings, keys, certificates and known hosts."""
