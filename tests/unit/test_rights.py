@@ -119,9 +119,9 @@ def test_performance_events_are_counted_where_the_kernel_lets_this_user_or_with_
 ):
     if level is not None:
         (tmp_path / "paranoid").write_text(level + "\n")
-    monkeypatch.setattr(rights, "PARANOID", str(tmp_path / "paranoid"))
-    monkeypatch.setattr(rights, "passed_on", lambda: rights_of_agent)
-    counted, why = rights.granted("perf events")
+    monkeypatch.setattr(checks, "PARANOID", str(tmp_path / "paranoid"))
+    monkeypatch.setattr(checks, "passed_on", lambda: rights_of_agent)
+    counted, why = checks.granted("perf events")
     assert counted == may
     assert ("perf_event_paranoid is" in why) == (level is not None)
 
