@@ -13,9 +13,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orchestrator.cli import keep, look, measure, options, prepare
+from orchestrator.cli import compare, keep, look, measure, options, prepare
 from orchestrator.cli.commands import Commands
-from orchestrator.cli.results import compare_cli
 from orchestrator.core.errors import ConfigError, OrchError, shortened
 from orchestrator.core.exitcodes import MEANINGS, Exit
 from orchestrator.core.screen import console, terminal
@@ -51,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = Commands(parser)
-    for group in (measure, look, compare_cli, keep, prepare):
+    for group in (measure, look, compare, keep, prepare):
         group.register(commands)
     parser.description = f"{DESCRIPTION}\n\n{commands.text()}"
     parser.epilog = f"{EXAMPLES}\n\n{exit_text()}"

@@ -1,4 +1,4 @@
-"""The commands that show what was measured: `orch ls`, `show`, `report`, `timeline`, `query`, `tables`, `capture`."""
+"""The commands that show what was measured: `orch ls`, `show`, `report`, `figure`, `site`, `timeline`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from orchestrator.cli import options
-from orchestrator.cli.commands import Commands
-from orchestrator.cli.results import capture_cli, figure_cli, query_cli, site_cli
+from orchestrator.cli import capture, options, query
+from orchestrator.cli.commands import Commands, Group
+
+if TYPE_CHECKING:
+    from orchestrator.store.rundir import Listed
 
 
 def register(commands: Commands) -> None:
@@ -41,8 +44,8 @@ def register(commands: Commands) -> None:
         "--each", action="store_true", help="of several runs, first make the report of each, which the page links to"
     )
 
-    figure_cli.register(group)
-    site_cli.register(group)
+    _register_figure(group)
+    _register_site(group)
     timeline = group.add(
         "timeline",
         "export the events of a run as a trace for ui.perfetto.dev",
@@ -55,15 +58,8 @@ def register(commands: Commands) -> None:
         "-o", "--output", type=Path, metavar="FILE", help="the trace (default: timeline-RUN.json.gz beside the run)"
     )
 
-    query_cli.register(group)
-    capture = group.add(
-        "capture",
-        "analyse packet captures from anywhere: flows, host pairs, throughput",
-        action=capture_cli.capture,
-        example="orch capture h1=a.pcap h2=b.pcap.zst --offset h2=-1.5ms --parquet tables",
-        more=capture_cli.MORE,
-    )
-    capture_cli.add_options(capture)
+    query.register(group)
+    capture.register(group)
 
 
 def _ls(arguments: argparse.Namespace) -> int:
@@ -127,3 +123,148 @@ def _timeline(arguments: argparse.Namespace) -> int:
     output = arguments.output or entry.path.parent / f"timeline-{entry.run}.json.gz"
     print(timeline.write(Run(entry.path), output))
     return 0
+
+
+_OF_FLOWS = ("completion-times", "slowdown")
+_FIGURE_MORE = """\
+WHAT is iteration-time (the median), mean-iteration-time, p99-iteration-time or
+sent-bytes, each --over an axis: load, a setting by the end of its path, such
+as ddp.batch, or a variable that is an axis of the sweep; or completion-times
+or slowdown of cross traffic, by the size of flows. Runs that were set
+differently in anything but the axes are refused; the error says in what."""
+
+
+def _register_figure(group: Group) -> None:
+    """Add `orch figure`."""
+    from orchestrator.cli.compare import NAMES
+
+    figure = group.add(
+        "figure",
+        "draw one quantity over one axis with intervals over runs, and write its table",
+        action=_figure,
+        example="orch figure iteration-time load --over load --series traffic -o figures/load",
+        more=_FIGURE_MORE,
+    )
+    figure.add_argument("what", metavar="WHAT", help="the quantity")
+    figure.add_argument("of", metavar="OF", help=f"the runs: {NAMES}")
+    figure.add_argument("--over", metavar="AXIS", help="the x axis (default: load)")
+    figure.add_argument("--series", metavar="AXIS", default="", help="a curve for each value of this setting")
+    figure.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="CONDITION",
+        help="only windows that meet this condition, such as load<=8gbit or model=vgg16; may be repeated",
+    )
+    figure.add_argument(
+        "-o", "--output", type=Path, metavar="STEM", help="STEM.svg, .pdf, .csv and .tex (default: WHAT)"
+    )
+    options.results(figure)
+
+
+def _figure(arguments: argparse.Namespace) -> int:
+    from orchestrator.analysis.compare import selection
+    from orchestrator.core import where
+    from orchestrator.core.errors import ConfigError
+    from orchestrator.report.figure import curves, drawing, flow_times
+
+    conditions = where.parse(arguments.where)
+    found: curves.Figure | flow_times.FlowTimes
+    if arguments.what in _OF_FLOWS:
+        if arguments.over:
+            raise ConfigError(f"--over: {arguments.what} is drawn over the size of flows; accepted: --series AXIS")
+        found = flow_times.flow_times(
+            selection.choose(arguments.results, arguments.of),
+            slowdown=arguments.what == "slowdown",
+            series=arguments.series,
+            conditions=conditions,
+        )
+    else:
+        wanted = curves.quantity_named(arguments.what)
+        found = curves.figure(
+            selection.choose(arguments.results, arguments.of),
+            wanted,
+            over=arguments.over or "load",
+            series=arguments.series,
+            conditions=conditions,
+        )
+    stem = arguments.output or Path(arguments.what)
+    for path in drawing.write(found, stem):
+        print(path)
+    for line in found.common.left_out:
+        print(f"  not counted: {line}")
+    return 0
+
+
+_SITE_MORE = """\
+The page opens from disk and needs no network. From now on it is written again
+after each run that is sealed into the store. It lists runs, sweeps and
+studies with their verdicts, shows the history of every point, and puts two
+runs side by side."""
+
+
+def _register_site(group: Group) -> None:
+    """Add `orch site`."""
+    site = group.add(
+        "site",
+        "write index.html, a front page of all runs, and keep it up to date",
+        action=_site,
+        example="orch site --reports 20",
+        more=_SITE_MORE,
+    )
+    options.results(site)
+    site.add_argument(
+        "--reports",
+        nargs="?",
+        type=int,
+        const=sys.maxsize,
+        default=0,
+        metavar="NUMBER",
+        help="first make the missing reports of the newest NUMBER runs; without NUMBER, of all runs",
+    )
+    how = site.add_mutually_exclusive_group()
+    how.add_argument("--once", action="store_true", help="do not write it again after later runs")
+    how.add_argument("--refresh", action="store_true", help="write it only if it is kept up to date, as runs do")
+
+
+def _site(arguments: argparse.Namespace) -> int:
+    from orchestrator.core.errors import ConfigError
+    from orchestrator.report.site import page, refreshing
+    from orchestrator.store import front_page
+
+    if arguments.reports < 0:
+        raise ConfigError(f"--reports {arguments.reports}: accepted: 1 or more")
+    if arguments.refresh:
+        refreshing.refresh(arguments.results)
+        return 0
+    failed = _reports(arguments.results, arguments.reports)
+    print(page.write(arguments.results))
+    front_page.keep_fresh(arguments.results, yes=not arguments.once)
+    return 1 if failed else 0
+
+
+def _reports(results: Path, newest: int) -> int:
+    """Make the reports that these runs lack; gives how many could not be made."""
+    if not newest:
+        return 0
+    from orchestrator.report.site.page import Reports
+    from orchestrator.store import index
+
+    known = Reports(results)
+    sealed = [entry for entry in index.entries(results) if entry.sealed and entry.manifest.windows]
+    chosen = sorted(sealed, key=lambda entry: entry.manifest.began_ns, reverse=True)[:newest]
+    return sum(not _made(entry) for entry in chosen if not known.of(entry))
+
+
+def _made(entry: Listed) -> bool:
+    from orchestrator.core.errors import OrchError
+    from orchestrator.core.screen import console
+    from orchestrator.report.page import report_name
+    from orchestrator.report.run import report_page
+
+    try:
+        report_page.render([entry.path], entry.path.parent / report_name(entry.run))
+    except OrchError as error:
+        console.tell(f"orch: no report of {entry.run}: {error}", stream=sys.stderr)
+        return False
+    return True

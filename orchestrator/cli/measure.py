@@ -1,4 +1,4 @@
-"""The commands that measure: `orch plan`, `predict`, `run`, `sweep`, `study` and `calibrate`."""
+"""The commands that measure and predict: `orch plan`, `predict`, `run` and `sweep`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import options
+from orchestrator.cli import compare, options, study
 from orchestrator.cli.commands import Commands
-from orchestrator.cli.measures import predict_cli, study_cli, sweep_cli
-from orchestrator.cli.results import compare_cli
 from orchestrator.core.errors import Interrupted, last_lines
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.screen import console
@@ -21,6 +20,8 @@ from orchestrator.core.screen import console
 if TYPE_CHECKING:
     from orchestrator.execution.observers.progress import Progress
     from orchestrator.execution.runner import Outcome
+    from orchestrator.experiment.sweepfile import Definition
+    from orchestrator.sweep.detecting import Detection
 
 REPORT_S = 600.0
 
@@ -46,11 +47,11 @@ def register(commands: Commands) -> None:
     predict = group.add(
         "predict",
         "predict how long iterations take, part by part (computing, traffic, ...), beside measured runs",
-        action=predict_cli.predict,
+        action=_predict,
         example="orch predict exp.yaml --what-if link=25gbit,100gbit --what-if mapping=default,customized",
-        more=predict_cli.MORE,
+        more=_PREDICT_MORE,
     )
-    predict_cli.add_options(predict)
+    _predict_options(predict)
 
     run = group.add(
         "run",
@@ -71,28 +72,14 @@ def register(commands: Commands) -> None:
     sweep = group.add(
         "sweep",
         "measure an experiment at every combination of some values; the same command again resumes it",
-        action=sweep_cli.sweep,
+        action=_sweep,
         example="orch sweep load.yaml --local --where 'load<=8gbit'",
     )
     options.experiment(sweep, "a sweep file")
     _measuring(sweep)
-    sweep_cli.add_options(sweep)
+    _sweep_options(sweep)
 
-    study = group.add(
-        "study",
-        "measure what a paper measured, and show the results beside the paper's; without PAPER, list the papers",
-        action=study_cli.study,
-        example="orch study salamy --quick --wait 10min",
-    )
-    study_cli.add_options(study)
-
-    calibrate = group.add(
-        "calibrate",
-        "fit the emulated compute times of a study's models to this machine; `orch study` does so first",
-        action=study_cli.calibrate,
-        example="orch calibrate salamy --quick",
-    )
-    study_cli.add_calibrate_options(calibrate)
+    study.register(group)
 
 
 def _measuring(parser: argparse.ArgumentParser) -> None:
@@ -115,9 +102,9 @@ def _plan(arguments: argparse.Namespace) -> int:
         message = f"{arguments.file}: is an inventory, without mistakes and with nothing to plan"
         raise ConfigError(message, hint=f"orch doctor {arguments.file} looks at its hosts")
     if isinstance(found, Study):
-        return study_cli.plan(arguments, found)
+        return study.plan(arguments, found)
     if isinstance(found, Definition):
-        return sweep_cli.plan(arguments, found)
+        return _plan_sweep(arguments, found)
     experiment, document = found
     runs = plan.build(experiment)
     if arguments.json:
@@ -129,9 +116,9 @@ def _plan(arguments: argparse.Namespace) -> int:
     if arguments.detect:
         from orchestrator.sweep import detecting
 
-        change = compare_cli.share(arguments.detect, "--detect")
+        change = compare.share(arguments.detect, "--detect")
         planned = detecting.of_experiment(experiment.name, arguments.results, change)
-        sweep_cli.tell_detection(planned, as_json=arguments.json)
+        _tell_detection(planned, as_json=arguments.json)
     return feasibility.tell(runs[:1])
 
 
@@ -197,3 +184,169 @@ def _submit(arguments: argparse.Namespace) -> int:
     job = submit([*options.ORCH, *words], arguments.sbatch, name=f"orch-{experiment.name}")
     print(f"submitted as job {job.id}; its output: {job.output}")
     return job.status
+
+
+def _sweep_options(parser: argparse.ArgumentParser) -> None:
+    """Add what `orch sweep` takes beside the options of experiments."""
+    parser.add_argument(
+        "--new", action="store_true", help="start over instead of resuming the newest sweep of this file"
+    )
+    parser.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="CONDITION",
+        help="measure only points that meet this condition, such as load<=8gbit; may be repeated",
+    )
+    parser.add_argument(
+        "--metrics-file",
+        type=Path,
+        metavar="FILE",
+        help="write the results for the text-file collector of a node exporter",
+    )
+    parser.add_argument("--baseline", metavar="NAME", help="compare the finished sweep with this baseline")
+    compare.add_rule(parser)
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    """Carry out a sweep and print its results; gives the exit code."""
+    from orchestrator.core import where
+    from orchestrator.core.errors import OrchError
+    from orchestrator.execution.observers import metrics
+    from orchestrator.experiment import sweepfile
+    from orchestrator.report.site import refreshing
+    from orchestrator.store import sweeps
+    from orchestrator.sweep import run_sweep, sweeptext
+
+    if arguments.baseline:
+        compare.rule_of(arguments)
+        compare.require_baseline(arguments.results, arguments.baseline)
+    how = options.of_runs(arguments)
+    conditions = where.parse(arguments.where)
+    definition = sweepfile.load(arguments.file, arguments.overrides, local=arguments.local)
+    with options.observed(arguments) as observer:
+        how = replace(how, observer=observer)
+        outcome = run_sweep.carry_out(definition, how, new=arguments.new, conditions=conditions)
+    out = sys.stderr if arguments.json else sys.stdout  # JSON stands alone on standard output
+    console.tell(sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys), stream=out)
+    if outcome.runs_s:
+        console.tell(sweeptext.cost_text(outcome.runs_s, outcome.measured_s), stream=out)
+    if arguments.json:
+        data = sweeptext.summary_data(outcome.sweep, outcome.ledger, outcome.keys)
+        console.tell(json.dumps({**data, "runs_s": outcome.runs_s, "measured_s": outcome.measured_s}))
+    if outcome.status == Exit.INTERRUPTED:
+        console.tell(
+            sweeptext.resume_text(f"sweep {outcome.sweep.id}", outcome.done, len(outcome.keys), new=arguments.new),
+            stream=sys.stderr,
+        )
+    status = outcome.status
+    try:
+        if arguments.baseline and status != Exit.INTERRUPTED:
+            status = compare.judge_sweep(
+                arguments.results,
+                arguments.baseline,
+                outcome.sweep.id,
+                rule=compare.rule_of(arguments),
+                folder=outcome.sweep.path,
+                status=status,
+                out=out,
+            )
+    except OrchError as error:
+        status = error.exit_code
+        raise
+    finally:
+        refreshing.refresh(arguments.results)
+        if arguments.metrics_file is not None:
+            found = sweeps.chosen(outcome.ledger.found)
+            metrics.write_results(arguments.metrics_file, outcome.sweep, found, status=status)
+    return status
+
+
+def _plan_sweep(arguments: argparse.Namespace, definition: Definition) -> int:
+    """Print every run of a sweep, and how long it may take by what the store knows; gives the exit code."""
+    from orchestrator.experiment import feasibility
+    from orchestrator.sweep import run_sweep, sweepplan, sweeptext
+
+    found = list(sweepplan.batches(definition, sweepplan.in_order(definition)))
+    estimate = sweepplan.estimate(found, run_sweep.earlier_windows(arguments.results, definition.file.name))
+    if arguments.json:
+        print(json.dumps(sweeptext.plan_data(definition, found, estimate), indent=1))
+    else:
+        print(sweeptext.plan_text(definition, found, estimate))
+    if arguments.detect:
+        from orchestrator.sweep import detecting
+
+        change = compare.share(arguments.detect, "--detect")
+        planned = detecting.of_sweep(definition, arguments.results, change, estimate=estimate)
+        _tell_detection(planned, as_json=arguments.json)
+    return feasibility.tell(sweepplan.first_runs(found))
+
+
+def _tell_detection(planned: Detection, *, as_json: bool) -> None:
+    """Print below a plan what finds a change; beside one in JSON on standard error."""
+    print(f"\n{planned.text()}", file=sys.stderr if as_json else sys.stdout)
+
+
+_PREDICT_MORE = """\
+Works for ddp (emulated compute) and ptd, without cross traffic. Compute times
+come from the file; costs of communication come from runs of `collective` in the
+results folder, or are assumed. Each is listed with its source. KEY of
+--what-if is an option of the workload (mapping, bucket, batch, ...), or
+  link         the rate of all links, such as 100gbit
+  accelerator  peak rate and the share of it that is used, such as 71tflops@30%;
+               they give the compute time
+  ptd          p x t x d with the same samples, such as 2x2x2, or all that fit
+or a path as for --set."""
+
+
+def _predict_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `orch predict`."""
+    options.experiment(parser, "an experiment file")
+    options.results(parser)
+    parser.add_argument(
+        "--what-if",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE[,VALUE...]",
+        dest="what_if",
+        help="predict with these values, too; if repeated, with every combination of them",
+    )
+    parser.add_argument(
+        "--inputs",
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="fit the costs of communication to this run of `collective` (default: all of them on a testbed like this)",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="also draw the predictions, as FILE.svg and FILE.pdf"
+    )
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    """Predict every setting, look for runs of them, and print both."""
+    from orchestrator.predict import inputs, measured_runs, predicting, predicttext, whatif
+    from orchestrator.predict.predicttext import PredictedSetting
+
+    axes = whatif.axes(arguments.what_if)
+    wanted = whatif.settings(arguments.file, arguments.overrides, axes, local=arguments.local)
+    subjects = [predicting.subject(one.experiment, file=str(arguments.file)) for one in wanted]
+    costs = inputs.costs(arguments.results, subjects[0].topology, named=arguments.inputs)
+    measured = measured_runs.find(arguments.results, subjects)
+    found = [
+        PredictedSetting(
+            label=setting.label,
+            prediction=predicting.predict(subject, costs),
+            measured=measured.get(measured_runs.key(subject)),
+        )
+        for setting, subject in zip(wanted, subjects, strict=True)
+    ]
+    if arguments.json:
+        print(json.dumps(predicttext.data(found, costs), indent=1))
+    else:
+        print(predicttext.text(found, costs))
+    if arguments.output is not None:
+        from orchestrator.report import predicted_settings
+
+        print(predicted_settings.write(found, arguments.output))
+    return 0

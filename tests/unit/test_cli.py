@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, orch
 
-from orchestrator.cli import commandline, manpages, options
-from orchestrator.cli.setup import shell_cli
+from orchestrator.cli import commandline, manpages, options, prepare
 from tests.machine import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -138,7 +137,7 @@ def test_a_bug_of_ours_is_not_dressed_up(monkeypatch):
     def broken(_arguments):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(shell_cli, "schema", broken)
+    monkeypatch.setattr(prepare, "_schema", broken)
     with pytest.raises(ZeroDivisionError):
         orch("schema")
 
@@ -147,7 +146,7 @@ def test_an_interrupted_command_says_so_by_its_status(monkeypatch):
     def interrupted(_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(shell_cli, "schema", interrupted)
+    monkeypatch.setattr(prepare, "_schema", interrupted)
     assert orch("schema")[0] == 130
 
 

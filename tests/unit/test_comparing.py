@@ -15,8 +15,8 @@ from night_runs import sweep_id, write_night, write_run
 
 from orchestrator.analysis.compare import comparing, point_histories, selection
 from orchestrator.analysis.compare.regression import Rule
+from orchestrator.cli import compare
 from orchestrator.cli.main import main
-from orchestrator.cli.results import compare_cli
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.report import compare_page, comparison_texts
 from orchestrator.store import rundir
@@ -273,13 +273,13 @@ def test_a_night_that_goes_on_after_midnight_is_one_night(tmp_path):
 
 def judged(results, *, night, status=0):
     parser = argparse.ArgumentParser()
-    compare_cli.add_rule(parser)
+    compare.add_rule(parser)
     folder = results / "sweeps" / "nightly" / sweep_id(night)
-    found = compare_cli.judge_sweep(
+    found = compare.judge_sweep(
         results,
         "main",
         sweep_id(night),
-        rule=compare_cli.rule_of(parser.parse_args([])),
+        rule=compare.rule_of(parser.parse_args([])),
         folder=folder,
         status=status,
         out=sys.stdout,
@@ -304,7 +304,7 @@ def test_a_sweep_is_judged_against_its_baseline(store, capsys, night, status, en
 
 def test_a_night_without_its_baseline_is_refused_before_it_is_measured(tmp_path):
     with pytest.raises(StoreError, match="no baseline 'main'"):
-        compare_cli.require_baseline(tmp_path, "main")
+        compare.require_baseline(tmp_path, "main")
 
 
 # Settings

@@ -15,8 +15,8 @@ from night_runs import write_night
 from sealed_run import loose, make_run
 
 from orchestrator.analysis.traffic import view
+from orchestrator.cli import capture
 from orchestrator.cli.main import main
-from orchestrator.cli.results import capture_cli
 from orchestrator.experiment import runtext
 from orchestrator.report import traffic_section
 from orchestrator.report.run import figures, run_tables
@@ -83,7 +83,7 @@ def test_timestamps_that_are_out_of_order_come_with_their_share():
         unread=(),
         damage=(),
     )
-    assert "  149 packets (1.49%) are out of timestamp order" in capture_cli._point_lines(point)
+    assert "  149 packets (1.49%) are out of timestamp order" in capture._point_lines(point)
 
 
 def seen(*, told):

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from orchestrator.analysis.capture import capture_sets, flowtable, trace_tables
 from orchestrator.analysis.capture.trace import Trace
-from orchestrator.cli.results import capture_cli
+from orchestrator.cli import capture
 from orchestrator.core.errors import OrchError
 from tests import craft
 from tests.fuzz import mutate
@@ -64,8 +64,8 @@ def _check(found: Trace) -> None:
     assert not point.interfaces or sum(part.packets for part in point.interfaces) == point.packets
     for table in (trace_tables.flows, trace_tables.pairs, trace_tables.queue_pairs):
         trace_tables.rows(table(found))
-    assert capture_cli.as_text(found, top=10)
-    assert "".join(capture_cli.as_json(found))
+    assert capture.as_text(found, top=10)
+    assert "".join(capture.as_json(found))
 
 
 _INSIDE_OF = (  # frames to frames, of whatever they hold

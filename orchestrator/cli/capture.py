@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.commands import Group
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.screen import terminal
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.analysis.capture.trace import Part, Trace, TracePoint
     from orchestrator.parts.rows import Row
 
-MORE = """\
+_MORE = """\
 FILE is a pcap or pcapng file, as it is or compressed with gzip, zstd, lz4 or
 bzip2; a folder stands for the files in it. A file that cannot be read is told,
 and the others are read; the exit code is 1 then. Files that tcpdump or dumpcap rotated (x.pcap,
@@ -35,7 +36,19 @@ NAME are one capture."""
 _MOST_NS = 1 << 61  # of an option's time: a stamp holds its sum with one
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def register(group: Group) -> None:
+    """Add `orch capture`."""
+    capture = group.add(
+        "capture",
+        "analyse packet captures from anywhere: flows, host pairs, throughput",
+        action=_capture,
+        example="orch capture h1=a.pcap h2=b.pcap.zst --offset h2=-1.5ms --parquet tables",
+        more=_MORE,
+    )
+    _add_options(capture)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch capture`."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="captures, see above")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
@@ -72,7 +85,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def capture(arguments: argparse.Namespace) -> int:
+def _capture(arguments: argparse.Namespace) -> int:
     """Read the captures, write the tables and the page that the options name, and print a summary."""
     # NumPy's BLAS has a thread for each processor otherwise, which wait awake, and nothing here multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

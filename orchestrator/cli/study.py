@@ -1,4 +1,4 @@
-"""The `orch study` command: measures what a paper measured, and shows it beside the paper's own."""
+"""The commands `orch study` and `orch calibrate`: measure what a paper measured, and show it beside the paper's own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import options
-from orchestrator.cli.results.compare_cli import NAMES
+from orchestrator.cli.commands import Group
+from orchestrator.cli.compare import NAMES
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.screen import console
@@ -33,7 +34,26 @@ MEASURING = {
 }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def register(group: Group) -> None:
+    """Add `orch study` and `orch calibrate`."""
+    study = group.add(
+        "study",
+        "measure what a paper measured, and show the results beside the paper's; without PAPER, list the papers",
+        action=_study,
+        example="orch study salamy --quick --wait 10min",
+    )
+    _study_options(study)
+
+    calibrate = group.add(
+        "calibrate",
+        "fit the emulated compute times of a study's models to this machine; `orch study` does so first",
+        action=_calibrate,
+        example="orch calibrate salamy --quick",
+    )
+    _calibrate_options(calibrate)
+
+
+def _study_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch study`."""
     parser.add_argument("paper", nargs="?", metavar="PAPER", help="the paper (default: list all papers)")
     parser.add_argument(
@@ -56,7 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_calibrate_options(parser: argparse.ArgumentParser) -> None:
+def _calibrate_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch calibrate`."""
     parser.add_argument("paper", metavar="PAPER", help="the paper, as `orch study` lists it")
     parser.add_argument("--quick", action="store_true", help="only the models of the short version of the study")
@@ -69,7 +89,7 @@ def add_calibrate_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(local=False)
 
 
-def study(arguments: argparse.Namespace) -> int:
+def _study(arguments: argparse.Namespace) -> int:
     """List papers, say what a study measures, measure what is missing of it, or render given runs; the exit code."""
     from orchestrator.papers import registry
 
@@ -135,7 +155,7 @@ def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_T
     return found
 
 
-def calibrate(arguments: argparse.Namespace) -> int:
+def _calibrate(arguments: argparse.Namespace) -> int:
     """Fit the compute of a study's models to this machine; gives the exit code."""
     from orchestrator.papers import registry
     from orchestrator.study import calibrating, calibrations

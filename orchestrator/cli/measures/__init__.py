@@ -1,1 +1,0 @@
-"""Commands of the group that measures: `orch predict`, `sweep` and `study`."""

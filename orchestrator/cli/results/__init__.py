@@ -1,1 +1,0 @@
-"""Commands on results: what shows, compares, keeps and drops them."""

@@ -1,1 +1,0 @@
-"""Commands to begin with: `orch init`, `prepare`, `completion`, `schema` and `traffic`."""
