@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.parts.terms import NAMES
-from orchestrator.predict.predicttext import Found
+from orchestrator.predict.predicttext import PredictedSetting
 from tests.bench.figure import Table
 
 SETTINGS = ("setting", "predicted (ms)", "its interval (ms)", "measured (ms)", "error", "not hidden")
 TERMS = "By term: ms of rank 0, predicted / measured (bold: more than 20 % of the term and 3 % of the iteration apart)"
 
 
-def settings_table(found: Sequence[Found]) -> Table:
+def settings_table(found: Sequence[PredictedSetting]) -> Table:
     """Return a line for each setting that was measured; `not hidden` is communication while no rank computed."""
     rows = [
         (
@@ -29,7 +29,7 @@ def settings_table(found: Sequence[Found]) -> Table:
     return Table(title="Every setting", columns=SETTINGS, rows=tuple(rows))
 
 
-def terms_table(found: Sequence[Found], off: Sequence[dict[str, float]]) -> Table:
+def terms_table(found: Sequence[PredictedSetting], off: Sequence[dict[str, float]]) -> Table:
     """Return a line for each setting; `off` has its terms as shares of how far they may be apart."""
     names = [name.removesuffix("_s") for name in NAMES]
     rows = []
