@@ -118,7 +118,7 @@ def test_what_the_sources_start_is_installed_for_a_run(folder):
 
 def test_what_the_tests_start_is_installed_for_them():
     started = programs(ROOT / "tests")
-    assert {"tshark", "prometheus", "ssh-keygen", "useradd"} <= started.keys()
+    assert {"tshark", "prometheus", "ssh-keygen", "runuser"} <= started.keys()
     lacking = started.keys() - ALWAYS - NO_PROGRAMS - OF_HOSTS.keys() - listed(*SETS)
     assert not lacking, {name: started[name] for name in lacking}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.testbed, pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")]
+pytestmark = [pytest.mark.testbed, pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")]
 ROOT = Path(__file__).parents[2]
 PROJECT = ("orchestrator", "workloads", "cross_traffic")
 NEEDED = ("paramiko", "pydantic", "pytest", "xdist", "hypothesis", "cryptography")
