@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests import machine, order, skipping
-from tests.skipping import pytest_make_collect_report, pytest_runtest_makereport
+from tests.helpers import machine, order, skipping
+from tests.helpers.skipping import pytest_make_collect_report, pytest_runtest_makereport
 
 __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
 

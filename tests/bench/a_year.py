@@ -16,7 +16,7 @@ from orchestrator.store.compact.catalogue import FOLDER
 from tests.bench.commands import ROOT, call, orch_argv, watched
 from tests.bench.figure import Figure, Settings
 from tests.bench.year import NIGHTLY, make
-from tests.unit.s3_server import KEYS
+from tests.helpers.s3_server import KEYS
 
 QUERY = "select run, window_name, avg(seconds) from iterations group by all order by all"
 QUESTIONS = {
@@ -134,7 +134,7 @@ def _elsewhere(nights: _Nights, server: subprocess.Popen[str], environment: Mapp
 
 @contextmanager
 def _served() -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    argv = [sys.executable, "-m", "tests.unit.s3_server"]
+    argv = [sys.executable, "-m", "tests.helpers.s3_server"]
     with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin
         assert server.stdout

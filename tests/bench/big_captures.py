@@ -12,7 +12,7 @@ from orchestrator.parts.shared import capture_files
 from tests.bench import local, packets, size
 from tests.bench.commands import INVALID, CommandError
 from tests.bench.figure import Figure, Settings
-from tests.fleet import Fleet, fleet, light
+from tests.helpers.fleet import Fleet, fleet, light
 
 HOSTS, FILES = 4, 10  # files of each host
 STAYING_GB, HOME_GB = (0.0, 1.0, 10.0, 100.0), (0.0, 1.0, 8.0)

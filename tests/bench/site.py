@@ -15,7 +15,7 @@ from orchestrator.store.stamps import MANIFEST
 from tests.bench import store
 from tests.bench.commands import call, orch_argv
 from tests.bench.figure import Figure, Settings
-from tests.browser import browser
+from tests.helpers.browser import browser
 
 GOAL_S = 1.0
 GOAL_BYTES = 3e6

@@ -20,7 +20,7 @@ from tests.bench import local
 from tests.bench.commands import INVALID, ROOT, call, orch_argv
 from tests.bench.figure import Figure, Settings
 from tests.bench.start import PLAN
-from tests.fleet import Fleet, fleet, light
+from tests.helpers.fleet import Fleet, fleet, light
 
 MEMORY_GOAL_MB = 250.0
 PUT_BACK_GOAL_S = TOLD_GOAL_S = 10.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.unit.night_runs import write_night
-from tests.unit.sealed_run import loose, make_run
+from tests.helpers.night_runs import write_night
+from tests.helpers.sealed_run import loose, make_run
 
 ROOT = Path(__file__).parents[2]
 NIGHTS = 3

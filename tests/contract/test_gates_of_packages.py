@@ -47,7 +47,7 @@ def judge(window):
 TRIED = """
 import json, sys
 from pathlib import Path
-from sealed_run import loose, make_run
+from tests.helpers.sealed_run import loose, make_run
 from documentation import gates, keys
 from orchestrator.experiment import editorschema
 from orchestrator.store.manifests.manifest import load
@@ -90,7 +90,7 @@ def installed(tmp_path):
         (about / "entry_points.txt").write_text("\n".join(["[orch.gates]", *lines, ""]))
         for name, text in gates.items():
             (site / f"lab_{name.replace('-', '_')}.py").write_text(text)
-        path = os.pathsep.join(map(str, (site, ROOT, ROOT / "tests/unit")))
+        path = os.pathsep.join(map(str, (site, ROOT)))
         env = {**os.environ, "PYTHONPATH": path}
         done = subprocess.run(
             [sys.executable, *argv], cwd=tmp_path, capture_output=True, text=True, env=env, check=False

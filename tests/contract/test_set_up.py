@@ -13,7 +13,7 @@ from test_parts import ALL, made
 
 from orchestrator.core.machines import packages
 from orchestrator.testing import TOPOLOGIES
-from tests import skipping
+from tests.helpers import skipping
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "playbooks/hosts/packages.txt"

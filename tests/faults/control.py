@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from tests.faults.interrupts import MEASURED
 from tests.faults.matrix import INVENTORY, row
 from tests.faults.scene import Scene
-from tests.testbed.orch_runs import wait_for
+from tests.helpers.orch_runs import wait_for
 
 SILENCE_S = 120  # after which an agent that hears nothing puts everything down by itself
 TCP_S = 150  # for sshd to learn by TCP, which tries again every two minutes at most, that its connection is gone

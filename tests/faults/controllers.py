@@ -9,7 +9,7 @@ from tests.faults.checks import DATA, LINE, STATUS
 from tests.faults.interrupts import MEASURED
 from tests.faults.matrix import INVENTORY, LOCAL, row
 from tests.faults.scene import Scene
-from tests.testbed.broken_python import BROKEN_PYTHON
+from tests.helpers.broken_python import BROKEN_PYTHON
 
 HELD = "taken by|held by"
 

@@ -11,7 +11,7 @@ from tests.faults import checks
 from tests.faults.checks import STATUS
 from tests.faults.matrix import INVENTORY, LOCAL, row
 from tests.faults.scene import Scene
-from tests.testbed import orch_runs
+from tests.helpers import orch_runs
 
 MEASURED: dict[str, Any] = {"measure": {"warmup": 1, "iterations": 20, "at_most": "60s"}, "validity": {"clock": "1s"}}
 BEFORE = ("open", "collectors", "ranks", "preflight")

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tests.faults.checks import State
-from tests.testbed import sudo_hosts
-from tests.testbed.orch_runs import light
-from tests.testbed.rack import Rack, rack
-from tests.testbed.sudo_hosts import SudoHosts
+from tests.helpers import sudo_hosts
+from tests.helpers.orch_runs import light
+from tests.helpers.rack import Rack, rack
+from tests.helpers.sudo_hosts import SudoHosts
 
 LONG = {"warmup": 1, "at_most": "120s", "stall_timeout": "4s"}
 READ: Mapping[str, tuple[str, ...]] = {

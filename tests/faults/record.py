@@ -16,8 +16,8 @@ from tests.faults.matrix import Case
 
 ROOT = Path(__file__).parents[2]
 SOURCES = (
-    "orchestrator", "workloads", "cross_traffic", "playbooks/hosts", "tests/faults", ":(glob)tests/testbed/*.py",
-    ":(exclude)tests/testbed/test_*", ":(exclude)tests/testbed/conftest.py", ":(exclude)*.md",
+    "orchestrator", "workloads", "cross_traffic", "playbooks/hosts", "tests/faults", "tests/helpers",
+    ":(exclude)*.md",
 )  # fmt: skip
 HEADER = ("row", "what breaks", "testbed", "times", "held", "seconds")
 

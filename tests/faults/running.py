@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.faults import checks
 from tests.faults.checks import DATA, LINE, STATUS
-from tests.testbed import orch_runs
-from tests.testbed.orch_runs import parent_of, processes, wait_for
+from tests.helpers import orch_runs
+from tests.helpers.orch_runs import parent_of, processes, wait_for
 
 if TYPE_CHECKING:
     from tests.faults.scene import Scene

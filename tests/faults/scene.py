@@ -17,10 +17,10 @@ from tests.faults import checks
 from tests.faults.checks import LINE, PROCESSES, STATE, STATUS
 from tests.faults.places import Hosts, Place, Users, tree
 from tests.faults.running import WINDOW_WITHIN_S, Controller
-from tests.testbed import orch_runs
-from tests.testbed.orch_runs import ROOT, processes, wait_for, write
-from tests.testbed.rack import Rack, descendants
-from tests.testbed.terminals import Terminal, on_a_terminal
+from tests.helpers import orch_runs
+from tests.helpers.orch_runs import ROOT, processes, wait_for, write
+from tests.helpers.rack import Rack, descendants
+from tests.helpers.terminals import Terminal, on_a_terminal
 
 TAG = "ORCH_FAULT"  # in the environment of all that a row starts here
 PIDS = Path("/sys/fs/cgroup/pids")

@@ -14,9 +14,9 @@ from tests.faults.checks import LINE
 from tests.faults.interrupts import MEASURED, interrupted
 from tests.faults.matrix import INVENTORY, SUDO, row
 from tests.faults.scene import Scene
-from tests.testbed.rack import on_inventory
-from tests.testbed.sshd_help import keygen
-from tests.testbed.sudo_hosts import ALL, ONLY_THE_WRAPPER
+from tests.helpers.rack import on_inventory
+from tests.helpers.sshd_help import keygen
+from tests.helpers.sudo_hosts import ALL, ONLY_THE_WRAPPER
 
 
 @row(24, "the user has sudo for all, without a password", variant="all", on=(SUDO,), about_s=15)

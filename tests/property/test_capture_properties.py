@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.analysis.capture import capture_sets, trace
 from orchestrator.analysis.capture.stages.decoding import LINK_TYPES
-from tests.craft import (
+from tests.helpers.made_packets import (
     UDP,
     cooked,
     cooked2,

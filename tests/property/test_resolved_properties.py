@@ -20,7 +20,7 @@ from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.experiment import on_this_machine, resolved_data
 from orchestrator.experiment.plan import plan_data
 from orchestrator.parts.registry import FOLDERS, parts_of
-from tests import allocations
+from tests.helpers import allocations
 
 ROOT = Path(__file__).parents[2]
 PLAYBOOKS = sorted((ROOT / "playbooks/experiments").rglob("*.yaml"))

@@ -4,13 +4,13 @@ import itertools
 import os
 
 import pytest
-from netns_help import processes_of, run_on
 
 from orchestrator.core import lock
 from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed, requirements_problems
-from tests import machine
-from tests.testbed.rack import rack
+from tests.helpers import machine
+from tests.helpers.netns_help import processes_of, run_on
+from tests.helpers.rack import rack
 
 _NUMBERS = itertools.count()
 

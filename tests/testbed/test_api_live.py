@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from orch_runs import light, nothing_is_left, write
 
 from orchestrator import Store, load, run
-from tests import notebooks
+from tests.helpers import notebooks
+from tests.helpers.orch_runs import light, nothing_is_left, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.analysis.capture import capture_sets, trace_tables
-from tests import wireshark
+from tests.helpers import wireshark
 
 pytestmark = [
     pytest.mark.testbed,

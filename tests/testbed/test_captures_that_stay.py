@@ -12,11 +12,11 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
-from orch_runs import ended_or, measured, orch, processes, start, told_of, wait_for, write
 
 from orchestrator.analysis import reduction
 from orchestrator.store import rundir
-from tests.testbed.rack import rack
+from tests.helpers.orch_runs import ended_or, measured, orch, processes, start, told_of, wait_for, write
+from tests.helpers.rack import rack
 
 pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from sshd_help import PATIENCE_S, USER, site
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TransportError
@@ -21,6 +20,7 @@ from orchestrator.remote import connection
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.transport import ssh
 from orchestrator.remote.transport.ssh_config import SshTarget
+from tests.helpers.sshd_help import PATIENCE_S, USER, site
 
 pytestmark = pytest.mark.testbed
 

@@ -6,9 +6,10 @@ import json
 import re
 
 import pytest
-from container_fixtures import nothing_left, runtime, stores
-from container_help import PYTHON, import_image, python_image
-from orch_runs import light, measured, nothing_is_left, orch, write
+
+from tests.helpers.container_fixtures import nothing_left, runtime, stores
+from tests.helpers.container_help import PYTHON, import_image, python_image
+from tests.helpers.orch_runs import light, measured, nothing_is_left, orch, write
 
 __all__ = ["nothing_left", "runtime", "stores"]
 

@@ -11,10 +11,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from container_fixtures import nothing_left, runtime, stores
-from container_help import PATIENCE_S, import_image, program_image, soon
-from netns_help import processes_of
-from orch_runs import ROOT, manifest_of, measured, nothing_is_left, orch, write
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
@@ -23,6 +19,10 @@ from orchestrator.remote.agent_client import AgentClient
 from orchestrator.testbed.local import containers, host_image, runtimes
 from orchestrator.testbed.local.local_spec import Containers
 from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
+from tests.helpers.container_fixtures import nothing_left, runtime, stores
+from tests.helpers.container_help import PATIENCE_S, import_image, program_image, soon
+from tests.helpers.netns_help import processes_of
+from tests.helpers.orch_runs import ROOT, manifest_of, measured, nothing_is_left, orch, write
 
 __all__ = ["nothing_left", "runtime", "stores"]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from rank_processes import PATIENCE_S, Ranks, loopback, running
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.parts.launch import Launch
-from tests.skipping import needs_torch
+from tests.helpers.rank_processes import PATIENCE_S, Ranks, loopback, running
+from tests.helpers.skipping import needs_torch
 from workloads import ddp
 
 pytestmark = [pytest.mark.testbed, needs_torch]

@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from rank_processes import Ranks, loopback, others_end_with_one_line, running
 
+from tests.helpers.rank_processes import Ranks, loopback, others_end_with_one_line, running
 from workloads import deepspeed
 from workloads.common import environments
 

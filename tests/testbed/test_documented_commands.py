@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from orch_runs import failed_gates
 
 from documentation import tried
+from tests.helpers.orch_runs import failed_gates
 
 pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import pytest
-from orch_runs import as_root
 
 from tests.faults.__main__ import told
 from tests.faults.carrying import carry_out
 from tests.faults.matrix import cases
 from tests.faults.record import seed_of
+from tests.helpers.orch_runs import as_root
 
 pytestmark = pytest.mark.testbed
 EVERYDAY = {"3@local", "7/window@local", "10/closed@local", "27/revoked@inventory"}

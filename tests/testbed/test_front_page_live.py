@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from orch_runs import light, orch, write
 
-from tests.front_page import runs_of, shown
+from tests.helpers.front_page import runs_of, shown
+from tests.helpers.orch_runs import light, orch, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 

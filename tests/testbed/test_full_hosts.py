@@ -6,12 +6,12 @@ import dataclasses
 import re
 
 import pytest
-from orch_runs import as_root, in_stage, light, start, wait_for, write
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError
 from orchestrator.remote.agent_client import AgentClient
-from tests.machine import PATIENCE_S
+from tests.helpers.machine import PATIENCE_S
+from tests.helpers.orch_runs import as_root, in_stage, light, start, wait_for, write
 
 pytestmark = [
     pytest.mark.testbed,

@@ -6,9 +6,9 @@ import json
 import sys
 
 import pytest
-from rank_processes import running
 
 from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
+from tests.helpers.rank_processes import running
 from workloads import kungfu
 from workloads.common.placement import ranks
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_processes import PATIENCE_S, SEED, loopback, running
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.parts.launch import Launch, Listening
+from tests.helpers.rank_processes import PATIENCE_S, SEED, loopback, running
 from workloads import ddp, horovod, p2p, tensorflow
 from workloads.common import environments
 from workloads.rank.compute import image_sets

@@ -12,11 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import listeners
 import pytest
-from orch_runs import as_root, in_its_window, manifest_of, processes, small, write
 
-from tests.skipping import needs_torch
+from tests.helpers import listeners
+from tests.helpers.orch_runs import as_root, in_its_window, manifest_of, processes, small, write
+from tests.helpers.skipping import needs_torch
 
 pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 

@@ -10,22 +10,18 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from pathlib import Path
 
 import pytest
-from orch_runs import light, manifest_of, start, wait_for, write
 
 from orchestrator.execution.observers import metrics
-from tests import machine
-
-sys.path.append(str(Path(__file__).parents[1] / "unit"))
-from metrics_help import a_run, expressions, results, sample
+from tests.helpers import machine
+from tests.helpers.metrics_help import a_run, expressions, results, sample
+from tests.helpers.orch_runs import light, manifest_of, start, wait_for, write
 
 pytestmark = pytest.mark.testbed
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from netns_help import carries, processes_of, serve_once
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
@@ -18,6 +17,7 @@ from orchestrator.remote.agent_client import AgentClient
 from orchestrator.testbed.local import netns, netns_needs, ssh_proxy
 from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.local.netns_setup import setup_document
+from tests.helpers.netns_help import carries, processes_of, serve_once
 
 pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 ROOT = Path(__file__).parents[2]
@@ -136,8 +136,7 @@ testbed = NetnsTestbed(LocalSpec(hosts=names, rates=dict.fromkeys(names, 1e8)), 
 print("opening", flush=True)
 testbed.open(Path(sys.argv[2]), Deadline.after(120))
 proxy = testbed.ssh_proxy()
-sys.path.insert(0, sys.argv[3])
-from netns_help import run_on
+from tests.helpers.netns_help import run_on
 run_on(testbed, "h1", "setsid sleep 1000 >/dev/null 2>&1 & echo kept > /run/orch/data")
 print("open", proxy.folder, flush=True)
 time.sleep(600)
@@ -148,7 +147,7 @@ time.sleep(600)
 def controller(run_id, folder):
     """A controller that holds a testbed until it is killed, with the test at the latest."""
     with subprocess.Popen(
-        [sys.executable, "-c", HELD, run_id, str(folder), str(Path(__file__).parent)],
+        [sys.executable, "-c", HELD, run_id, str(folder)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},

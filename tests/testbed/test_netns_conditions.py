@@ -6,9 +6,9 @@ import sys
 from contextlib import ExitStack
 
 import pytest
-from netns_help import carries, serve_once
 
 from orchestrator.parts.conditions import congestion_control, delay, ecn, firewall, loss, rate
+from tests.helpers.netns_help import carries, serve_once
 
 pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 

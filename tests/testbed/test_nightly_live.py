@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from orch_runs import ROOT, light, write
+
+from tests.helpers.orch_runs import ROOT, light, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 

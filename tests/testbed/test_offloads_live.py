@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from orch_runs import light, measured, write
+
+from tests.helpers.orch_runs import light, measured, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 

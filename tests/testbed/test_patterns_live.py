@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import wire
-from orch_runs import measured, nothing_is_left, small, write
 
 from orchestrator.report.runs import Run
+from tests.helpers import wire
+from tests.helpers.orch_runs import measured, nothing_is_left, small, write
 
 pytestmark = pytest.mark.testbed
 

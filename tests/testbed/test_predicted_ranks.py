@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rank_processes import loopback, running, topology
 
 from orchestrator.parts.topology import Job
-from tests.skipping import needs_torch
+from tests.helpers.rank_processes import loopback, running, topology
+from tests.helpers.skipping import needs_torch
 from workloads import collective, ddp
 from workloads.common.collective_traffic import bus_factor
 from workloads.common.placement import ranks

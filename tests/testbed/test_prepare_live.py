@@ -6,11 +6,11 @@ import os
 import sys
 
 import pytest
-from orch_runs import orch, write
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
-from tests.testbed.broken_python import BROKEN_PYTHON
+from tests.helpers.broken_python import BROKEN_PYTHON
+from tests.helpers.orch_runs import orch, write
 from workloads.common import environments
 
 pytestmark = pytest.mark.testbed

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from orch_runs import measured, small, write
 
 from orchestrator.report.runs import Run
+from tests.helpers.orch_runs import measured, small, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.alone, pytest.mark.variants]
 

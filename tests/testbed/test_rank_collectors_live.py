@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from orch_runs import measured, nothing_is_left, small, write
 
 from documentation import markdown
 from orchestrator.report.runs import Run
 from orchestrator.store.tabular import tables
+from tests.helpers.orch_runs import measured, nothing_is_left, small, write
 
 pytestmark = [
     pytest.mark.testbed,
@@ -26,7 +26,7 @@ DDP = {"ddp": {"model": "mobilenet_v2", "compute_time": "40ms", "hosts": HOSTS}}
 COMMAND = {
     "command": {
         "argv": ["{python}", "-S", "light_rank.py", "{rank}", "{hosts}", "{port}", "140000", "0.04"],
-        "files": [str(ROOT / "tests/testbed/light_rank.py")],
+        "files": [str(ROOT / "tests/helpers/light_rank.py")],
         "iterations": {"pattern": r"took (?P<seconds>[\d.]+) s"},
         "hosts": HOSTS,
     }

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from orch_runs import last_json, light, measured, nothing_is_left, orch, ring, small, write
 
 from orchestrator.report.runs import Run
+from tests.helpers.orch_runs import last_json, light, measured, nothing_is_left, orch, ring, small, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.alone, pytest.mark.rights]
 

@@ -8,7 +8,8 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
-from orch_runs import last_json, manifest_of, orch, small, write
+
+from tests.helpers.orch_runs import last_json, manifest_of, orch, small, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.alone]
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from orch_runs import killed_in_its_window, last_json, measured, nothing_is_left, orch, write
+
+from tests.helpers.orch_runs import killed_in_its_window, last_json, measured, nothing_is_left, orch, write
 
 pytestmark = pytest.mark.testbed
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import wire
-from orch_runs import alone, killed_in_its_window, orch, sealed, write
 
+from tests.helpers import wire
+from tests.helpers.orch_runs import alone, killed_in_its_window, orch, sealed, write
 from workloads.common import environments
 
 pytestmark = [

@@ -9,7 +9,8 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
-from orch_runs import (
+
+from tests.helpers.orch_runs import (
     in_its_window,
     last_json,
     light,

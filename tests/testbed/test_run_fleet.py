@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.fleet import fleet, light
+from tests.helpers.fleet import fleet, light
 
 pytestmark = pytest.mark.testbed
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from foreign_hosts import JUMP, up
-from orch_runs import SMALL, last_json, nothing_is_left, orch, write
+
+from tests.helpers.foreign_hosts import JUMP, up
+from tests.helpers.orch_runs import SMALL, last_json, nothing_is_left, orch, write
 
 pytestmark = [
     pytest.mark.testbed,

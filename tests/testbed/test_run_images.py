@@ -12,11 +12,21 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from container_help import PYTHON, import_image, own_store, python_image, soon
-from orch_runs import in_its_window, light, measured, nothing_is_left, orch, parent_of, processes, wait_for, write
 from test_run_launchers import TORCH, as_each_rank_says, experiment
 
 from orchestrator.testbed.local import containers, host_image, runtimes
+from tests.helpers.container_help import PYTHON, import_image, own_store, python_image, soon
+from tests.helpers.orch_runs import (
+    in_its_window,
+    light,
+    measured,
+    nothing_is_left,
+    orch,
+    parent_of,
+    processes,
+    wait_for,
+    write,
+)
 
 pytestmark = [
     pytest.mark.testbed,

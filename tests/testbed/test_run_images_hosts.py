@@ -10,11 +10,20 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from container_help import PATIENCE_S, PYTHON, python_image
-from orch_runs import in_its_window, measured, nothing_is_left, orch, parent_of, processes, wait_for, write
 
 from orchestrator.testbed.local.host_image import Tree
-from tests.testbed.rack import Rack, on_inventory, rack
+from tests.helpers.container_help import PATIENCE_S, PYTHON, python_image
+from tests.helpers.orch_runs import (
+    in_its_window,
+    measured,
+    nothing_is_left,
+    orch,
+    parent_of,
+    processes,
+    wait_for,
+    write,
+)
+from tests.helpers.rack import Rack, on_inventory, rack
 
 pytestmark = [
     pytest.mark.testbed,

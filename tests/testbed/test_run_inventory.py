@@ -10,9 +10,9 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
-from orch_runs import SMALL, last_json, measured, orch, start, told_of, wait_for, write
 
-from tests.testbed.rack import on_inventory
+from tests.helpers.orch_runs import SMALL, last_json, measured, orch, start, told_of, wait_for, write
+from tests.helpers.rack import on_inventory
 
 pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 import pytest
-from orch_runs import killed_in_its_window, measured, nothing_is_left, write
 
+from tests.helpers.orch_runs import killed_in_its_window, measured, nothing_is_left, write
 from workloads.common import environments
 
 pytestmark = [pytest.mark.testbed, pytest.mark.variants]

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from orch_runs import in_stage, light, manifest_of, orch, start, wait_for, write
+
+from tests.helpers.orch_runs import in_stage, light, manifest_of, orch, start, wait_for, write
 
 pytestmark = pytest.mark.testbed
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import listeners
 import pytest
-import wire
-from orch_runs import agree, killed_in_its_window, orch, sealed, write
 
+from tests.helpers import listeners, wire
+from tests.helpers.orch_runs import agree, killed_in_its_window, orch, sealed, write
 from workloads.common import environments
 
 pytestmark = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from orch_runs import killed_in_its_window, last_json, measured, nothing_is_left, orch, write
 
 from orchestrator.report.runs import Run
+from tests.helpers.orch_runs import killed_in_its_window, last_json, measured, nothing_is_left, orch, write
 from workloads.common import environments
 
 pytestmark = [

@@ -14,7 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from orch_runs import orch, start, wait_for, write
+
+from tests.helpers.orch_runs import orch, start, wait_for, write
 
 pytestmark = pytest.mark.testbed
 

@@ -6,9 +6,9 @@ import os
 import signal
 
 import pytest
-from orch_runs import in_its_window, manifest_of, nothing_is_left, parent_of, processes, write
 
-from tests.testbed.rack import rack
+from tests.helpers.orch_runs import in_its_window, manifest_of, nothing_is_left, parent_of, processes, write
+from tests.helpers.rack import rack
 
 pytestmark = pytest.mark.testbed
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.skipping import needs_torch
-from tests.testbed import slurm_help
-from tests.testbed.orch_runs import ROOT, ended_or, manifest_of, told_of, wait_for
+from tests.helpers import slurm_help
+from tests.helpers.orch_runs import ROOT, ended_or, manifest_of, told_of, wait_for
+from tests.helpers.skipping import needs_torch
 
 pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 PATIENCE_S = slurm_help.PATIENCE_S

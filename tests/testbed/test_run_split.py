@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import wire
-from orch_runs import alone, killed_in_its_window, sealed
 
-from tests.skipping import needs_torch
+from tests.helpers import wire
+from tests.helpers.orch_runs import alone, killed_in_its_window, sealed
+from tests.helpers.skipping import needs_torch
 
 pytestmark = [pytest.mark.testbed, needs_torch]
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from orch_runs import measured, nothing_is_left, orch, wait_for, write
-from sudo_hosts import ALL, ONLY_THE_WRAPPER, processes_of, up
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TransportError
 from orchestrator.parts.launch import Exited, Launch, Line, Requirement
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
+from tests.helpers.orch_runs import measured, nothing_is_left, orch, wait_for, write
+from tests.helpers.sudo_hosts import ALL, ONLY_THE_WRAPPER, processes_of, up
 
 pytestmark = [
     pytest.mark.testbed,

@@ -7,12 +7,11 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-import listeners
 import pytest
-import wire
-from orch_runs import agree, killed_in_its_window, orch, sealed, write
 
 from orchestrator.analysis.traffic import traffic
+from tests.helpers import listeners, wire
+from tests.helpers.orch_runs import agree, killed_in_its_window, orch, sealed, write
 from workloads.common import environments
 
 pytestmark = [

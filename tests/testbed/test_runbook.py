@@ -7,8 +7,9 @@ import shlex
 
 import pytest
 import yaml
-from foreign_hosts import USER, up
-from orch_runs import ROOT, last_json, nothing_is_left, orch
+
+from tests.helpers.foreign_hosts import USER, up
+from tests.helpers.orch_runs import ROOT, last_json, nothing_is_left, orch
 
 pytestmark = [
     pytest.mark.testbed,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from orch_runs import last_json, orch, write
 
 from orchestrator.report.runs import Run
-from tests.testbed.rack import rack
+from tests.helpers.orch_runs import last_json, orch, write
+from tests.helpers.rack import rack
 
 pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 

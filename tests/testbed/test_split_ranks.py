@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from rank_processes import Ranks, loopback, others_end_with_one_line, running
 
-from tests.skipping import needs_torch
+from tests.helpers.rank_processes import Ranks, loopback, others_end_with_one_line, running
+from tests.helpers.skipping import needs_torch
 from workloads import ddp, fsdp, moe, ptd
 
 pytestmark = [pytest.mark.testbed, needs_torch]

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from sshd_help import USER, keygen, site
 
 from orchestrator.agents.agent.files import RunFile
 from orchestrator.core.deadline import Deadline
@@ -27,7 +26,8 @@ from orchestrator.remote.transport import ssh
 from orchestrator.remote.transport.bootstrap import agent_source
 from orchestrator.remote.transport.ssh_config import SshTarget
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
-from tests import machine
+from tests.helpers import machine
+from tests.helpers.sshd_help import USER, keygen, site
 
 pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 

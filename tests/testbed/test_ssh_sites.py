@@ -15,7 +15,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sshd_help import PATIENCE_S, USER, keygen, signed, site
 
 from orchestrator.agents.agent.proc import command_line, descendants, process_table
 from orchestrator.core.deadline import Deadline
@@ -24,6 +23,7 @@ from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.transport import logins, ssh
 from orchestrator.remote.transport.ssh_config import SshTarget
+from tests.helpers.sshd_help import PATIENCE_S, USER, keygen, signed, site
 
 pytestmark = pytest.mark.testbed
 

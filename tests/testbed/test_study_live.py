@@ -7,10 +7,10 @@ import signal
 
 import pytest
 import yaml
-from orch_runs import in_stage, nothing_is_left, orch, small, start, wait_for, write
 
 from orchestrator.core.units import quantity
 from orchestrator.store import index, sweeps
+from tests.helpers.orch_runs import in_stage, nothing_is_left, orch, small, start, wait_for, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.alone, pytest.mark.variants]
 

@@ -8,9 +8,9 @@ import time
 
 import pytest
 import yaml
-from orch_runs import TRIES, in_stage, last_json, light, nothing_is_left, orch, start, wait_for, write
 
 from orchestrator.store import index, sweeps
+from tests.helpers.orch_runs import TRIES, in_stage, last_json, light, nothing_is_left, orch, start, wait_for, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.alone]
 

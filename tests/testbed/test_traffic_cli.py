@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from orch_runs import wait_for
 
 from cross_traffic import flow_records
 from cross_traffic.agents import flow_sender
 from orchestrator.cli import main
-from tests import machine
+from tests.helpers import machine
+from tests.helpers.orch_runs import wait_for
 
 pytestmark = pytest.mark.testbed
 

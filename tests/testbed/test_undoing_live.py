@@ -10,7 +10,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.execution.actions.changes import state
 from orchestrator.parts.conditions import congestion_control, delay, ecn, firewall, loss, rate
 from orchestrator.remote.agent_client import AgentClient
-from tests.machine import PATIENCE_S
+from tests.helpers.machine import PATIENCE_S
 
 pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import duckdb
 import pytest
-from orch_runs import measured, nothing_is_left, small, write
+
+from tests.helpers.orch_runs import measured, nothing_is_left, small, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.alone, pytest.mark.variants]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from orch_runs import nothing_is_left
 
 from orchestrator import Store
-from tests import wheel
+from tests.helpers import wheel
+from tests.helpers.orch_runs import nothing_is_left
 
 pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 

@@ -20,7 +20,7 @@ from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.events import AgentEvent
 from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.report import style
-from tests.machine import PATIENCE_S
+from tests.helpers.machine import PATIENCE_S
 
 AGENT_PYTHON = os.environ.get("ORCH_AGENT_PYTHON", sys.executable)  # of the agents: may be an older one
 NOT_ALLOWED = "a test that kills an agent or sweeps takes turns with the others: it has to ask for the fixture `strays`"

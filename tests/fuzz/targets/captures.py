@@ -18,10 +18,10 @@ from orchestrator.analysis.capture import capture_sets, flowtable, trace_tables
 from orchestrator.analysis.capture.trace import Trace
 from orchestrator.cli import capture
 from orchestrator.core.errors import OrchError
-from tests import craft
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
-from tests.nasty import NASTY, ODD, connection
+from tests.helpers import made_packets as craft
+from tests.helpers.odd_packets import NASTY, ODD, connection
 
 DATA = Path(__file__).parents[2] / "data" / "pcap"
 

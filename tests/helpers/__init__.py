@@ -1,0 +1,1 @@
+"""What several tests share: made data, servers, testbeds, locks."""

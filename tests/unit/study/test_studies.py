@@ -1,0 +1,240 @@
+"""A study as its controller sees it: its own sweeps, cut off and taken up, and the status at the end."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.main import main
+from orchestrator.core.errors import ConfigError, Interrupted
+from orchestrator.core.exitcodes import Exit
+from orchestrator.execution import execute
+from orchestrator.execution.observers.progress import Progress
+from orchestrator.execution.run_options import RunOptions
+from orchestrator.execution.runner import Outcome
+from orchestrator.experiment import studyfile
+from orchestrator.store import rundir, sweeps
+from orchestrator.study import run_study
+from orchestrator.sweep import sweepplan
+from tests.helpers.sweep_files import SWEEP, leave, window
+
+PLAYBOOKS = Path(__file__).parents[3] / "playbooks/studies"
+MODELS = {"resnet50", "vgg16", "densenet161", "bert-large"}
+
+
+def studied(folder, *, sweep_names=("a", "b")):
+    for name in sweep_names:
+        (folder / f"{name}.yaml").write_text(SWEEP.replace("name: s", f"name: {name}"))
+    files = ", ".join(f"{name}.yaml" for name in sweep_names)
+    file = folder / "study.yaml"
+    file.write_text(f"{{name: s, paper: salamy, quick: [{files}], full: [{files}]}}\n")
+    return file
+
+
+def carry_out(file, results, *, new=False, said=None):
+    found = studyfile.load(file, quick=True)
+    return run_study.carry_out(found, RunOptions(results=results, progress=Progress(said or io.StringIO())), new=new)
+
+
+class Testbed:
+    """Stands where runs are carried out; every window is valid but those whose load is `bad`, and a run may be cut."""
+
+    __test__ = False
+
+    def __init__(self, monkeypatch, *, bad="", cut_at=()):
+        self.runs, self.bad, self.cut_at, self.labels = 0, bad, cut_at, []
+        monkeypatch.setattr(execute, "run_planned", self.run_planned)
+
+    def run_planned(self, experiment, run, options, *, sweep, label, **_):
+        self.runs += 1
+        self.labels.append(label)
+        names = [planned.name for planned in run.windows]
+        loads = {name: sweep.points[name].values["traffic.0.iperf.load"] for name in names}
+        cut = self.runs in self.cut_at
+        windows = [] if cut else [window(name, valid=loads[name] != self.bad) for name in names]
+        path = leave(options.results, asdict(sweep), outcome="interrupted" if cut else "completed", windows=windows)
+        error = Interrupted("stopped by Ctrl-C") if cut else None
+        return Outcome(path=path, manifest=rundir.entry_at(path).manifest, error=error)
+
+
+def measurements(outcome):
+    return {(one.sweep.name, key) for one in outcome.sweeps for key in one.ledger.done}
+
+
+@pytest.mark.parametrize("cut_at", [(1,), (4,), (7, 9)])
+def test_a_study_that_is_cut_off_ends_with_the_same_measurements(tmp_path, monkeypatch, cut_at):
+    file = studied(tmp_path)
+    Testbed(monkeypatch)
+    whole = carry_out(file, tmp_path / "whole")
+    Testbed(monkeypatch, cut_at=cut_at)
+    statuses = [carry_out(file, tmp_path / "cut").status for _ in cut_at]
+    assert set(statuses) == {Interrupted.exit_code}
+    resumed = carry_out(file, tmp_path / "cut")
+    assert (whole.status, resumed.status) == (0, 0)
+    assert measurements(resumed) == measurements(whole)
+    assert len(measurements(whole)) == 12
+
+
+def test_a_study_that_was_begun_anew_and_cut_off_goes_on_with_the_new_one(tmp_path, monkeypatch):
+    file = studied(tmp_path)
+    testbed = Testbed(monkeypatch)
+    carry_out(file, tmp_path / "r")
+    assert testbed.runs == 12
+    Testbed(monkeypatch, cut_at=(2,))
+    assert carry_out(file, tmp_path / "r", new=True).status == Interrupted.exit_code
+    testbed = Testbed(monkeypatch)
+    assert carry_out(file, tmp_path / "r").status == 0
+    assert testbed.runs == 11
+    assert {len(sweeps.sweeps(tmp_path / "r", name)) for name in "ab"} == {2}
+    assert carry_out(file, tmp_path / "r").runs_s == 0
+
+
+def test_what_is_not_valid_is_the_study_s_status_and_the_rest_is_measured(tmp_path, monkeypatch):
+    Testbed(monkeypatch, bad="200mbit")
+    outcome = carry_out(studied(tmp_path), tmp_path / "r")
+    assert outcome.status == Exit.INCONCLUSIVE
+    assert [one.status for one in outcome.sweeps] == [Exit.INCONCLUSIVE] * 2
+    assert len(measurements(outcome)) == 8
+
+
+def test_progress_is_that_of_the_whole_study(tmp_path, monkeypatch):
+    testbed = Testbed(monkeypatch)
+    said = io.StringIO()
+    carry_out(studied(tmp_path), tmp_path / "r", said=said)
+    assert "study s-quick: 2 sweeps, 0 of 12 done, an unknown time left" in said.getvalue()
+    assert re.search(r"about \d+ s left, until about .*\d\d:\d\d\]", testbed.labels[7])
+    assert "[s-quick: 0 of 12 done" in testbed.labels[0]
+    assert "[s-quick: 7 of 12 done" in testbed.labels[7]
+
+
+def test_the_project_s_own_study_keeps_to_what_it_promises():
+    quick = {one.file.name: one for one in studyfile.load(PLAYBOOKS / "salamy.yaml", quick=True).sweeps}
+    counts = {}
+    for definition in quick.values():
+        assert definition.file.mode == "windows"
+        assert sweepplan.rechecked(definition)
+        for point in definition.points:
+            kind = point.values.get("traffic", "iperf")
+            model = point.values.get("workload.ddp.model", "resnet50")
+            counts.setdefault((model, kind), []).append(point.experiment.measure.iterations)
+    for kind in ("iperf", "websearch", "websearch-burst"):
+        assert len(counts["resnet50", kind]) >= 8
+        assert min(counts["resnet50", kind]) >= 40
+    assert len(counts["vgg16", "iperf"]) >= 5
+    assert min(counts["vgg16", "iperf"]) >= 15
+    full = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
+    assert [{point.values["workload.ddp.model"] for point in one.points} for one in full] == [MODELS] * 3
+
+
+def test_the_full_study_reaches_the_highest_loads_of_the_thesis():
+    (*_, heavy) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
+    loads = {point.resolved["traffic"][0]["websearch"]["load"] for point in heavy.points}
+    assert loads == {"23gbit", "24gbit", "24.65gbit"}
+    lasts = {point.experiment.measure.at_most for point in heavy.points}
+    assert min(lasts) >= 15 * 183, "of fifteen iterations as long as BERT-large's at 24.65 Gbit/s"
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_with_horovod_the_same_points_are_measured(quick):
+    plain = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=quick).sweeps
+    horovod = studyfile.load(PLAYBOOKS / "salamy-horovod.yaml", quick=quick).sweeps
+
+    def settings(definition):
+        told = [
+            {path.replace("horovod", "ddp"): value for path, value in point.values.items()}
+            for point in definition.points
+        ]
+        return sorted(map(str, told))
+
+    assert [settings(one) for one in horovod] == [settings(one) for one in plain[:2]]
+    assert {name for one in horovod for point in one.points for name in point.resolved["workload"]} == {"horovod"}
+
+
+def test_the_study_at_full_size_fits_an_inventory_of_five_hosts(tmp_path):
+    example = (PLAYBOOKS.parent / "testbeds/example-rack.yaml").read_text()
+    hosts = "hosts:\n  h5:\n    ssh: rack1-h5.mgmt\n    data: {address: 10.0.0.5/24, device: ens1f0}\n"
+    rack = example.replace("hosts:\n", hosts).replace("h4: swp4 }", "h4: swp4, h5: swp5 }").replace("10gbit", "25gbit")
+    (tmp_path / "rack.yaml").write_text(rack)
+    told = [f"testbed={{inventory: {tmp_path / 'rack.yaml'}}}"]
+    full = studyfile.load(PLAYBOOKS / "salamy-cluster.yaml", told, quick=False).sweeps
+    for definition in full:
+        compute = {p.values["workload.ddp.model"]: p.resolved["workload"]["ddp"]["compute"] for p in definition.points}
+        assert compute == {"resnet50": "real", "vgg16": "real", "densenet161": "real", "bert-large": "emulated"}
+        assert all(p.experiment.testbed.inventory is not None for p in definition.points)
+    assert studyfile.load(PLAYBOOKS / "salamy-cluster.yaml", [*told, "workload.ddp.compute=real"], quick=True).sweeps
+
+
+def test_one_point_of_a_curve_is_checked_also_where_streams_go_hand_in_hand_with_loads():
+    (iperf, *_) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
+    models = {point.point: point.values["workload.ddp.model"] for point in iperf.points}
+    assert sorted(models[point] for point in sweepplan.rechecked(iperf)) == sorted(MODELS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{name: s, paper: salamy, quick: [no.yaml], full: [a.yaml]}", "quick.0: no file .*no.yaml nor no.yaml"),
+        ("{name: s, paper: salamy, quick: [a.yaml, a.yaml], full: [a.yaml]}", "two sweeps of one name"),
+        ("{name: s, quick: [a.yaml], full: [a.yaml]}", "paper"),
+        ("{name: s, paper: salamy, takes: {quick: 5}, quick: [a.yaml], full: [a.yaml]}", "duration"),
+        ("{name: s, paper: salamy, needs: {hosts: 0}, quick: [a.yaml], full: [a.yaml]}", "needs.hosts"),
+        ("{name: s, paper: salamy, quick: [], full: [a.yaml]}", "quick"),
+    ],
+)
+def test_mistakes_of_a_study_file_are_told(tmp_path, text, message):
+    studied(tmp_path)
+    (tmp_path / "study.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        studyfile.load(tmp_path / "study.yaml", quick=True)
+
+
+def test_a_study_file_of_another_paper_is_refused(tmp_path, capsys):
+    file = studied(tmp_path)
+    file.write_text(file.read_text().replace("paper: salamy", "paper: zerwas"))
+    assert main(["study", "salamy", "--file", str(file), "--results", str(tmp_path / "r")]) == 2
+    assert "paper: zerwas; accepted: salamy, or orch study zerwas" in capsys.readouterr().err
+
+
+def test_what_would_be_measured_is_said_and_nothing_is(tmp_path, capsys):
+    file = studied(tmp_path)
+    file.write_text(file.read_text().replace("}\n", ", covers: {quick: two models of four}, takes: {quick: 7min}}\n"))
+    assert main(["study", "salamy", "--quick", "--what", "--file", str(file), "--results", str(tmp_path / "r")]) == 0
+    out = capsys.readouterr().out
+    assert "study s-quick: two models of four" in out
+    assert "a: 6 points, 6 runs" in out
+    assert "model: resnet50, vgg16" in out
+    assert "needs 3 hosts, Python with torch, programs iperf3" in out
+    assert "takes about 7 min on two cores; by its plan an unknown time" in out
+    assert not (tmp_path / "r").exists()
+
+
+def test_nothing_is_measured_where_something_is_named(tmp_path, capsys):
+    assert main(["study", "salamy", "nightly", "--quick", "--results", str(tmp_path)]) == 2
+    assert "nothing is measured" in capsys.readouterr().err
+
+
+def test_frameworks_at_full_size_fit_an_inventory_of_four_hosts_with_gpus():
+    told = [f"testbed={{inventory: {PLAYBOOKS.parent / 'testbeds/example-rack.yaml'}}}"]
+    (sweep,) = studyfile.load(PLAYBOOKS / "zerwas-cluster.yaml", told, quick=False).sweeps
+    assert len(sweep.points) == 44
+    assert {point.values["workload"] for point in sweep.points} >= {"horovod-mpi-nccl", "binary-tree-star"}
+
+
+def test_the_quick_study_of_frameworks_has_every_model_and_framework():
+    found = {one.file.name: one for one in studyfile.load(PLAYBOOKS / "zerwas.yaml", quick=True).sweeps}
+    grid = {(p.values["workload"], p.values["workload.*.model"]) for p in found["zerwas-quick-frameworks"].points}
+    assert len({framework for framework, _ in grid}) == 8
+    for framework in ("horovod-gloo", "binary-tree-star", "pair-averaging"):
+        assert {model for name, model in grid if name == framework} == {
+            "mobilenet_v2",
+            "densenet201",
+            "resnet50",
+            "resnet101",
+        }
+    assert sum(len(one.points) for name, one in found.items() if name != "zerwas-quick-accuracy") == 26
+    losses = [point.values["conditions.1.loss.share"] for point in found["zerwas-quick-loss"].points]
+    assert losses == ["0%", "0.01%", "2%"]
