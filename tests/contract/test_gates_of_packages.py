@@ -160,7 +160,7 @@ def test_a_gate_that_takes_our_names_or_lacks_something_is_told_and_not_used(ins
 
 def test_a_gate_that_raises_could_not_be_judged_and_is_told_with_its_package(installed, tmp_path):
     raising = GATE.replace("    limit = MOST", "    raise KeyError('eth9')\n    limit = MOST")
-    script = "import sys, json\nfrom pathlib import Path\nfrom sealed_run import loose, make_run\n"
+    script = "import sys, json\nfrom pathlib import Path\nfrom tests.helpers.sealed_run import loose, make_run\n"
     script += "run = make_run(Path(sys.argv[1]), tolerances=loose(), iterations=40)\n"
     script += "print((run / 'manifest.json').read_text())"
     code, out, error = installed({"busy-port": raising}, "-c", script, str(tmp_path / "runs"))

@@ -268,7 +268,8 @@ def test_an_environment_in_a_folder_that_is_closed_to_this_user_is_none(tmp_path
         closed.chmod(0o755)
 
 
-def test_an_interpreter_that_fails(tmp_path):
+def test_an_interpreter_that_fails(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # which the message would name
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
     python.chmod(0o755)

@@ -627,7 +627,7 @@ SEALED = ROOT / "tests" / "data" / "sealed" / "tables-1" / "small" / "20261122T0
 
 def test_a_sealed_experiment_is_read_by_the_names_of_today(tmp_path):
     path = tmp_path / "experiment.yaml"
-    path.write_text(SEALED.read_text().replace("/opt/orch", str(ROOT)))
+    path.write_text(SEALED.read_text().replace("/opt/orch/tests/testbed", str(ROOT / "tests/helpers")))
     assert "  stall: 60s\n" in path.read_text()
     assert loading.sealed(tmp_path).measure.stall_timeout == 60.0
     status, _, err = orch("plan", str(path))

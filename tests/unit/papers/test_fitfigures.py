@@ -97,16 +97,19 @@ MS = 1_000_000
 
 def generated(*bytes_a_ms, scale=100):
     """A run with a window `w` in which h4 sent so much to h1 in each millisecond, by the generator `web`."""
-    span = SimpleNamespace(name="w", start_ns=0, end_ns=len(bytes_a_ms) * MS, span_ns=(0, len(bytes_a_ms) * MS))
+    span = SimpleNamespace(
+        name="w",
+        start_ns=0,
+        end_ns=len(bytes_a_ms) * MS,
+        span_ns=(0, len(bytes_a_ms) * MS),
+        loads=[SimpleNamespace(source="web", src="h4", dst="h1")],
+    )
     sent = [
         {"node": "h4", "direction": "out", "kind": "cross", "name": "web", "bin_ns": place * MS, "wire_bytes": size}
         for place, size in enumerate(bytes_a_ms)
     ]
     received = [{**row, "node": "h1", "direction": "in"} for row in sent]
-    rows = {
-        "generated": [{"window_name": "w", "source": "web"}, {"window_name": "gone", "source": "web"}],
-        "loads": [{"window_name": "w", "source": "web", "src": "h4", "dst": "h1"}],
-    }
+    rows = {"generated": [{"window_name": "w", "source": "web"}, {"window_name": "gone", "source": "web"}]}
     found = table("cross_packets", [{key: row[key] for key in row if key != "node"} for row in sent + received])
     found = found.set_column(found.schema.get_field_index("node"), "node", [[row["node"] for row in sent + received]])
     return SimpleNamespace(scale=scale, windows=[span], rows=lambda name: rows.get(name, []), table=lambda _: found)
