@@ -59,7 +59,7 @@ def experiment(tmp_path, **changes):
 def test_what_pytorchs_profiler_recorded_of_it_is_in_the_tables_and_in_exported_traces(tmp_path):
     changes = {
         "argv": ["{python}", "profiled_training.py"],
-        "files": [str(Path(__file__).with_name("profiled_training.py"))],
+        "files": [str(Path(__file__).parents[1] / "helpers/profiled_training.py")],
         "hosts": ["h1", "h2"],
         "env": {"OMP_NUM_THREADS": "1"},
         "iterations": {"pattern": r"step \d+ loss (?P<loss>\S+)"},

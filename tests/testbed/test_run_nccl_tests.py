@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif(not environments.is_built("torch"), reason="no Open MPI here: run `make frameworks`"),
 ]
 
-STUB = Path(__file__).with_name("nccl_tests_stub.py")
+STUB = Path(__file__).parents[1] / "helpers/nccl_tests_stub.py"
 
 
 @pytest.fixture
