@@ -434,7 +434,7 @@ def _quoted(text: str) -> str:
 
 
 def described(name: str) -> Table:
-    """Return the number of rows and the columns of a table or a view; ConfigError for an unknown name."""
+    """Return the definition of a table or a view, its columns among it; ConfigError for an unknown name."""
     if name in OF_MANIFESTS:
         return OF_MANIFESTS[name][0]
     if name not in views.NAMES:

@@ -83,7 +83,7 @@ def opened(results: str) -> Store:
 
 
 def answered(store: Store, ask: Callable[[Store], T]) -> T:
-    """Return what `question` gives; it is asked again where compacting replaced files meanwhile."""
+    """Return what `ask` gives of the store; it is asked again where compacting replaced files meanwhile."""
     try:
         return ask(store)
     except (StoreError, ConfigError):
