@@ -1,4 +1,4 @@
-"""Work out what a run's windows are judged by from its tables and manifest, each figure when it is first asked for."""
+"""Compute the figures that a window's gates ask for from the run's tables and manifest, each on first use."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class MeasuredRun:
 
 
 class MeasuredWindow:
-    """A window of a run as gates see it (`validity.window.MeasuredWindow`), and the other rows of its tables."""
+    """A measured window of a run as gates use it (`validity.window.MeasuredWindow`), and its other table rows."""
 
     def __init__(self, run: MeasuredRun, record: Window) -> None:
         self.run = run
