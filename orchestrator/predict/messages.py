@@ -1,4 +1,4 @@
-"""Lists what a rank sends in an iteration, by kind (Li, table 3)."""
+"""List the messages that a rank sends in an iteration, by kind (Li, table 3)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _of_parts(work: Pipelined, rank: int, scale: int) -> list[Messages]:
 
 
 def _all_reduced(kind: str, groups: Sequence[Sequence[int]], rank: int, *, count: int, size: float) -> Messages:
-    """All-reduces in the group of a rank; none where it is alone."""
+    """Return the all-reduces in the group of a rank; none where it is alone."""
     members = next((group for group in groups if rank in group), ())
     if len(members) < 2:
         return Messages(kind=kind, count=0, size=size, volume=0.0, sent=0.0)
