@@ -1,4 +1,4 @@
-"""Runs that repeat each other: the level of each point over its runs, as a table and as a curve over load.
+"""Summarise runs that repeat each other: the level of each point over its runs, as a table and a curve over load.
 
 What an interval within a run cannot say, where another run would have come out, these say: the run is the unit.
 """
@@ -135,7 +135,7 @@ def _labels(keys: Sequence[_Key]) -> dict[_Key, str]:
 
 
 def rows(found: Sequence[LoadCurve]) -> list[tuple[str, ...]]:
-    """A row for each point that several runs measured: what, load, runs, median, interval, between and within runs."""
+    """Return a row a point that several runs measured: what, load, runs, median, interval, between and within runs."""
     return [
         (
             curve.label,
@@ -153,7 +153,10 @@ def rows(found: Sequence[LoadCurve]) -> list[tuple[str, ...]]:
 
 
 def drawn(found: Sequence[LoadCurve]) -> tuple[Any, str] | None:
-    """Iteration time over load with intervals over runs; None unless a curve has two loads and a point two runs."""
+    """Draw iteration time over load with intervals over runs.
+
+    None unless a curve has two loads and a point two runs.
+    """
     shown = [curve for curve in found if len(curve.points) > 1]
     if not any(point.level.runs > 1 for curve in shown for point in curve.points):
         return None
