@@ -1,4 +1,4 @@
-"""What the thesis prints, as data with the place of each value, to stand beside what is measured."""
+"""The values that the thesis prints, as data with the place of each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Curve(_Printed):
     r2: float | None = None
 
     def seconds_at(self, load_gbps: float, capacity_gbps: float) -> float:
-        """The fitted iteration time at a load."""
+        """Return the fitted iteration time at a load."""
         return self.a_s * math.exp(self.b / (capacity_gbps - load_gbps) ** self.n)
 
 
@@ -140,11 +140,11 @@ class Salamy(printed.Data):
     utilization: tuple[Utilization, ...]
 
     def configuration(self, traffic: Traffic) -> Literal["A", "B"]:
-        """Where the traffic meets the training: iperf in the sender's NIC (A), web search in the switch (B)."""
+        """Return where the traffic meets the training: iperf in the sender's NIC (A), web search in the switch (B)."""
         return "A" if traffic in ("none", "iperf") else "B"
 
     def fitted_s(self, point: Point) -> tuple[float, ...]:
-        """What the thesis' own fits of a point's model and traffic give at its load, over each transport."""
+        """Return the times by the thesis' fits of a point's model and traffic at its load, over each transport."""
         return tuple(
             curve.seconds_at(point.load_gbps, self.capacity_gbps)
             for curve in self.fits
@@ -154,5 +154,5 @@ class Salamy(printed.Data):
 
 @cache
 def salamy() -> Salamy:
-    """The thesis' printed figures."""
+    """Return the thesis' printed figures."""
     return printed.read(__file__, Salamy)

@@ -1,4 +1,4 @@
-"""What the paper prints, as data with the place of each value."""
+"""The values that the paper prints, as data with the place of each."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class Throughput(Printed):
 
 
 class Total(Throughput):
-    """Of all links together."""
+    """The mean rate of all links together."""
 
     model: str
 
 
 class Flow(Throughput):
-    """Of one flow, with its highest rate."""
+    """The mean rate of one flow, with its highest rate."""
 
     peak_gbps: float
 
@@ -117,11 +117,11 @@ class Zerwas(printed.Data):
     regression: Regression
 
     def steps(self, batch: int) -> int:
-        """Steps of the whole training, each with `batch` images a worker; what is left of an epoch is left out."""
+        """Return the steps of the whole training, each of `batch` images a worker; an epoch's rest is left out."""
         return self.epochs * (self.images // (batch * self.hosts))
 
 
 @cache
 def zerwas() -> Zerwas:
-    """The paper's printed values."""
+    """Return the paper's printed values."""
     return printed.read(__file__, Zerwas)
