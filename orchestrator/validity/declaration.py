@@ -48,7 +48,7 @@ class Limit:
 
 
 def _words(kind: Any) -> set[Any]:
-    """The words that stand for a value of a type."""
+    """Return the words that stand for a value of a type."""
     if typing.get_origin(kind) is typing.Literal:
         return set(typing.get_args(kind))
     return {word for inner in typing.get_args(kind) for word in _words(inner)}

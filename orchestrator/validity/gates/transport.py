@@ -80,7 +80,7 @@ def _judged(job: str, request: Request, rows: list[Row], unread: list[Row]) -> I
 
 
 def _unread(manifest: Manifest, rows: list[Row]) -> dict[str, list[Row]]:
-    """Return of each job the rows that tell of connections in NCCL's logs which no reader understood."""
+    """Return, by job, the rows on connections in NCCL's logs which no reader understood."""
     job_of = {(launch.node, launch.name): launch.job for launch in manifest.launches}
     passed: dict[str, list[Row]] = {}
     for row in rows:
