@@ -29,7 +29,7 @@ class Block:
 
     @property
     def marker(self) -> str:
-        """What follows the language: how the block is tried."""
+        """The rest of the info string behind the language, which says how the block is tested."""
         return self.info.partition(" ")[2].strip()
 
 
