@@ -1,4 +1,4 @@
-"""Deadlines: a point in time by which something must have happened, passed down through every wait."""
+"""Deadlines: points in time by which something must have happened, passed down through every wait."""
 
 from __future__ import annotations
 

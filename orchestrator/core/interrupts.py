@@ -65,7 +65,7 @@ class Interrupts:
 
     @property
     def grace(self) -> float:
-        """What grace periods are multiplied by."""
+        """The factor on grace periods: 0 after a second signal, else 1."""
         return 0.0 if self.hurry else 1.0
 
     def ended_by(self, twice: Twice) -> bool:

@@ -65,7 +65,7 @@ _FIELD = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_-]{0,99})[\"']?\s*:\
 
 
 def name_looks_secret(name: str) -> bool:
-    """Return whether a variable, a key or an option of this name usually holds what nobody else may know."""
+    """Return whether a variable, a key or an option of this name usually holds a secret."""
     words = re.findall(r"[A-Z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper())
     if len(words) == 1 and words[0] in _FOLDERS:
         return False

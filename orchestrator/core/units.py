@@ -34,7 +34,7 @@ class Mistake(ValueError):
 
 
 def measured(text: str, table: Mapping[str, float]) -> float | None:
-    """Return how much a text such as "4gbit" says in SI units.
+    """Return the amount of a text such as "4gbit" in SI units.
 
     None for one of no unit of the table, or out of all bounds.
     """
@@ -45,7 +45,7 @@ def measured(text: str, table: Mapping[str, float]) -> float | None:
 
 
 def quantity(text: str) -> tuple[str, float] | None:
-    """Return what a text such as "4gbit" measures and how much of it, in SI units; None for any other text."""
+    """Return the quantity of a text such as "4gbit" and its amount, in SI units; None for any other text."""
     match = _NUMBER.fullmatch(text)
     for kind, table in (("rate", RATES), ("size", SIZES), ("duration", DURATIONS), ("share", SHARES)):
         if match and match.group(2).lower() in table:

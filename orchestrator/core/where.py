@@ -25,7 +25,7 @@ Fields = Mapping[str, Any]  # what a condition can be about, by name: the plain 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What the values of a key must be; a key may be the end of a longer one ("load" of "traffic.0.iperf.load")."""
+    """A condition on the values of a key; a key may be the end of a longer one ("load" of "traffic.0.iperf.load")."""
 
     key: str
     relation: str

@@ -22,9 +22,9 @@ _CACHED = (("inactive_file", "active_file"), ("total_inactive_file", "total_acti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What processes may use: whole or parts of processors, and bytes of memory that are free or can be made free.
+    """Processors (whole or parts) and bytes of memory that processes may use.
 
-    What could not be read is infinite: nobody is refused for it.
+    Memory is what is free or can be made free. What could not be read is infinite: nobody is refused for it.
     """
 
     processors: float

@@ -168,12 +168,12 @@ def content(path: Path) -> bytes | None:
 
 
 def text(path: Path) -> str:
-    """Return the same as text, with a mark for what is no UTF-8; empty where nothing has its name."""
+    """Return the content of a file as text, with a mark for what is no UTF-8; empty where nothing has its name."""
     return (content(path) or b"").decode("utf-8", "replace")
 
 
 def kind_of(mode: int) -> str:
-    """Return what lies somewhere, by its mode, in words."""
+    """Return the kind of a path by its mode, in words."""
     kinds = {
         stat.S_IFREG: "a file",
         stat.S_IFDIR: "a folder",
