@@ -52,7 +52,7 @@ class ClosingCapture:
 def read_until_asked(folder: Path, points: Iterable[CapturePoint]) -> tuple[Path, dict[str, ClosingCapture]]:
     """Read the captures below a run's folder, from a folder beside theirs, until `ask_for_all` wants them whole.
 
-    Gives the file with all that is known of their points by then, and what was read, by launch.
+    Return the file with all that is known of their points by then, and what was read, by launch.
     """
     lock = os.open(_LOCK, os.O_CREAT | os.O_WRONLY, 0o600)  # held as long as this process lives
     fcntl.flock(lock, fcntl.LOCK_EX)

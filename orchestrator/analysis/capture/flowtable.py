@@ -241,7 +241,7 @@ class Conversations:
 
     @property
     def back_bins(self) -> int:
-        """How often packets' stamps went back to an earlier bin."""
+        """The number of times that packets' stamps went back to an earlier bin."""
         return int(self._state[accounting.BACK_BINS])
 
     @property
@@ -394,7 +394,7 @@ class QueuePairTable:
 
     @property
     def via(self) -> Any:
-        """How the packets of each came, as decoding's VIA."""
+        """Interface and tunnel of each, as decoding's VIA."""
         return self.keys[: self.rows, 5]
 
     def ends(self, row: int) -> tuple[bool, tuple[int, int], tuple[int, int], int]:

@@ -166,12 +166,12 @@ class Piece:
 
     @property
     def begin(self) -> int:
-        """Where in the file its first record begins; -1: none was found."""
+        """Offset in the file of the piece's first record; -1: none was found."""
         return self.place + self.said(program.BEGIN) if self.said(program.BEGIN) >= 0 else -1
 
     @property
     def end(self) -> int:
-        """Where in the file its walk ended."""
+        """Offset in the file at which the walk over its records ended."""
         return self.place + self.said(program.END)
 
 
@@ -258,7 +258,7 @@ class Ahead:
 
 
 class Interfaces:
-    """Numbers the interfaces of a capture point's files.
+    """Numbers for the interfaces of a capture point's files.
 
     Those of one name are one, in whatever section or file; of those without a name, the first ones of all sections are,
     the second ones, and so on. Number 0 is the first one without a name, as that of every classic pcap.
@@ -287,7 +287,7 @@ class Interfaces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEnd:
-    """How a file was read: its packets, and whether it ended on a record's edge.
+    """The number of packets read from a file, and whether it ended at the edge of a record.
 
     "truncated": the last record is incomplete, as after a kill; all before it is counted. "corrupt": at byte `at` (of
     the file unpacked) stands something that is no record, and nothing behind it was read. `problems`: sentences for

@@ -72,7 +72,7 @@ class Flows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bins:
-    """What each flow carried in each bin in which it carried anything, ordered by bin, each flow and bin once.
+    """Packets and bytes of each flow in each bin with any, ordered by bin, each flow and bin once.
 
     `width_ns` can be wider than asked for, where so many rows would not fit (see Trace.notes).
     """

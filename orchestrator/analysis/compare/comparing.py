@@ -114,7 +114,7 @@ def _level(series: Sequence[RunSeries]) -> Level:
 
 
 def _set_differently(chosen: Chosen, apart: Mapping[str, str]) -> list[str]:
-    """Return what was set differently in sentences, each with its points."""
+    """Return the settings that differ in sentences, each with its points."""
     points: dict[str, list[str]] = {}
     for point in sorted(apart, key=lambda point: selection.natural(chosen.labels[point])):
         points.setdefault(apart[point], []).append(chosen.labels[point])
@@ -171,7 +171,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def basis(comparison: Comparison) -> str:
-    """Return what the verdicts rest on, and how often a wrong alarm is expected."""
+    """Return the basis of the verdicts (unit, numbers of nights and runs), and the expected rate of false alarms."""
     rule = comparison.rule
     if comparison.unit != "night":
         what = "pairs that were measured in turn" if comparison.unit == "block" else "runs of the same night"

@@ -85,7 +85,7 @@ class Series:
 
     @property
     def curve(self) -> congestion.Curve:
-        """The same as arrays."""
+        """The curve as arrays."""
         return congestion.curve(
             [point.load_bps for point in self.points],
             [point.mean_s for point in self.points],

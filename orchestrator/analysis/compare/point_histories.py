@@ -37,7 +37,7 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
-    """What one night measured: the median of each point in seconds, the points' labels, and the runs' folders."""
+    """The measurements of one night: each point's median in seconds, the points' labels, and the runs' folders."""
 
     began_ns: int
     p50_s: Mapping[str, float]

@@ -80,7 +80,7 @@ class RunSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """What was measured of one point on both sides: the reference `a` and the candidate `b`."""
+    """The measurements of one point on both sides: the reference `a` and the candidate `b`."""
 
     point: str
     a: tuple[RunSeries, ...]

@@ -215,7 +215,7 @@ def windows_of(entry: E) -> Iterable[Measurement[E]]:
 
 
 def point_of_window(entry: Listed, window: str) -> WindowPoint | None:
-    """Return which point a window of a run is, by its name.
+    """Return the point of a run's window, given by name.
 
     None for a check of a sweep's own, which is no repetition.
     """

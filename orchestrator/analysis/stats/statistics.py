@@ -35,7 +35,7 @@ SAMPLES = 30  # of all runs together
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and its confidence interval, in the unit of the samples; NaN where the data cannot bear it."""
+    """A value and its confidence interval, in the unit of the samples; NaN where there is too little data."""
 
     value: float
     low: float

@@ -51,7 +51,7 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """By how much a series grows from its beginning to its end, as shares of its mean, with the 95 % interval.
+    """The relative growth of a series from its beginning to its end, in shares of its mean, with the 95 % interval.
 
     `p` is the probability of a drift as large where there is none; NaN all where the series is too short.
     """

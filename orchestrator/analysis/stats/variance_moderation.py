@@ -30,7 +30,7 @@ _LENT = 0.25  # of the freedom of the other points: variances that are not quite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """What the units of a point (runs, nights, pairs) differ by: residuals about the fitted levels, in logarithms."""
+    """The residuals of a point's units (runs, nights, pairs) about the fitted levels, in logarithms."""
 
     freedom: int
     residuals: Mapping[str, float]

@@ -72,7 +72,7 @@ RULES = tuple(Rule(above=above, tangent_points=count) for above in (1.05, 1.1, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Onset:
-    """Where the line of the flat region and the tangent cross, and the measured point next to it (appendix A.2).
+    """The crossing of the flat region's line and the tangent, and the measured point next to it (appendix A.2).
 
     `flat` and `tangent` are the lines: seconds without load, and by which they grow for each bit/s of it.
     """
@@ -136,7 +136,7 @@ def curve(
 
 
 def theory_bytes(parameters: int, hosts: int) -> float:
-    """Return what a rank sends in an iteration of a ring all-reduce of float32 gradients, in bytes (eq. 3.1)."""
+    """Return the bytes that a rank sends in an iteration of a ring all-reduce of float32 gradients (eq. 3.1)."""
     return 2 * (hosts - 1) / hosts * parameters * BYTES_PER_PARAMETER
 
 

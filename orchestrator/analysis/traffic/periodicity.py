@@ -23,7 +23,7 @@ _FEWEST_BINS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """How a series repeats itself: `strength` is its autocorrelation at one period; NaN and weak when it does not."""
+    """The period of a series: `strength` is its autocorrelation at one period; NaN and weak without one."""
 
     period_s: float
     strength: float
@@ -35,7 +35,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iterations:
-    """Iterations as seen on the wire.
+    """Iterations detected in traffic.
 
     `starts_ns`: when sending begins after each one's longest silence, empty when the traffic never pauses; `duty`:
     share of the time in which anything is sent; `amount`: bytes an iteration, with its confidence interval.
@@ -109,7 +109,7 @@ def _between(r: Floats, lag: int) -> float:
 
 
 def busy(values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Return which bins carry more than `BUSY` of what a full one does."""
+    """Return a mask of the bins that carry more than `BUSY` of what a full one does."""
     series = np.asarray(values, np.float64)
     if not (series > 0).any():
         return np.zeros(len(series), bool)

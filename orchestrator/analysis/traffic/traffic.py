@@ -319,7 +319,7 @@ class Volume:
         return float(self.payload.sum())
 
     def edge(self, src: str, dst: str, *, wire: bool = False) -> float:
-        """Return what one host sent to another one; 0 where a host is not among them."""
+        """Return the payload from one host to another one; 0 where a host is not among them."""
         if src not in self.hosts or dst not in self.hosts:
             return 0.0
         return float((self.wire if wire else self.payload)[self.hosts.index(src), self.hosts.index(dst)])

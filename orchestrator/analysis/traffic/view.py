@@ -35,7 +35,7 @@ _STEPS = 20_000  # bins of a flow's series
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindRow:
-    """How much of the traffic is of a kind."""
+    """The share of the traffic of one kind."""
 
     kind: str
     flows: int
@@ -74,7 +74,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A stretch of traffic: kinds, trainings, big flows, and the three flows of a bottleneck."""
+    """The analysis of a stretch of traffic: kinds, trainings, big flows, and the three flows of a bottleneck."""
 
     traffic: Traffic
     kinds: tuple[KindRow, ...]

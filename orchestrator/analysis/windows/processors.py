@@ -159,7 +159,7 @@ def watch(
 
 
 def waiting(job: str, processes: Sequence[Watched], kernel: Mapping[str, Kernel], steps: Steps) -> ProcessorWait:
-    """Return what a job lost: in each step the process counts that was kept longest."""
+    """Return how a job waited: in each step the process counts that was kept from a processor longest."""
     unknown = [one for one in processes if np.isnan(one.kept).any()]
     longest = (unknown or sorted(processes, key=lambda one: float(one.kept.sum())))[-1]
     there = kernel[longest.node]
@@ -200,7 +200,7 @@ def shares_of_nodes(
 
 
 def use_of_kernels(found: Sequence[ProcessorShares], kernel: Mapping[str, Kernel]) -> Iterator[ProcessorUse]:
-    """Return what the processors of each kernel did, from what those of its nodes did."""
+    """Return the use of each kernel's processors, from that of its nodes."""
     for members in dict.fromkeys(there.nodes for there in kernel.values()):
         mine = [row for row in found if row.host in members]
         stopped = sorted(mine, key=lambda row: float(np.nan_to_num(known(row.throttled_share))), reverse=True)
@@ -219,7 +219,7 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class WindowProcessors:
-    """What the gates and the table `processors` need of one window."""
+    """The figures of processors in one window, for the gates and the table `processors`."""
 
     waits: tuple[ProcessorWait, ...]
     use: tuple[ProcessorUse, ...]

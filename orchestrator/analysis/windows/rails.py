@@ -102,7 +102,7 @@ def _grown(counters: throughput.Kept, node: str, device: str, counter: str, span
 
 
 def _due(job: Job, spans: Any, hosts: Sequence[str], sent: Floats, *, window: str) -> Floats:
-    """Return what each rail should carry an iteration, shape (hosts, rails); NaN where no theory says."""
+    """Return the bytes that each rail should carry an iteration, shape (hosts, rails); NaN where no theory says."""
     nothing = np.full(sent.shape, math.nan)
     if job.theory is None or not job.theory.spread or not sent.size:
         return nothing
@@ -121,7 +121,7 @@ def _due(job: Job, spans: Any, hosts: Sequence[str], sent: Floats, *, window: st
 
 
 def _of_hosts(job: Job, theory: Theory, hosts: Sequence[str]) -> Floats:
-    """Return what each host sends over the network in an iteration."""
+    """Return the bytes that each host sends over the network in an iteration."""
     if theory.pairs:
         return np.array([sum(size for src, _, size in theory.pairs if src == host) for host in hosts])
     return np.array([theory.bytes_per_iteration * job.nodes.count(host) for host in hosts])

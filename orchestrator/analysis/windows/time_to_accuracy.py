@@ -58,7 +58,7 @@ def cost(iterations: Any, job: str, sent: Sequence[Bins]) -> Cost | None:
 
 
 def sent_until(bins: Bins, ends_ns: Any) -> Floats:
-    """Return what all bins until each instant carried, the bin that it lies in by its share."""
+    """Return the bytes sent until each instant; the bin that contains it counts by its share."""
     if not len(bins.start_ns):
         return np.zeros(len(ends_ns))
     total = np.concatenate(([0.0], np.cumsum(bins.amount)))

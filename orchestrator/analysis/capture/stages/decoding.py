@@ -403,7 +403,7 @@ def decode(data: Bytes, frames: Ints, found: int, headers: Ints, counts: Ints) -
 def read_tunnel(data: Bytes, at: int, end: int, room: int, carrier: int) -> _Tunnel:
     """Read a tunnel's own headers, which begin at `at` with `room` bytes on the wire.
 
-    Gives its kind, what tells its networks apart for both directions alike (a VNI, VSID, key or session; 0: nothing
+    Return its kind, what tells its networks apart for both directions alike (a VNI, VSID, key or session; 0: nothing
     does), where what it carries begins, and that one's ethertype. `carrier`: an IP protocol, IN_DATAGRAM | port, or
     IN_LINK | ethertype.
     """

@@ -98,7 +98,7 @@ def pcap_packets(
 ) -> tuple[int, int, int]:
     """Find records of classic pcap that begin before `limit` and are whole in data[at:size].
 
-    Gives (why it ended, where, packets in `frames`). `nanos`: nanoseconds in a unit of the record's fraction of a
+    Return (why it ended, where, packets in `frames`). `nanos`: nanoseconds in a unit of the record's fraction of a
     second. `most`: a captured length above it is no record (draft-ietf-opsawg-pcap, section 5); whatever else a record
     says is read on over, as libpcap does. `head`: bytes of a record's header; of 24 the fifth word is an interface's
     index. `order`: of the two lengths.
@@ -182,7 +182,7 @@ def pcapng_packets(
 ) -> tuple[int, int, int]:
     """Find the packets of pcapng blocks that begin before `limit` and are whole in data[at:size].
 
-    Gives (why it ended, where, packets in `frames`). `interfaces`: the rows of which `known` are described so far in
+    Return (why it ended, where, packets in `frames`). `interfaces`: the rows of which `known` are described so far in
     this section. A simple packet block has no stamp: it gets `last_ns`, or that of the packet before it.
     draft-ietf-opsawg-pcapng, sections 3.1 and 4.
     """

@@ -23,7 +23,7 @@ WORDS = 4
 def sight(frames: Ints, headers: Ints, place: int, packets: int, mask: int, out: Ints, used: int) -> tuple[int, int]:
     """Sample the packets from `place` on that carry TCP payload and whose key has none of the bits of `mask`.
 
-    Gives the packet before which `out` was full, and how many rows it has.
+    Return the packet before which `out` was full, and how many rows it has.
     """
     for number in range(place, packets):
         row = headers[number]
