@@ -75,7 +75,7 @@ class Training:
 
     @property
     def label(self) -> str:
-        """What was set, for people."""
+        """The settings, for people."""
         batch = "" if self.batch is None else f", {self.batch} samples"
         learns = "" if self.emulated else ", real compute"
         return f"{self.model} over {LIBRARIES[self.controller]}, {self.link_bps / 1e9:g} Gbit/s{batch}{learns}"

@@ -134,7 +134,7 @@ def _next_to(series: Series, load_bps: float) -> CurvePoint | None:
 
 
 def _fitted(theirs: Point, printed: Salamy) -> str:
-    """Return what the thesis' own fits give at one of its points, where they name the transport."""
+    """Return the times of the thesis' own fits at one of its points, where they name the transport."""
     values = [
         f"{curve.seconds_at(theirs.load_gbps, printed.capacity_gbps):.3g}"
         for curve in printed.fits

@@ -43,7 +43,7 @@ class Curve(_Printed):
 
 
 class CongestionPoint(_Printed):
-    """Where congestion begins: data sent in an iteration if all bandwidth that is left were used."""
+    """The load at which congestion begins, and the data sent in an iteration if all left bandwidth were used."""
 
     traffic: Traffic
     theory_mb: float
@@ -106,7 +106,7 @@ class Factor(_Printed):
 
 
 class Scatter(printed.Printed):
-    """How far iterations scatter, as a share of their mean, on average at low or high loads; without traffic: all."""
+    """The scatter of iterations as a share of their mean, on average at low or high loads; without traffic: all."""
 
     what: Literal["variance", "p99"]
     load: Literal["low", "high"]

@@ -65,7 +65,7 @@ class Measured:
 
     @property
     def theory(self) -> float:
-        """The same by theory, at full size; NaN without one."""
+        """The payload of all hosts in a step by theory (bytes at full size); NaN without one."""
         theory = self.point.job.theory
         if theory is None:
             return float("nan")

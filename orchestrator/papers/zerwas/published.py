@@ -37,7 +37,7 @@ class Ring(Printed):
 
 
 class Flows(Printed):
-    """How many flows there are."""
+    """A number of flows."""
 
     framework: str
     flows: int
@@ -68,7 +68,7 @@ class Flow(Throughput):
 
 
 class Loss(Printed):
-    """How much longer training takes with a share of packets lost."""
+    """The slow-down of training with a share of packets lost."""
 
     share: float
     ratio: float
@@ -82,7 +82,7 @@ class Accuracy(Printed):
 
 
 class ToAccuracy(Printed):
-    """What training a model sends until it is right on 80 % of the training set."""
+    """The data that training a model sends until it is right on 80 % of the training set."""
 
     model: str
     gb: float
