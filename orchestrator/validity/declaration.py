@@ -42,7 +42,7 @@ class Limit:
         return float(value) if isinstance(self.default, float) and not isinstance(value, str) else value
 
     def number(self, limits: Limits) -> float | None:
-        """Return the same; None for a word, which takes any number."""
+        """Return the recorded limit as a number; None for a word, which takes any number."""
         value = self.of(limits)
         return None if isinstance(value, str) else value
 

@@ -34,7 +34,7 @@ def modules() -> tuple[GateModule, ...]:
 
 
 def specs() -> list[GateSpec]:
-    """Return what every gate declares, in the same order."""
+    """Return the declarations of all gates, in the same order."""
     return [spec for module in modules() for spec in module.GATES]
 
 
