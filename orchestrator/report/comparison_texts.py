@@ -22,7 +22,7 @@ _SIDES = ("point", "nights", "runs", "iterations", "runs differ by", "of that,\n
 
 
 def text(comparison: Comparison, *, width: int | None = None) -> str:
-    """Return what a terminal of this width shows: the verdict first, then a row a point, then what does not count."""
+    """Return the comparison for a terminal of this width: verdict, a row a point, and what does not count."""
     changes = [line for change in comparison.changes for line in _lines(comparison, change)]
     sides = [(comparison.labels[change.point], *_sides(comparison, change)) for change in comparison.changes]
     names = ("point", "verdict", "", "change", _level(comparison), "detec-\ntable", "p (all\npoints)")

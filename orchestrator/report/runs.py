@@ -116,7 +116,7 @@ class Run:
 
     @property
     def origin_ns(self) -> int:
-        """What figures count time from: the beginning of the first window, else of the run."""
+        """The zero of figures' time axes: the beginning of the first window, else of the run."""
         return min((window.start_ns for window in self.windows if window.start_ns), default=self.manifest.began_ns)
 
     @property

@@ -44,7 +44,7 @@ class Table:
 
     @property
     def folded(self) -> bool:
-        """Whether a page shows it folded, with what it holds as the line that opens it."""
+        """Whether a page shows the table folded, below a line that says what it holds."""
         return len(self.rows) > MOST_OPEN
 
 

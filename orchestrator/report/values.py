@@ -43,13 +43,13 @@ class Series:
 
     @property
     def between(self) -> str:
-        """What y lies between, where it is numbers."""
+        """The range of y, where it is numbers."""
         found = [float(y) for _, y, *_ in self.rows if _NUMERIC.fullmatch(y)]
         return f"{min(found):.4g} to {max(found):.4g}" if found else ""
 
     @property
     def intervals(self) -> bool:
-        """Whether any row has one."""
+        """Whether any row has an interval."""
         return any(low or high for *_, low, high in self.rows)
 
 
@@ -73,7 +73,7 @@ class Grid:
 
     @property
     def between(self) -> str:
-        """What its values lie between."""
+        """The range of the values."""
         found = [float(cell) for _, cells in self.rows for cell in cells if cell]
         return f"{min(found):.4g} to {max(found):.4g}" if found else ""
 

@@ -49,7 +49,7 @@ class FigureWindow:
         return self.settings[TRAFFIC] != NO_TRAFFIC
 
     def value(self, path: str) -> str:
-        """Return what was set at a path, or the value of a variable."""
+        """Return the setting at a path, or the value of a variable."""
         return self.settings.get(path, self.variables.get(path, NOT_SET))
 
 

@@ -28,7 +28,7 @@ from orchestrator.store.rundir import Entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPoint:
-    """What was measured under one load (bit/s at full size, as requested): the median of the iteration time over runs.
+    """The measurements under one load (bit/s at full size, as requested): the median iteration time over runs.
 
     `achieved_bps` is the mean of what arrived, the requested load where that was not captured.
     """
@@ -48,7 +48,7 @@ class LoadCurve:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What the points of a curve share."""
+    """The settings that the points of a curve share."""
 
     job: str
     setting: Setting

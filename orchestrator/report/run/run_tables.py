@@ -306,7 +306,7 @@ def nodes(run: Run) -> Table:
 
 
 def provenance(run: Run) -> list[tuple[str, str]]:
-    """Return what ran, when, from which commit, on which links."""
+    """Return the run's provenance: id, times, commit, links."""
     manifest = run.manifest
     topology, began, ended = manifest.topology, manifest.began_ns, manifest.ended_ns
     links = sorted({link.rate for link in topology.links if link.rate})
@@ -382,7 +382,7 @@ def _congestion(facts: JsonObject, node: Node) -> str:
 
 
 def _synchronised(clock: Offset) -> str:
-    """Return what the node's own synchronisation said of its clock."""
+    """Return the clock's synchronisation as the node itself reports it."""
     known = (("chrony", clock.chrony_ns), ("PTP", clock.ptp_ns))
     offsets = [f"{name} ± {off_ns / 1e3:.3g} µs" for name, off_ns in known if off_ns is not None]
     return f" ({', '.join(offsets)})" if offsets else ""

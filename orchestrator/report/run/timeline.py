@@ -145,7 +145,7 @@ def span_entries(rows: Iterable[Row]) -> Iterator[Slice]:
 
 
 def bursts(run: Run) -> Part:
-    """Return what each pair of hosts sends in training, from silence to silence."""
+    """Return the bursts of training traffic between each pair of hosts, from silence to silence."""
     found = run.traffic
     if found is None:
         return Part([])
