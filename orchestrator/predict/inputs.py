@@ -39,7 +39,7 @@ TORCH = ("auto", "gloo", "nccl")  # backends of the trainings that are predicted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A message of a benchmark: who sent how much to whom at once, in how many rounds, and its time in seconds."""
+    """A message of a benchmark: bytes by sender and receiver, number of rounds, and its time in seconds."""
 
     pairs: Pairs
     rounds: int

@@ -25,7 +25,7 @@ from workloads.common import placement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredIteration:
-    """What runs of the same settings measured: medians over their iterations and ranks, then over runs, in seconds."""
+    """Measurements of runs of the same settings: medians over iterations and ranks, then over runs, in seconds."""
 
     runs: tuple[str, ...]
     iteration_s: float
@@ -70,7 +70,7 @@ def _model(subject: Subject) -> str:
 
 
 def _subject(path: Path) -> Subject | None:
-    """Return what a sealed run measured; None where that could not have been predicted."""
+    """Return the subject that a sealed run measured; None where that could not have been predicted."""
     try:
         return predicting.subject(loading.sealed(path), file=str(path))
     except ConfigError:

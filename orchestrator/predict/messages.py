@@ -12,7 +12,7 @@ from workloads.models.formulation import ring_factor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
-    """Messages of one kind in an iteration of a rank, in bytes at full size.
+    """The messages of one kind in an iteration of a rank, in bytes at full size.
 
     `size` is that of the largest one. `volume` counts each all-reduced or sent message once, as the paper does: of
     sends and receives, which are both in `count`, the sends alone. `sent` is what leaves the rank: 2 (n - 1) / n times

@@ -29,13 +29,13 @@ class Quantity:
 
 
 def assumed(value: float, *, low: float, high: float, source: str) -> Quantity:
-    """Return a quantity that nobody measured on this testbed."""
+    """Return a quantity that was not measured on this testbed."""
     return Quantity(value=value, low=low, high=high, source=f"assumed: {source}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """The inputs beside compute times. All of them are costs: more is slower.
+    """The inputs beside compute times, all of them costs: more is slower.
 
     Messages take `round_s` for each round that waits for the one before, or their bytes over the rate of the busiest
     link, times `link_factor` (headers, acknowledgements and whatever else keeps it from carrying payload alone),

@@ -115,7 +115,7 @@ def settings_table(found: Sequence[PredictedSetting]) -> str:
 
 
 def messages_table(subject: Subject) -> str:
-    """Return what rank 0 sends in an iteration (Li, table 3), at full size; an MB has 10^6 bytes."""
+    """Return the messages that rank 0 sends in an iteration (Li, table 3), at full size; an MB has 10^6 bytes."""
     rows = [
         (one.kind, str(one.count), bytes_text(one.size), bytes_text(one.volume), bytes_text(one.sent))
         for one in messages.of_rank(subject, 0)
@@ -183,7 +183,7 @@ def inputs_table(costs: Costs) -> str:
 
 
 def data(found: Sequence[PredictedSetting], costs: Costs) -> JsonObject:
-    """Return all of it for JSON, times in seconds."""
+    """Return the predictions as JSON data, times in seconds."""
     return {
         "settings": [
             {
