@@ -21,7 +21,7 @@ _HINT = "orch baseline set NAME RUN..."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What a baseline's file says: the folders of its `runs`, from the store's, and what they were named by (`of`)."""
+    """The content of a baseline's file: the folders of its `runs`, from the store's, and their names (`of`)."""
 
     format: int = FORMAT
     name: str

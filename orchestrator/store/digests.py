@@ -32,7 +32,7 @@ Expected = Callable[[str], "str | None"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Remembered:
-    """What is remembered of a folder: the identity of each file that had the right digest, by path from it."""
+    """The cache of a folder: the identity of each file that had the right digest, by path from it."""
 
     folder: str
     files: Mapping[str, Identity] = field(default_factory=dict)
@@ -115,12 +115,12 @@ class Verified:
 
 @functools.cache
 def of(folder: Path) -> Verified:
-    """Return what is known of a folder, one for this process."""
+    """Return the verified files of a folder, one object a process."""
     return Verified(folder)
 
 
 def identity(about: os.stat_result) -> Identity | None:
-    """Return what tells a plain file from another one, and from itself once it was changed.
+    """Return the identity of a plain file: device, inode, size and times, which tell when it was changed.
 
     None for what is no such file.
     """

@@ -25,7 +25,7 @@ _PLAIN = ("run", "experiment", "stage", "valid", "scale", "repetition", "point",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """What runs must be like; empty, it lets all through."""
+    """Conditions on runs; an empty one lets all through."""
 
     where: tuple[str, ...] = ()
     experiment: str | None = None

@@ -57,7 +57,7 @@ _READ = "union_by_name = true, hive_partitioning = false"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a query gives: the names of its columns, each one of its own, and its rows."""
+    """The result of a query: unique names of its columns, and its rows."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -233,7 +233,7 @@ def _apart(columns: Sequence[str]) -> list[str]:
 
 
 def _hint(message: str, mentioned: Iterable[str]) -> str | None:
-    """Return what would help with an error of DuckDB's."""
+    """Return a hint for an error of DuckDB's."""
     if "does not exist" in message:
         return f"tables are {', '.join(names())}"
     if "not found in FROM clause" in message:

@@ -34,7 +34,7 @@ _PACKED = ".gz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How long captures stay as they are, how long at all (seconds since the run ended), and how many bytes in all.
+    """Limits on captures: ages (s since the run ended) at which they are compressed and dropped, and bytes in all.
 
     None: without end. Where they are more than `keep_bytes`, those of the oldest runs are dropped first.
     """
@@ -46,7 +46,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What is to be done with one capture; `path` is within the run's folder."""
+    """A change of one capture; `path` is within the run's folder."""
 
     run: Path
     path: str
@@ -77,7 +77,7 @@ def captures(entry: Entry) -> list[Artifact]:
 
 
 def plan(entries: Iterable[Entry], policy: Policy, *, now_ns: int) -> list[Action]:
-    """Return what this policy asks for, oldest runs first; unsealed runs are left alone."""
+    """Return the actions of a policy, oldest runs first; unsealed runs are left alone."""
     sealed = sorted((entry for entry in entries if entry.sealed), key=_ended_ns)
     found: dict[tuple[Path, str], Action] = {}
     kept: list[tuple[Entry, Artifact]] = []
@@ -170,7 +170,7 @@ def _recorded(manifest: Manifest, artifact: Artifact, action: Action, into: Arti
 
 
 def leftovers(run: Path, manifest: Manifest) -> list[Path]:
-    """Return what an interrupted pruning left.
+    """Return the files that an interrupted pruning left.
 
     These are files that are recorded as gone, and compressed ones that are not recorded.
     """

@@ -40,7 +40,7 @@ class Store(Protocol):
 
     @property
     def root(self) -> str:
-        """Where its run folders are, as people write it."""
+        """The path or URL of the store's run folders."""
 
     def listing(self) -> Listing:
         """Return every run in brief, in order of path, and what is wrong with those that cannot be read."""

@@ -37,7 +37,7 @@ class PlannedPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a sweep plans, as its file says it; points in `rechecked` are measured once more in a run of their own.
+    """The plan of a sweep, as its file has it; points in `rechecked` are measured once more in a run of their own.
 
     `definition` is the digest of the sweep file, and `sweep` what the file says.
     """
@@ -99,7 +99,7 @@ class MeasuredWindow:
 
     @property
     def recheck(self) -> bool:
-        """Whether it is the check of a window in a run of its own."""
+        """Whether the window is a check of another one, in a run of its own."""
         return self.measurement.recheck
 
     @property
@@ -116,12 +116,12 @@ class MeasuredWindow:
 
     @property
     def requested_bps(self) -> float:
-        """All loads together, at full size; 0 without cross traffic."""
+        """The sum of all requested loads (bit/s, full size); 0 without cross traffic."""
         return self.window.requested_bps * self.scale
 
     @property
     def achieved_bps(self) -> float | None:
-        """The same as it arrived; None where that is not known."""
+        """The sum of all loads as they arrived (bit/s, full size); None where that is not known."""
         achieved = self.window.achieved_bps
         return None if achieved is None else achieved * self.scale
 
@@ -184,7 +184,7 @@ def measured(results: Path, sweep: Sweep) -> list[MeasuredWindow]:
 
 
 def measured_by(results: Path, name: str) -> list[MeasuredWindow]:
-    """Return the same of all sweeps of a name."""
+    """Return the measured windows of all sweeps of a name."""
     entries = [entry for entry in index.entries(results) if entry.manifest.sweep and entry.manifest.sweep.name == name]
     return [one for entry in entries if entry.sealed for one in windows_of(entry.path, entry.manifest)]
 

@@ -47,7 +47,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """How many runs, files and bytes were read, and what is wrong with them."""
+    """The result of verifying: numbers of runs, files and bytes that were read, and problems."""
 
     runs: int
     files: int
