@@ -21,7 +21,7 @@ def shortened(text: str) -> str:
 
 
 class OrchError(Exception):
-    """Something went wrong that the user can act on.
+    """An error that the user can act on.
 
     `message` says what, `node` where, `argv` which command, `tail` the last lines that it printed, and `hint` what
     would mend it. `exit_code` is what the process ends with when this error reaches the command line.

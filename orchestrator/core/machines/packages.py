@@ -65,7 +65,7 @@ def remedy(program: str) -> str:
 
 
 def own_remedy(program: str, general: str, os_release: str) -> str:
-    """Return the `general` remedy of a program for the distribution of this os-release; other remedies stay.
+    """Return the `general` remedy of a program for the distribution of this os-release.
 
     Another remedy stays.
     """
@@ -80,7 +80,7 @@ def own_remedy(program: str, general: str, os_release: str) -> str:
 
 
 def family(os_release: str) -> Family | None:
-    """Return the family of a distribution by its ID, then by its ID_LIKE; None for an unknown one.
+    """Return the family of a distribution by its ID, then by its ID_LIKE.
 
     None for any other.
     """
