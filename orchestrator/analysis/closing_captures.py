@@ -1,7 +1,7 @@
 """Read a host's captures while they are written, each file once tcpdump has closed it, at lowest priority.
 
-It takes processor time that nobody else wants. What becomes of it matters to nobody: the captures stay, and `on_host`
-reads all of one from its beginning where this reader is gone, or has read other files than it is asked for in the end.
+Nothing depends on it: the captures stay, and `on_host` reads all of one from its beginning where this reader is gone,
+or has read other files than it is asked for in the end.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Spool:
 
 
 class Directions:
-    """Those that sent anything, as rows of columns; `flows` is how many.
+    """The directions of conversations that sent anything, as rows of columns; `flows` is their number.
 
     `with_others`: there is a row for all conversations beyond those that are told apart, even if there are none.
     """

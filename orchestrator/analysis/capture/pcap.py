@@ -72,7 +72,7 @@ _LOOK_BYTES = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How to read the records of a file, as known where a piece of it begins.
+    """The format of a file's records, as it is known where a piece of the file begins.
 
     `age` counts what was learned while it was read (sections and interfaces of pcapng); pieces that were surveyed by an
     older format are surveyed again.

@@ -198,9 +198,9 @@ def protocol_name(protocol: int) -> str:
 
 
 def tunnel_kinds(tunnel: int) -> str:
-    """Return the names of the kinds of tunnels of `Flows.tunnel`, the outermost first, as `gre/vxlan`. Empty: none.
+    """Return the names of the kinds of tunnels of `Flows.tunnel`, the outermost first, as `gre/vxlan`.
 
-    Empty: none.
+    Empty without a tunnel.
     """
     kinds = tunnel >> KIND_SHIFT
     digits = [kinds >> shift & (1 << KIND_BITS) - 1 for shift in range(2 * KIND_BITS, -1, -KIND_BITS)]

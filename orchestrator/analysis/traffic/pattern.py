@@ -121,7 +121,7 @@ def order_among(pattern: Pattern, ranks: Sequence[int]) -> str:
 def _members(matrix: Matrix) -> list[int]:
     """Return the hosts that both send and receive about as much as the others.
 
-    A mere receiver of cross traffic does not.
+    A mere receiver of cross traffic is none of them.
     """
     both = np.minimum(matrix.sum(axis=0), matrix.sum(axis=1))
     most = float(both.max(initial=0.0))

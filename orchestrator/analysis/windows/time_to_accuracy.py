@@ -17,7 +17,7 @@ LEVELS = (0.6, 0.8)  # of accuracy, those that the paper marks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """After each iteration: bytes sent by all hosts until its last rank ended, and the training's accuracy and loss.
+    """Bytes sent by all hosts, accuracy and loss of a job after each iteration, when its last rank ended.
 
     Accuracy (a share of the samples) and loss are means over ranks and the last SMOOTHED iterations; loss is None where
     no rank told it.

@@ -114,7 +114,7 @@ STATE_WORDS = 6
 
 @inline
 def _tell(dealt: Ints, begin: int, counts: Ints, shard: int, stamp: int) -> None:
-    """Tell a shard, whose rows begin at `begin`, that a packet of another one begins a bin.
+    """Append a row to a shard, whose rows begin at `begin`: a packet of another shard begins a bin.
 
     Of three such rows in a row, each later than the one before, the one in the middle is left out: the last one closes
     what it would have closed. So a shard's rows do not grow with other shards' packets, but where stamps go back.
