@@ -16,7 +16,7 @@ class Claim(printed.Printed):
 
 
 class Most(printed.Printed):
-    """The largest effect of an order of transfers; `note` says of what."""
+    """The largest effect of an order of transfers; `note` names the effect."""
 
     what: Literal["variation", "step", "inference", "training", "straggling"]
     value: float
