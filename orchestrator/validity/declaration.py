@@ -56,7 +56,7 @@ def _words(kind: Any) -> set[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSpec:
-    """What the page of gates says of one: `name` is that of its verdicts.
+    """The declaration of a gate; `name` is that of its verdicts.
 
     A window passes when `passes`; `limit` is a key of `validity:`, or says in words what no key moves; `remedy` is what
     to do about a window that fails. One that is not `required` gives remarks, unless its limit says otherwise.
