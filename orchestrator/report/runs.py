@@ -40,7 +40,7 @@ def load(paths: Sequence[Path]) -> list[Run]:
 
 
 class Run:
-    """A run folder whose tables are read on first use and cached. `name` is what tables and figures call it.
+    """A run folder whose tables are read on first use and cached.
 
     `name` is what tables and figures call it.
     """

@@ -55,7 +55,7 @@ class FigureWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSettings:
-    """Under which conditions all of a figure was measured: settings that all windows share, and where they come from.
+    """The conditions under which all of a figure was measured: settings that all windows share, and their sources.
 
     `left_out` says in sentences which windows do not count.
     """

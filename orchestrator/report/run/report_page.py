@@ -129,7 +129,10 @@ def _of_one(runs: Sequence[Run], folder: Path) -> page.Values:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Its `state` chooses the colour. `lines` are read first, `more` is folded below a line that says what it holds."""
+    """The verdict at the head of a page.
+
+    Its `state` chooses the colour. `lines` are read first, `more` is folded below a line that says what it holds.
+    """
 
     state: str
     title: str

@@ -294,7 +294,7 @@ SOURCES: tuple[Source, ...] = (phases, iterations, spans, bursts, flows, counter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Something that went on from `start_ns` to `end_ns` (since the epoch), on a track of a process.
+    """An event with a duration, from `start_ns` to `end_ns` (since the epoch), on a track of a process.
 
     `inside`: it is a part of the slice of its track that it lies in; else it gets a lane where nothing else goes on.
     """
