@@ -47,7 +47,7 @@ def cache() -> Path | None:
 
 
 class Verified:
-    """The files of a folder that are known to be right."""
+    """The files of a folder that are known to have the right digests."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

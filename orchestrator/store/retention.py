@@ -1,8 +1,8 @@
 """Compress or drop captures by age and size, and record it in the manifest (`orch prune`).
 
-Tables stay, and so does every other file. A run's folder may be somebody else's: what its manifest names is looked for
+Tables stay, and so does every other file. A run's folder may be another user's: what its manifest names is looked for
 below the folder alone, and no link is followed. The manifest is written first and the file goes after: a crash in
-between leaves a file that the manifest already tells as gone, and the next pruning removes it.
+between leaves a file that the manifest already records as gone, and the next pruning removes it.
 """
 
 from __future__ import annotations
