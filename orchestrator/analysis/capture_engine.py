@@ -20,7 +20,7 @@ _PACKAGE = "orch-testbed"
 
 @contextmanager
 def engine(address: str) -> Iterator[Executor]:
-    """Connect to the Dask scheduler at an address, such as `tcp://head:8786`; give its workers as an executor.
+    """Connect to the Dask scheduler at an address, such as `tcp://head:8786`; yield its workers as an executor.
 
     `slurm`: those of a scheduler that is here for as long as the block, one on each node of this process's allocation.
 

@@ -35,7 +35,7 @@ _TABLES = tuple(field.name for field in fields(Tables) if field.name not in ("si
 
 
 def save(path: Path, found: Tables) -> None:
-    """Write tables to a file that is whole as soon as it is there."""
+    """Write tables to a file atomically."""
     arrays: dict[str, Any] = {"sightings": found.sightings, "problems": np.array(found.problems, str)}
     for table in _TABLES:
         for column, values in getattr(found, table).items():
@@ -49,7 +49,7 @@ def save(path: Path, found: Tables) -> None:
 
 
 def load(path: Path) -> Tables:
-    """Read such a file; CaptureError where it is none, or holds values that no capture has."""
+    """Read such a file; CaptureError for an invalid one, or values that no capture has."""
     try:
         with _Archive(path) as arrays:
             return _unpacked(arrays)

@@ -34,9 +34,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """`left_out` of all `samples` are warm-up; without a bound the rule would leave out `unbounded`.
+    """The warm-up of a series: `left_out` of all `samples`; without a bound the rule would leave out `unbounded`.
 
-    Of a series that is steady `unbounded` is anything: the rest of noise may happen to vary a little less.
+    Of a steady series `unbounded` is arbitrary: the rest of noise may happen to vary less.
     """
 
     samples: int

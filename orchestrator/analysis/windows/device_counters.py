@@ -134,7 +134,7 @@ def _port_bytes(
 
 
 def _quietest(bins: throughput.Bins, instants: throughput.Ints, otherwise: int) -> int:
-    """Return the instant, nearest first, at which the least was on its way; `otherwise` when there is none."""
+    """Return the instant around which the fewest bytes passed, the nearest of equals; `otherwise` without any."""
     return int(instants[np.argmin(_at(bins, instants))]) if len(instants) else otherwise
 
 

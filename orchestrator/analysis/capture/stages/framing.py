@@ -73,7 +73,7 @@ def _record(data: Bytes, at: int, big: bool, order: int) -> tuple[int, int, int,
 
 @inline
 def _within(stamp: int, counts: Ints) -> int:
-    """Clamp a stamp to the range that is told apart."""
+    """Clamp a stamp to the range of instants that the reader represents."""
     if stamp > _LATEST_NS or stamp < _EARLIEST_NS:
         counts[BEYOND] += 1
         return min(max(stamp, _EARLIEST_NS), _LATEST_NS)
