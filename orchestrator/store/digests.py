@@ -130,7 +130,7 @@ def identity(about: os.stat_result) -> Identity | None:
 
 
 def read_once(path: Path) -> tuple[Identity, str]:
-    """Return the identity of a plain file before it was read, and the SHA-256 of its content.
+    """Return a plain file's identity as it was when reading began, and its content's SHA-256. OSError for any other.
 
     OSError where it is none.
     """
