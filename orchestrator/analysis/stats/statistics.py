@@ -63,9 +63,9 @@ class Summary:
 def summarise(values: npt.ArrayLike) -> Summary:
     """Estimate mean, median and 99th percentile of a series in the order it was measured.
 
-    NaN samples are left out. Intervals are NaN, both bounds, where there are too few samples or they hang together too
-    much, and for p99 where no order statistic bounds it: of n independent samples the largest one lies below the
-    quantile q with probability q**n, so that an upper bound of p99 needs 368 of them.
+    NaN samples are left out. Intervals are NaN, both bounds, where there are too few samples for their autocorrelation,
+    and for p99 where no order statistic bounds it: of n independent samples the largest one lies below the quantile q
+    with probability q**n, so that an upper bound of p99 needs 368 of them.
     """
     series = np.asarray(values, np.float64)
     series = series[~np.isnan(series)]
