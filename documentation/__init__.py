@@ -1,1 +1,1 @@
-"""How the documentation is made: the site, what of it is generated from code, and what of a page is tried."""
+"""Build the documentation: the site, the pages generated from code, and the code blocks that tests try out."""

@@ -1,4 +1,4 @@
-"""The reference of commands and their options, from the parser that `orch` itself uses, and of its exit codes."""
+"""Generate the reference of commands, options and exit codes from the parser that `orch` itself uses."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _BAR = "\\|"  # within a table
 
 
 def page() -> str:
-    """Every command with its options as Markdown, headings from the second level on."""
+    """Return every command with its options as Markdown, headings from the second level on."""
     return "\n".join(line for name, parser in commands(build_parser()) for line in _command(name, parser))
 
 
 def commands(parser: argparse.ArgumentParser, name: str = "orch") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every command ("orch baseline set") with its parser, in the order in which help lists them."""
+    """Return every command ("orch baseline set") with its parser, in the order in which help lists them."""
     for word, inner in manpages.below(parser):
         yield f"{name} {word}", inner
         yield from commands(inner, f"{name} {word}")
@@ -41,20 +41,20 @@ def _command(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _names(one: Argument) -> str:
-    """An option with what it takes, or the name of an argument."""
+    """Return the flags of an option with its metavar, or the name of a positional argument."""
     if not one.options:
         return f"`{one.value}`"
     return ", ".join(f"`{option} {one.value}`".replace(" `", "`") for option in one.options)
 
 
 def _paragraphs(text: str) -> str:
-    """The description's paragraphs; one with lines that are set in stays as it is laid out."""
+    """Split a description into paragraphs; one with indented lines keeps its layout."""
     parts = re.split(r"\n\s*\n", text)
     return "\n\n".join(f"```text\n{part}\n```" if "\n " in part else " ".join(part.split()) for part in parts)
 
 
 def exit_codes() -> str:
-    """Exit codes as a table."""
+    """Return the exit codes as a table of Markdown."""
     return "\n".join(
         ["| exit code | |", "|---|---|", *(f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items())]
     )

@@ -1,4 +1,4 @@
-"""The reference of gates: what each judges, its limit as the code has it, and what to do when it fails."""
+"""Generate the reference of validity gates: what each judges, its limit, and what to do when it fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.validity.declaration import Limit
 
 
 def page() -> str:
-    """A table of all gates as Markdown."""
+    """Return all gates as a table of Markdown."""
     defaults = keys.defaults_of(validity_model().model_json_schema(by_alias=True))
     lines = ["| gate | a window passes when | limit | what to do |", "|---|---|---|---|"]
     for one in registry.specs():

@@ -1,4 +1,4 @@
-"""The parts of pages that are made from code when the site is built: `<!-- generated: NAME -->` stands for each."""
+"""Replace the marks `<!-- generated: NAME -->` in a page by what is generated from code when the site is built."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ MARKER = re.compile(r"^<!-- generated: (.+?) -->$", re.MULTILINE)
 
 
 def expanded(text: str) -> str:
-    """The page with its generated parts; KeyError for a part that there is none of."""
+    """Return the page with its generated parts in place; KeyError for a mark of an unknown name."""
     return MARKER.sub(lambda match: PARTS[match[1]](), text)

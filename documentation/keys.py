@@ -1,4 +1,4 @@
-"""The reference of YAML files, from their JSON Schema: a section for each mapping, a row for each of its keys."""
+"""Generate the reference of YAML files from their JSON Schema: a section a mapping, a row a key."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Section:
 
 
 def page() -> str:
-    """All keys of all files as Markdown, headings from the second level on."""
+    """Return all keys of all files as Markdown, headings from the second level on."""
     return "\n".join(line for title, model in FILES.items() for line in _file(title, model))
 
 
@@ -70,7 +70,7 @@ def _slug(path: str) -> str:
 
 
 def sections_of(schema: Schema) -> list[Section]:
-    """The file itself, then every mapping that its keys lead to, by the shortest way to it; in the order of keys."""
+    """Return the file itself, then every mapping that its keys lead to by the shortest path, in the order of keys."""
     found: dict[int, tuple[tuple[int, ...], Section]] = {}
     level: list[tuple[tuple[int, ...], str, Schema]] = [((), "", schema)]
     while level:
@@ -88,7 +88,7 @@ def sections_of(schema: Schema) -> list[Section]:
 
 
 def _mappings(found: Schema, defs: Schema) -> Iterator[Schema]:
-    """The mappings that a value may be, or hold."""
+    """Yield the schemas of the mappings that a value may be, or hold."""
     if "$ref" in found:
         yield from _mappings(defs[found["$ref"].rpartition("/")[2]], defs)
     elif "properties" in found:
@@ -103,7 +103,7 @@ def _is_choice(mapping: Schema) -> bool:
 
 
 def _kind(found: Schema, defs: Schema, anchors: Mapping[int, str]) -> str:
-    """What a value may be, with links to the mappings that it may hold."""
+    """Describe the type of a value, with links to the mappings that it may hold."""
     if "$ref" in found:
         return _kind(defs[found["$ref"].rpartition("/")[2]], defs, anchors)
     if "properties" in found:
@@ -116,7 +116,7 @@ def _kind(found: Schema, defs: Schema, anchors: Mapping[int, str]) -> str:
 
 
 def _compound(found: Schema, defs: Schema, anchors: Mapping[int, str]) -> str:
-    """A value of several kinds, a list or a mapping of names; empty for any other."""
+    """Describe a value of several types, a list or a mapping of names; return an empty text for any other."""
     if "anyOf" in found:
         chosen = any(map(_is_choice, _mappings(found, defs)))  # then the enumeration has its bare names
         left = (inner for inner in found["anyOf"] if inner.get("type") != "null" and not (chosen and "enum" in inner))
@@ -129,7 +129,7 @@ def _compound(found: Schema, defs: Schema, anchors: Mapping[int, str]) -> str:
 
 
 def _options(choice: Schema, defs: Schema, anchors: Mapping[int, str]) -> str:
-    """The parts of which one is chosen, each with a link to its section."""
+    """Describe the alternatives of which one is chosen, each with a link to its section."""
     told = []
     for name, inner in choice["properties"].items():
         anchor = next((anchors[id(mapping)] for mapping in _mappings(inner, defs) if id(mapping) in anchors), None)
@@ -153,7 +153,7 @@ def _simple(found: Schema) -> str:
 
 
 def defaults_of(mapping: Schema) -> dict[str, str]:
-    """The default of each key of a mapping, as a file would have it."""
+    """Return the default of each key of a mapping, as a file would have it."""
     return {key: _default(found) for key, found in mapping["properties"].items()}
 
 
@@ -169,7 +169,7 @@ def _default(found: Schema) -> str:
 
 
 def _example(path: str) -> Iterator[str]:
-    """The example that the part's contract tests use, as it stands in a file."""
+    """Return the example that the part's contract tests use, as it stands in a file."""
     key, _, name = path.partition(".")
     if key not in _PLURALS or name not in registry.parts_of(_PLURALS[key]):
         return

@@ -1,4 +1,4 @@
-"""Reads a page of Markdown line by line: which lines are code, and what a page links to."""
+"""Parse Markdown line by line: find code blocks and links, and change prose or link targets."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Block:
 
     @property
     def marker(self) -> str:
-        """What follows the language: how the block is tried."""
+        """The rest of the info string behind the language, which says how the block is tested."""
         return self.info.partition(" ")[2].strip()
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """Every block of code of a page, in order."""
+    """Yield every code block of a page, in order."""
     lines = text.splitlines()
     at = 0
     while at < len(lines):
@@ -64,7 +64,7 @@ def _end_of_fence(lines: list[str], start: int, ticks: str) -> int:
 
 
 def _begins_indented(lines: list[str], at: int) -> bool:
-    """Whether an indented block begins here: after an empty line, and not within a list."""
+    """Return whether an indented block begins here: after an empty line, and not within a list."""
     if not lines[at].startswith("    ") or (at > 0 and lines[at - 1].strip()):
         return False
     for line in reversed(lines[:at]):
@@ -74,7 +74,7 @@ def _begins_indented(lines: list[str], at: int) -> bool:
 
 
 def prose(text: str, change: Callable[[str], str]) -> str:
-    """The page with its lines that are no code changed; code stays as it is."""
+    """Return the page with `change` applied to its lines outside of code blocks."""
     code = _code_lines(text)
     lines = enumerate(text.splitlines(), start=1)
     return "\n".join(line if number in code else change(line) for number, line in lines) + "\n"
@@ -85,7 +85,7 @@ def _code_lines(text: str) -> set[int]:
 
 
 def links(text: str) -> list[str]:
-    """The targets of a page's links that are paths, without anchors, as they are written."""
+    """Return the targets of a page's links that are paths, without anchors, as they are written."""
     found: dict[str, None] = {}
 
     def keep(path: str) -> str:
@@ -97,7 +97,7 @@ def links(text: str) -> list[str]:
 
 
 def relinked(text: str, change: Callable[[str], str]) -> str:
-    """The page with the paths of its links changed; anchors stay, and so do addresses and what is code."""
+    """Return the page with the paths of its links changed; anchors, addresses and code stay."""
 
     def one(match: re.Match[str]) -> str:
         path, mark, anchor = (match["target"] or "").partition("#")
@@ -109,12 +109,12 @@ def relinked(text: str, change: Callable[[str], str]) -> str:
 
 
 def resolved(page: str, target: str) -> str:
-    """The path in the repository of a link's target on a page."""
+    """Return the path in the repository of a link's target on a page."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
 
 
 def loose_lists(text: str) -> Iterator[int]:
-    """Lines where a list follows a paragraph without an empty line: the site would show it as text."""
+    """Return the lines where a list follows a paragraph without an empty line: the site would show it as text."""
     code = _code_lines(text)
     before = ""
     for number, line in enumerate(text.splitlines(), start=1):

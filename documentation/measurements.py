@@ -1,4 +1,4 @@
-"""Tables and curves of docs/measurements, where each file has what one bench measured on one machine.
+"""Render the results of benches in docs/measurements as tables and curves; each file is one bench on one machine.
 
 A file is JSON: `bench`, `command`, `version` (a commit), `date`, `machine`, `load` (what ran beside it), `quick`, where
 it was taken over from a page `taken_over`, and `tables`. A table has a `title`, `columns`, `rows` of numbers or text,
@@ -27,14 +27,17 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 300, 62, 18, 16, 46
 
 
 def records(benches: Iterable[str] = ()) -> list[Mapping[str, Any]]:
-    """Read the files of these benches; without names those of all benches that have no page of their own."""
+    """Read the result files of these benches; without names those of all benches that have no page of their own."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json"))]
     wanted = set(benches)
     return [one for one in found if (one["bench"] in wanted if wanted else one["bench"] not in OWN_PAGES)]
 
 
 def page() -> str:
-    """Return all that has no page of its own as Markdown: a table of single figures, then a section for each file."""
+    """Return the results of all benches without a page of their own as Markdown.
+
+    A table of single figures comes first, then a section for each file.
+    """
     every = records()
     single = [record for record in every if _is_single(record)]
     sections = ["\n\n".join([f"## {record['title'] or record['bench']}", *_section(record)]) for record in every]
@@ -43,7 +46,7 @@ def page() -> str:
 
 
 def page_of(bench: str) -> str:
-    """Return what one bench measured as Markdown, below a heading of the page's own."""
+    """Return the results of one bench as Markdown, below a heading of the page's own."""
     return "\n\n".join("\n\n".join(_section(record)) for record in records([bench]))
 
 
@@ -52,7 +55,7 @@ def _is_single(record: Mapping[str, Any]) -> bool:
 
 
 def _overview(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return figures that need no table of their own, and below it where each bench was measured."""
+    """Return the single figures as a table, and below it where each bench was measured."""
     rows = [[*row, record["bench"]] for record in found for row in record["tables"][0]["rows"]]
     origins = "\n".join(f"- {_origin(record)}" for record in found)
     return f"## Single figures\n\n{tabulated({'columns': [*SINGLE, 'bench'], 'rows': rows})}\n\n{origins}"
@@ -69,7 +72,7 @@ def _section(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _origin(record: Mapping[str, Any]) -> str:
-    """Say by which command, at which version, when, where and beside what a file was measured."""
+    """Say by which command, at which version, when, on which machine and under which load a file was measured."""
     has = record["machine"]
     machine = (
         f"{has['cores']} cores of {has['cpu']}, memory {has['memory']}, kernel {has['kernel']}, Python {has['Python']}"

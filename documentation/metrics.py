@@ -1,4 +1,4 @@
-"""The reference of Prometheus metrics, from the objects that serve them."""
+"""Generate the reference of Prometheus metrics from the objects that serve them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.execution.observers import metrics
 
 
 def page() -> str:
-    """Live metrics of runs, then what a sweep leaves for a node exporter, as Markdown."""
+    """Return live metrics of runs, then what a sweep leaves for a node exporter, as Markdown."""
     live = [value for value in vars(metrics.Metrics()).values() if isinstance(value, MetricWrapperBase)]
     left = metrics.result_gauges(CollectorRegistry())
     return "\n".join(

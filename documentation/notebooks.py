@@ -1,4 +1,4 @@
-"""A notebook as a page: its text, its code, and what it printed and drew when it was last executed."""
+"""Convert a Jupyter notebook to Markdown: its text, its code, and the output of its last execution."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def page(path: Path) -> str:
-    """The notebook as Markdown."""
+    """Return the notebook as Markdown."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return "\n\n".join(part for cell in cells for part in _parts(cell)) + "\n"
 
@@ -25,7 +25,7 @@ def _parts(cell: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _output(output: Mapping[str, Any]) -> str:
-    """What a cell gave, in the form that reads best on a page."""
+    """Return the output of a cell as Markdown, in the richest form that a page can show."""
     data = output.get("data", {"text/plain": output.get("text", "")})
     if "image/png" in data:
         return f"![What the cell drew](data:image/png;base64,{''.join(data['image/png']).replace(chr(10), '')})"

@@ -1,4 +1,4 @@
-"""What pages have a reader type or write: their commands and YAML, and how each is tried by tests.
+"""Extract commands and YAML from the documentation's pages, so that tests can run, parse or validate them.
 
 A block of shell code says behind its language how it is tried: `bash run` (at once, beside a store with some runs),
 `bash run on a testbed`, or `bash parsed: WHY`. Where it says nothing, or is indented, its commands are only parsed, and
@@ -62,14 +62,14 @@ class Yaml:
 
 
 def pages() -> list[str]:
-    """Every page that readers get, by its path in the repository."""
+    """Return every page that readers get, by its path in the repository."""
     found = [ROOT / "README.md", ROOT / "results/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     found += [path for path in [ROOT / "CONTRIBUTING.md"] if path.exists()]
     return [path.relative_to(ROOT).as_posix() for path in found]
 
 
 def commands(page: str) -> Iterator[Command]:
-    """The commands of a page's blocks, in order."""
+    """Yield the commands of a page's blocks, in order."""
     text = (ROOT / page).read_text(encoding="utf-8")
     page_says = bool(_WHY.search(text))
     for block in markdown.blocks(text):
@@ -91,7 +91,7 @@ def commands(page: str) -> Iterator[Command]:
 
 
 def _whole_lines(block: markdown.Block) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers; one that ends in a backslash goes on in the next."""
+    """Yield lines with their numbers; one that ends in a backslash is joined with the next."""
     held, began = "", 0
     for number, line in enumerate(block.text.splitlines(), start=block.line):
         began = began if held else number
@@ -107,19 +107,22 @@ def _without_remark(line: str) -> str:
 
 
 def inline(page: str) -> list[str]:
-    """Commands within sentences that have an argument, and no placeholder that no command takes."""
+    """Return commands within sentences that have an argument, and no placeholder that no command takes."""
     found = _INLINE.findall((ROOT / page).read_text(encoding="utf-8"))
     return [command for command in dict.fromkeys(found) if not _PLACEHOLDER.search(command)]
 
 
 def files(page: str) -> dict[str, str]:
-    """The files that a page has the reader write, by name: blocks whose first line is `# NAME.yaml` or `# NAME.py`."""
+    """Return the files that the page has the reader write, by name.
+
+    They are blocks whose first line is `# NAME.yaml` or `# NAME.py`.
+    """
     every = markdown.blocks((ROOT / page).read_text(encoding="utf-8"))
     return {title[1]: f"{block.text}\n" for block in every if block.fenced and (title := _TITLE.match(block.text))}
 
 
 def yaml_blocks(page: str) -> list[Yaml]:
-    """The blocks of YAML of a page, in order."""
+    """Return the YAML blocks of a page, in order."""
     found = []
     for block in markdown.blocks((ROOT / page).read_text(encoding="utf-8")):
         if block.language == "yaml":

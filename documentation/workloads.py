@@ -1,4 +1,4 @@
-"""The status of every workload: what it does, on what it is verified and by which tests, and what was never run."""
+"""Generate the status of every workload: what it does, where and by which tests it is verified, what was never run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _LABELS = {
 
 
 def entries() -> Mapping[str, Mapping[str, str]]:
-    """The workloads as the file has them."""
+    """Read the workloads from their file."""
     found: Mapping[str, Mapping[str, str]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     return found
 
 
 def page() -> str:
-    """A section for each workload as Markdown, headings from the second level on."""
+    """Return a section for each workload as Markdown, headings from the second level on."""
     lines = []
     for name, told in entries().items():
         lines += [f"## {name}\n", f"{told['does']} [Its keys](keys.md#experiment-workload-{name}).\n"]

@@ -1,1 +1,1 @@
-"""What builds the site; alone in its folder, which MkDocs puts in front of the path that modules are found by."""
+"""Hooks of the MkDocs build, in a folder of their own because MkDocs puts it at the front of `sys.path`."""

@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the site: pages from elsewhere in the repository, generated parts, links."""
+"""MkDocs hooks: add pages from elsewhere in the repository, fill in generated parts, and rewrite links."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger("mkdocs.hooks.documentation")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Anchors as forges make them."""
+    """Make anchors of headings as forges (GitHub) make them."""
     config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
     return config
 
@@ -53,7 +53,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _page_of(path: str, config: MkDocsConfig) -> File:
-    """A file or folder of the repository as a page of the site."""
+    """Return a file or folder of the repository as a page of the site."""
     if (ROOT / path).is_dir():
         inside = sorted(file for file in (ROOT / path).rglob("*") if file.suffix in LANGUAGES and file.is_file())
         shown = [file.relative_to(ROOT).as_posix() for file in inside]
@@ -77,7 +77,7 @@ def _code(path: str) -> str:
 
 
 def uri_of(path: str) -> str:
-    """Where the site has a file of the repository."""
+    """Return the address at which the site has a file of the repository."""
     if path == HOME:
         return "index.md"
     if path.startswith(f"{DOCS}/"):
@@ -86,14 +86,14 @@ def uri_of(path: str) -> str:
 
 
 def path_of(uri: str) -> str:
-    """Where what a page of the site says was written: its links lead from there."""
+    """Return the path in the repository of a page's source, from which its links lead."""
     if uri == "index.md":
         return HOME
     return uri.removeprefix(f"{ELSEWHERE}/") if uri.startswith(f"{ELSEWHERE}/") else f"{DOCS}/{uri}"
 
 
 def on_page_markdown(text: str, *, page: Page, **_: Any) -> str:
-    """The page as the site shows it."""
+    """Return the page with its generated parts, and its links as the site needs them."""
     path = path_of(page.file.src_uri)
     for number in markdown.loose_lists(text):
         _log.warning("%s:%d: a list needs an empty line before it", path, number)

@@ -1,1 +1,1 @@
-"""From what came home to numbers: pure functions over files and tables."""
+"""Analyse a run's outputs: pure functions from captures, logs and tables to figures, statistics and comparisons."""

@@ -1,4 +1,4 @@
-"""Who reads captures instead of this process: workers of a Dask cluster, or of one made for it in an allocation."""
+"""Read captures on the workers of a Dask cluster, or of one made for it in a Slurm allocation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGE = "orch-testbed"
 
 @contextmanager
 def engine(address: str) -> Iterator[Executor]:
-    """The workers of the Dask scheduler at an address, such as `tcp://head:8786`, as an executor.
+    """Connect to the Dask scheduler at an address, such as `tcp://head:8786`; yield its workers as an executor.
 
     `slurm`: those of a scheduler that is here for as long as the block, one on each node of this process's allocation.
 
@@ -52,7 +52,7 @@ def engine(address: str) -> Iterator[Executor]:
 
 
 def _scheduler(address: str) -> AbstractContextManager[Any]:
-    """What a client connects to."""
+    """Return what a Dask client connects to."""
     return dask_cluster.scheduler() if address == SLURM else nullcontext(address)
 
 
@@ -66,7 +66,7 @@ def _client(scheduler: Any, address: str) -> Any:
 
 
 def _refuse_others(versions: Mapping[str, Any], address: str) -> None:
-    """TestbedError where there is no worker, or one without this version of ours."""
+    """Raise TestbedError where there is no worker, or one without this version of orch."""
     if not versions:
         raise TestbedError(f"--engine {address}: the scheduler has no workers", hint="dask worker ADDRESS on each host")
     mine = metadata.version(_PACKAGE)

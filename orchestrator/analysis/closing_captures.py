@@ -1,7 +1,7 @@
-"""Reads a host's captures while they are written, each file once tcpdump has closed it, so that little is left to read.
+"""Read a host's captures while they are written, each file once tcpdump has closed it, at lowest priority.
 
-It takes processor time that nobody else wants. What becomes of it matters to nobody: the captures stay, and `on_host`
-reads all of one from its beginning where this reader is gone, or has read other files than it is asked for in the end.
+Nothing depends on it: the captures stay, and `on_host` reads all of one from its beginning where this reader is gone,
+or has read other files than it is asked for in the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ASKED = "all-points.json"
 
 @dataclass(slots=True)
 class ClosingCapture:
-    """A capture that goes on: what was read of it so far, and which files these were."""
+    """A capture that is being written: what was read of it so far, and which files these were."""
 
     folder: Path
     point: CapturePoint
@@ -34,7 +34,7 @@ class ClosingCapture:
     kept: dict[Path, Kept] = field(default_factory=dict)
 
     def read_next(self) -> bool:
-        """Read the oldest file that is closed and was not read yet; whether there was one."""
+        """Read the oldest closed file that was not read yet; return whether there was one."""
         closed = capture_files.in_order(self.folder)[:-1]  # tcpdump closes a file before it begins the next
         file = next((one for one in closed if one not in self.kept), None)
         if file is None:
@@ -52,7 +52,7 @@ class ClosingCapture:
 def read_until_asked(folder: Path, points: Iterable[CapturePoint]) -> tuple[Path, dict[str, ClosingCapture]]:
     """Read the captures below a run's folder, from a folder beside theirs, until `ask_for_all` wants them whole.
 
-    Gives the file with all that is known of their points by then, and what was read, by launch.
+    Return the file with all that is known of their points by then, and what was read, by launch.
     """
     lock = os.open(_LOCK, os.O_CREAT | os.O_WRONLY, 0o600)  # held as long as this process lives
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -72,7 +72,7 @@ def read_until_asked(folder: Path, points: Iterable[CapturePoint]) -> tuple[Path
 
 
 def ask_for_all(folder: Path, points: Path) -> None:
-    """Have the one that reads as captures close, if any does, make all tables; returns when it has ended, however."""
+    """Ask the process that reads captures as they close, if any, to make all tables; return when it has ended."""
     there = folder / capture_files.CLOSING
     try:
         lock = os.open(there / _LOCK, os.O_WRONLY)

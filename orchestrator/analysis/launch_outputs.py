@@ -1,4 +1,4 @@
-"""Read the output of a run's launches: where it lies, the rows that parts read from it, and the window of each row."""
+"""Read the output of a run's launches: its folders, the rows that parts read from it, and the window of each row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orchestrator.store.tabular import tables
 
 
 def named(manifest: Manifest) -> Iterable[tuple[Launch, str, str]]:
-    """Every output of a run: the launch, the part that reads it, and its name, which is its folder below its node's."""
+    """Return every output of a run: the launch, the part that reads it, and its folder's name below its node's."""
     for launch in manifest.launches:
         yield launch, launch.part, launch.name
         for part in launch.wrapped_by:
@@ -29,7 +29,7 @@ def named(manifest: Manifest) -> Iterable[tuple[Launch, str, str]]:
 
 
 def located(folder: Path, manifest: Manifest) -> Iterable[tuple[str, LaunchOutput]]:
-    """Every launch of a run with the part that reads it, and what collectors wrote that ran around it."""
+    """Return every launch of a run with the part that reads it, and the outputs of collectors that wrapped it."""
     for launch, part, name in named(manifest):
         place = safepath.under(folder / "hosts", f"{launch.node}/{name}")
         if place.is_dir():
@@ -50,7 +50,7 @@ def located(folder: Path, manifest: Manifest) -> Iterable[tuple[str, LaunchOutpu
 
 
 def rows_of(part: str, output: LaunchOutput) -> Mapping[str, Columns]:
-    """The rows that a part reads from the output of a launch; StoreError where it cannot have written that.
+    """Return the rows that a part reads from the output of a launch; StoreError where it cannot have written that.
 
     A host that writes nonsense loses its own rows, and nobody else's. What was passed over is the table `unread`.
     """
@@ -97,7 +97,7 @@ class RowsInIterations:
         return tuple(warmup.settled(window, logged) for window in manifest.windows)
 
     def rows(self, windows: Sequence[Window]) -> Iterator[tuple[str, Any]]:
-        """Give table and rows (pyarrow) of each output in its turn, with the windows that are settled by now."""
+        """Yield table and rows (pyarrow) of each output in turn, with the windows that are settled by now."""
         import pyarrow as pa
 
         for table, output, held in self._held:
@@ -115,7 +115,7 @@ def _rows(held: Any) -> Any:
 
 
 def _window_names(numbers: Any, job: str, windows: Sequence[Window]) -> list[str]:
-    """The window of each iteration of a job, by the numbers that rank 0 set; empty outside of all."""
+    """Return the window of each iteration of a job, by the numbers that rank 0 set; empty outside of all."""
     names = np.full(len(numbers), "", dtype=object)
     for window in windows:
         span = window.iterations.get(job)
@@ -126,7 +126,7 @@ def _window_names(numbers: Any, job: str, windows: Sequence[Window]) -> list[str
 
 
 def rails_of(columns: Columns, output: LaunchOutput, manifest: Manifest) -> list[int | None]:
-    """The rail of each device (network or RDMA) that a rank used; None where it is of none of its host's."""
+    """Return the rail of each device (network or RDMA) that a rank used; None where it is not one of its host's."""
     rails = manifest.topology.node(output.node).rails
     numbers = {name: number for number, rail in enumerate(rails) for name in (rail.device, rail.rdma) if name}
     return [numbers.get(device) for device in columns["device"]]

@@ -1,7 +1,7 @@
-"""Reduces the captures of a run on the host that keeps them: `python -m orchestrator.analysis.on_host POINTS`.
+"""Reduce a run's captures on the host that keeps them: `python -m orchestrator.analysis.on_host POINTS`.
 
-It stands in a folder of its own beside those of the host's launches. POINTS is a file of JSON there, one object for
-each capture point. What was made of a capture before this program was killed is not made again. As `on_host POINTS
+It runs in a folder of its own beside those of the host's launches. POINTS is a file of JSON there, one object for each
+capture point. A capture that was reduced before this program was killed is not reduced again. As `on_host POINTS
 as-they-close` it reads captures while they are written; the one that is started after them has it finish.
 """
 
@@ -58,7 +58,7 @@ def _point(found: Mapping[str, Any]) -> CapturePoint:
 
 
 def main() -> int:
-    """Reduce what lies beside this folder; a failure is told on standard error."""
+    """Reduce the captures beside this folder; print a failure on standard error."""
     points, folder = Path(sys.argv[1]), Path.cwd().parent
     try:
         if sys.argv[2:] == [capture_files.AS_THEY_CLOSE]:

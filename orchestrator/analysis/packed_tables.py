@@ -1,4 +1,4 @@
-"""The tables of a capture as one small file, by which a host that keeps the capture sends home what is in it.
+"""Pack the tables of a capture into one small file (npz), which a host sends home in place of the capture.
 
 An archive of numpy's arrays (npz) without pickled objects, since the file is the host's word. Of a column of numbers
 either they or their differences are stored, in the narrowest type that holds them; of a column of words each once.
@@ -35,7 +35,7 @@ _TABLES = tuple(field.name for field in fields(Tables) if field.name not in ("si
 
 
 def save(path: Path, found: Tables) -> None:
-    """Write tables to a file that is whole as soon as it is there."""
+    """Write tables to a file atomically."""
     arrays: dict[str, Any] = {"sightings": found.sightings, "problems": np.array(found.problems, str)}
     for table in _TABLES:
         for column, values in getattr(found, table).items():
@@ -49,7 +49,7 @@ def save(path: Path, found: Tables) -> None:
 
 
 def load(path: Path) -> Tables:
-    """Read such a file; CaptureError where it is none, or holds what no capture has."""
+    """Read such a file; CaptureError for an invalid one, or values that no capture has."""
     try:
         with _Archive(path) as arrays:
             return _unpacked(arrays)
@@ -59,7 +59,7 @@ def load(path: Path) -> Tables:
 
 
 class _Archive:
-    """The arrays of a file, which are read as they are asked for, as far as what they come to is not too much."""
+    """The arrays of a file, read on demand and within a limit of memory."""
 
     def __init__(self, path: Path) -> None:
         size = path.stat().st_size
@@ -81,7 +81,7 @@ class _Archive:
         return f"{name}.npy" in self._zip.NameToInfo
 
     def array(self, name: str, kind: str, *, ndim: int = 1) -> Any:
-        """An array of whole numbers (kind "i", as int64) or of words ("U"); ValueError where it is not of this kind."""
+        """Read an array of whole numbers (kind "i", as int64) or of words ("U"); ValueError for another kind."""
         about = self._zip.getinfo(f"{name}.npy")
         if about.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"{name} is compressed as no host compresses it")
@@ -100,7 +100,7 @@ class _Archive:
         return found.astype(np.int64) if kind == "i" else found
 
     def take(self, size: int) -> None:
-        """Count what will be in memory; ValueError where that is too much."""
+        """Count memory that will be used; ValueError beyond the limit."""
         self._left -= size
         if self._left < 0:
             raise ValueError("it comes to more in memory than tables of a capture do")

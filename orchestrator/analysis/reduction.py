@@ -1,4 +1,4 @@
-"""Turns the output of launches into tables and verdicts; needs the run's folder alone; a process of its own.
+"""Reduce the output of a run's launches to tables and verdicts, from its folder alone, in a process of its own.
 
 The controller starts it while captures still drain, so that its imports cost nothing, and sends the folder's path when
 everything is output: its memory goes when it is done, and a crash in it cannot take the run along.
@@ -46,7 +46,7 @@ Launches = frozenset[tuple[str, str]]  # node and launch of each
 
 
 def reduce(folder: Path, *, before: Path | None = None, engine: Executor | None = None) -> Reduced:
-    """Write the tables of a run and give what its manifest gains: windows with their verdicts, captures, notes.
+    """Write the tables of a run; return the additions to its manifest: windows with verdicts, captures, notes.
 
     Rows of captures that were dropped since are taken from the tables in the folder `before`.
 
@@ -89,7 +89,7 @@ def _processes() -> Executor:
 
 
 def _gone(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest) -> Launches:
-    """The captures of which files were dropped, and nothing that their host made of them is here."""
+    """Return the captures whose files were dropped and of which there is no result of their host here."""
     dropped = [one.path for one in manifest.pruned if one.what == "drop"]
     return frozenset(
         (output.node, output.launch)
@@ -103,7 +103,7 @@ def _gone(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest) -> La
 def _jobs(
     outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest, gone: Launches
 ) -> list[tuple[LaunchOutput, captures.Job]]:
-    """What is to be read here of each capture that began (of another one, its launch says so)."""
+    """Return the jobs for captures that are read here, of each capture that began (else its launch says why)."""
     elsewhere = gone | _kept_away(manifest)
     begun = [
         (output, port, capture_files.in_order(output.folder))
@@ -127,7 +127,7 @@ def _jobs(
 
 
 def _kept_away(manifest: Manifest) -> Launches:
-    """Every capture that stayed on its host, though it was dropped there meanwhile."""
+    """Return every capture that stayed on its host, though it may have been dropped there meanwhile."""
     dropped = (one.path.split("/", 3) for one in manifest.pruned if one.what == "drop")
     return frozenset(
         [(one.node, one.launch) for one in manifest.stayed]
@@ -136,7 +136,7 @@ def _kept_away(manifest: Manifest) -> Launches:
 
 
 def _from_hosts(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest, gone: Launches) -> Iterator[_Pending]:
-    """The captures that hosts keep; what those made of them is read one after the other."""
+    """Yield the results for captures that hosts keep, read one after the other."""
     for part, output in outputs:
         if part == CAPTURING and (output.node, output.launch) in _kept_away(manifest) - gone:
             stays = any(one.launch == output.launch for one in manifest.stayed)
@@ -144,7 +144,7 @@ def _from_hosts(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest,
 
 
 def _made_there(output: LaunchOutput, *, stays: bool) -> captures.Tables:
-    """What a host made of a capture that it keeps; CaptureError where it could not, or made none of ours."""
+    """Read the tables that a host made of a capture that it keeps; CaptureError where there are none."""
     packed = _packed(output)
     if packed is None:
         raise CaptureError("it stays on its host, which did not reduce it" if stays else "its files were dropped")
@@ -156,7 +156,7 @@ def _packed(output: LaunchOutput) -> Path | None:
 
 
 def _keep(writer: TableWriter, before: Path, gone: Launches, manifest: Manifest, notes: list[str]) -> list[str]:
-    """Take over the rows of captures that are gone, and tell of them; gives what was wrong with those, too."""
+    """Copy the rows of captures that are gone from older tables, with notes; return these captures' problems too."""
     for name in OF_CAPTURES if gone else ():
         if (before / f"{name}.parquet").is_file():
             for rows in tables.groups(before, name):
@@ -173,7 +173,7 @@ def _keep(writer: TableWriter, before: Path, gone: Launches, manifest: Manifest,
 def _add_output(
     writer: TableWriter, held: RowsInIterations, part: str, output: LaunchOutput, manifest: Manifest
 ) -> str:
-    """Write, or hold, the rows that a part reads from a launch's output; gives why nothing could be read."""
+    """Write, or hold, the rows that a part reads from a launch's output; return why nothing could be read."""
     try:
         found = launch_outputs.rows_of(part, output)
         for table, columns in found.items():
@@ -191,7 +191,7 @@ def _add_output(
 
 
 def _lost(manifest: Manifest, whys: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
-    """Node and launch of the collectors of which nothing could be read, and why; of captures there are other gates."""
+    """Return node and launch of the collectors whose output could not be read, and why; captures have other gates."""
     collectors = [
         (launch.node, name)
         for launch, part, name in launch_outputs.named(manifest)
@@ -204,7 +204,7 @@ def _lost(manifest: Manifest, whys: Mapping[tuple[str, str], str]) -> dict[tuple
 def _add_captures(
     writer: TableWriter, pending: Sequence[_Pending], manifest: Manifest, *, before: Path | None
 ) -> list[str]:
-    """Write what was read of captures; gives what was wrong with them.
+    """Write the tables made of captures; return the problems of these.
 
     How long packets took needs all captures: where some are gone, that is as it was `before`.
     """

@@ -1,1 +1,1 @@
-"""Errors, units, deadlines, locks, undoing, and what this machine is: every other package stands on these."""
+"""Foundations of every other package: errors, units, deadlines, locks, undo stacks, facts of this machine."""

@@ -1,4 +1,4 @@
-"""One point in time by which something must have happened, passed down through every wait."""
+"""Deadlines: points in time by which something must have happened, passed down through every wait."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Deadline:
         return time.monotonic() >= self.at
 
     def sooner(self, seconds: float) -> Deadline:
-        """This deadline, or `seconds` from now where that is earlier."""
+        """Return this deadline, or the one in `seconds` from now where that is earlier."""
         return Deadline(min(self.at, time.monotonic() + seconds))
 
     def patient(self, seconds: float) -> Patience:
-        """This deadline, and patience for so long without a sign of progress before it."""
+        """Return a deadline that also passes `seconds` after the last sign of progress."""
         return Patience(self, seconds)
 
     def check(self, waiting_for: str, *, node: str | None = None) -> None:
@@ -49,7 +49,7 @@ class Deadline:
 
 
 class Patience:
-    """A deadline that comes sooner where nothing goes on: `seconds` after the last sign of progress."""
+    """A deadline that also passes `seconds` after the last sign of progress."""
 
     def __init__(self, deadline: Deadline, seconds: float) -> None:
         self.seconds = seconds
@@ -62,5 +62,5 @@ class Patience:
         return self._sooner.remaining
 
     def renew(self) -> None:
-        """Something went on."""
+        """Note a sign of progress: the time without one starts again."""
         self._sooner = self._deadline.sooner(self.seconds)

@@ -1,4 +1,4 @@
-"""The one tree of errors that orch raises on purpose; anything else that escapes is a bug."""
+"""The exceptions that orch raises on purpose, in one tree; any other one that escapes is a bug."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ MOST_TOLD = 300  # characters of a message that quotes what somebody wrote
 
 
 def last_lines(text: str) -> str:
-    """As much of an output's end as an error shows."""
+    """Return as much of an output's end as an error shows."""
     return "\n".join(map(shortened, text.rstrip().splitlines()[-TAIL_LINES:]))
 
 
 def shortened(text: str) -> str:
-    """As much of a text that quotes somebody's words as an error shows."""
+    """Return a quoted text, shortened to what an error shows."""
     return text if len(text) <= MOST_TOLD else text[:MOST_TOLD] + "..."
 
 
 class OrchError(Exception):
-    """Something went wrong that the user can act on.
+    """An error that the user can act on.
 
     `message` says what, `node` where, `argv` which command, `tail` the last lines that it printed, and `hint` what
     would mend it. `exit_code` is what the process ends with when this error reaches the command line.
@@ -78,7 +78,7 @@ class TransportError(TestbedError):
     """A host could not be reached, or the channel to its agent ended."""
 
     def again(self) -> TransportError:
-        """Return the same for somebody else, who adds notes of their own."""
+        """Return a copy for another caller, which adds notes of its own."""
         return TransportError(self.message, node=self.node, argv=self.argv, tail=self.tail, hint=self.hint)
 
 
@@ -87,15 +87,15 @@ class AgentError(OrchError):
 
 
 class BadAnswer(AgentError):
-    """What an agent says is not of the protocol: it is broken, or somebody else's."""
+    """An agent's answer violates the protocol: the agent is broken, or of another version."""
 
 
 class UnsafePath(OrchError):
-    """A name that a host, a bucket or a file gave would lead out of the folder that it belongs into."""
+    """A name given by a host, a bucket or a file would lead out of the folder that it belongs into."""
 
 
 class NeverStartedError(AgentError):
-    """What an agent is asked about was never started there, nor will it be."""
+    """An agent was asked about a process that was never started there, and will not be."""
 
 
 class DeadlineExceeded(OrchError):
@@ -103,7 +103,7 @@ class DeadlineExceeded(OrchError):
 
 
 class LockedError(TestbedError):
-    """Somebody else holds the testbed; the message names the holder."""
+    """Another process holds the testbed; the message names the holder."""
 
 
 class MissingRequirement(TestbedError):
@@ -115,11 +115,11 @@ class LaunchError(OrchError):
 
 
 class ShortOfLoad(OrchError):
-    """Cross traffic alone on its links does not reach what is asked of it."""
+    """A source of cross traffic, alone on its links, does not reach the requested load."""
 
 
 class StoreError(OrchError):
-    """A results folder is not what it should be."""
+    """A results store, or a run in it, is missing, damaged or cannot be written."""
 
 
 class CaptureError(OrchError):

@@ -1,4 +1,4 @@
-"""Lists the exit codes of `orch`, which help and the documentation print."""
+"""The exit codes of `orch`, which help and the documentation print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the same for many nodes at once and reports every node's failure."""
+"""Run an action on many nodes concurrently, and report every node's failure."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def each(
 
 
 def _started(threads: list[threading.Thread]) -> int:
-    """Start threads, as many as this machine lets start; how many."""
+    """Start threads, as many as this machine lets start; return how many."""
     for number, thread in enumerate(threads):
         try:
             thread.start()
@@ -80,7 +80,7 @@ def _started(threads: list[threading.Thread]) -> int:
 
 
 def _without_threads(items: list[T], work: Callable[[T], None], *, deadline: Deadline, what: str, apart: bool) -> None:
-    """Do here, one after the other, what no thread started for."""
+    """Run, one after the other in this thread, the actions for which no thread could be started."""
     if items and not apart:
         raise OrchError(f"{what}: no thread starts for {_told(items[0])}", hint=MORE_THREADS)
     for item in items:
@@ -111,12 +111,12 @@ def _collected(
 
 
 def _told(item: object) -> str:
-    """An item in words: a node, or a node and what is on it."""
+    """Return an item in words: a node, or a node and what is on it."""
     return " ".join(map(str, item)) if isinstance(item, tuple) else str(item)
 
 
 def _joined(errors: list[Exception]) -> Exception:
-    """The first error with the others as its notes; what several say alike, of a jump host of all, is said once."""
+    """Return the first error with the others as its notes; what several say alike is said once."""
     first, *others = (_line(error) for error in errors)
     for other in dict.fromkeys(others):
         if other != first:

@@ -1,4 +1,4 @@
-"""Types of values in YAML files: quantities with their units, and mappings of which no key is unknown.
+"""Types of values in YAML files: quantities with units, and mappings that refuse unknown keys.
 
 Here and not beside the units themselves, because pydantic takes longer to load than most commands take to answer.
 """
@@ -93,7 +93,7 @@ class Model(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _whole_numbers_as_such(cls, value: Any, info: ValidationInfo) -> Any:
-        """Where only a whole number belongs, neither `true` nor "3" nor 3.0 is one."""
+        """Refuse `true`, "3" and 3.0 where only a whole number belongs."""
         if isinstance(value, bool | str | float) and _only_int(cls.model_fields[str(info.field_name)].annotation):
             raise Mistake("not a whole number", accepted="digits alone, such as 5")
         return value

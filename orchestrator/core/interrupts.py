@@ -1,4 +1,4 @@
-"""Ctrl-C: the first one ends what is being done, the next one ends the grace periods of putting things back."""
+"""Handle Ctrl-C: the first signal ends the current work, the next one cuts the grace periods of cleaning up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ LOOK_S = 0.05
 
 @dataclass(slots=True)
 class Twice:
-    """Something long that two signals end; `tell` says so at the first, `since` are the signals that came before."""
+    """A long action that only a second signal ends.
+
+    `tell` is called at the first signal; `since` are the signals that came before the action began.
+    """
 
     since: int
     tell: Callable[[], None]
@@ -53,7 +56,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def unwinding(self) -> None:
-        """From here on a signal only hurries; what is put back is put back whole."""
+        """Stop raising Interrupted: from here on a signal only shortens grace periods, and cleaning up goes on."""
         self._unwinding = True
 
     @property
@@ -62,11 +65,11 @@ class Interrupts:
 
     @property
     def grace(self) -> float:
-        """What grace periods are multiplied by."""
+        """The factor on grace periods: 0 after a second signal, else 1."""
         return 0.0 if self.hurry else 1.0
 
     def ended_by(self, twice: Twice) -> bool:
-        """Return whether what began when `twice` was made is to end; the first signal since then has it say how."""
+        """Return whether the action of `twice` is to end; at the first signal since it began, call its `tell`."""
         came = self.signals - twice.since
         if came and not twice.told:
             twice.told = True

@@ -1,4 +1,4 @@
-"""Intervals of time as (begin, end) in nanoseconds: unions, what two unions have in common, and their lengths."""
+"""Intervals of time as (begin, end) in nanoseconds: unions, intersections, and their lengths."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def common(some: Sequence[Interval], others: Sequence[Interval]) -> list[Interva
 
 
 def length_s(intervals: Iterable[Interval]) -> float:
-    """Seconds that disjoint intervals last together."""
+    """Return the total length of disjoint intervals in seconds."""
     return sum(end - begin for begin, end in intervals) / 1e9
 
 
 def overlap_s(compute: Iterable[Interval], communication: Iterable[Interval]) -> dict[str, float]:
-    """Seconds of computing, of communicating, and of both at once: columns of the table `overlaps`."""
+    """Return the seconds of computing, of communicating, and of both at once: columns of the table `overlaps`."""
     computed, communicated = merged(compute), merged(communication)
     parts = ("compute_s", computed), ("communication_s", communicated), ("overlap_s", common(computed, communicated))
     return {name: length_s(intervals) for name, intervals in parts}

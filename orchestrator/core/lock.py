@@ -102,7 +102,7 @@ def within(folder: Path, name: str, holder: Holder) -> Iterator[None]:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor by which a file that is made for it is locked; None where another one has it locked."""
+    """Return a descriptor that locks a new file made for it; None where another process has it locked."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         held = False
@@ -123,7 +123,7 @@ def _locked(path: Path) -> int | None:
 
 
 def _told(holder: Holder) -> bytes:
-    """What others are told of a holder: it fits what they read, and a socket's buffer."""
+    """Return what a lock tells others of its holder; it fits what they read, and a socket's buffer."""
     words = {key: str(value)[:_MOST_WORD] for key, value in holder.items() if key in _WORDS}
     return json.dumps(words, ensure_ascii=False).encode(errors="replace")
 
@@ -140,7 +140,10 @@ def _serve(listener: socket.socket, answer: bytes) -> None:
 
 
 def _holder_of(name: str) -> Mapping[str, object]:
-    """Who holds a lock of this machine: what it says within ANSWER_S, and whose it is where it is another user's."""
+    """Return the holder of a lock of this machine.
+
+    It is what the holder says within ANSWER_S, and the owner as the kernel knows it where that is another user.
+    """
     end = time.monotonic() + ANSWER_S
     said = b""
     stranger: dict[str, object] = {}

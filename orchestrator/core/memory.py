@@ -1,4 +1,4 @@
-"""Gives freed memory back to the system, and keeps pandas from being loaded where nobody needs it."""
+"""Return freed memory to the system, and keep pyarrow from loading pandas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
 
 
 def give_back() -> None:
-    """Give freed memory back to the system, which the C library otherwise keeps between what is in use."""
+    """Return freed memory to the system, which the C library otherwise keeps."""
     if _TRIM is not None:
         _TRIM(0)
 
@@ -35,7 +35,7 @@ def without_pandas() -> None:
 
 
 class _Absent(MetaPathFinder):
-    """Finds every module but pandas where it would be found anyway."""
+    """An import hook that refuses pandas and leaves every other module to other finders."""
 
     def find_spec(self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None, /) -> None:
         if name == "pandas":

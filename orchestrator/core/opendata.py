@@ -1,4 +1,4 @@
-"""Names for data whose keys no type can know: what users write, what other programs print, records as plain data."""
+"""Type aliases for data of unknown keys: what users write, what other programs print, records as plain data."""
 
 from __future__ import annotations
 

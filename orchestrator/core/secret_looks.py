@@ -1,4 +1,4 @@
-"""Recognises secrets, by their name or value, and places to take one from, and masks them in texts."""
+"""Recognise secrets by their name or value, and mask them in texts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _FIELD = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_-]{0,99})[\"']?\s*:\
 
 
 def name_looks_secret(name: str) -> bool:
-    """Return whether a variable, a key or an option of this name usually holds what nobody else may know."""
+    """Return whether a variable, a key or an option of this name usually holds a secret."""
     words = re.findall(r"[A-Z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper())
     if len(words) == 1 and words[0] in _FOLDERS:
         return False
@@ -85,7 +85,10 @@ def looks_secret(name: str, value: str) -> bool:
 
 
 def secret_words(words: Sequence[str]) -> list[int]:
-    """The places of the words of a command line that look like secrets: by their own form, or by the option ahead."""
+    """Return the places of words of a command line that look like secrets.
+
+    A word does by its own form, or by the option ahead.
+    """
     found = []
     for place, word in enumerate(words):
         option = words[place - 1] if place else ""
@@ -123,7 +126,7 @@ def masked_all(words: Sequence[str]) -> list[str]:
 
 
 def _without_value(option: re.Match[str]) -> str:
-    """An option or a field with its value hidden, where that may be a secret."""
+    """Return an option or a field with its value hidden, where that may be a secret."""
     weak = not option[1].startswith("-") and option[1].upper() in {"KEY", "KEYS"} | _LAST
     if weak or not looks_secret(option[1], option[2]):
         return option[0]

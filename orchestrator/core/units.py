@@ -1,4 +1,4 @@
-"""Rates, sizes and durations with their units: SI inside, units in the text of files."""
+"""Parse and print rates, sizes and durations: SI inside, units in the text of files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARES = {"%": 0.01}
 
 
 class Mistake(ValueError):
-    """What a validator raises: what is wrong, and what would be accepted.
+    """A validator's error: what is wrong, and what would be accepted.
 
     `at` is the way from what is validated to the value that is meant, where that is not the whole of it. A message
     that begins with "not a" gets the value in front.
@@ -34,7 +34,7 @@ class Mistake(ValueError):
 
 
 def measured(text: str, table: Mapping[str, float]) -> float | None:
-    """Return how much a text such as "4gbit" says in SI units.
+    """Return the amount of a text such as "4gbit" in SI units.
 
     None for one of no unit of the table, or out of all bounds.
     """
@@ -45,7 +45,7 @@ def measured(text: str, table: Mapping[str, float]) -> float | None:
 
 
 def quantity(text: str) -> tuple[str, float] | None:
-    """Return what a text such as "4gbit" measures and how much of it, in SI units; None for any other text."""
+    """Return the quantity of a text such as "4gbit" and its amount, in SI units; None for any other text."""
     match = _NUMBER.fullmatch(text)
     for kind, table in (("rate", RATES), ("size", SIZES), ("duration", DURATIONS), ("share", SHARES)):
         if match and match.group(2).lower() in table:
@@ -54,7 +54,7 @@ def quantity(text: str) -> tuple[str, float] | None:
 
 
 def _best(value: float, table: dict[str, float], names: tuple[str, ...]) -> str:
-    """The value in the largest of these units in which it is at least 1, without losing digits."""
+    """Return the value in the largest of these units in which it is at least 1, without losing digits."""
     for name in reversed(names):
         if value >= table[name]:
             return f"{value / table[name]:.15g}{name}"
@@ -82,7 +82,7 @@ def span_text(seconds: float) -> str:
 
 
 def _people(value: float, step: float, units: Sequence[str], least: float, *, digits: int = 4) -> str:
-    """A value in the largest of the units that leaves at least one of it; each is `step` times the one before."""
+    """Return a value in the largest of the units that leaves at least one; each is `step` times the one before."""
     rounded = float(f"{value:.{digits}g}")
     place = 0
     while place + 1 < len(units) and abs(rounded) >= least * step ** (place + 1) * (1 - 1e-12):

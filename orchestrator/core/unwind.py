@@ -1,4 +1,4 @@
-"""Puts things back in reverse order: every step runs, the first error is raised, the rest are its notes."""
+"""Undo steps in reverse order: every step runs, the first error is raised, the rest are its notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses conditions such as `load<=8gbit` on named values, as `--where` and a sweep's `exclude` say them."""
+"""Parse conditions such as `load<=8gbit` on named values, as in `--where` and a sweep's `exclude`."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ Fields = Mapping[str, Any]  # what a condition can be about, by name: the plain 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What the values of a key must be; a key may be the end of a longer one ("load" of "traffic.0.iperf.load")."""
+    """A condition on the values of a key; a key may be the end of a longer one ("load" of "traffic.0.iperf.load")."""
 
     key: str
     relation: str
     value: Any
 
     def of(self, fields: Fields) -> list[Any]:
-        """Return the values that this is about: those of the key itself, else of the keys that end in it."""
+        """Return the values that the condition is about: those of the key itself, else of the keys that end in it."""
         if self.key in fields:
             return [fields[self.key]]
         return [value for key, value in fields.items() if key.endswith("." + self.key)]
 
     def holds(self, fields: Fields) -> bool:
-        """Return whether it holds of one of the values (with `!=`: of all of them); never where there is none."""
+        """Return whether it holds for one of the values (with `!=`: for all of them); False where there is none."""
         found = self.of(fields)
         if self.relation == "!=":
             return bool(found) and not any(same(value, self.value) for value in found)
@@ -53,7 +53,7 @@ class Condition:
 
 
 def parse(texts: Sequence[str]) -> tuple[Condition, ...]:
-    """Conditions from the command line; ConfigError for what is none."""
+    """Parse conditions from the command line; ConfigError for an invalid one."""
     found = []
     for text in texts:
         match = _CONDITION.fullmatch(text)
@@ -84,7 +84,7 @@ def text_of(value: Any) -> str:
 
 
 def _number(value: Any) -> tuple[str, float] | None:
-    """Kind ("" for a bare number) and amount; None for what is neither."""
+    """Return the kind ("" for a bare number) and amount of a value; None for any other."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):

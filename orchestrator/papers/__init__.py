@@ -1,1 +1,1 @@
-"""Papers whose measurements can be repeated: a folder each, with what it prints as data and the page that compares."""
+"""Papers whose measurements can be repeated: a folder each, with its printed values and the page that compares."""

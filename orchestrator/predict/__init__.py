@@ -1,1 +1,1 @@
-"""Predicts how long an iteration takes: Li's model of what ranks do, and its inputs with their source."""
+"""Predict how long an iteration takes: Li's model of what ranks do, and its inputs with their source."""

@@ -1,4 +1,4 @@
-"""Fits the model's inputs to runs of `collective` on the same kind of testbed, or assumes them."""
+"""Fit the prediction's inputs (network costs) to benchmarks of `collective` on the same kind of testbed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TORCH = ("auto", "gloo", "nccl")  # backends of the trainings that are predicted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A message of a benchmark: who sent how much to whom at once, in how many rounds, and its time in seconds."""
+    """A message of a benchmark: bytes by sender and receiver, number of rounds, and its time in seconds."""
 
     pairs: Pairs
     rounds: int
@@ -48,7 +48,7 @@ class Timed:
 
 
 def usual(topology: Topology) -> Costs:
-    """Inputs of a testbed on which nothing was measured: wide intervals, and what they rest on."""
+    """Return assumed inputs of a testbed on which nothing was measured, with wide intervals and their source."""
     headers = topology.wire_per_payload + _ACKNOWLEDGED
     link = assumed(headers, low=headers - _ACKNOWLEDGED, high=1.25 * headers, source="headers and acknowledgements")
     if topology.kind == "local":
@@ -71,9 +71,10 @@ def usual(topology: Topology) -> Costs:
 
 
 def fitted(timed: Sequence[Timed], base: Costs, *, source: str) -> Costs:
-    """`base` with what these messages say of communication: least squares of logarithms, robust to single outliers.
+    """Fit the costs of communication in `base` to these messages.
 
-    Intervals are 95 % percentile intervals over resampled messages. StoreError where there are too few.
+    The fit is least squares of logarithms, robust to single outliers. Intervals are 95 % percentile intervals over
+    resampled messages. StoreError where there are too few.
     """
     if len(timed) < LEAST:
         raise StoreError(
@@ -100,13 +101,13 @@ def fitted(timed: Sequence[Timed], base: Costs, *, source: str) -> Costs:
 
 
 def _row(one: Timed) -> list[float]:
-    """What each of `FITTED` is multiplied by in the time of a message (`network_costs.moving`)."""
+    """Return the factors of each of `FITTED` in the time of a message (`network_costs.moving`)."""
     net = one.network
     return [one.rounds, net.link_s(one.pairs), net.inside(one.pairs), net.shared(one.pairs)]
 
 
 def _solved(rows: Floats, seconds: Floats, known: Places) -> Floats:
-    """The costs with which rows take their seconds; those of columns that are zero throughout are 0."""
+    """Solve for the costs with which rows take their seconds; those of columns that are zero throughout are 0."""
     from scipy.optimize import least_squares
 
     def costs_of(free: Floats) -> Floats:
@@ -124,14 +125,14 @@ def _solved(rows: Floats, seconds: Floats, known: Places) -> Floats:
 
 
 def all_reduced(groups: Iterable[Sequence[int]], size: float) -> tuple[Pairs, int]:
-    """Bytes and rounds of ring all-reduces in these groups at once."""
+    """Return bytes and rounds of ring all-reduces in these groups at once."""
     made = [list(members) for members in groups]
     rings = (rank_traffic.ring_of(members, 2 * (len(members) - 1) / len(members) * size) for members in made)
     return rank_traffic.summed(rings), 2 * (max(map(len, made)) - 1)
 
 
 def costs(results: Path, topology: Topology, *, named: Sequence[str] = ()) -> Costs:
-    """Inputs fitted to the named runs, or to all completed runs of `collective` on such a testbed.
+    """Return inputs fitted to the named runs, or to all completed runs of `collective` on such a testbed.
 
     Without a name they are assumed where the store has too few messages that torch.distributed carried. StoreError for
     a named run that cannot be used.
@@ -144,7 +145,7 @@ def costs(results: Path, topology: Topology, *, named: Sequence[str] = ()) -> Co
 
 
 def fitted_to(runs: Sequence[Listed], topology: Topology) -> Costs:
-    """Inputs fitted to those of these runs of `collective` that can be used; assumed where they are too few."""
+    """Return inputs fitted to the usable ones of these runs of `collective`; assumed where they are too few."""
     timed, used = [], []
     for entry in runs:
         with suppress(StoreError):
@@ -165,14 +166,17 @@ def is_benchmark(entry: Listed) -> bool:
 
 
 def _like(entry: Listed, topology: Topology) -> bool:
-    """Whether a run was on this kind of testbed: on this machine at all, or on hosts of the same names."""
+    """Return whether a run was on this kind of testbed: on this machine at all, or on hosts of the same names."""
     theirs = rundir.opened(entry.path).manifest.topology
     names = {host.name for host in theirs.hosts}
     return theirs.kind == topology.kind and (theirs.kind == "local" or names >= {host.name for host in topology.hosts})
 
 
 def _timed(entry: Listed) -> Iterator[Timed]:
-    """Each operation and size of a run: the median time over iterations and ranks. StoreError where it has none."""
+    """Yield each operation and size of a run with the median time over iterations and ranks.
+
+    StoreError where it has none.
+    """
     try:
         experiment = loading.sealed(entry.path)
         rows = tables.read(entry.path / "tables", "collectives").to_pylist()

@@ -1,4 +1,4 @@
-"""Finds runs of the store that measured what is predicted: their iteration times and their terms."""
+"""Find runs of the store that measured what is predicted: their iteration times and their terms."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workloads.common import placement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredIteration:
-    """What runs of the same settings measured: medians over their iterations and ranks, then over runs, in seconds."""
+    """Measurements of runs of the same settings: medians over iterations and ranks, then over runs, in seconds."""
 
     runs: tuple[str, ...]
     iteration_s: float
@@ -35,7 +35,7 @@ class MeasuredIteration:
 
 
 def key(subject: Subject) -> Hashable:
-    """Return what must be the same for a run to have measured this: what trains, and the network below it."""
+    """Return the settings that a run must share to have measured this: the training, and the network below it."""
     net = subject.network
     config = subject.config
     return (
@@ -50,7 +50,7 @@ def key(subject: Subject) -> Hashable:
 
 
 def find(results: Path, subjects: Sequence[Subject]) -> dict[Hashable, MeasuredIteration]:
-    """By key what the store's completed runs measured of these subjects; those of which it has none are left out."""
+    """Return by key what the store's completed runs measured of these subjects; those never measured are left out."""
     wanted = {key(subject): subject for subject in subjects}
     models = {(subject.workload, _model(subject)) for subject in subjects}
     found: dict[Hashable, list[tuple[Listed, Subject]]] = {}
@@ -70,7 +70,7 @@ def _model(subject: Subject) -> str:
 
 
 def _subject(path: Path) -> Subject | None:
-    """What a sealed run measured; None where that could not have been predicted."""
+    """Return the subject that a sealed run measured; None where that could not have been predicted."""
     try:
         return predicting.subject(loading.sealed(path), file=str(path))
     except ConfigError:
@@ -81,7 +81,7 @@ def _subject(path: Path) -> Subject | None:
 
 
 def _measured(runs: list[tuple[Listed, Subject]]) -> MeasuredIteration | None:
-    """The runs as one; None where none of them has iterations in a window."""
+    """Combine the runs into one measurement; None where none of them has iterations in a window."""
     terms = ((entry, _terms(entry.path, subject.work, subject.job.name)) for entry, subject in runs)
     read = [(entry, ranks) for entry, ranks in terms if ranks]
     if not read:
@@ -97,7 +97,10 @@ def _measured(runs: list[tuple[Listed, Subject]]) -> MeasuredIteration | None:
 
 
 def recorded(path: Path, experiment: Experiment) -> dict[int, Terms]:
-    """Terms of each rank of a run's first job of a workload that has some, whatever shared its links."""
+    """Return the measured terms of each rank of a run's first job of a workload that has some.
+
+    What shared its links does not matter.
+    """
     topology = fitting.topology_of(experiment)
     for number, spec in enumerate(experiment.all_jobs()):
         if spec.workload.name in predicting.PREDICTABLE:
@@ -109,7 +112,7 @@ def recorded(path: Path, experiment: Experiment) -> dict[int, Terms]:
 
 
 def _terms(path: Path, work: Work, job: str) -> dict[int, Terms]:
-    """Terms of each rank of a run; none where its tables cannot be read."""
+    """Return the measured terms of each rank of a run; none where its tables cannot be read."""
     try:
         read = {name: tables.read(path / "tables", name) for name in ("iterations", "overlaps", "spans")}
     except StoreError:

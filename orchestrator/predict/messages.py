@@ -1,4 +1,4 @@
-"""Lists what a rank sends in an iteration, by kind (Li, table 3)."""
+"""List the messages that a rank sends in an iteration, by kind (Li, table 3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workloads.models.formulation import ring_factor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
-    """Messages of one kind in an iteration of a rank, in bytes at full size.
+    """The messages of one kind in an iteration of a rank, in bytes at full size.
 
     `size` is that of the largest one. `volume` counts each all-reduced or sent message once, as the paper does: of
     sends and receives, which are both in `count`, the sends alone. `sent` is what leaves the rank: 2 (n - 1) / n times
@@ -53,7 +53,7 @@ def _of_parts(work: Pipelined, rank: int, scale: int) -> list[Messages]:
 
 
 def _all_reduced(kind: str, groups: Sequence[Sequence[int]], rank: int, *, count: int, size: float) -> Messages:
-    """All-reduces in the group of a rank; none where it is alone."""
+    """Return the all-reduces in the group of a rank; none where it is alone."""
     members = next((group for group in groups if rank in group), ())
     if len(members) < 2:
         return Messages(kind=kind, count=0, size=size, volume=0.0, sent=0.0)

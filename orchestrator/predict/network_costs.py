@@ -1,4 +1,4 @@
-"""Computes what communication costs on a testbed from four quantities, each with its interval and source."""
+"""Compute the time of communication on a testbed from four measured costs, each with its interval and source."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Quantity:
 
 
 def assumed(value: float, *, low: float, high: float, source: str) -> Quantity:
-    """Return a quantity that nobody measured on this testbed."""
+    """Return a quantity that was not measured on this testbed."""
     return Quantity(value=value, low=low, high=high, source=f"assumed: {source}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """The inputs beside compute times. All of them are costs: more is slower.
+    """The inputs beside compute times, all of them costs: more is slower.
 
     Messages take `round_s` for each round that waits for the one before, or their bytes over the rate of the busiest
     link, times `link_factor` (headers, acknowledgements and whatever else keeps it from carrying payload alone),
@@ -64,7 +64,7 @@ class Costs:
         )
 
     def quantities(self) -> dict[str, Quantity]:
-        """Return each by what it is called, with its unit."""
+        """Return each input by its name, with its unit."""
         return {
             "round of a collective (s)": self.round_s,
             "link time a byte over that at the link's rate": self.link_factor,
@@ -89,7 +89,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """Which node each rank is on, and what each node's link carries in bytes a second, scaled, out and in.
+    """Placement of ranks on nodes, and each node's link rates in bytes a second, scaled, out and in.
 
     Of several `rails`, which are alike, a message takes one, and the next message the next one.
     """
@@ -101,7 +101,7 @@ class Network:
     rails: int = 1
 
     def inside(self, pairs: Pairs) -> float:
-        """Bytes between ranks of the host that has most of them; on one machine they are among those that it shares."""
+        """Return the bytes between ranks of the busiest host; on one machine they are among those that it shares."""
         if self.one_machine:
             return 0.0
         found: defaultdict[str, float] = defaultdict(float)
@@ -111,11 +111,11 @@ class Network:
         return max(found.values(), default=0.0)
 
     def shared(self, pairs: Pairs) -> float:
-        """Bytes that the processors of one machine carry; nothing where hosts are machines of their own."""
+        """Return the bytes that the processors of one machine carry; 0 where hosts are machines of their own."""
         return sum(pairs.values()) if self.one_machine else 0.0
 
     def link_s(self, pairs: Pairs) -> float:
-        """Time of the busiest direction of a link at its full rate, were all these bytes sent at once."""
+        """Return the time of the busiest direction of a link at its full rate, were all these bytes sent at once."""
         out: defaultdict[str, float] = defaultdict(float)
         into: defaultdict[str, float] = defaultdict(float)
         for (src, dst), size in pairs.items():
@@ -154,7 +154,7 @@ def network(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moving:
-    """What holds messages up that are sent at once, in seconds: rounds, the busiest link, and whatever copies bytes."""
+    """The bounds on messages that are sent at once, in seconds: rounds, the busiest link, and copying of bytes."""
 
     rounds_s: float = 0.0
     link_s: float = 0.0
@@ -162,12 +162,12 @@ class Moving:
 
     @property
     def alone_s(self) -> float:
-        """Until all have arrived, where nothing else is sent."""
+        """The time until all have arrived, where nothing else is sent."""
         return max(self.rounds_s, self.link_s) + self.copies_s
 
 
 def moving(pairs: Pairs, *, rounds: int, net: Network, rates: Rates) -> Moving:
-    """Return all these bytes sent at once, in so many rounds one after the other."""
+    """Return the time bounds of all these bytes sent at once, in so many rounds one after the other."""
     if not pairs:
         return Moving()
     return Moving(
@@ -178,7 +178,7 @@ def moving(pairs: Pairs, *, rounds: int, net: Network, rates: Rates) -> Moving:
 
 
 def all_reduced(groups: Sequence[Sequence[int]], size: float, *, net: Network, rates: Rates) -> Moving:
-    """Ring all-reduces of `size` bytes in all these groups at once (Li, eqs. 2 and 4)."""
+    """Return the time bounds of ring all-reduces of `size` bytes in all these groups at once (Li, eqs. 2 and 4)."""
     longest = max((len(members) for members in groups), default=1)
     if longest < 2:
         return Moving()
@@ -189,10 +189,10 @@ def all_reduced(groups: Sequence[Sequence[int]], size: float, *, net: Network, r
 
 
 def all_reduce_s(groups: Sequence[Sequence[int]], size: float, *, net: Network, rates: Rates) -> float:
-    """Seconds of such all-reduces alone."""
+    """Return the seconds of such all-reduces alone."""
     return all_reduced(groups, size, net=net, rates=rates).alone_s
 
 
 def sends_s(ways: Iterable[tuple[int, int]], size: float, *, net: Network, rates: Rates) -> float:
-    """Seconds of one send of `size` bytes on each of these ways (sender, receiver) at once (Li, eq. 3)."""
+    """Return the seconds of one send of `size` bytes on each way (sender, receiver) at once (Li, eq. 3)."""
     return moving(dict.fromkeys(ways, size), rounds=1, net=net, rates=rates).alone_s

@@ -1,4 +1,4 @@
-"""Predicts an iteration of a model that is split by stage, tensor and replica (Li, equations 1 to 6).
+"""Predict an iteration of a model that is split by stage, tensor and replica (Li, equations 1 to 6).
 
 A 1F1B schedule is carried out on paper: when each stage computes, receives, waits and reduces.
 """
@@ -22,7 +22,7 @@ Pass = tuple[int, str, int]  # iteration, what is done, micro-batch
 
 
 def terms(work: Pipelined, net: Network, rates: Rates) -> list[Terms]:
-    """Terms of a rank of each stage.
+    """Return the terms of a rank of each stage.
 
     Where the paper has one micro-batch's time for all stages, each has its own here: the last stage projects on words,
     the first one looks them up, blocks may not divide evenly. Groups of all stages and replicas share links as they
@@ -60,7 +60,7 @@ def _pieces(own: StageWork) -> int:
 
 
 def _send_s(work: Pipelined, number: int, net: Network, rates: Rates) -> float:
-    """An activation from a stage to the next one, on all lines at once."""
+    """Return the seconds in which an activation passes from a stage to the next one, on all lines at once."""
     ways = [(line[number], line[number + 1]) for line in work.lines]
     return sends_s(ways, work.activation, net=net, rates=rates)
 
@@ -80,7 +80,7 @@ class StageTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """A stage in the last iteration: how long that took, and how long the stage received and waited, in seconds."""
+    """A stage in the last iteration: its duration, and how long the stage received and waited, in seconds."""
 
     period_s: float
     received_s: float
@@ -89,7 +89,7 @@ class Course:
 
 @dataclass(slots=True)
 class _Stage:
-    """A stage on its way through the schedule."""
+    """The state of a stage while the schedule is simulated."""
 
     todo: deque[Pass]
     now_s: float = 0.0
@@ -115,7 +115,7 @@ class Schedule:
         self._stages = [_Stage(deque(_passes(number, count, microbatches))) for number in range(count)]
 
     def courses(self) -> list[Course]:
-        """Carry it out, and give each stage's last iteration."""
+        """Simulate the schedule, and return each stage's last iteration."""
         while any(stage.todo for stage in self._stages):
             if not sum(map(self._advance, range(len(self._stages)))):
                 raise AssertionError("1F1B has no cycle")
@@ -125,7 +125,7 @@ class Schedule:
         ]
 
     def _advance(self, number: int) -> bool:
-        """Let a stage do what it does next; whether it could."""
+        """Let a stage do its next action; return whether it could."""
         stage = self._stages[number]
         if not stage.todo:
             return False
@@ -145,7 +145,7 @@ class Schedule:
         return True
 
     def _receive(self, number: int, peer: int) -> bool:
-        """Wait for the input of the next pass, where it has one; whether it is on its way."""
+        """Wait for the input of the next pass, where it has one; return whether it is on its way."""
         if not 0 <= peer < len(self._stages):
             return True
         stage, sender = self._stages[number], self._stages[peer]
@@ -160,7 +160,7 @@ class Schedule:
         return True
 
     def _reduce(self, number: int) -> bool:
-        """All gradients over replicas, once all messages of the stage have arrived."""
+        """Reduce all gradients over replicas, once all messages of the stage have arrived."""
         stage = self._stages[number]
         if stage.outgoing:
             return False
@@ -173,7 +173,7 @@ class Schedule:
         return True
 
     def _add_tables(self) -> bool:
-        """The embedding table's gradients over first and last stage, when both are there; done for both at once."""
+        """Reduce the embedding table's gradients over first and last stage, once both have arrived there."""
         ends = [self._stages[place] for place in self._ends()]
         if any(not stage.todo or stage.todo[0][1] != _TABLE for stage in ends):
             return False

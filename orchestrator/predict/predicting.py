@@ -1,4 +1,4 @@
-"""From an experiment to how long its iterations take: which workloads can be predicted, and under which conditions."""
+"""Predict an experiment's iteration time: which workloads can be predicted, and under which conditions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AT_ONCE = 2  # threads of gloo's process group, each with one collective
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is predicted: a job on its testbed, what its ranks do, and the links between them."""
+    """The input of a prediction: a job on its testbed, what its ranks do, and the links between them."""
 
     config: Any  # the workload's own
     workload: str
@@ -56,7 +56,7 @@ class Prediction:
 
     @property
     def terms(self) -> Terms:
-        """Those of rank 0, as Li has them."""
+        """The terms of rank 0, as Li has them."""
         return self.ranks[0]
 
     @property
@@ -65,7 +65,7 @@ class Prediction:
 
 
 def subject(experiment: Experiment, *, file: str) -> Subject:
-    """Return what an experiment without problems is to be predicted for; ConfigError says what cannot be, and why."""
+    """Return the subject of an experiment without problems; ConfigError says what cannot be predicted, and why."""
     for reason in _refusals(experiment):
         raise ConfigError(f"{file}: cannot be predicted: {reason}")
     topology = fitting.topology_of(experiment)
@@ -89,12 +89,12 @@ def subject(experiment: Experiment, *, file: str) -> Subject:
 
 
 def work_of(workload: str, config: Any, job: Job, topology: Topology) -> Work | str:
-    """Return what the ranks of a workload among PREDICTABLE do; why that cannot be said, where it cannot."""
+    """Return the work of a workload's ranks; where it cannot be predicted, why."""
     return cast("Predictable", registry.workload(workload)).work(config, job, topology)
 
 
 def _refusals(experiment: Experiment) -> Iterator[str]:
-    """Why an experiment cannot be predicted, the first reason first."""
+    """Yield the reasons why an experiment cannot be predicted."""
     jobs = experiment.all_jobs()
     if len(jobs) > 1:
         yield f"{len(jobs)} jobs share the network; accepted: one job"
@@ -131,7 +131,7 @@ def _ranks(subject: Subject, rates: Rates) -> tuple[Terms, ...]:
 
 
 def replicated_terms(work: Replicated, net: Network, rates: Rates) -> Terms:
-    """Terms of any rank: all do the same.
+    """Return the terms of any rank of a replicated model: all do the same.
 
     Buckets go through the network in the order in which they are ready. As many as AT_ONCE are under way, so that the
     rounds of one pass while another's bytes are on the links; the links of a rail carry one byte after the other, and

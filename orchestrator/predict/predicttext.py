@@ -1,4 +1,4 @@
-"""A prediction as text: its terms, what a rank sends, several settings side by side, and where the inputs are from."""
+"""Print a prediction: its terms, messages of a rank, several settings side by side, and the source of inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PredictedSetting:
 
     @property
     def error(self) -> float | None:
-        """Predicted over measured, less 1."""
+        """The prediction error: predicted over measured, less 1."""
         return None if self.measured is None else self.prediction.iteration_s / self.measured.iteration_s - 1
 
 
@@ -47,7 +47,7 @@ def text(found: Sequence[PredictedSetting], costs: Costs) -> str:
 
 
 def headline(subject: Subject) -> str:
-    """Return what is predicted, in a line."""
+    """Return the prediction in a line."""
     config = subject.config
     rates = sorted({subject.topology.link(node).rate for node in subject.job.nodes})
     links = " to ".join(map(rate_text, dict.fromkeys((rates[0], rates[-1]))))
@@ -115,7 +115,7 @@ def settings_table(found: Sequence[PredictedSetting]) -> str:
 
 
 def messages_table(subject: Subject) -> str:
-    """Return what rank 0 sends in an iteration (Li, table 3), at full size; an MB has 10^6 bytes."""
+    """Return the messages that rank 0 sends in an iteration (Li, table 3), at full size; an MB has 10^6 bytes."""
     rows = [
         (one.kind, str(one.count), bytes_text(one.size), bytes_text(one.volume), bytes_text(one.sent))
         for one in messages.of_rank(subject, 0)
@@ -124,7 +124,7 @@ def messages_table(subject: Subject) -> str:
 
 
 def equations(prediction: Prediction) -> str:
-    """Li's equations 1 to 7 with the same bandwidths, where a model is split; empty where it is not."""
+    """Return Li's equations 1 to 7 with the same bandwidths, where a model is split; empty where it is not."""
     work, subject = prediction.subject.work, prediction.subject
     if not isinstance(work, Pipelined):
         return ""
@@ -169,7 +169,7 @@ def equations(prediction: Prediction) -> str:
 
 
 def _bandwidth(size: float, seconds: float) -> float:
-    """Bytes a second; endless where nothing travels."""
+    """Return the bandwidth in bytes a second; infinite where nothing is sent."""
     return size / seconds if seconds > 0 else float("inf")
 
 
@@ -183,7 +183,7 @@ def inputs_table(costs: Costs) -> str:
 
 
 def data(found: Sequence[PredictedSetting], costs: Costs) -> JsonObject:
-    """Return all of it for JSON, times in seconds."""
+    """Return the predictions as JSON data, times in seconds."""
     return {
         "settings": [
             {

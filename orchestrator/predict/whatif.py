@@ -1,4 +1,4 @@
-"""Varies an experiment: every combination of the values that `--what-if` names, accelerators' compute times too."""
+"""Vary an experiment (`--what-if`): every combination of named values, accelerators' compute times too."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PASSES = 3  # a backward pass has twice the work of a forward pass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One combination: what it is called, and the experiment that it makes."""
+    """One combination: its name, and the experiment that it makes."""
 
     label: str
     experiment: Experiment
@@ -57,7 +57,7 @@ def axes(options: Sequence[str]) -> list[Axis]:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The values between commas that no bracket holds."""
+    """Split values at the commas that no bracket holds."""
     depth, begin = 0, 0
     for place, letter in enumerate(text):
         depth += (letter in "[{") - (letter in "]}")
@@ -68,7 +68,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def settings(path: Path, overrides: Sequence[str], wanted: Sequence[Axis], *, local: bool) -> list[Setting]:
-    """Return the experiment of a file as it is, where nothing else is wanted, or in every combination."""
+    """Return the experiment of a file in every combination of the axes, or as it is where there are none."""
     base, _ = loading.checked(path, overrides, local=local)
     if not wanted:
         return [Setting(label="as it is", experiment=base)]
@@ -85,7 +85,7 @@ def settings(path: Path, overrides: Sequence[str], wanted: Sequence[Axis], *, lo
 
 
 def _spread(axis: Axis, base: Experiment) -> Axis:
-    """`ptd=all` spelled out: every p x t x d of as many ranks as the experiment has, that its model can be split in."""
+    """Replace the axis `ptd=all` by every p x t x d of the experiment's ranks in which its model can be split."""
     if axis.key != SPLIT or axis.values != (ALL,):
         return axis
     choice = base.all_jobs()[0].workload
@@ -105,7 +105,7 @@ def _spread(axis: Axis, base: Experiment) -> Axis:
 
 
 def _fits(base: Experiment, config: Any, p: int, t: int, d: int) -> bool:
-    """Whether the model can be split so: its batch into whole micro-batches, and nothing else is wrong with it."""
+    """Return whether the model can be split so, into whole micro-batches, without any other problem."""
     count = microbatches(config, d)
     if count is None:
         return False
@@ -114,7 +114,7 @@ def _fits(base: Experiment, config: Any, p: int, t: int, d: int) -> bool:
 
 
 def microbatches(config: Any, replicas: int) -> int | None:
-    """Micro-batches of each of so many replicas that share the same samples; None where that is no whole number.
+    """Return the micro-batches of each of so many replicas that share the same samples; None for no whole number.
 
     With as many ranks as before each computes as long as before, so that splits are compared at the same work.
     """
@@ -145,12 +145,12 @@ def _setting(
 
 
 def _workload(base: Experiment) -> str:
-    """The path of the workload's options."""
+    """Return the path of the workload's options."""
     return f"{'jobs.0.' if base.jobs else ''}workload.{base.all_jobs()[0].workload.name}"
 
 
 def _changes(key: str, value: str, base: Experiment) -> list[str]:
-    """The overrides that a key stands for: a path, an option of the workload, or all that a split changes."""
+    """Return the overrides that a key stands for: a path, an option of the workload, or all that a split changes."""
     if "." in key:
         return [f"{key}={value}"]
     if key != SPLIT:
@@ -188,7 +188,7 @@ def with_link(experiment: Experiment, text: str) -> Experiment:
 
 
 def compute_s(text: str, workload: str, config: Any) -> float:
-    """Seconds in which a rank computes in an iteration; `text` is F and mu as ACCEPTED says."""
+    """Return the seconds in which a rank computes in an iteration; `text` is F and mu as ACCEPTED says."""
     match = _TEXT.fullmatch(text)
     if match is None or not float(match[1]) or not 0 < float(match[2]) <= 100:
         raise ConfigError(f"accelerator={text}: not an accelerator; accepted: {ACCEPTED}")
@@ -200,7 +200,10 @@ def compute_s(text: str, workload: str, config: Any) -> float:
 
 
 def _of_split(config: Any, *, f: float, mu: float) -> float:
-    """Equation 9, with N of equation 10; 6 FLOPs a parameter and token without recomputation."""
+    """Return the seconds of computing by equation 9, with N of equation 10.
+
+    There are 6 FLOPs a parameter and token without recomputation.
+    """
     shape = gpt.shape_of(config.model)
     split = formulation.Split(p=config.pipeline, t=config.tensor, d=config.data, m=config.microbatches, b=config.batch)
     parameters = formulation.parameters(

@@ -1,1 +1,1 @@
-"""From sealed results to pages and figures."""
+"""Make pages and figures from sealed runs: reports, comparisons, captures, studies, figures for papers."""

@@ -1,4 +1,4 @@
-"""Builds the page about packet captures (`capture_page.html`): points, flows, throughput over time."""
+"""Build the page about packet captures (`capture_page.html`): points, flows, throughput over time."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _pictures(trace: Trace, seen: View | None, folder: Path) -> Sequence[Picture
 
 
 def _throughput(trace: Trace) -> tuple[Any, str]:
-    """Of all flows and of the largest pairs of hosts, over time."""
+    """Draw the throughput of all flows, and of the largest pairs of hosts, over time."""
     width = trace.bins.width_ns
     step = max(1, (trace.last_ns - trace.first_ns) // _STEPS // width) * width
     flows = trace.flows

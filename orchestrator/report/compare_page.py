@@ -1,4 +1,4 @@
-"""Builds the page of a comparison (`compare_page.html`): verdicts, ratios with intervals, histories, either side."""
+"""Build the page of a comparison (`compare_page.html`): verdicts, ratios with intervals, histories, either side."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _median(one: Level) -> tuple[str, str]:
 
 
 def _step(history: History, night: int) -> str:
-    """By how much the level changed with this night."""
+    """Return how much the level changed with this night, as text."""
     return "".join(percent(step.after_s / step.before_s) for step in history.steps if step.night == night)
 
 

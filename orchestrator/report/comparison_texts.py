@@ -1,4 +1,4 @@
-"""Writes a comparison as text, Markdown, JSON and JUnit XML."""
+"""Write a comparison as text, Markdown, JSON and JUnit XML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIDES = ("point", "nights", "runs", "iterations", "runs differ by", "of that,\n
 
 
 def text(comparison: Comparison, *, width: int | None = None) -> str:
-    """Return what a terminal of this width shows: the verdict first, then a row a point, then what does not count."""
+    """Return the comparison for a terminal of this width: verdict, a row a point, and what does not count."""
     changes = [line for change in comparison.changes for line in _lines(comparison, change)]
     sides = [(comparison.labels[change.point], *_sides(comparison, change)) for change in comparison.changes]
     names = ("point", "verdict", "", "change", _level(comparison), "detec-\ntable", "p (all\npoints)")
@@ -34,7 +34,7 @@ def text(comparison: Comparison, *, width: int | None = None) -> str:
 
 
 def markdown(comparison: Comparison) -> str:
-    """Return the same for a chat or a pull request."""
+    """Return the comparison as Markdown, for a chat or a pull request."""
     names = head(comparison)
     first, *changes = headline(comparison).splitlines()
     lines = [f"## {_mark(comparison)}", "", first, "", *(f"- {change}" for change in changes), ""]
@@ -68,7 +68,7 @@ class ComparisonData(TypedDict):
 
 
 def data(comparison: Comparison) -> ComparisonData:
-    """Everything as JSON data; NaN becomes null."""
+    """Return the comparison as JSON data; NaN becomes null."""
     found: ComparisonData = {
         "a": _side(comparison, "a"),
         "b": _side(comparison, "b"),
@@ -165,7 +165,7 @@ def row(comparison: Comparison, point: PointChange) -> tuple[str, ...]:
 
 
 def _lines(comparison: Comparison, point: PointChange) -> list[tuple[str, ...]]:
-    """The same for a screen, a line for each statistic, where a table of all columns would not fit."""
+    """Return the rows of a point for a screen, a line a statistic, where all columns would not fit."""
     found = []
     for change in point.changes:
         p = "-" if point.verdict == "same" or math.isnan(change.p_adjusted) else f"{change.p_adjusted:.2g}"
@@ -176,7 +176,7 @@ def _lines(comparison: Comparison, point: PointChange) -> list[tuple[str, ...]]:
 
 
 def _sides(comparison: Comparison, point: PointChange) -> tuple[str, ...]:
-    """What either side holds of a point, and by how much its runs differ; within runs, where that can be known."""
+    """Return what either side holds of a point, and by how much its runs differ; within runs, where that is known."""
     levels = comparison.levels[point.point]
     pairs = (
         *((f"{count:,}" for count in counts) for counts in (point.nights, point.runs, point.iterations)),
@@ -197,7 +197,7 @@ def _interval(ratio: float, low: float, high: float) -> str:
 
 
 def lists(comparison: Comparison) -> list[tuple[str, list[str]]]:
-    """Return what is told beside the table, as titles with sentences."""
+    """Return the lists beside the table, as titles with sentences."""
     undecided = [f"{comparison.labels[c.point]}: {c.why}{_could(c)}" for c in comparison.of("cannot tell")]
     titled = [
         ("Inconclusive, and why", undecided),
@@ -210,7 +210,7 @@ def lists(comparison: Comparison) -> list[tuple[str, list[str]]]:
 
 
 def _dashes(comparison: Comparison) -> list[str]:
-    """Why figures are missing in the tables, a line for each reason."""
+    """Return why figures are missing in the tables, a line for each reason."""
     points: dict[str, list[str]] = {}
     for point in comparison.changes:
         for change in point.changes:
@@ -236,7 +236,7 @@ def _side(comparison: Comparison, which: str) -> SideData:
 
 
 def finite(value: Any) -> Any:
-    """Data for JSON, in which there is no NaN: it becomes null."""
+    """Return data with null in place of NaN, which JSON has not."""
     if isinstance(value, dict):
         return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

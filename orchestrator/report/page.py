@@ -1,4 +1,4 @@
-"""Fills the templates of this package, and writes pages with their figures beside them."""
+"""Fill the templates of this package, and write pages with their figures beside them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Values = Mapping[str, object]  # what a template, or a loop in it, fills in, by 
 
 
 def fill(template: str, **values: Any) -> str:
-    """One of this package's templates with its values, which are escaped: runs bring in what others wrote."""
+    """Fill one of this package's templates; values are escaped, since runs bring in what others wrote."""
     return environment().get_template(template).render(values)
 
 
 def environment() -> jinja2.Environment:
-    """Return what templates are read and filled by."""
+    """Return the Jinja environment of the templates."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -34,7 +34,7 @@ def environment() -> jinja2.Environment:
 
 
 def write(template: str, output: Path, shown: Callable[[Path], Values]) -> Path:
-    """Write the page `output`, which needs nothing else to be shown; StoreError when it cannot be written.
+    """Write the page `output`, complete in itself; StoreError when it cannot be written.
 
     `shown` is given the folder `<output's stem>-figures` beside it, draws its figures there, and returns the
     template's values; the template is told the `folder` and the time at which the page was `made` as well.
@@ -50,5 +50,5 @@ def write(template: str, output: Path, shown: Callable[[Path], Values]) -> Path:
 
 
 def report_name(run: str, more: int = 0) -> str:
-    """Return what the report of a run is called, beside the run; that of several runs is called by the first one."""
+    """Return the file name of a run's report, beside the run; that of several runs is called by the first one."""
     return f"{REPORT}{run}{f'-and-{more}-more' if more else ''}.html"

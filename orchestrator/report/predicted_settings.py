@@ -1,4 +1,4 @@
-"""Draws predicted settings as one figure: where the time of each goes, and what was measured of it."""
+"""Draw predicted settings as one figure: the terms of each iteration time, and what was measured of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BAR_IN = 0.26
 
 
 def write(found: Sequence[PredictedSetting], stem: Path) -> Path:
-    """Draw the settings, the quickest first, as STEM.svg and STEM.pdf; gives the first of both."""
+    """Draw the settings, the quickest first, as STEM.svg and STEM.pdf; return the first of both."""
     stem = stem.with_suffix("") if stem.suffix in (".svg", ".pdf") else stem
     try:
         with style.look():

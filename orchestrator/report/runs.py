@@ -1,4 +1,4 @@
-"""Reads sealed runs for reports: manifest, tables on demand, and the factor that multiplies back."""
+"""Read sealed runs for reports: manifest, tables on demand, and the factor that multiplies back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def load(paths: Sequence[Path]) -> list[Run]:
-    """Runs with names of their own: experiment and repetition, then what is needed to tell them apart."""
+    """Load runs with distinct names: experiment and repetition, then what is needed to tell them apart."""
     runs = [Run(path) for path in paths]
     for tell in (_began, lambda run: run.id):
         counts = Counter(run.name for run in runs)
@@ -40,7 +40,7 @@ def load(paths: Sequence[Path]) -> list[Run]:
 
 
 class Run:
-    """One run directory; tables are read when first asked for, and kept.
+    """A run folder whose tables are read on first use and cached.
 
     `name` is what tables and figures call it.
     """
@@ -116,7 +116,7 @@ class Run:
 
     @property
     def origin_ns(self) -> int:
-        """What figures count time from: the beginning of the first window, else of the run."""
+        """The zero of figures' time axes: the beginning of the first window, else of the run."""
         return min((window.start_ns for window in self.windows if window.start_ns), default=self.manifest.began_ns)
 
     @property
@@ -126,7 +126,7 @@ class Run:
         return max(ends, default=self.manifest.ended_ns or self.origin_ns)
 
     def facts(self, node: str) -> JsonObject:
-        """Return what was in force on a node before the run; empty when nobody asked it."""
+        """Return the facts of a node as they were before the run; empty when they were not collected."""
         try:
             facts = json.loads(safepath.content(safepath.under(self.path / "hosts", f"{node}/before.json")) or b"")
         except (OSError, ValueError, RecursionError, UnsafePath):
@@ -139,6 +139,6 @@ def _began(run: Run) -> str:
 
 
 def multiplied_back(runs: Sequence[Run]) -> str:
-    """Return the end of a caption of figures at full size: by which scale they were multiplied, if any."""
+    """Return the end of a caption of figures at full size: the scale by which they were multiplied, if any."""
     scales = sorted({run.scale for run in runs})
     return "." if scales == [1] else f"; multiplied back by the scale ({', '.join(map(str, scales))})."

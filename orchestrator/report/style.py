@@ -1,4 +1,4 @@
-"""Styles and saves every figure: legible, told apart without colour vision, themed by the page that holds it."""
+"""Style and save every figure: legible, told apart without colour vision, themed by the page that holds it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ LOOK: dict[str, object] = {
 
 
 def look() -> Any:
-    """Return a context in which figures are drawn and saved in this look."""
+    """Return a context with the style in which figures are drawn and saved."""
     return mpl.rc_context(LOOK)  # type: ignore[arg-type]
 
 
@@ -84,7 +84,7 @@ def from_zero(panel: Any) -> None:
 
 
 def errorbars(panel: Any, x: Sequence[float], estimates: Sequence[Estimate], *, number: int, label: str) -> None:
-    """A line through estimates with their intervals, where these are known; `number` chooses colour and line style."""
+    """Draw a line through estimates with their intervals, where known; `number` chooses colour and line style."""
     middle = np.array([one.value for one in estimates])
     ends = ([one.low for one in estimates], [one.high for one in estimates])
     panel.errorbar(
@@ -103,7 +103,7 @@ def errorbars(panel: Any, x: Sequence[float], estimates: Sequence[Estimate], *, 
 
 
 def legend(*panels: Any, columns: int = 4) -> None:
-    """A legend above the first panel, where it hides nothing, for all; none when there is nothing to tell apart.
+    """Draw a legend above the first panel for all panels; none when there is a single label.
 
     What was given values none of which is known is drawn nowhere, and has no place in it.
     """
@@ -128,7 +128,7 @@ def legend(*panels: Any, columns: int = 4) -> None:
 
 
 def _unknown(handle: Any) -> bool:
-    """Whether a line, interval or group of bars has values, and none that is known."""
+    """Return whether a line, interval or group of bars has values, and none that is known."""
     found: Any
     if isinstance(handle, BarContainer):
         found = [(bar.get_width(), bar.get_height()) for bar in handle]
@@ -139,7 +139,7 @@ def _unknown(handle: Any) -> bool:
 
 
 def thinned(x: Any, y: Any) -> tuple[Any, Any]:
-    """Return at most MOST_POINTS points: of each stretch its lowest and its highest one, so that no spike is lost."""
+    """Return at most MOST_POINTS points: the lowest and the highest one of each stretch, so that no spike is lost."""
     if len(x) <= MOST_POINTS:
         return x, y
     edges = np.linspace(0, len(x), MOST_POINTS // 2 + 1).astype(int)
@@ -159,7 +159,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A figure in the page: what it shows, how to read it, and what `save` made of it."""
+    """A figure in a page: title, caption, and what `save` made of it."""
 
     name: str
     title: str
@@ -173,7 +173,7 @@ class Picture:
 
 
 def save(drawing: Figure, stem: Path) -> Saved:
-    """Write STEM.svg, STEM.pdf, and the numbers, where it draws any, as STEM.csv; returns what a page shows."""
+    """Write STEM.svg, STEM.pdf, and the numbers, where it draws any, as STEM.csv; return what a page shows."""
     with mpl.rc_context({"svg.hashsalt": stem.name}):
         FigureCanvasPdf(drawing).print_pdf(beside(stem, ".pdf"), metadata={"CreationDate": None})  # type: ignore[no-untyped-call]
         # What the first canvas laid out holds for the second one, and laying out again is half of the time.

@@ -1,4 +1,4 @@
-"""Tables as pages show them, without columns that hold nothing, and numbers as text: rates, sizes, shares."""
+"""Tables of HTML pages, without empty columns, and numbers as text: rates, sizes, shares."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOTHING = ("", "-")  # texts of a cell that says nothing
 
 
 class Number(str):
-    """The head of a column of numbers, which stand to the right."""
+    """The head of a column of numbers, which are aligned to the right."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ class Table:
 
     @property
     def folded(self) -> bool:
-        """Whether a page shows it folded, with what it holds as the line that opens it."""
+        """Whether a page shows the table folded, below a line that says what it holds."""
         return len(self.rows) > MOST_OPEN
 
 
@@ -76,12 +76,12 @@ def share(part: float) -> str:
 
 
 def rate(bps: float) -> str:
-    """Bits a second; empty for NaN."""
+    """Return a rate in bit/s as text; empty for NaN."""
     return _with_unit(bps, ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")))
 
 
 def size(amount: float) -> str:
-    """Bytes; empty for NaN."""
+    """Return a size in bytes as text; empty for NaN."""
     return _with_unit(amount, ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")))
 
 

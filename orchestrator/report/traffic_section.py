@@ -1,4 +1,4 @@
-"""Builds the section about captured traffic (`traffic_section.html`): tables and figures of hosts, flows, shares."""
+"""Build the section about captured traffic (`traffic_section.html`): tables and figures of hosts, flows, shares."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def section(views: Sequence[tuple[str, View]], *, scale: int = 1) -> str:
 
 
 def _places(views: Sequence[tuple[str, View]]) -> list[tuple[str, View]]:
-    """The same, with no place where there is but one."""
+    """Return the stretches with an empty place where there is but one."""
     return [(place if len(views) > 1 else "", one) for place, one in views]
 
 
@@ -100,7 +100,7 @@ def _kinds(views: Sequence[tuple[str, View]], scale: int) -> Table:
 
 
 def _flows(views: Sequence[tuple[str, View]], scale: int) -> Table:
-    """Of every training as a whole, and of the biggest flows of the first stretch."""
+    """Return a table of the rates of every training as a whole, and of the biggest flows of the first stretch."""
     rows: list[list[str]] = [
         [
             "everything of " + (job.name or called(TRAINING, one.traffic)) + (f", {place}" if place else ""),
@@ -172,12 +172,12 @@ def _estimate(estimate: Estimate, scale: int, text: Callable[[float], str], *, u
 
 
 def called(kind: str, found: Traffic) -> str:
-    """Return a kind of traffic as tables and figures call it, with a mark where it is a guess."""
+    """Return the name of a kind of traffic in tables and figures, with a mark where it is inferred."""
     return _CALLED[kind] + (" (guess)" if found.guessed and kind in (TRAINING, CROSS) else "")
 
 
 def figures(view: View, *, whole: Traffic | None = None, scale: int = 1, place: str = "") -> Iterator[Drawn]:
-    """Yield every figure that a stretch of traffic bears out; within `style.look()`.
+    """Yield every figure that a stretch of traffic has data for; within `style.look()`.
 
     `whole` is what the stretch was taken from, for the figures of flows' whole lives. `scale` multiplies rates and
     sizes back; `place` says in captions which stretch it is.
@@ -200,7 +200,7 @@ def figures(view: View, *, whole: Traffic | None = None, scale: int = 1, place: 
 
 
 def _heatmap(view: View, scale: int) -> tuple[Any, str] | None:
-    """After Zerwas et al., figure 4."""
+    """Draw the traffic matrix, after Zerwas et al., figure 4."""
     found = view.traffic
     kinds = [kind for kind in (TRAINING, CROSS) if found.wire_bytes[found.of(kind)].sum() > 0] or [OTHER]
     matrices = [traffic.matrix(found, found.of(kind), payload=False) * scale for kind in kinds]
@@ -246,7 +246,7 @@ def _unit(most: float) -> tuple[float, str]:
 
 
 def _arrivals(found: Traffic, scale: int) -> tuple[Any, str] | None:
-    """Zerwas et al. count flows and say when they come; Salamy plots their sizes over time."""
+    """Draw the number of flows over time (after Zerwas et al.), and their sizes by start (after Salamy)."""
     drawing, (above, below) = figure(2, height_in=3.6)
     seconds = (found.first_ns - found.begin_ns) / 1e9
     drawn = 0
@@ -272,7 +272,7 @@ def _arrivals(found: Traffic, scale: int) -> tuple[Any, str] | None:
 
 
 def flow_chart(found: Traffic, cycle_s: float) -> tuple[Any, str] | None:
-    """Zerwas et al., figure 6."""
+    """Draw the big flows over time, after Zerwas et al., figure 6."""
     rows = np.argsort(-found.wire_bytes, kind="stable")[:_MOST_FLOWS]
     rows = rows[found.wire_bytes[rows] > 0]
     if not len(rows) or found.seconds <= 0:
@@ -334,7 +334,7 @@ def _total(view: View, scale: int) -> tuple[Any, str] | None:
 
 
 def zoom(view: View, scale: int) -> tuple[Any, str] | None:
-    """Zerwas et al., figure 7, centred on where the training sends most within a few of its iterations."""
+    """Draw a few iterations where the training sends most, after Zerwas et al., figure 7."""
     found = view.traffic
     mine = found.of(TRAINING) if found.of(TRAINING).any() else found.of(CROSS, OTHER)
     begin = _middle(view)
@@ -363,7 +363,7 @@ def zoom(view: View, scale: int) -> tuple[Any, str] | None:
 
 
 def _middle(view: View) -> int:
-    """The beginning of an iteration in the middle of the stretch, else its middle."""
+    """Return the beginning of an iteration in the middle of the stretch, else its middle."""
     found = view.traffic
     middle = (found.begin_ns + found.end_ns - ZOOM_NS) // 2
     starts = view.jobs[0].iterations.starts_ns if view.jobs else np.zeros(0, np.int64)
@@ -373,7 +373,7 @@ def _middle(view: View) -> int:
 
 
 def _shares(view: View, scale: int) -> tuple[Any, str] | None:
-    """Salamy, figures 3-10 and 3-11."""
+    """Draw the rates of flows 1, 2 and 3, after Salamy, figures 3-10 and 3-11."""
     if not view.shares or view.cycle_s <= 0:
         return None
     found = view.traffic
@@ -399,7 +399,7 @@ def _shares(view: View, scale: int) -> tuple[Any, str] | None:
 
 
 def _period(view: View, scale: int) -> tuple[Any, str] | None:
-    """Left the autocorrelation of a training's traffic, right what is sent without a pause; Li et al., figure 1."""
+    """Draw the autocorrelation of a training's traffic, and the sizes of its messages (Li et al., figure 1)."""
     if not view.jobs or not any(len(job.messages) for job in view.jobs):
         return None
     found = view.traffic

@@ -1,4 +1,4 @@
-"""Reads the numbers that a figure draws back from it, for the page and the CSV file beside it."""
+"""Extract the numbers that a figure draws, for the page and the CSV file beside it."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Series:
 
     @property
     def between(self) -> str:
-        """What y lies between, where it is numbers."""
+        """The range of y, where it is numbers."""
         found = [float(y) for _, y, *_ in self.rows if _NUMERIC.fullmatch(y)]
         return f"{min(found):.4g} to {max(found):.4g}" if found else ""
 
     @property
     def intervals(self) -> bool:
-        """Whether any row has one."""
+        """Whether any row has an interval."""
         return any(low or high for *_, low, high in self.rows)
 
 
@@ -73,7 +73,7 @@ class Grid:
 
     @property
     def between(self) -> str:
-        """What its values lie between."""
+        """The range of the values."""
         found = [float(cell) for _, cells in self.rows for cell in cells if cell]
         return f"{min(found):.4g} to {max(found):.4g}" if found else ""
 
@@ -89,7 +89,7 @@ def grids(drawing: Figure) -> tuple[Grid, ...]:
 
 
 def _numbered(panel: Any) -> list[Any]:
-    """Its images that are numbers; others are colours."""
+    """Yield the images of a panel that are numbers; others are colours."""
     return [image for image in panel.images if image.get_array().ndim == 2]
 
 
@@ -141,7 +141,7 @@ def _of_panel(panel: Any) -> Iterator[Series]:
 
 
 def _shared(panel: Any) -> str:
-    """What the axis of x is called below the last panel."""
+    """Return the label of the x axis, which stands below the last panel."""
     return next((other.get_xlabel() for other in reversed(panel.figure.axes) if other.get_xlabel()), "")
 
 
@@ -151,7 +151,7 @@ def _label(artist: Any) -> str:
 
 
 def _words(axis: Any) -> Mapping[float, str]:
-    """The texts that stand at places of an axis in the place of numbers."""
+    """Return the texts of ticks that replace numbers."""
     places = axis.get_major_locator()
     if not isinstance(places, FixedLocator):
         return {}
@@ -169,7 +169,7 @@ def _rows(line: Any, ticks: Ticks, ends: Mapping[tuple[float, float], tuple[str,
 
 
 def _ends(container: ErrorbarContainer) -> dict[tuple[float, float], tuple[str, str]]:
-    """By point: low and high end of what an errorbar draws, along x or y; nothing where both are the point."""
+    """Return by point the low and high end of an errorbar, along x or y; nothing where both are the point."""
     x, y = (np.asarray(values, np.float64) for values in container.lines[0].get_data())
     found = {}
     for bars in container.lines[2]:

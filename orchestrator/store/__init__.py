@@ -1,1 +1,1 @@
-"""The results store: run folders, tables and their manifest."""
+"""The results store: run folders with their tables and manifests, sweeps, baselines and queries."""

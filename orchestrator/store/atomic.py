@@ -1,4 +1,4 @@
-"""Replaces files so that a reader, or a crash, finds them as they were or as they are to be."""
+"""Replace files atomically: a reader, or a crash, finds the old content or the new."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _RENAME_EXCHANGE = 2  # Linux, renameat2
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """Where to write what replaces `path` once all went well: a name that no other process or thread has.
+    """Give a temporary path, of a unique name, for a file or folder that replaces `path` on success.
 
-    What was written there is removed when it goes wrong. It is the caller's to flush it to the disk.
+    It is removed on failure. The caller flushes it to the disk.
     """
     new = path.with_name(f".{path.name[:200]}.{os.getpid()}.{os.urandom(6).hex()}.new")
     try:
@@ -36,7 +36,7 @@ def beside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
-    """A file to write that takes the place of `path` when all went well, on the disk by then if it is to be `durable`.
+    """Open a file that takes the place of `path` on success, on the disk by then if it is to be `durable`.
 
     OSError where that cannot be done; `path` is then as it was.
     """
@@ -48,18 +48,18 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 
 
 def write(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Put a file in place of what is there, once it is on the disk; OSError where that cannot be done."""
+    """Write a file in place of `path`, flushed to the disk; OSError where that cannot be done."""
     with replacing(path, durable=durable) as file:
         file.write(content)
 
 
 def write_json(path: Path, data: Any) -> None:
-    """The same with data as JSON that people can read too."""
+    """Write data as indented JSON in place of `path`; OSError where that cannot be done."""
     write(path, json.dumps(data, indent=1).encode() + b"\n")
 
 
 def clear(folder: Path, *, older_s: float = 0.0) -> None:
-    """Remove what writers that were killed left unfinished in a folder.
+    """Remove temporary files that killed writers left in a folder.
 
     Where others may be writing meanwhile, only what is older than so many seconds.
     """
@@ -70,7 +70,7 @@ def clear(folder: Path, *, older_s: float = 0.0) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Let two folders of a file system change places, in one instant; False where it cannot do that (NFS)."""
+    """Exchange two folders of a file system atomically; False where it cannot do that (NFS)."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False

@@ -1,4 +1,4 @@
-"""Pairs windows that were not valid with those that measured the same again with success."""
+"""Pair invalid windows with those that measured the same again with success."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def attempts(of: Sequence[Summary], others: Iterable[Summary] = ()) -> list[Atte
 
 
 def _again(attempt: Attempt, made: Mapping[Key, Sequence[str]]) -> str:
-    """The last other run with what an attempt was for; of one without a window it is not known which that must have."""
+    """Return the last other run with the same measurement; None for an attempt that ended before it had a window."""
     wanted = attempt.measurement if attempt.window else attempt.measurement[:-1]
     return next((run for run in reversed(made.get(wanted, ())) if run != attempt.run), "")
 

@@ -1,4 +1,4 @@
-"""Saves baselines: runs under a name, a file each, with which later runs are compared."""
+"""Save and read baselines: named sets of runs with which later runs are compared, a file each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HINT = "orch baseline set NAME RUN..."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What a baseline's file says: the folders of its `runs`, from the store's, and what they were named by (`of`)."""
+    """The content of a baseline's file: the folders of its `runs`, from the store's, and their names (`of`)."""
 
     format: int = FORMAT
     name: str
@@ -31,13 +31,13 @@ class Baseline:
 
 
 def check_name(name: str) -> None:
-    """ConfigError for a name that no baseline can have."""
+    """Raise ConfigError for a name that no baseline can have."""
     if not re.fullmatch(r"[\w-][\w.-]*", name):
         raise ConfigError(f"{name!r} cannot name a baseline; accepted: letters, digits, '-', '_' and '.'")
 
 
 def save(results: Path, name: str, *, of: Sequence[str], runs: Sequence[str]) -> Path:
-    """Remember these runs under a name from now on; gives the file, which replaces an older baseline of that name."""
+    """Save these runs as the baseline of a name, in place of an older one; return the file."""
     path = _file(results, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     made = Baseline(name=name, set_ns=time.time_ns(), of=tuple(of), runs=tuple(runs))

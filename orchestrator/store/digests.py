@@ -1,4 +1,4 @@
-"""Verifies that files of a store have the digest that they should, once by each of its readers.
+"""Verify the SHA-256 digests of a store's files, once for each user and changed file.
 
 What a reader found is remembered in a file of its own user's cache, by device, inode, size and times of change; so a
 file is read once more only when it changed. That a disk gave other bytes later, at the same times, is noticed by
@@ -32,14 +32,14 @@ Expected = Callable[[str], "str | None"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Remembered:
-    """What is remembered of a folder: the identity of each file that had the right digest, by path from it."""
+    """The cache of a folder: the identity of each file that had the right digest, by path from it."""
 
     folder: str
     files: Mapping[str, Identity] = field(default_factory=dict)
 
 
 def cache() -> Path | None:
-    """This user's cache; None where there is none."""
+    """Return the folder of orch in this user's cache; None for a user without a home."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orch"
     except RuntimeError:  # a user without a home
@@ -47,7 +47,7 @@ def cache() -> Path | None:
 
 
 class Verified:
-    """The files of a folder that are known to be right."""
+    """The files of a folder that are known to have the right digests."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,7 +58,7 @@ class Verified:
         self._known = dict(self._read())
 
     def _read(self) -> Mapping[str, Identity]:
-        """What is remembered; nothing where that is damaged or of another folder."""
+        """Return what the cache remembers; nothing where that is damaged or of another folder."""
         try:
             found = coding.decoded(self._file.read_bytes(), _Remembered) if self._file else None
         except (OSError, ValueError, RecursionError):
@@ -66,7 +66,7 @@ class Verified:
         return found.files if found and found.folder == self._real else {}
 
     def damaged(self, names: Iterable[str], expected: Expected) -> list[str]:
-        """Those of these files whose content has another SHA-256 than expected, also where only its beginning is.
+        """Return those of these files whose content has another SHA-256 than expected, or than its known beginning.
 
         A file of which no digest is expected (None) cannot be told from a right one; one that is gone is not damaged.
         """
@@ -87,7 +87,10 @@ class Verified:
         return None
 
     def _holds(self, name: str, digest: str | None) -> Identity | bool:
-        """The identity of a file with a digest, True for one that is not to be remembered, False for a wrong one."""
+        """Return the identity of a file that matches a digest.
+
+        True stands for one that is not to be remembered, False for one that does not match.
+        """
         try:
             before, found = read_once(self._folder / name)
         except FileNotFoundError:
@@ -100,7 +103,7 @@ class Verified:
         return before if settled and self._identity(name) == before else True
 
     def _remember(self, fresh: Mapping[str, Identity]) -> None:
-        """Best effort: what cannot be remembered is read again."""
+        """Write the cache; what cannot be written is verified again the next time."""
         if not fresh or self._file is None:
             return
         known = {**self._read(), **self._known, **fresh}
@@ -112,12 +115,12 @@ class Verified:
 
 @functools.cache
 def of(folder: Path) -> Verified:
-    """Return what is known of a folder, one for this process."""
+    """Return the verified files of a folder, one object a process."""
     return Verified(folder)
 
 
 def identity(about: os.stat_result) -> Identity | None:
-    """Return what tells a plain file from another one, and from itself once it was changed.
+    """Return the identity of a plain file: device, inode, size and times, which tell when it was changed.
 
     None for what is no such file.
     """
@@ -127,7 +130,7 @@ def identity(about: os.stat_result) -> Identity | None:
 
 
 def read_once(path: Path) -> tuple[Identity, str]:
-    """Return the identity of a plain file before it was read, and the SHA-256 of its content.
+    """Return a plain file's identity as it was when reading began, and its content's SHA-256. OSError for any other.
 
     OSError where it is none.
     """
@@ -149,7 +152,7 @@ class _Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recorded:
-    """Of a manifest, the files that it records: the whole takes longer to learn than a query."""
+    """The list of files in a manifest, parsed alone because the whole manifest takes longer than a query."""
 
     artifacts: tuple[_Artifact, ...] = ()
 
@@ -168,7 +171,7 @@ def recorded(run: Path) -> Mapping[str, str]:
 
 
 def check_tables(results: Path, files: Sequence[str]) -> None:
-    """StoreError for files of sealed runs (EXPERIMENT/RUN/tables/NAME.parquet) that are not what was sealed."""
+    """Raise StoreError for tables of sealed runs (EXPERIMENT/RUN/tables/NAME.parquet) that are not as sealed."""
 
     def expected(name: str) -> str | None:
         experiment, run, *path = name.split("/")

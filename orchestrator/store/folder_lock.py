@@ -1,4 +1,4 @@
-"""Locks of folders: the kernel frees one when its holder dies, and a server of NFS knows of it on every client.
+"""Lock folders by a file that the kernel unlocks when its holder dies, also over NFS.
 
 A folder itself cannot be locked over NFS, and no file that is open for reading alone: such a lock holds on one client.
 So it is a file that is written, in the folder and only while it is held. Some mounts keep locks to themselves all the
@@ -35,7 +35,7 @@ _HERE = ("nolock", "local_lock=all", "local_lock=flock")
 
 @contextmanager
 def held(folder: Path, taken: str) -> Iterator[None]:
-    """Hold a folder; StoreError where another process does (`taken` says what it does), or it cannot be locked."""
+    """Hold the lock of a folder; StoreError where locking fails or another process does (`taken` says what it does)."""
     path = folder / FILE
     try:
         descriptor = _locked(path)
@@ -56,7 +56,7 @@ def held(folder: Path, taken: str) -> Iterator[None]:
 
 
 def _locked(path: Path) -> int:
-    """The lock's file, open and locked; BlockingIOError where another process holds it."""
+    """Return the lock's file, open and locked; BlockingIOError where another process holds it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
@@ -95,7 +95,7 @@ def kept_here(folder: Path) -> str | None:
 
 
 def _plain(place: str) -> str:
-    """A mount's place: blanks and the like are written as octal numbers."""
+    """Return a mount point with the octal numbers that stand for blanks and the like replaced."""
     for character in " \t\n\\":
         place = place.replace(f"\\{ord(character):03o}", character)
     return place

@@ -1,4 +1,4 @@
-"""Keeps in `site.json` whether a store's front page, `index.html`, is written again whenever a run was sealed."""
+"""Read and write `site.json`: whether the store's front page, `index.html`, is rewritten when a run is sealed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = "site.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontPageSettings:
-    """What the file says."""
+    """The content of `site.json`."""
 
     keep_fresh: bool = False
 
@@ -29,7 +29,7 @@ def kept_fresh(results: Path) -> bool:
 
 
 def keep_fresh(results: Path, *, yes: bool) -> None:
-    """Say whether it is from now on; StoreError where the store cannot be written."""
+    """Set whether the page is kept fresh; StoreError where the store cannot be written."""
     path = results / FILE
     try:
         atomic.write(path, coding.encoded(FrontPageSettings(keep_fresh=yes), indent=1) + b"\n")

@@ -1,4 +1,4 @@
-"""Lists all runs of a store quickly at any size: what matters of each manifest, read again where it changed.
+"""Index all runs of a store: the brief form of each manifest, cached and read again where the manifest changed.
 
 The index is a cache and nothing more. A run is taken from it only if its manifest has the very size and time of change
 that it had when it was read, so that it cannot be wrong about what is there; it is written anew beside the old one and
@@ -30,7 +30,7 @@ READERS = 8  # a store on a network answers several at once
 
 @dataclass(frozen=True, slots=True)
 class IndexedRun:
-    """What is kept of a run: its manifest in brief, or why that cannot be read."""
+    """A run in the index: its manifest in brief, or why that cannot be read."""
 
     stamp: Stamp
     manifest: Summary | None
@@ -80,7 +80,7 @@ def _brief(folder: Path, stamp: Stamp) -> IndexedRun:
 
 
 def _read(results: Path) -> Mapping[str, IndexedRun]:
-    """What is kept; nothing where that is not ours: the index may come with a store that is somebody else's."""
+    """Return the cached index; nothing where another user owns it, as in a store that was copied from elsewhere."""
     try:
         found = coding.decoded(safepath.content(results / FILE) or b"", _Index)
     except (OSError, UnsafePath, ValueError, RecursionError):
@@ -89,6 +89,6 @@ def _read(results: Path) -> Mapping[str, IndexedRun]:
 
 
 def _write(results: Path, runs: Mapping[str, IndexedRun]) -> None:
-    """Best effort: a store that may only be read is listed too."""
+    """Write the index; a store that may only be read is listed without it."""
     with contextlib.suppress(OSError):
         atomic.write(results / FILE, coding.sealed(_Index(format=FORMAT, runs=runs)), durable=False)

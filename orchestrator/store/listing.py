@@ -1,4 +1,4 @@
-"""Filters runs by conditions, experiment, age and validity."""
+"""Filter runs by conditions, experiment, age and validity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLAIN = ("run", "experiment", "stage", "valid", "scale", "repetition", "point",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """What runs must be like; empty, it lets all through."""
+    """Conditions on runs; an empty one lets all through."""
 
     where: tuple[str, ...] = ()
     experiment: str | None = None
@@ -55,7 +55,7 @@ def select(entries: Sequence[E], wanted: Filter) -> list[E]:
 
 
 def began_since(text: str) -> int:
-    """Return an instant in nanoseconds since the epoch, from a date, a date and time (local), or how long ago."""
+    """Parse a date, a date and time (local), or an age into nanoseconds since the epoch."""
     ago = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(min|h|d|w)", text)
     if ago:
         return time.time_ns() - int(min(float(ago[1]) * _AGO[ago[2]], _LONGEST_S) * 1e9)
@@ -68,7 +68,7 @@ def began_since(text: str) -> int:
 
 
 def fields_of(entry: Listed) -> Fields:
-    """Return what conditions on a run are about; of each window its loads (bit/s, full size) and times, in seconds."""
+    """Return the fields on which conditions filter runs; of each window its loads (bit/s, full size) and times (s)."""
     manifest = entry.manifest
     fields = {key: getattr(manifest, key) for key in _PLAIN}
     fields["outcome"] = entry.outcome

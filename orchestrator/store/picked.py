@@ -1,4 +1,4 @@
-"""Holds the runs that a question is about, as every kind of store gives them."""
+"""A selection of runs for a query, as every kind of store gives it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """Runs that a question is about: folders of sealed ones (from the store's), and those that are not sealed.
+    """Runs that a query is about: folders of sealed ones (from the store's), and those that are not sealed.
 
     `entries` gives some of the sealed ones in brief, which a question about all runs of a store may not need.
     """
@@ -23,7 +23,7 @@ class Picked:
 
 
 def of_entries(entries: Sequence[Listed]) -> Picked:
-    """These runs."""
+    """Return the selection of these runs."""
     sealed = {folder_of(entry): entry for entry in entries if entry.sealed}
     unsealed = [entry for entry in entries if not entry.sealed]
     return Picked(list(sealed), unsealed, lambda folders: [sealed[folder] for folder in folders])

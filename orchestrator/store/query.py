@@ -1,4 +1,4 @@
-"""Reads the tables of many runs as one: DuckDB over compacted files, run folders and manifests, with views of `views`.
+"""Query the tables of many runs as one with SQL: DuckDB over compacted files, run folders and manifests.
 
 A user's SQL may be one statement, which reads the tables that it is asked over and touches nothing else. DuckDB itself
 can read and write every file that this process can, load extensions and open connections. So its access is taken away
@@ -57,14 +57,14 @@ _READ = "union_by_name = true, hive_partitioning = false"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a query gives: the names of its columns, each one of its own, and its rows."""
+    """The result of a query: unique names of its columns, and its rows."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
 
 
 def opened(store: Store, picked: Picked, mentioned: Iterable[str]) -> duckdb.DuckDBPyConnection:
-    """A connection with the tables and views that are mentioned, and what these are made of, over the picked runs.
+    """Open a connection with the tables and views that are mentioned, over the picked runs.
 
     It may do whatever this process may: SQL of others goes through `select` or `table`.
     """
@@ -72,7 +72,7 @@ def opened(store: Store, picked: Picked, mentioned: Iterable[str]) -> duckdb.Duc
 
 
 def _opened(store: Store, picked: Picked, mentioned: Iterable[str]) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
-    """The connection, and the files that its tables are read from.
+    """Open the connection; return it and the files that its tables are read from.
 
     Where a mentioned word asks which tables there are, all others are there too, without rows: to make them takes
     longer than most answers. Of unsealed runs there is a row in `runs`, and nothing else.
@@ -109,14 +109,14 @@ def _opened(store: Store, picked: Picked, mentioned: Iterable[str]) -> tuple[duc
 
 
 def _created(name: str, columns: Mapping[str, Column], parts: Sequence[str]) -> str:
-    """What makes a view of the rows of all parts, each a select; without any it is empty."""
+    """Return the SQL that creates a view of the rows of all parts, each a select; without parts it is empty."""
     return f"create view {name} as {' union all '.join(parts) or _no_rows(columns)}"
 
 
 def _of_manifests(
     connection: duckdb.DuckDBPyConnection, store: Store, picked: Picked, name: str, found: Sources
 ) -> list[str]:
-    """Selects that together give the rows of a table that is made of manifests."""
+    """Return selects that together give the rows of a table that is made of manifests."""
     table, rows = OF_MANIFESTS[name]
     columns = table.columns
     parts = _selects_of_compacted(connection, name, columns, found)
@@ -131,7 +131,7 @@ def _of_manifests(
 
 
 def select(store: Store, picked: Picked, sql: str, *, unrestricted: bool = False) -> Answer:
-    """Return what a query gives; ConfigError with DuckDB's words where it takes none.
+    """Return the answer of a query; ConfigError with DuckDB's words for an invalid one.
 
     It may be one statement that reads the tables and nothing else, unless it is `unrestricted`.
     """
@@ -139,12 +139,15 @@ def select(store: Store, picked: Picked, sql: str, *, unrestricted: bool = False
 
 
 def table(store: Store, picked: Picked, sql: str, *, unrestricted: bool = False) -> pa.Table:
-    """Return the same as a table of Arrow's, each column with a name of its own."""
+    """Return the answer of a query as an Arrow table, each column with a name of its own."""
     return _answered(store, picked, sql, _arrow, unrestricted=unrestricted)
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> Answer | None:
-    """The rows of a query; executed as it stands: a relation would be bound once more, over all files."""
+    """Return the rows of a query.
+
+    It is executed as it stands: a relation would be bound once more, over all files.
+    """
     found: duckdb.DuckDBPyConnection | None = connection.execute(sql)  # None for no statement at all
     if found is None or found.description is None:
         return None
@@ -196,7 +199,7 @@ def _taken(
 
 
 def columns(store: Store, table: str, names: Sequence[str], folders: Sequence[str]) -> pa.Table:
-    """These columns of a table's rows, of the sealed runs in these folders (from the store's).
+    """Read these columns of a table's rows, of the sealed runs in these folders (from the store's).
 
     The run's folder stands in front, as the column `run_folder`. A run's rows come in their order, and nothing else of
     the files is read.
@@ -218,7 +221,7 @@ def columns(store: Store, table: str, names: Sequence[str], folders: Sequence[st
 
 
 def _apart(columns: Sequence[str]) -> list[str]:
-    """Names of columns, of which joined tables have some twice: the second `run` is `run_2`."""
+    """Return unique names of columns: of joined tables, the second `run` becomes `run_2`."""
     found: list[str] = []
     for name in columns:
         other, number = name, 1
@@ -230,7 +233,7 @@ def _apart(columns: Sequence[str]) -> list[str]:
 
 
 def _hint(message: str, mentioned: Iterable[str]) -> str | None:
-    """What would help with an error of DuckDB's."""
+    """Return a hint for an error of DuckDB's."""
     if "does not exist" in message:
         return f"tables are {', '.join(names())}"
     if "not found in FROM clause" in message:
@@ -245,7 +248,10 @@ def names() -> tuple[str, ...]:
 
 
 def export(store: Store, picked: Picked, name: str, output: Path) -> int:
-    """Write a table over runs to a file, as its name ends, also one that is larger than memory; gives its rows."""
+    """Write a table over runs to a file in the format of its extension; return the number of rows.
+
+    It may be larger than memory.
+    """
     if name not in names():
         raise ConfigError(f"{name}: no such table; accepted: {', '.join(names())}")
     kind = output.suffix.removeprefix(".")
@@ -271,7 +277,7 @@ def _written(store: Store, picked: Picked, name: str, output: Path) -> int:
 
 
 def zipped(store: Store, entry: Listed, output: Path) -> int:
-    """Write a sealed run with all its files as one zip; gives the number of files."""
+    """Write a sealed run with all its files as one zip; return the number of files."""
     import zipfile
 
     if not entry.sealed:
@@ -291,7 +297,7 @@ def zipped(store: Store, entry: Listed, output: Path) -> int:
 
 
 def _check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """ConfigError for SQL that is no single statement, or one that may do more than read; DuckDB tells what is none."""
+    """Raise ConfigError for SQL that is not a single statement, or one that may do more than read."""
     import duckdb
 
     try:
@@ -310,7 +316,7 @@ def _check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 
 def _acting(sql: str) -> Iterable[str]:
-    """Words that change something or carry out text, wherever in a statement: parts of one may be such statements."""
+    """Yield the words of a statement, or of its parts, that change something or carry out text."""
     import duckdb
 
     found, data = duckdb.tokenize(sql), sql.encode()  # by the places of their first bytes
@@ -327,7 +333,7 @@ def _acting(sql: str) -> Iterable[str]:
 
 
 def _confine(connection: duckdb.DuckDBPyConnection, files: Iterable[str], *, spill: str) -> None:
-    """Leave a connection these files, and no other file, extension, variable of Python's or setting, for good.
+    """Restrict a connection to these files for good: no other file, extension, Python variable or setting.
 
     What does not fit into memory goes to the folder `spill`, which is its own: DuckDB's usual one is `.tmp` where the
     command was called, and what lies there could be read.
@@ -343,7 +349,7 @@ def _confine(connection: duckdb.DuckDBPyConnection, files: Iterable[str], *, spi
 def _selects(
     connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Column], found: Sources
 ) -> list[str]:
-    """Selects that together give these columns of a table's rows, which lie where `found` says.
+    """Return selects that together give these columns of a table's rows, which lie where `found` says.
 
     Among the columns may be the run's folder (`_FOLDER`). StoreError for files that cannot be read.
     """
@@ -360,14 +366,14 @@ def _selects(
 
 
 def _files_of_folders(table: str, found: Sources) -> list[str]:
-    """The files of a table in run folders."""
+    """Return the files of a table in run folders."""
     return [f"{found.root}/{folder}/tables/{table}.parquet" for folder in found.folders]
 
 
 def _selects_of_compacted(
     connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Column], found: Sources
 ) -> list[str]:
-    """The same for rows in compacted files alone."""
+    """Return selects that give these columns of a table's rows in compacted files alone."""
     parts = []
     if found.whole:
         parts.append(_select(connection, columns, f"read_parquet({_listed(found.whole)}, {_READ})"))
@@ -387,7 +393,7 @@ def _select(
     stored: str,
     known_as: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """A select of today's columns from files, some of which may be of an older version of the tables.
+    """Return a select of today's columns from files, some of which may be of an older version of the tables.
 
     `known_as` has the expressions of columns that no file has.
     """
@@ -407,28 +413,28 @@ def _select(
 
 
 def _no_rows(columns: Mapping[str, Column]) -> str:
-    """A select of these columns that gives no row."""
+    """Return a select of these columns that gives no row."""
     nulls = ", ".join(f'null::{_SQL_TYPES[column.type]} as "{name}"' for name, column in columns.items())
     return f"select {nulls} where false"
 
 
 def _listed(files: Iterable[str]) -> str:
-    """Files as a list of SQL's: each itself, no pattern."""
+    """Return files as an SQL list, each as itself and not as a pattern."""
     return f"[{', '.join(_quoted(_as_pattern(file)) for file in files)}]"
 
 
 def _as_pattern(file: str) -> str:
-    """A file's name as DuckDB takes it where it takes patterns: the file itself and no other."""
+    """Escape a file's name for DuckDB where it takes patterns, to match the file itself and no other."""
     return re.sub(r"([*?[])", r"[\1]", file)
 
 
 def _quoted(text: str) -> str:
-    """A text as SQL has it."""
+    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def described(name: str) -> Table:
-    """Rows and columns of a table or a view; ConfigError for a name that is none."""
+    """Return the definition of a table or a view, its columns among it; ConfigError for an unknown name."""
     if name in OF_MANIFESTS:
         return OF_MANIFESTS[name][0]
     if name not in views.NAMES:
@@ -450,7 +456,7 @@ def tables_text(width: int | None) -> str:
 
 
 def table_text(name: str, width: int | None) -> str:
-    """One table with its columns."""
+    """Return one table with its columns as text."""
     table = described(name)
     cells = list(_cells(table))
     widths = [max(len(row[place]) for row in cells) for place in (0, 1)]
@@ -462,7 +468,7 @@ def table_text(name: str, width: int | None) -> str:
 
 
 def _cells(table: Table) -> Iterator[tuple[str, str, str, str]]:
-    """Name, type, unit and meaning of every column."""
+    """Return the name, type, unit and meaning of every column."""
     for name, column in table.columns.items():
         yield name, column.type, unit(name), column.text
 

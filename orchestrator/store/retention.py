@@ -1,8 +1,8 @@
-"""Compresses or drops captures by age and size, so that they do not fill the store, and records it in the manifest.
+"""Compress or drop captures by age and size, and record it in the manifest (`orch prune`).
 
-Tables stay, and so does every other file. A run's folder may be somebody else's: what its manifest names is looked for
+Tables stay, and so does every other file. A run's folder may be another user's: what its manifest names is looked for
 below the folder alone, and no link is followed. The manifest is written first and the file goes after: a crash in
-between leaves a file that the manifest already tells as gone, and the next pruning removes it.
+between leaves a file that the manifest already records as gone, and the next pruning removes it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PACKED = ".gz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How long captures stay as they are, how long at all (seconds since the run ended), and how many bytes in all.
+    """Limits on captures: ages (s since the run ended) at which they are compressed and dropped, and bytes in all.
 
     None: without end. Where they are more than `keep_bytes`, those of the oldest runs are dropped first.
     """
@@ -46,7 +46,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What is to be done with one capture; `path` is within the run's folder."""
+    """A change of one capture; `path` is within the run's folder."""
 
     run: Path
     path: str
@@ -77,7 +77,7 @@ def captures(entry: Entry) -> list[Artifact]:
 
 
 def plan(entries: Iterable[Entry], policy: Policy, *, now_ns: int) -> list[Action]:
-    """Return what this policy asks for, oldest runs first; unsealed runs are left alone."""
+    """Return the actions of a policy, oldest runs first; unsealed runs are left alone."""
     sealed = sorted((entry for entry in entries if entry.sealed), key=_ended_ns)
     found: dict[tuple[Path, str], Action] = {}
     kept: list[tuple[Entry, Artifact]] = []
@@ -128,7 +128,7 @@ def record_dropped(run: Path, gone: Sequence[Stayed], why: str) -> None:
 
 
 def carry_out(run: Path, actions: Sequence[Action]) -> int:
-    """Do this to captures of one run and record it in its manifest; the number of bytes that it freed.
+    """Compress or drop captures of one run and record it in its manifest; return the number of bytes freed.
 
     StoreError when another process prunes the run, or when a capture is not what the manifest says: then it stays, and
     what was done before stays done.
@@ -155,7 +155,7 @@ def carry_out(run: Path, actions: Sequence[Action]) -> int:
 
 
 def _recorded(manifest: Manifest, artifact: Artifact, action: Action, into: Artifact | None) -> Manifest:
-    """The manifest that says what became of one of its files."""
+    """Return the manifest with the new record of one of its files."""
     left = [one for one in manifest.artifacts if one is not artifact] + ([into] if into else [])
     gone = Pruned(
         path=artifact.path,
@@ -170,7 +170,10 @@ def _recorded(manifest: Manifest, artifact: Artifact, action: Action, into: Arti
 
 
 def leftovers(run: Path, manifest: Manifest) -> list[Path]:
-    """What an interrupted pruning left: files that are recorded as gone, and compressed ones that are not recorded."""
+    """Return the files that an interrupted pruning left.
+
+    These are files that are recorded as gone, and compressed ones that are not recorded.
+    """
     there = {one.path for one in manifest.artifacts}
     plain = [path for path in there if _CAPTURE.search(path) and path + _PACKED not in there]
     names = [one.path for one in manifest.pruned if _CAPTURE.search(one.path) and one.path not in there]
@@ -191,7 +194,7 @@ def _unfinished(packed: P) -> P:
 
 
 def _compress(source: Path, artifact: Artifact) -> Artifact:
-    """Write a gzip file beside it, which tcpdump's and Wireshark's users can open; its record as an artefact."""
+    """Write a gzip file beside a capture, which tcpdump's and Wireshark's users can open; return its record."""
     target = _packed(source)
     temporary = _unfinished(target)
     digest = hashlib.sha256()
@@ -228,7 +231,7 @@ def _ended_ns(entry: Entry) -> int:
 
 
 def age_text(policy: Policy) -> str:
-    """Why a capture is dropped that is older than a policy says."""
+    """Return the reason for dropping a capture that is older than a policy allows."""
     return f"older than {_age(policy.drop_after_s or 0.0)}"
 
 

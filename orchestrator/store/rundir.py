@@ -1,4 +1,4 @@
-"""Run folders: written as `.partial`, sealed by a rename, listed and found again."""
+"""Create, seal, list and find run folders: written as `.partial`, sealed by a rename."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SYNCED_BYTES = 16 << 20  # larger files (captures) are flushed by the kernel in 
 
 
 def new_run_id(point: str, began_ns: int) -> str:
-    """When it began (UTC, to the millisecond) and which point of the plan it is: sorts by time, tells repeats apart."""
+    """Return a run id of when the run began (UTC, to the millisecond) and its point of the plan; it sorts by time."""
     began = datetime.fromtimestamp(began_ns / 1e9, tz=timezone.utc)
     return f"{began:%Y%m%dT%H%M%S}{began.microsecond // 1000:03d}-{point}"
 
@@ -42,13 +42,16 @@ def process_start(pid: int) -> int | None:
 
 
 def controller() -> Controller:
-    """Who runs: enough for another `orch` to tell whether this one still lives, also once the machine is renamed."""
+    """Identify this controller process, so that another `orch` can tell whether it still lives.
+
+    That holds also once the machine is renamed.
+    """
     pid = os.getpid()
     return replace(_own_place(), pid=pid, start=process_start(pid))
 
 
 def _own_place() -> Controller:
-    """Where a process's number means what it means here: the boot of the machine and the PID namespace."""
+    """Return the boot of the machine and the PID namespace, within which a process's number is unique."""
     return Controller(host=socket.gethostname(), boot=machine.own_kernel(), pids=str(PID_NAMESPACE.readlink()))
 
 
@@ -74,12 +77,12 @@ class RunFolder:
         return folder
 
     def save(self, manifest: Manifest) -> None:
-        """Take a manifest for the run's, and write it."""
+        """Replace the run's manifest and write it."""
         self.manifest = manifest
         manifests.save(self.path / MANIFEST, manifest)
 
     def reopen(self) -> None:
-        """Make a sealed run an unfinished one again; whatever ends this, `orch recover` can seal it."""
+        """Turn a sealed run into an unfinished one; after an interruption `orch recover` can seal it."""
         partial = self.path.with_name(self.path.name + PARTIAL)
         try:
             self.path.rename(partial)
@@ -105,7 +108,7 @@ class RunFolder:
 
 
 def flush(folder: Path) -> None:
-    """Have what lies in a folder on the disk, but for large files."""
+    """Flush the files of a folder to the disk, except large ones."""
     for path in folder.rglob("*"):
         about = path.lstat()
         if stat.S_ISDIR(about.st_mode) or (stat.S_ISREG(about.st_mode) and about.st_size <= SYNCED_BYTES):
@@ -113,7 +116,7 @@ def flush(folder: Path) -> None:
 
 
 def hashed(folder: Path) -> tuple[Artifact, ...]:
-    """Path, size and SHA-256 of every file in a folder but manifests, and but those that are nearly all holes."""
+    """Return path, size and SHA-256 of every file in a folder, except manifests and very sparse files."""
     files = sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode) and path.name != MANIFEST)
     files = [path for path in files if path != folder / folder_lock.FILE and is_named(str(path.relative_to(folder)))]
     return tuple(
@@ -132,7 +135,7 @@ def _digests(files: Sequence[Path]) -> list[str | None]:
 
 
 def _digest(path: Path) -> str | None:
-    """The SHA-256 of a file; None of one so sparse that nobody reads it."""
+    """Return the SHA-256 of a file; None for one too sparse to be read."""
     try:
         return sha256(path)
     except UnsafePath:
@@ -149,7 +152,7 @@ def sha256(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Have a file's content, or a folder's names, on the disk."""
+    """Flush a file's content, or a folder's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -229,7 +232,7 @@ def entry_at(folder: Path) -> Entry | None:
 
 
 def refuse_anothers(entry: Listed) -> None:
-    """StoreError for a run whose folder or manifest belongs to another user, who says what stands in it."""
+    """Raise StoreError for a run whose folder or manifest another user owns, who could have written anything in it."""
     for path in (entry.path, entry.path / MANIFEST):
         owner = path.lstat().st_uid
         if owner != os.geteuid():
@@ -262,14 +265,14 @@ def find(results: Path, wanted: str) -> Entry:
 
 
 def unwritable(path: Path, error: OSError) -> StoreError:
-    """Results that cannot be written."""
+    """Return the error for results that cannot be written."""
     return StoreError(
         f"{path}: cannot be written: {error.strerror}", hint="make room; `orch recover` then seals what there is"
     )
 
 
 def began_text(manifest: Summary) -> str:
-    """Return when a run began, local time."""
+    """Return when a run began, in local time."""
     return moment_text(manifest.began_ns)
 
 

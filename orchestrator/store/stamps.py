@@ -1,4 +1,4 @@
-"""Stamps files of a store, which tell a file from a changed one, so that what was read before is known to hold."""
+"""Stamp files of a store by inode, size and times, to tell whether one changed since it was read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def manifest_stamps(results: Path) -> Iterator[tuple[str, Stamp]]:
 
 
 def is_named(path: str) -> bool:
-    """Return whether a path is text in UTF-8; a note says what is left out since its is none."""
+    """Return whether a path is text in UTF-8; a note tells of those that are left out since theirs is not."""
     if path.isascii() or safepath.is_text(path):
         return True
     console.note(f"left out: {path}: its name is not text in UTF-8", hint="rename it")

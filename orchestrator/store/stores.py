@@ -1,4 +1,4 @@
-"""Opens a store of runs for reading: the results folder of this machine, or one elsewhere behind a URL."""
+"""Open a store of runs for reading: a results folder on this machine, or one behind a URL."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _FEW = 64  # manifests that are quicker read than the index of all
 
 
 class Store(Protocol):
-    """What reads need of a store."""
+    """The interface of a store for reading."""
 
     @property
     def root(self) -> str:
-        """Where its run folders are, as people write it."""
+        """The path or URL of the store's run folders."""
 
     def listing(self) -> Listing:
         """Return every run in brief, in order of path, and what is wrong with those that cannot be read."""
@@ -83,7 +83,7 @@ def opened(results: str) -> Store:
 
 
 def answered(store: Store, ask: Callable[[Store], T]) -> T:
-    """Return what a question gives; asked again where compacting replaced files while it was answered."""
+    """Return what `ask` gives of the store; it is asked again where compacting replaced files meanwhile."""
     try:
         return ask(store)
     except (StoreError, ConfigError):
@@ -185,18 +185,18 @@ def _of_day(store: Store, name: str, day: str) -> list[Listed]:
 
 
 def _newest(found: Sequence[Listed]) -> list[Listed]:
-    """Those of the newest instance."""
+    """Return the runs of the newest instance."""
     newest = instance(max(found, key=lambda entry: entry.run))
     return [entry for entry in found if instance(entry) == newest]
 
 
 def _sweep_id(entry: Listed) -> str:
-    """The sweep that a run is of; empty for one of none."""
+    """Return the id of the sweep that a run is of; empty for one of none."""
     return entry.manifest.sweep.id if entry.manifest.sweep else ""
 
 
 def instance(entry: Listed) -> str:
-    """Return what belongs together: the runs of one sweep instance, else those of one day."""
+    """Return what identifies runs that belong together: the sweep instance, else the day."""
     return _sweep_id(entry) or day_of(entry)
 
 
@@ -262,12 +262,12 @@ class Here:
         return Picked(sealed, unsealed, entries)
 
     def _compacted_manifests(self) -> dict[str, Stamp]:
-        """The stamp of each manifest when the store was compacted, by run folder."""
+        """Return the stamp of each manifest when the store was compacted, by run folder."""
         files = catalogue.usable(self.results, self._catalogue.tables.get(BRIEFS, ()), digests.of(self.results))
         return dict(catalogue.stamps_of_manifests(self._catalogue, files))
 
     def _briefs(self, folders: Collection[str]) -> list[Listed]:
-        """Those of these runs whose manifest can be read."""
+        """Return those of these runs whose manifest can be read."""
         if len(folders) > _FEW:
             wanted = set(folders)
             for problem in self.listing().problems:

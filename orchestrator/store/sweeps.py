@@ -1,4 +1,4 @@
-"""Finds what a sweep planned and measured: one file says the plan, manifests what was measured."""
+"""Find what a sweep planned (its plan file) and what was measured of it (manifests of runs)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PlannedPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a sweep plans, as its file says it; points in `rechecked` are measured once more in a run of their own.
+    """The plan of a sweep, as its file has it; points in `rechecked` are measured once more in a run of their own.
 
     `definition` is the digest of the sweep file, and `sweep` what the file says.
     """
@@ -60,7 +60,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One carrying out of a sweep file; its folder takes what is made of it (verdicts, summaries)."""
+    """One execution of a sweep file; its folder also holds what is made of it (verdicts, summaries)."""
 
     path: Path
     plan: Plan
@@ -99,7 +99,7 @@ class MeasuredWindow:
 
     @property
     def recheck(self) -> bool:
-        """Whether it is the check of a window in a run of its own."""
+        """Whether the window is a check of another one, in a run of its own."""
         return self.measurement.recheck
 
     @property
@@ -116,23 +116,23 @@ class MeasuredWindow:
 
     @property
     def requested_bps(self) -> float:
-        """All loads together, at full size; 0 without cross traffic."""
+        """The sum of all requested loads (bit/s, full size); 0 without cross traffic."""
         return self.window.requested_bps * self.scale
 
     @property
     def achieved_bps(self) -> float | None:
-        """The same as it arrived; None where that is not known."""
+        """The sum of all loads as they arrived (bit/s, full size); None where that is not known."""
         achieved = self.window.achieved_bps
         return None if achieved is None else achieved * self.scale
 
 
 def new_id(definition: str, began_ns: int) -> str:
-    """Return when it began and what it is: sorts by time."""
+    """Return an id of when the sweep began and its name; it sorts by time."""
     return rundir.new_run_id(definition[:8], began_ns)
 
 
 def create(results: Path, plan: Plan) -> Sweep:
-    """Write what a sweep plans; from here on it can be taken up again."""
+    """Write the plan of a sweep, from which it can be resumed."""
     path = results / FOLDER / plan.name / plan.id
     try:
         path.mkdir(parents=True)
@@ -143,7 +143,7 @@ def create(results: Path, plan: Plan) -> Sweep:
 
 
 def sweeps(results: Path, name: str | None = None) -> list[Sweep]:
-    """Sweeps of the store (of this name), oldest first; what is torn is passed over."""
+    """Return the sweeps of the store (of this name), oldest first; those with a damaged plan are passed over."""
     found = []
     for file in (results / FOLDER).glob(f"{name or '*'}/*/{FILE}"):
         with contextlib.suppress(OSError, UnsafePath, ValueError, RecursionError):
@@ -153,7 +153,10 @@ def sweeps(results: Path, name: str | None = None) -> list[Sweep]:
 
 
 def find(results: Path, wanted: str) -> Sweep:
-    """A sweep by its id or the beginning of it, by name the newest, by `name@2026-11-20` the newest of a day (UTC)."""
+    """Return a sweep by its id or the beginning of it, by its name, or by `name@2026-11-20`.
+
+    Of a name it is the newest one, of a day (UTC) the newest one of that day.
+    """
     name, at, day = wanted.partition("@")
     found = [sweep for sweep in sweeps(results) if sweep.name == name and (not at or _day(sweep) == day)]
     if not found and wanted and not at:
@@ -181,7 +184,7 @@ def measured(results: Path, sweep: Sweep) -> list[MeasuredWindow]:
 
 
 def measured_by(results: Path, name: str) -> list[MeasuredWindow]:
-    """Return the same of all sweeps of a name."""
+    """Return the measured windows of all sweeps of a name."""
     entries = [entry for entry in index.entries(results) if entry.manifest.sweep and entry.manifest.sweep.name == name]
     return [one for entry in entries if entry.sealed for one in windows_of(entry.path, entry.manifest)]
 
@@ -196,12 +199,12 @@ def windows_of(path: Path, manifest: Summary) -> list[MeasuredWindow]:
 
 
 def chosen(found: Iterable[MeasuredWindow]) -> list[MeasuredWindow]:
-    """Of each point and repetition the last valid window, checks left out."""
+    """Return of each point and repetition the last valid window, checks left out."""
     last = {one.key: one for one in found if one.valid and not one.recheck}
     return list(last.values())
 
 
 def missing(sweep: Sweep, found: Sequence[MeasuredWindow]) -> list[tuple[str, int]]:
-    """Planned measurements (point, repetition) without a valid window."""
+    """Return the planned measurements (point, repetition) without a valid window."""
     have = {one.key for one in found if one.valid}
     return [key[:2] for key in sweep.planned() if not key[2] and key not in have]

@@ -1,4 +1,4 @@
-"""Reads all of a store, here or elsewhere, and holds it against every digest that names, manifests and catalogues have.
+"""Verify all of a store, here or elsewhere, against every digest in file names, manifests and catalogues.
 
 What it finds is told and left as it is: each problem says what mends it.
 """
@@ -29,7 +29,7 @@ _OF_RUN = "restore it from a copy; tables alone: orch reduce RUN"
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that there should be: where, of how many bytes, with which SHA-256 or beginning of one, what mends it."""
+    """A file that the store should have: its path, size, SHA-256 or the beginning of one, and the remedy."""
 
     name: str
     bytes: int
@@ -39,7 +39,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a store, and what mends it."""
+    """A problem of a store, and its remedy."""
 
     text: str
     hint: str | None
@@ -47,7 +47,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """How many runs, files and bytes were read, and what is wrong with them."""
+    """The result of verifying: numbers of runs, files and bytes that were read, and problems."""
 
     runs: int
     files: int
@@ -58,7 +58,7 @@ class Verification:
 def verify(
     results: str, wanted: Sequence[str] = (), *, captures: bool = True, tell: Callable[[str], None] = lambda _: None
 ) -> Verification:
-    """Read the files of a store, or of these runs of it; StoreError where there is no such store or run."""
+    """Read and check the files of a store, or of these runs of it; StoreError where there is no such store or run."""
     problems: list[Problem] = []
     place = _Bucket.opened(results) if stores.is_elsewhere(results) else _Folder(Path(results))
     files = [] if wanted else list(place.of_the_store(problems))
@@ -80,7 +80,7 @@ def verify(
 
 
 class _Folder:
-    """A results folder."""
+    """A results folder as `verify` reads it."""
 
     mends_run = _OF_RUN
 
@@ -91,7 +91,7 @@ class _Folder:
         self._compacted = Catalogue(store="0" * 16)
 
     def of_the_store(self, problems: list[Problem]) -> Iterator[File]:
-        """Yield what is made of all runs: compacted files, baselines, plans of sweeps."""
+        """Yield the files made of all runs: compacted files, baselines, plans of sweeps."""
         path = self._results / FOLDER / catalogue.FILE
         try:
             content = safepath.content(path)
@@ -140,7 +140,7 @@ class _Folder:
 
 
 class _Bucket:
-    """A store behind a URL."""
+    """A store behind a URL as `verify` reads it."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -152,7 +152,7 @@ class _Bucket:
         return cls(Bucket.opened(url.rstrip("/")))
 
     def of_the_store(self, problems: list[Problem]) -> Iterator[File]:
-        """Its catalogues' compacted files."""
+        """Yield the compacted files of its catalogues."""
         for name in reading.names(self._bucket):
             try:
                 found = reading.read(self._bucket, name)

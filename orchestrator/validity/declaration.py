@@ -42,13 +42,13 @@ class Limit:
         return float(value) if isinstance(self.default, float) and not isinstance(value, str) else value
 
     def number(self, limits: Limits) -> float | None:
-        """Return the same; None for a word, which takes any number."""
+        """Return the recorded limit as a number; None for a word, which takes any number."""
         value = self.of(limits)
         return None if isinstance(value, str) else value
 
 
 def _words(kind: Any) -> set[Any]:
-    """The words that stand for a value of a type."""
+    """Return the words that stand for a value of a type."""
     if typing.get_origin(kind) is typing.Literal:
         return set(typing.get_args(kind))
     return {word for inner in typing.get_args(kind) for word in _words(inner)}
@@ -56,7 +56,7 @@ def _words(kind: Any) -> set[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSpec:
-    """What the page of gates says of one: `name` is that of its verdicts.
+    """The declaration of a gate; `name` is that of its verdicts.
 
     A window passes when `passes`; `limit` is a key of `validity:`, or says in words what no key moves; `remedy` is what
     to do about a window that fails. One that is not `required` gives remarks, unless its limit says otherwise.

@@ -34,7 +34,7 @@ def modules() -> tuple[GateModule, ...]:
 
 
 def specs() -> list[GateSpec]:
-    """Return what every gate declares, in the same order."""
+    """Return the declarations of all gates, in the same order."""
     return [spec for module in modules() for spec in module.GATES]
 
 
@@ -61,7 +61,7 @@ def judge(window: MeasuredWindow) -> list[Gate]:
 
 
 def valid(verdicts: Iterable[Gate]) -> bool:
-    """Return whether every required gate passed; what could not be judged is not taken on trust."""
+    """Return whether every required gate passed; a gate that could not be judged has not."""
     return not reasons(verdicts)
 
 

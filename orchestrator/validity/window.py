@@ -52,7 +52,7 @@ class ArrivedLoad:
 
     @property
     def end(self) -> str:
-        """Where it arrives, for people."""
+        """The receiving host and rail, for people."""
         return end_name(self.dst, self.rail)
 
 
@@ -75,7 +75,7 @@ class LoadCourse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedFlows:
-    """What a generator of single flows did in a window; rates in layer-2 bit/s, NaN where something is not known."""
+    """The flows of a generator in a window; rates in layer-2 bit/s, NaN where something is not known."""
 
     source: str
     flows: int
@@ -96,7 +96,7 @@ class GeneratedFlows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """What a capture's tool said at its exit, over the whole run; None when it said nothing.
+    """A capture with the counts of its tool at its exit, over the whole run; None when it gave none.
 
     `gap` says why no figure may be taken from it, and is empty for a whole one; `needed` whether figures of the window
     rest on it.
@@ -187,7 +187,7 @@ class SwitchPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorWait:
-    """How processes of a job waited for processors in a window; shares are of the window, NaN where not counted.
+    """The waiting of a job's processes for processors; shares are of the window, NaN where not counted.
 
     `kept` for work that is not the run's, `own` for the run's. `process` on `node` was kept longest, and of the work of
     the processors there `others` was somebody else's and `stolen` the hypervisor's.
@@ -204,7 +204,7 @@ class ProcessorWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorUse:
-    """What the processors that some nodes share did in a window, as shares of their time; NaN where not counted.
+    """The use of the processors that some nodes share in a window, as shares of their time; NaN where not counted.
 
     `used` by the run and by interrupts, `pressure` the share of the window in which some process waited, `throttled`
     that in which a control group's limit stopped processes of the run.
@@ -217,77 +217,77 @@ class ProcessorUse:
 
 
 class MeasuredWindow(Protocol):
-    """A measured window of a run: what a gate asks for is worked out then, and once."""
+    """A measured window of a run; its figures are computed when a gate first asks for them."""
 
     @property
     def manifest(self) -> Manifest:
-        """Return the run's manifest; `manifest.validity` has the limits."""
+        """The run's manifest; `manifest.validity` has the limits."""
 
     @property
     def record(self) -> Window:
-        """Return the window as the manifest has it: its span, its iterations, the loads that were requested."""
+        """The window as the manifest has it: its span, its iterations, the loads that were requested."""
 
     def table(self, name: str) -> Any:
         """Return a table of the whole run (a pyarrow Table), such as `nccl_connections`."""
 
     def growth(self, node: str, counter: str, *, port: str = "") -> float:
-        """Return by how much a counter grew over the window; NaN where it was not sampled throughout.
+        """Return the growth of a counter over the window; NaN where it was not sampled throughout.
 
         A gate names the counters that it asks for in COUNTERS; `port` is empty for a counter of the whole node.
         """
 
     @property
     def jobs(self) -> tuple[JobIterations, ...]:
-        """Return what each job's ranks logged and sent."""
+        """The iterations that each job's ranks logged, and the bytes that they sent."""
 
     @property
     def training(self) -> tuple[Training, ...]:
-        """Return the figures of each job's iterations, with the trend of their time."""
+        """The figures of each job's iterations, with the trend of their time."""
 
     @property
     def loads(self) -> tuple[ArrivedLoad, ...]:
-        """Return the cross traffic that arrived."""
+        """The cross traffic that arrived."""
 
     @property
     def courses(self) -> tuple[LoadCourse, ...]:
-        """Return how the cross traffic went over the window, against its schedule."""
+        """The course of the cross traffic over the window, against its schedule."""
 
     @property
     def generated(self) -> tuple[GeneratedFlows, ...]:
-        """Return what generators of single flows did."""
+        """The flows sent by generators of single flows."""
 
     @property
     def captures(self) -> tuple[Capture, ...]:
-        """Return every capture that the run was to make."""
+        """Every capture that the run was to make."""
 
     @property
     def port_bytes(self) -> tuple[PortBytes, ...]:
-        """Return both directions of each port that was to be captured, beside the port's counters."""
+        """Both directions of each port that was to be captured, beside the port's counters."""
 
     @property
     def rails(self) -> tuple[RailBytes, ...]:
-        """Return what each rail carried of each job."""
+        """The bytes that each rail carried of each job."""
 
     @property
     def congestion(self) -> tuple[RailCongestion, ...]:
-        """Return the losses and pauses of each rail whose device counts them."""
+        """The losses and pauses of each rail whose device counts them."""
 
     @property
     def switch_ports(self) -> tuple[SwitchPort, ...]:
-        """Return what switches counted at the ports that were sampled."""
+        """The counts of switches at the ports that were sampled."""
 
     @property
     def processor_waits(self) -> tuple[ProcessorWait, ...]:
-        """Return how each job waited for processors."""
+        """The waiting of each job for processors."""
 
     @property
     def processor_use(self) -> tuple[ProcessorUse, ...]:
-        """Return what the processors of each kernel did."""
+        """The use of each kernel's processors."""
 
     @property
     def unreadable_captures(self) -> tuple[str, ...]:
-        """Return what was wrong with files of captures, in sentences."""
+        """Problems of capture files that could not be read, in sentences."""
 
     @property
     def silent_collectors(self) -> Mapping[tuple[str, str], str]:
-        """Return why collectors brought nothing that can be read, by node and launch."""
+        """The reason why a collector brought nothing that can be read, by node and launch."""

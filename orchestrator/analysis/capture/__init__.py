@@ -1,1 +1,1 @@
-"""From capture files to tables of conversations: stages that are compiled, and what reads through them."""
+"""Read packet captures (pcap, pcapng) into tables of conversations, bins, queue pairs and one-way delays."""

@@ -1,4 +1,4 @@
-"""Makes the bins of a capture from what its readers handed out: those of large flows each, those of small ones summed.
+"""Make a capture's time bins from its shards' rows: of large flows each, of small flows summed.
 
 Every bin has the width that was requested, whatever the number of flows. Where there are more rows than may be kept,
 the flows with the most bytes keep theirs, as many flows as fit, and the others' are summed, bin by bin, under one row
@@ -23,9 +23,10 @@ _PACKETS, _CAPTURED = 2, 7  # columns of the rows
 
 
 def large(spools: Sequence[Spool], wire_bytes: Ints, *, budget: int) -> Any:
-    """Which flows keep their bins: those with the most bytes, as many as have no more than `budget` bins together.
+    """Return a mask of the flows with bins of their own.
 
-    The first of equal flows come first.
+    They are those with the most bytes, as many as have no more than `budget` bins together. The first of equal flows
+    come first.
     """
     found = np.ones(len(wire_bytes), np.bool_)
     if sum(spool.count for spool in spools) <= budget:
@@ -97,7 +98,7 @@ class _Source:
         self._part: Ints | None = None  # kept, since compiled code has its address alone
 
     def fill(self) -> bool:
-        """Lay in the next part; False where there is none."""
+        """Load the next part; return False where there is none."""
         self._part = next(self._parts, None)
         if self._part is None:
             self.words[bin_rows.ENDED] = 1
@@ -113,9 +114,9 @@ class _Source:
 
 
 def summed(spools: Sequence[Spool], group_of: Ints, *, wider: int) -> tuple[Ints, Ints, list[Ints]]:
-    """Sums over groups of flows, in bins that are `wider` times as wide: group, number of the bin, all six figures.
+    """Sum the six figures over groups of flows, in bins that are `wider` times as wide.
 
-    Ordered by group and bin; a negative group is left out.
+    Return group, number of the bin, and sums, ordered by group and bin; flows of a negative group are left out.
     """
     held: list[list[Ints]] = [[np.zeros(0, np.int64)] * 8]
     for spool in spools:
@@ -131,7 +132,7 @@ def summed(spools: Sequence[Spool], group_of: Ints, *, wider: int) -> tuple[Ints
 
 
 def _merged(columns: list[Ints], step: int = 1) -> list[Ints]:
-    """Rows of (flow, instant, figures...) in the order of instant and flow, those with both in common added up.
+    """Sort rows of (flow, instant, figures...) by instant and flow, and add up those with both in common.
 
     They mostly are in that order, in runs, which one key shows to a stable sort and two keys hide. Instants are
     multiples of `step`.
@@ -153,7 +154,7 @@ def _merged(columns: list[Ints], step: int = 1) -> list[Ints]:
 
 
 def joined(parts: Sequence[tuple[Bins, int]], *, width_ns: int) -> Bins:
-    """Bins of several tables of flows behind each other, all of one width.
+    """Concatenate bins of several tables of flows, all of one width.
 
     `parts`: bins, and how many flows their table has.
     """
@@ -176,7 +177,7 @@ def joined(parts: Sequence[tuple[Bins, int]], *, width_ns: int) -> Bins:
 
 
 def _heads(*keys: Any) -> Any:
-    """Where a new combination of sorted keys begins."""
+    """Return a mask of the rows where a new combination of sorted keys begins."""
     changed = np.zeros(len(keys[0]), np.bool_)
     changed[:1] = True
     for key in keys:

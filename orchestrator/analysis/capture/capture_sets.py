@@ -1,4 +1,4 @@
-"""Reads the captures of one or several points, each a file or a rotated set, into the tables of a Trace."""
+"""Read the captures of one or several points, each a file or a rotated set, into the tables of one trace."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ NEAR_NS = 10_000_000  # between two interfaces of a host that a packet passes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSet:
-    """What was captured at one point: the files of a rotation, in any order. `offset_ns` is added to every stamp."""
+    """The capture files of one point: those of a rotation, in any order. `offset_ns` is added to every stamp."""
 
     name: str
     files: tuple[Path, ...]
@@ -65,7 +65,7 @@ class CaptureSet:
 
 
 def grouped(arguments: Sequence[str | Path], *, offsets_ns: Mapping[str, int] | None = None) -> list[CaptureSet]:
-    """Capture sets of files as a user names them: NAME=FILE, or FILE, or a folder of files.
+    """Group files into capture sets as a user names them: NAME=FILE, or FILE, or a folder of files.
 
     Files of one NAME are one set. Without a name, files of a folder that differ only in what tcpdump and dumpcap add
     when they rotate (a number behind .pcap, a number and an instant, an instant) are one, named after what is common.
@@ -91,7 +91,7 @@ def grouped(arguments: Sequence[str | Path], *, offsets_ns: Mapping[str, int] | 
 
 
 def _files(path: Path) -> list[Path]:
-    """The files of a folder; none of anything else, nor of a folder that cannot be listed."""
+    """Return the files of a folder; none of anything else, nor of a folder that cannot be listed."""
     try:
         return sorted(one for one in path.iterdir() if one.is_file())
     except OSError:
@@ -99,7 +99,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _common(name: str) -> str:
-    """A file's name without what a rotation and a compression add to it."""
+    """Return a file's name without what a rotation and a compression add to it."""
     plain = _COMPRESSED.sub("", name)
     plain = _ROTATED[0].sub(r"\1", plain)
     for pattern in _ROTATED[1:]:
@@ -108,7 +108,10 @@ def _common(name: str) -> str:
 
 
 def _names(keys: Sequence[tuple[str, str]]) -> list[str]:
-    """Short names of sets: without the extension, with it and with the folder where only these tell them apart."""
+    """Return short names of sets.
+
+    Names are without the extension, and with it or with the folder where only these tell sets apart.
+    """
     short = [re.sub(r"\.(pcap|pcapng|cap|dmp)$", "", name) for _, name in keys]
     folders = [str(Path(folder, name)) if folder else name for name, (folder, _) in zip(short, keys, strict=True)]
     whole = [str(Path(folder, name)) if folder else name for folder, name in keys]
@@ -275,7 +278,7 @@ def _trace(
 
 
 def _parts(flows: Flows, number: Ints, names: Sequence[str]) -> tuple[Part, ...]:
-    """Packets and bytes by a column of numbers of names, the most bytes first."""
+    """Return packets and bytes by interface or kind of tunnel, the most bytes first."""
     packets, wire = (np.bincount(number, column, len(names)) for column in (flows.packets, flows.wire_bytes))
     order = [place for place in np.argsort(-wire, kind="stable").tolist() if packets[place]]
     return tuple(Part(name=names[one], packets=int(packets[one]), wire_bytes=int(wire[one])) for one in order)
@@ -358,7 +361,7 @@ def _flows(table: FlowTable, directions: Directions, hosts: HostNumbers, interfa
 
 
 def _named(table: FlowTable, number: Ints, interfaces: HostNumbers) -> Ints:
-    """Numbers among all of a trace's interfaces, of those among the table's."""
+    """Translate a table's interface numbers into those of the trace."""
     found, place = np.unique(number, return_inverse=True)
     names = table.interface_names(found.tolist())
     return np.array([interfaces.number(name) for name in names], np.int64)[place.ravel()]
@@ -397,7 +400,7 @@ def _scope(v6: bool) -> int:
 
 
 def merged(parts: Sequence[Trace]) -> Trace:
-    """One trace of several: hosts are those of the same address, and a conversation seen at many points counts once."""
+    """Merge several traces: hosts with the same address are one, and a conversation at many points counts once."""
     if len(parts) == 1:
         return parts[0]
     hosts, interfaces = HostNumbers(), HostNumbers()
@@ -471,7 +474,7 @@ def once(flows: Flows) -> trace.Mask:
 
 
 def _leave_out(flows: Flows, interfaces: Sequence[trace.Ints], found: trace.Mask) -> None:
-    """Clear of each interface's rows of a 5-tuple what one before it saw."""
+    """Clear the mask of each interface's rows of a 5-tuple that an interface before it saw."""
     known = interfaces[0]
     for rows in interfaces[1:]:
         for tunnel in np.unique(flows.tunnel[rows]).tolist():
@@ -482,7 +485,7 @@ def _leave_out(flows: Flows, interfaces: Sequence[trace.Ints], found: trace.Mask
 
 
 def _at_the_time(flows: Flows, rows: trace.Ints, others: trace.Ints) -> trace.Mask:
-    """Which rows share an instant with one of the others; short ones also where they are near to one."""
+    """Return a mask of rows that share an instant with one of the others; of short ones also those near to one."""
     if not len(others):
         return np.zeros(len(rows), np.bool_)
     others = others[np.argsort(flows.first_ns[others], kind="stable")]
@@ -494,7 +497,7 @@ def _at_the_time(flows: Flows, rows: trace.Ints, others: trace.Ints) -> trace.Ma
 
 
 def _counted(flows: Flows) -> trace.Mask:
-    """True for the rows of the point that saw most packets of a 5-tuple, the first such point where several did.
+    """Return True for the rows of the point that saw most packets of a 5-tuple, the first such point of several.
 
     Of a 5-tuple that no point saw outside of a tunnel, each network of tunnels is another.
     """

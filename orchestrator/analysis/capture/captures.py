@@ -1,4 +1,4 @@
-"""Reduces the capture files of one port to tables in one reading: whose flows, what they carried over time, sightings.
+"""Reduce the capture files of one port to the run's tables in one reading: flows, bins over time, sightings.
 
 A `Job` goes in and `Tables` come out. Both can be pickled, so that any `concurrent.futures.Executor` can do it: a
 worker process here, or one where the files lie.
@@ -40,7 +40,7 @@ _TCP, _UDP = 6, 17
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A (rotated) set of files of one port, in any order, and what is known of who is who.
+    """The capture files of one port, in any order, with what is needed to assign its flows to jobs and sources.
 
     `addresses` are the node's own on that port; at a switch's port, which has none, `peers` are those of the host
     behind it. `flows` name what passes; `generated` are those of flow generators, whose bursts are followed.
@@ -66,7 +66,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """Columns of the tables of a run, and what `oneway.Sightings` noted; `problems` are sentences for people."""
+    """The tables made of a port's captures; `problems` are sentences for people."""
 
     capture_flows: Columns
     packets: Columns
@@ -77,7 +77,7 @@ class Tables:
 
 
 def job_of(point: CapturePoint, files: Sequence[Path], *, workers: int) -> Job:
-    """Return what is to be read of a capture point of a run."""
+    """Return the job that reads a capture point of a run."""
     return Job(
         files=tuple(files),
         port=point.port,
@@ -92,7 +92,7 @@ def job_of(point: CapturePoint, files: Sequence[Path], *, workers: int) -> Job:
 
 
 def reduce(job: Job) -> Tables:
-    """Read the files of a port. No file is fatal, since the other files still count."""
+    """Read the files of a port into tables. No file is fatal, since the other files still count."""
     with Reading(job) as reading:
         return reading.tables(job)
 
@@ -134,7 +134,7 @@ class Reading:
             self._problems.append(error.message)
 
     def tables(self, job: Job) -> Tables:
-        """Read what is left of a job's files, and make its tables; as `reduce` does, whatever was read before."""
+        """Read the files of a job that are left, and return its tables, as `reduce` does."""
         files, unreadable = in_order(job.files)
         if files[: len(self._read)] != self._read or _marks(job) != _marks(self._job):
             return reduce(job)
@@ -145,7 +145,7 @@ class Reading:
 
 
 def _marks(job: Job) -> tuple[int, int, int | None]:
-    """What changes the meaning of packets while they are read."""
+    """Return the parameters of a job that change how packets are read."""
     return job.fine_ns, job.offset_ns, job.segment
 
 
@@ -221,7 +221,7 @@ def _flow_rows(job: Job, directions: Directions, ends: Ends, out: Mask, rules: S
 def _packet_rows(
     job: Job, directions: Directions, out: Mask, rules: Sequence[Flow], *, bin_ns: int, kind: str | None = None
 ) -> Columns:
-    """Bins of all packets of a kind, name and direction; of all kinds, or of one."""
+    """Return rows of the bins of all packets, by name and direction; of one kind, or of all."""
     groups: dict[tuple[str, str, bool], int] = {}
     group_of = np.array(
         [
@@ -290,9 +290,10 @@ class Ends:
 
 
 def rules_of(ends: Ends, flows: Iterable[Flow]) -> tuple[Ints, list[Flow]]:
-    """Return which rule each flow is of, and the rules: the first that matches in either direction.
+    """Return the index of the rule that each flow matches, and the rules.
 
-    What matches none is control where it is SSH, and else "other" without a name.
+    The first rule that matches in either direction counts. A flow without one is control where it is SSH, and else
+    "other" without a name.
     """
     rules = [*flows, _SSH, _NOBODY]
     number = {name: place for place, name in enumerate(ends.hosts)}
@@ -309,14 +310,14 @@ def rules_of(ends: Ends, flows: Iterable[Flow]) -> tuple[Ints, list[Flow]]:
 
 
 def _between(one: Ints, other: Ints, rule: Flow, number: dict[str, int]) -> Any:
-    """Where both ends are the rule's, in this direction; an address that nobody has matches nothing."""
+    """Return a mask of flows with both ends of the rule, in this direction; an unknown address matches nothing."""
     return (rule.src is None or one == number.get(rule.src, -1)) & (
         rule.dst is None or other == number.get(rule.dst, -1)
     )
 
 
 def leaving(ends: Ends, *, own: Collection[str], peers: Collection[str]) -> Mask:
-    """Return whether each flow leaves the node with these addresses, or the switch at whose port these are the host's.
+    """Return whether each flow leaves the capture point: from one of its `own` addresses, or to one of its `peers`.
 
     By its source or destination address, else by those of the outermost headers of its tunnel, else by its hardware
     addresses, which are learned from flows whose address told; else it reaches the node.

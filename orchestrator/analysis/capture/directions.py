@@ -1,4 +1,4 @@
-"""Makes columns of the directions of a capture's conversations, in the order of their first packets."""
+"""Make columns of the directions of a capture's conversations, in the order of their first packets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def numbered(hosts: HostNumbers, columns: Sequence[Addresses]) -> list[Ints]:
 
 
 def _codes(scope: Ints, high: Ints, low: Ints) -> Ints:
-    """A number for each address, the same for the same and another one for another."""
+    """Return a number for each address, equal for equal addresses."""
     if not np.any(high) and np.all((low >= 0) & (low < 1 << 48)):
         return low | scope << 48
     table = np.ascontiguousarray(np.stack((scope, high, low), axis=1))
@@ -58,7 +58,7 @@ def _codes(scope: Ints, high: Ints, low: Ints) -> Ints:
 
 
 def address_text(scope: int, high: int, low: int) -> str:
-    """Return an address of the words that the reader keeps, as people write it; empty where there is none."""
+    """Return an address, given as the reader's words, as text; empty where there is none."""
     if scope == decoding.SCOPE_V4:
         return socket.inet_ntoa(struct.pack(">I", low & 0xFFFFFFFF))
     if scope == decoding.SCOPE_V6:
@@ -79,7 +79,7 @@ class Spool:
         return self.rows.count
 
     def parts(self) -> Iterator[Ints]:
-        """Rows in columns as accounting lays them out, of flows in place of the shard's rows; a part at a time."""
+        """Yield rows in columns as accounting lays them out, with flows in place of the shard's rows, in parts."""
         for part in self.rows.parts():
             found = part.copy()
             found[_ROW] = self.flow_of[part[_ROW]]
@@ -88,7 +88,7 @@ class Spool:
 
 
 class Directions:
-    """Those that sent anything, as rows of columns; `flows` is how many.
+    """The directions of conversations that sent anything, as rows of columns; `flows` is their number.
 
     `with_others`: there is a row for all conversations beyond those that are told apart, even if there are none.
     """
@@ -112,11 +112,11 @@ class Directions:
         self.spools = [self._spool(*one) for one in zip(self._shards, self._rows, self._places, folded, strict=True)]
 
     def figures(self, *columns: int) -> Ints:
-        """Columns that `segments` keeps of directions, in one reading, each a row."""
+        """Return columns that `segments` keeps of directions, in one reading, each as a row."""
         return self._copied(lambda shard: shard.directions, columns, self._rows)
 
     def shared(self, column: int) -> Ints:
-        """One of the columns that both directions of a conversation share."""
+        """Return a column that both directions of a conversation share."""
         found: Ints = self._copied(lambda shard: shard.shared, [column], [rows // 2 for rows in self._rows])[0]
         return found
 
@@ -127,7 +127,7 @@ class Directions:
         windows <<= np.where((scales >= 0) & (others >= 0), scales, 0)
 
     def ends(self, hosts: HostNumbers) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-        """Protocol (as of trace.Flows), source, destination (as numbers of `hosts`), and their ports, of each row."""
+        """Return protocol (as of trace.Flows), source and destination (numbers of `hosts`), and ports of each row."""
         conversations = [rows // 2 for rows in self._rows]
         high, low, other_high, other_low, word = self._copied(lambda shard: shard.keys, range(5), conversations)
         turned = self.numbers % 2 == 1
@@ -144,12 +144,12 @@ class Directions:
         return protocol, src, dst, np.where(turned, ports[1], ports[0]), np.where(turned, ports[0], ports[1])
 
     def came_by(self) -> tuple[Ints, Ints]:
-        """Number of the interface of each row, and its tunnel (as of trace.Flows)."""
+        """Return the number of the interface of each row, and its tunnel (as of trace.Flows)."""
         (via,) = self._copied(lambda shard: shard.keys, [5], [rows // 2 for rows in self._rows])
         return split_via(via)
 
     def outer(self, hosts: HostNumbers) -> tuple[Ints, Ints]:
-        """Source and destination (as numbers of `hosts`) of the outermost headers; -1 for what is in no tunnel."""
+        """Return source and destination (numbers of `hosts`) of the outermost headers; -1 outside of tunnels."""
         conversations = [rows // 2 for rows in self._rows]
         columns = range(segments.OUTER, segments.OUTER + 5)
         scope, *ends = self._copied(lambda shard: shard.shared, columns, conversations)
@@ -164,14 +164,17 @@ class Directions:
         return found[0], found[1]
 
     def _copied(self, table: Callable[[Conversations], Ints], columns: Sequence[int], rows: Sequence[Ints]) -> Ints:
-        """Columns of a table of each shard, of these rows of it for its directions."""
+        """Copy columns of a table from each shard, for the rows of its directions."""
         found = np.empty((len(columns), self.flows), np.int64)
         for shard, some, places in zip(self._shards, rows, self._places, strict=True):
             shard.copy(table(shard), columns, some, into=found, places=places)
         return found
 
     def _spool(self, shard: Conversations, rows: Ints, places: Ints, folded: Any) -> Spool:
-        """Rows of a shard that sent nothing have no bins, so it does not matter which flow they are."""
+        """Return the spool of a shard.
+
+        Rows that sent nothing have no bins, so it does not matter which flow they are.
+        """
         flow_of = np.zeros(len(shard.directions), np.int64)
         flow_of[rows] = places
         others = np.minimum(np.searchsorted(self.numbers, (0, 1)), max(0, self.flows - 1))
@@ -180,12 +183,12 @@ class Directions:
 
 
 def split_via(via: Ints) -> tuple[Ints, Ints]:
-    """Numbers of interfaces, and tunnels (as of trace.Flows), from decoding's VIA."""
+    """Return the numbers of interfaces, and tunnels (as of trace.Flows), from decoding's VIA."""
     return via >> decoding.INTERFACE_SHIFT, via & (1 << decoding.INTERFACE_SHIFT) - 1
 
 
 def _ranks(shards: Sequence[Conversations]) -> list[Ints]:
-    """Of the conversations of each shard, which ones they are among all, from 1, by their first packets."""
+    """Return for the conversations of each shard their ranks among all, from 1, by their first packets."""
     if len(shards) == 1:
         return [np.arange(1, shards[0].count)]
     born = [shard.column(shard.shared, segments.BORN)[1:] for shard in shards]
@@ -194,21 +197,21 @@ def _ranks(shards: Sequence[Conversations]) -> list[Ints]:
 
 
 def _places(order: Ints) -> Ints:
-    """At which place of an order each one stands."""
+    """Return the inverse of a permutation: the place of each element in an order."""
     found = np.empty(len(order), np.int64)
     found[order] = np.arange(len(order))
     return found
 
 
 def _folded(ranks: Ints, most: int) -> Any:
-    """Which conversations of a shard are beyond the most that are told apart, as its row 0 is."""
+    """Return a mask of a shard's conversations beyond the most that are told apart, which count as its row 0."""
     found = ranks >= most
     found[0] = True
     return found
 
 
 def _add_others(shards: Sequence[Conversations], folded: Sequence[Any]) -> None:
-    """Take what is folded into rows 0 and 1 of the first shard; TCP is not followed in it."""
+    """Add the folded conversations to rows 0 and 1 of the first shard; TCP is not followed in these rows."""
     if len(shards) == 1:
         return
     for turned in range(2):

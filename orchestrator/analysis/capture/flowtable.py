@@ -1,4 +1,4 @@
-"""Reads the capture files of one point, all tables at once: conversations, bins, queue pairs, sightings of packets.
+"""Read the capture files of one point into tables: conversations, bins, RoCEv2 queue pairs, sightings of packets.
 
 Files are read piece by piece (`pcap`). With several workers each looks for the packets of another piece, and then each
 accounts for the conversations of its own shard in all pieces, in their order: so every conversation is followed by one
@@ -51,11 +51,11 @@ _MOST_THREADS = 8  # of a capture, since each has pieces of its own in memory
 
 
 class GrowingTables:
-    """Tables of `words` a row, all with as many rows; what is new is 0.
+    """Tables of `words` a row, all with as many rows, on disk beyond `held` bytes; new rows are 0.
 
-    Beyond `held` bytes they are on disk: rows keep their places, the kernel writes them out, and those that nobody
-    uses any more, as those of flows that ended, take no memory. The files have no names (they go with the process,
-    however that ends) and are where TMPDIR says. `most`: rows that there can ever be.
+    The kernel writes out rows on disk, and those that nobody uses any more, as of flows that ended, take no memory. The
+    files have no names (they go with the process, however that ends) and are where TMPDIR says. `most`: rows that there
+    can ever be.
     """
 
     def __init__(self, words: Sequence[int], *, most: int, held: int) -> None:
@@ -67,7 +67,7 @@ class GrowingTables:
         self.arrays: list[Ints] = [np.zeros((0, one), np.int64) for one in words]
 
     def grow(self, rows: int) -> None:
-        """Have so many rows; CaptureError where the disk has no room for them."""
+        """Grow the tables to so many rows; CaptureError where the disk has no room for them."""
         before = self.arrays
         if not self._files and rows * sum(self._words) * _WORD <= self._held:
             self.arrays = [np.zeros((rows, one), np.int64) for one in self._words]
@@ -81,11 +81,11 @@ class GrowingTables:
                 new[: len(old)] = old
 
     def hold(self, held: int) -> None:
-        """Hold no more bytes from now on."""
+        """Lower the bytes that may be in memory from now on."""
         self._held = held
 
     def leave(self) -> None:
-        """Take out of memory what is mapped, where that is more than may be held; it comes back when it is used."""
+        """Release mapped memory beyond what may be held; it is read back when it is used."""
         if not self._files or _resident() - self._left <= self._held:
             return
         for file in self._files:
@@ -118,7 +118,7 @@ class _MappedTable:
 
 
 def no_room(what: str, error: OSError) -> CaptureError:
-    """Return the error of tables that the disk has no room for."""
+    """Return the error for tables that the disk has no room for."""
     return CaptureError(
         f"{what} cannot wait in {tempfile.gettempdir()}: {error.strerror}",
         hint="set TMPDIR to a folder with room, or allow more --memory",
@@ -126,12 +126,12 @@ def no_room(what: str, error: OSError) -> CaptureError:
 
 
 def _resident() -> int:
-    """Bytes of files that are in the memory of this process."""
+    """Return the bytes of files that are in the memory of this process."""
     return int(_STATM.read_bytes().split()[_FILE_PAGES]) * mmap.PAGESIZE
 
 
 class BinRows:
-    """Rows in columns as accounting lays them out, in the order in which they came; `held` bytes of them in memory.
+    """Bin rows in columns as accounting lays them out, in order of arrival; `held` bytes of them in memory.
 
     The others are on disk, in a file that has no name (it goes with the process, however that ends) and is where TMPDIR
     says.
@@ -147,7 +147,7 @@ class BinRows:
         self.count = 0
 
     def add(self, columns: Ints, rows: int) -> None:
-        """Take the first rows of columns, which may change afterwards; CaptureError where the disk has no room."""
+        """Append the first rows of columns, which are copied; CaptureError where the disk has no room."""
         if not rows:
             return
         room = bin_rows.packed_room(rows, accounting.BIN_WORDS)
@@ -163,7 +163,7 @@ class BinRows:
         self.count += rows
 
     def _write(self, data: memoryview) -> None:
-        """Put data behind what is on disk; what was written of it when there is no room counts for nothing."""
+        """Append data to the file on disk; a part written when there was no room is ignored."""
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="orch-bins-", buffering=0)  # noqa: SIM115 - as long as this
@@ -241,7 +241,7 @@ class Conversations:
 
     @property
     def back_bins(self) -> int:
-        """How often packets' stamps went back to an earlier bin."""
+        """The number of times that packets' stamps went back to an earlier bin."""
         return int(self._state[accounting.BACK_BINS])
 
     @property
@@ -288,7 +288,7 @@ class Conversations:
         return found
 
     def copy(self, table: Ints, numbers: Sequence[int], rows: Ints, *, into: Ints, places: Ints) -> None:
-        """Copy columns of some rows of one of the tables to these places of the rows of `into`, in one reading."""
+        """Copy columns of some rows of one of the tables to these places of `into`, in one reading."""
         for part in self._parts(len(rows)):
             into[:, places[part]] = table[rows[part]].T[list(numbers)]
 
@@ -298,14 +298,14 @@ class Conversations:
             self._tables.leave()
 
     def finish(self) -> None:
-        """Hand out the bins that are open; nothing is added any more."""
+        """Hand out the bins that are open; no packet may be added afterwards."""
         self._tables.hold(_HELD_AT_END)
         while self._call["close_bins"](program.where(self._words)):
             self._hand_on()
         self._hand_on()
 
     def release(self) -> None:
-        """Give up the tables; the bins stay."""
+        """Free the tables; the bins stay."""
         self._tables = GrowingTables(_ROW_WORDS, most=1, held=1 << 20)
         self._allocate(1)
 
@@ -315,7 +315,7 @@ class Conversations:
         self.bins.add(self._out, used)
 
     def _allocate(self, rows: int) -> None:
-        """Have tables for so many conversations (a power of two); what is not used yet takes no memory.
+        """Allocate tables for so many conversations (a power of two); unused rows take no memory.
 
         Slots are twice as many, so that probes stay short.
         """
@@ -346,7 +346,7 @@ class Conversations:
 
 
 class QueuePairTable:
-    """Every queue pair seen so far, and what its packets and messages were."""
+    """Every RoCEv2 queue pair seen so far, with counts of its packets and messages."""
 
     def __init__(self) -> None:
         self.counts = np.zeros(2, np.int64)
@@ -359,7 +359,7 @@ class QueuePairTable:
         return int(self._words[program.Q_PAIRS])
 
     def add(self, piece: Piece) -> None:
-        """Take the RoCEv2 packets of a piece."""
+        """Account for the RoCEv2 packets of a piece."""
         words, from_ = self._words, piece.words
         words[program.Q_DATA : program.Q_FOUND + 1] = (
             from_[program.DATA],
@@ -394,18 +394,18 @@ class QueuePairTable:
 
     @property
     def via(self) -> Any:
-        """How the packets of each came, as decoding's VIA."""
+        """Interface and tunnel of each, as decoding's VIA."""
         return self.keys[: self.rows, 5]
 
     def ends(self, row: int) -> tuple[bool, tuple[int, int], tuple[int, int], int]:
-        """Whether it is IPv6, source and destination as two words each, and the queue pair at the destination."""
+        """Return whether it is IPv6, source and destination as two words each, and the destination queue pair."""
         high, low, to_high, to_low, word = (int(value) for value in self.keys[row, :5])
         return word >> 32 != SCOPE_V4, (high, low), (to_high, to_low), word & 0xFFFFFF
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a capture point's packets add up to; instants in nanoseconds, 0 where there is no packet."""
+    """Totals over a capture point's packets; instants in nanoseconds, 0 where there is no packet."""
 
     packets: int = 0
     wire_bytes: int = 0
@@ -420,7 +420,7 @@ class Tally:
     closing_ns: int = 0  # of the last packet in the file
 
     def add(self, piece: Piece) -> None:
-        """Take the packets of the next piece."""
+        """Account for the packets of the next piece."""
         said = piece.words[program.UNDECODED : program.MOST_NS + 1].tolist()
         undecoded, fragments, _, inner, wire, kept, snapped, backwards, opening, closing, least, most = said
         self.backwards += backwards + (self.packets > 0 and opening < self.closing_ns)
@@ -437,7 +437,7 @@ class Tally:
 
 
 class FlowTable:
-    """Everything that is read of one file or a rotated set; a context manager, complete once `finish` was called.
+    """The tables of one capture point, filled file by file; a context manager, complete once `finish` was called.
 
     TCP's sequence numbers go on from file to file. Instants are the file's plus `offset_ns`. `segment`: the MTU of a
     device that cuts longer packets after they are captured; wire bytes are then of its frames. `memory`: bytes for
@@ -519,7 +519,7 @@ class FlowTable:
             return file.end(self.tally.packets - before)
 
     def interface_names(self, numbers: Sequence[int]) -> list[str]:
-        """Return what people call interfaces by their numbers; empty where the files tell none apart."""
+        """Return the names of interfaces by their numbers; empty where the files have a single one."""
         names = self.interfaces.names()
         return [
             f"index {number & framing.INDEXED - 1}" if number & framing.INDEXED else names.get(number, "")
@@ -533,7 +533,7 @@ class FlowTable:
             shard.finish()
 
     def _take(self, group: list[Piece]) -> None:
-        """Account for pieces, one shard beside the other, once those before are accounted for."""
+        """Account for pieces, the shards in parallel, once the pieces before are accounted for."""
         self._settle()
         works: list[list[Callable[[Piece], None]]] = [[shard.add] for shard in self.shards]
         works[0].append(self._pairs)
@@ -569,13 +569,13 @@ def _each(works: Sequence[Callable[[Piece], None]], group: Sequence[Piece]) -> N
 
 
 def threads(files: Sequence[Path], most: int) -> int:
-    """Return how many threads are worth their start for these files."""
+    """Return how many threads are worth starting for these files."""
     size = sum(map(_size, files))
     return max(1, min(most, size // _BYTES_A_THREAD, _MOST_THREADS))
 
 
 def _size(file: Path) -> int:
-    """Bytes of a regular file; 0 of anything else, or where nobody can tell."""
+    """Return the bytes of a regular file; 0 of anything else, or where they cannot be read."""
     try:
         found = file.stat()
     except OSError:
@@ -584,5 +584,5 @@ def _size(file: Path) -> int:
 
 
 def warm() -> None:
-    """Compile the reader now where that was never done, and load it, so that no run waits for it."""
+    """Compile the reader where that was never done on this machine, and load it, so that no run waits for it."""
     compiled.program()

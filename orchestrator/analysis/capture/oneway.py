@@ -1,4 +1,4 @@
-"""When the same packets were seen at both ends of a link, and what that says of how long they took."""
+"""Measure one-way delays: match the same packets seen at both ends of a link."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOW_SHARE = 0.001
 
 
 class Sightings:
-    """When packets of a capture were seen; both ends of a link note the same ones, since the key decides."""
+    """Stamps of sampled packets of a capture; both ends of a link sample the same ones, by a hash of the packet."""
 
     def __init__(self) -> None:
         self._rows = np.zeros((MOST + _SPARE, WORDS), np.int64)
@@ -27,7 +27,7 @@ class Sightings:
         self._words[[program.S_OUT, program.S_OUT_ROWS]] = program.where(self._rows), len(self._rows)
 
     def add(self, piece: Piece) -> None:
-        """Take the packets of a piece."""
+        """Add the sampled packets of a piece."""
         words, from_ = self._words, piece.words
         words[program.S_FRAMES : program.S_FOUND + 1] = (
             from_[program.FRAMES],
@@ -42,14 +42,14 @@ class Sightings:
                 self._thin()
 
     def rows(self) -> Ints:
-        """Rows of key, instant (ns), and the low words of both addresses."""
+        """Return rows of key, instant (ns), and the low words of both addresses."""
         while self._words[program.S_USED] > MOST:
             self._thin()
         found: Ints = self._rows[: self._words[program.S_USED]].copy()
         return found
 
     def _thin(self) -> None:
-        """Keep every second of the packets that are noted, as their keys have it."""
+        """Halve the sampled packets: keep those whose key has none of the bits of a mask that is one bit longer."""
         words = self._words
         words[program.S_MASK] = 2 * words[program.S_MASK] + 1
         noted = self._rows[: words[program.S_USED]]
@@ -59,7 +59,7 @@ class Sightings:
 
 
 def one_way(seen: Iterable[tuple[str, Ints]], addresses: Mapping[str, Sequence[str]]) -> Columns:
-    """Columns of `one_way`: what captures at both ends say of how long packets took; `addresses` of each node.
+    """Return columns of the table `one_way`: delays between captures at both ends; `addresses` are those of each node.
 
     `seen` has rows a capture, of which a node may have several. A key that one end has several times is a packet that
     was sent again, and is left out.
@@ -85,13 +85,13 @@ def one_way(seen: Iterable[tuple[str, Ints]], addresses: Mapping[str, Sequence[s
 
 
 def _once(rows: Ints) -> Ints:
-    """The rows whose key no other has."""
+    """Return the rows whose key no other row has."""
     _, first, count = np.unique(rows[:, KEY], return_index=True, return_counts=True)
     found: Ints = rows[first[count == 1]]
     return found
 
 
 def _low_word(address: str) -> int:
-    """The lower 64 bits of an address as the reader keeps them, signed."""
+    """Return the lower 64 bits of an address as the reader keeps them, signed."""
     low = int(ip_address(address)) & (1 << 64) - 1
     return low - (1 << 64) if low >> 63 else low

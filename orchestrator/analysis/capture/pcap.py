@@ -1,4 +1,4 @@
-"""Reads the packets of pcap and pcapng files, compressed or not, piece by piece, several threads ahead of each other.
+"""Read the packets of pcap and pcapng files, compressed or not, in pieces, several threads in parallel.
 
 Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng, both byte orders, and the pcap of a libpcap that was
 patched to keep interfaces' indices. What is odd is counted, told and read on over; only a length that leaves no way to
@@ -72,7 +72,7 @@ _LOOK_BYTES = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What is known of a file where a piece of it begins: how its records are to be read.
+    """The format of a file's records, as it is known where a piece of the file begins.
 
     `age` counts what was learned while it was read (sections and interfaces of pcapng); pieces that were surveyed by an
     older format are surveyed again.
@@ -153,7 +153,7 @@ class Piece:
         compiled.program()["survey"](program.where(words))
 
     def said(self, word: int) -> int:
-        """One of `program`'s words of this piece."""
+        """Return one of `program`'s words of this piece."""
         return int(self.words[word])
 
     def dealt(self, shard: int) -> tuple[int, int]:
@@ -166,20 +166,20 @@ class Piece:
 
     @property
     def begin(self) -> int:
-        """Where in the file its first record begins; -1: none was found."""
+        """Offset in the file of the piece's first record; -1: none was found."""
         return self.place + self.said(program.BEGIN) if self.said(program.BEGIN) >= 0 else -1
 
     @property
     def end(self) -> int:
-        """Where in the file its walk ended."""
+        """Offset in the file at which the walk over its records ended."""
         return self.place + self.said(program.END)
 
 
 class Stock:
-    """Pieces that nobody looks at any more, for others.
+    """A pool of pieces, reused because their memory is warm.
 
-    Their memory is warm: new memory would cost about as much again as looking through it does. So each goes back to the
-    thread that took it. Packets are dealt to `shards`, with bins of `bin_ns`.
+    New memory would cost about as much again as surveying it does. So each piece goes back to the thread that took it.
+    Packets are dealt to `shards`, with bins of `bin_ns`.
     """
 
     def __init__(self, *, shards: int = 1, bin_ns: int = 1) -> None:
@@ -187,7 +187,7 @@ class Stock:
         self._shards, self._bin_ns = shards, bin_ns
 
     def take(self, size: int) -> Piece:
-        """Return a piece with room for so many bytes."""
+        """Take a piece with room for so many bytes from the pool."""
         free: deque[Piece] = self._of_thread.__dict__.setdefault("free", deque())
         while free:
             piece = free.pop()
@@ -197,12 +197,12 @@ class Stock:
 
     @staticmethod
     def give(piece: Piece) -> None:
-        """Take a piece back."""
+        """Give a piece back to the pool."""
         piece.home.append(piece)
 
 
 class Ahead:
-    """Pieces that other threads survey before it is known where the first record of each begins.
+    """Read-ahead: other threads survey pieces before it is known where the first record of each begins.
 
     A file is cut at multiples of `size`, and each thread in turn looks for the first record behind its cut; the piece
     before decides whether that was right.
@@ -244,7 +244,7 @@ class Ahead:
         return found if fits else None
 
     def close(self) -> None:
-        """Wait for those under way, which read a file that is to be closed."""
+        """Wait for surveys under way, which read a file that is to be closed."""
         for _, one in self._pending:
             if not one.cancel():
                 one.exception()
@@ -258,7 +258,7 @@ class Ahead:
 
 
 class Interfaces:
-    """Numbers the interfaces of a capture point's files.
+    """Numbers for the interfaces of a capture point's files.
 
     Those of one name are one, in whatever section or file; of those without a name, the first ones of all sections are,
     the second ones, and so on. Number 0 is the first one without a name, as that of every classic pcap.
@@ -277,7 +277,7 @@ class Interfaces:
         return self._numbers.setdefault((name, place), len(self._numbers))
 
     def names(self) -> dict[int, str]:
-        """Return what people call each by its number; empty where a file says nothing of them."""
+        """Return each interface's name by its number; empty where a file gives none."""
         found = {_MOST_INTERFACES: "others"}
         for (name, place), number in self._numbers.items():
             text = name or ("" if len(self._numbers) == 1 else "interface")
@@ -287,7 +287,7 @@ class Interfaces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEnd:
-    """How a file was read: its packets, and whether it ended on a record's edge.
+    """The number of packets read from a file, and whether it ended at the edge of a record.
 
     "truncated": the last record is incomplete, as after a kill; all before it is counted. "corrupt": at byte `at` (of
     the file unpacked) stands something that is no record, and nothing behind it was read. `problems`: sentences for
@@ -301,7 +301,7 @@ class FileEnd:
 
 
 class CaptureFile:
-    """A capture file that is being read, by this thread or, where there are some, by other `threads` ahead of it."""
+    """A capture file that is being read, by this thread or ahead of it by `threads` others."""
 
     def __init__(
         self,
@@ -333,7 +333,10 @@ class CaptureFile:
         self._before_ns = 0
 
     def pieces(self) -> Iterator[Piece]:
-        """Pieces with packets to the end of the file, or to where it is damaged; to be given to the stock once done."""
+        """Yield pieces with packets to the end of the file, or to where it is damaged.
+
+        Each is to be given to the stock afterwards.
+        """
         head = self._peek(0, _FILE_HEADER_BYTES)
         if head[:4] == _SECTION_MAGIC and len(head) >= 12:
             self._form = replace(self._form, ng=True, interfaces=_no_interfaces(), most=framing.LONGEST_BLOCK)
@@ -366,7 +369,7 @@ class CaptureFile:
                 self._ahead.close()
 
     def end(self, packets: int) -> FileEnd:
-        """Return how it ended, once its batches were taken; `packets`: how many there were."""
+        """Return how the file ended, once its pieces were read; `packets`: how many there were."""
         problems = []
         if self._source.broken:
             problems.append(f"{self.path.name} cannot be unpacked to its end ({self._source.broken})")
@@ -386,7 +389,7 @@ class CaptureFile:
         return FileEnd(packets=packets, end=self._end, at=self._at, problems=tuple(problems))
 
     def _damage(self, packets: int) -> str:
-        """What is to be said of a file that was not read to its end."""
+        """Describe the damage of a file that was not read to its end."""
         size = self._source.size
         behind = "" if size is None else f"; the {size - self._at:,} bytes from there on were not read"
         zeros = not any(self._peek(0, 16))
@@ -394,7 +397,7 @@ class CaptureFile:
         return f"{self.path.name} {what}; the {packets} packets before it count{behind}"
 
     def _piece(self, wanted: int) -> Piece:
-        """The piece that begins where reading is, of `wanted` bytes where nobody has looked at it ahead."""
+        """Return the piece that begins at the current place, of `wanted` bytes where none was read ahead."""
         size = self._source.size
         if self._ahead is not None and size is not None and wanted == self._size:
             ahead = self._ahead.piece(self._at, self._form, size)
@@ -417,7 +420,7 @@ class CaptureFile:
         return UNREADABLE
 
     def _pcap(self, head: bytes) -> None:
-        """Learn from the head of a file of classic pcap."""
+        """Read the file header of classic pcap."""
         if self._source.broken and len(head) < _FILE_HEADER_BYTES:
             raise CaptureError(f"{self.path} cannot be unpacked ({self._source.broken})")
         big, nanos, record, order, snap, link = _header(head, self.path)
@@ -435,7 +438,7 @@ class CaptureFile:
         )
 
     def _block(self) -> None:
-        """Learn from the section or interface that stands here, or step over a block that is too long for one."""
+        """Read the section or interface block at the current place, or skip a block that is too long for one."""
         head = self._peek(0, 12).ljust(12, b"\0")
         section = head[:4] == _SECTION_MAGIC
         order = _SECTION_ORDERS.get(head[8:]) if section else self._form.big
@@ -460,12 +463,12 @@ class CaptureFile:
             self._describe(body)
 
     def _peek(self, place: int, count: int) -> bytes:
-        """Bytes behind where reading is, fewer at the end of the file."""
+        """Return bytes behind the current place, fewer at the end of the file."""
         into = memoryview(bytearray(count))
         return bytes(into[: self._source.read_at(self._at + place, into)])
 
     def _describe(self, body: bytes) -> None:
-        """Take down an interface from the body of its description (draft-ietf-opsawg-pcapng, section 4.2)."""
+        """Add an interface from the body of its description block (draft-ietf-opsawg-pcapng, section 4.2)."""
         order = ">" if self._form.big else "<"
         link, snap = struct.unpack_from(order + "HxxI", body.ljust(8, b"\0"))
         power, binary, offset_s, name, at = 6, False, 0, "", 8
@@ -519,9 +522,9 @@ def opened(path: Path, **settings: Any) -> Iterator[CaptureFile]:
 
 
 def _header(head: bytes, path: Path) -> tuple[bool, int, int, int, int, int]:
-    """Learn from a pcap file's head; CaptureError without one.
+    """Parse a pcap file header; CaptureError without one.
 
-    Gives whether it is big-endian, nanoseconds a unit, bytes of a record's header, the order of its two lengths (see
+    Return whether it is big-endian, nanoseconds a unit, bytes of a record's header, the order of its two lengths (see
     framing), snap length and link type.
     """
     kind = _MAGIC.get(head[:4])
@@ -551,7 +554,7 @@ def first_stamp(path: Path) -> int | None:
 
 
 def in_order(files: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """Return the files that can be read, by the instant of their first packet, since a ring of files wraps its names.
+    """Return the readable files by the instant of their first packet, since a ring of files wraps its names.
 
     Those without a packet come last. With it, what kept the others from being read. One file alone is not looked into,
     so that it may be a pipe.

@@ -1,4 +1,4 @@
-"""Holds what was read of captures as arrays: who sent what to whom, flow by flow and bin by bin."""
+"""Arrays of a packet trace: flows, bins over time, queue pairs, and the capture points they come from."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Flows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bins:
-    """What each flow carried in each bin in which it carried anything, ordered by bin, each flow and bin once.
+    """Packets and bytes of each flow in each bin with any, ordered by bin, each flow and bin once.
 
     `width_ns` can be wider than asked for, where so many rows would not fit (see Trace.notes).
     """
@@ -123,7 +123,7 @@ class QueuePairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What of a point's packets came by one interface, or in tunnels of one kind."""
+    """The packets of a point that came by one interface, or in tunnels of one kind."""
 
     name: str
     packets: int
@@ -155,7 +155,7 @@ class TracePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """Everything that was read from one or several capture points."""
+    """The tables read from one or several capture points."""
 
     points: tuple[TracePoint, ...]
     hosts: tuple[str, ...]  # addresses as text; hardware addresses where frames are no IP
@@ -175,7 +175,7 @@ class Trace:
 
 
 def joined(kind: type[Any], tables: Sequence[Any], *, shared: Sequence[str] = ()) -> Any:
-    """Tables of one kind behind each other; columns in `shared` are the same in all of them."""
+    """Concatenate tables of one kind; columns in `shared` are the same in all of them."""
     return kind(
         **{
             column.name: getattr(tables[0], column.name)
@@ -187,7 +187,7 @@ def joined(kind: type[Any], tables: Sequence[Any], *, shared: Sequence[str] = ()
 
 
 def protocol_name(protocol: int) -> str:
-    """Return what people call a protocol of `Flows.protocol`."""
+    """Return the name of a protocol of `Flows.protocol`."""
     if protocol == RUNT:
         return "runt"
     if protocol == OVERFLOW:
@@ -198,9 +198,9 @@ def protocol_name(protocol: int) -> str:
 
 
 def tunnel_kinds(tunnel: int) -> str:
-    """Return what people call the kinds of tunnels of `Flows.tunnel`, the outermost first, as `gre/vxlan`.
+    """Return the names of the kinds of tunnels of `Flows.tunnel`, the outermost first, as `gre/vxlan`.
 
-    Empty: none.
+    Empty without a tunnel.
     """
     kinds = tunnel >> KIND_SHIFT
     digits = [kinds >> shift & (1 << KIND_BITS) - 1 for shift in range(2 * KIND_BITS, -1, -KIND_BITS)]
@@ -208,7 +208,7 @@ def tunnel_kinds(tunnel: int) -> str:
 
 
 def tunnel_name(tunnel: int) -> str:
-    """The kinds of tunnels, and what tells apart networks of the innermost that says so (VNI, key), as `vxlan 42`."""
+    """Return the kinds of tunnels with the identifier (VNI, key) of the innermost one that has any, as `vxlan 42`."""
     network = tunnel & (1 << KIND_SHIFT) - 1
     return f"{tunnel_kinds(tunnel)} {network}" if network else tunnel_kinds(tunnel)
 
@@ -224,9 +224,9 @@ def inner_text(name: str, packets: int) -> str:
 def series(
     trace: Trace, *, flows: Mask | None = None, column: str = "wire_bytes", width_ns: int | None = None
 ) -> tuple[Ints, Ints]:
-    """Sum of one column of the bins over some flows in every bin from the trace's first packet to its last.
+    """Sum one column of the bins over some flows, in every bin from the trace's first packet to its last.
 
-    Gives (starts_ns, sums), gaps filled with 0. `flows` is a mask over Trace.flows (default: those counted);
+    Return (starts_ns, sums), gaps filled with 0. `flows` is a mask over Trace.flows (default: those counted);
     `width_ns` a multiple of the bins' own width. CaptureError for more bins than memory holds.
     """
     bins, chosen = trace.bins, trace.flows.counted if flows is None else flows
@@ -246,7 +246,7 @@ def series(
 
 
 def moving_average(values: Ints | Floats, bins: int) -> Floats:
-    """Mean over the last `bins` values at each place; over those there are at the beginning."""
+    """Return the mean over the last `bins` values at each place; at the beginning over those that there are."""
     total = np.concatenate(([0.0], np.cumsum(values, dtype=np.float64)))
     ends = np.arange(1, len(total))
     begins = np.maximum(0, ends - bins)
@@ -254,7 +254,10 @@ def moving_average(values: Ints | Floats, bins: int) -> Floats:
 
 
 def matrix(trace: Trace, column: str = "wire_bytes", *, flows: Mask | None = None) -> Ints:
-    """(hosts, hosts): sum of a column of Flows from host (row) to host (column), over `flows` (default: counted)."""
+    """Return the traffic matrix (hosts, hosts): sums of a column of Flows from host (row) to host (column).
+
+    `flows` selects flows (default: counted).
+    """
     chosen = trace.flows.counted if flows is None else flows
     sums = np.zeros((len(trace.hosts), len(trace.hosts)), np.int64)
     np.add.at(sums, (trace.flows.src[chosen], trace.flows.dst[chosen]), getattr(trace.flows, column)[chosen])

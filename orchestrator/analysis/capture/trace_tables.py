@@ -1,4 +1,4 @@
-"""Makes tables of a Trace with names in place of numbers, for files that other programs read."""
+"""Convert a trace to tables with names in place of numbers, and write them as Parquet, JSON or rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PAIR_FIGURES = (
 
 
 def flows(trace: Trace, picked: Any = _ALL) -> Columns:
-    """One row a direction of a conversation and capture point, see trace.Flows; `handshake_s` is NaN if not seen.
+    """Return one row a direction of a conversation and capture point, see trace.Flows; `handshake_s` may be NaN.
 
     `picked`: which of these rows.
     """
@@ -63,12 +63,12 @@ def _tunnels(column: Any) -> Any:
 
 
 def _outer(names: Any, column: Any) -> Any:
-    """Addresses of outer headers, empty where there is no tunnel."""
+    """Return addresses of outer headers, empty where there is no tunnel."""
     return np.append(names, "")[column]
 
 
 def pairs(trace: Trace) -> Columns:
-    """One row for each host that sent to another one: the sums of its flows, counted once, the most bytes first."""
+    """Return one row a pair of hosts (sender, receiver): sums of its flows, counted once, the most bytes first."""
     table = trace.flows
     counted = np.flatnonzero(table.counted)
     code = table.src[counted] * len(trace.hosts) + table.dst[counted]
@@ -87,7 +87,7 @@ def pairs(trace: Trace) -> Columns:
 
 
 def queue_pairs(trace: Trace) -> Columns:
-    """One row a RoCEv2 queue pair that packets were sent to; opcodes and sizes of messages as lists."""
+    """Return one row a RoCEv2 queue pair that packets were sent to; opcodes and sizes of messages as lists."""
     table = trace.queue_pairs
     names = np.array(trace.hosts, dtype=object)
     points = np.array([point.name for point in trace.points], dtype=object)
@@ -122,7 +122,7 @@ def queue_pairs(trace: Trace) -> Columns:
 
 
 def bins(trace: Trace) -> Columns:
-    """One row a flow and bin in which it carried something; `flow` is the row of flows()."""
+    """Return one row a flow and bin in which it carried something; `flow` is the row of flows()."""
     table = trace.bins
     return {
         "flow": table.flow,
@@ -153,7 +153,7 @@ def largest(columns: Columns, count: int) -> tuple[list[Row], int]:
 
 
 def largest_flows(trace: Trace, count: int) -> tuple[list[Row], int]:
-    """As `largest`, of the flows that count (see trace.Flows)."""
+    """Return the counted flows (see trace.Flows) with the most bytes on the wire, and how many there are in all."""
     counted = np.flatnonzero(trace.flows.counted)
     order = counted[np.argsort(-trace.flows.wire_bytes[counted], kind="stable")]
     return rows(flows(trace, order[:count])), len(order)

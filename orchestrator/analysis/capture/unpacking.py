@@ -1,4 +1,4 @@
-"""The bytes of a capture file by their place, unpacked where it is packed.
+"""Read the bytes of a capture file by their place, decompressed: gzip, Zstandard, LZ4, bzip2.
 
 gzip (RFC 1952), Zstandard (RFC 8878), the frames of LZ4 (its own specification 1.6), and bzip2.
 """
@@ -26,19 +26,22 @@ _SLICE_BYTES = 4096  # what is unpacked at once, so that little is lost where a 
 
 
 class Source(Protocol):
-    """Bytes that are read by their place, never from further back than the last place."""
+    """Bytes that are read by their place, never from before the last place that was read."""
 
     size: int | None  # None: not known before the end; otherwise several threads may read, at any places
     broken: str  # what unpacking said of where it ended
 
     def read_at(self, place: int, into: memoryview, /) -> int:
-        """Fill `into` with what stands at `place`; gives how many bytes there are, fewer only at the end."""
+        """Fill `into` with the bytes at `place`; return how many there are, fewer only at the end."""
         ...
 
 
 @contextlib.contextmanager
 def source(raw: Any) -> Iterator[Source]:
-    """What a file holds that is open unbuffered and need not be seekable; its first bytes say how it is compressed."""
+    """Return the content of a file that is open unbuffered and need not be seekable.
+
+    Its first bytes say how it is compressed.
+    """
     head = raw.read(4)
     kind = next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), None)
     found = os.fstat(raw.fileno())
@@ -69,7 +72,7 @@ class _File:
 
 
 class _Stream:
-    """What comes in a row, kept from the last place that was read on."""
+    """Bytes of a sequential stream, buffered from the last place that was read on."""
 
     def __init__(self, readinto: Callable[[memoryview], int]) -> None:
         self._readinto = readinto
@@ -104,7 +107,7 @@ class _Stream:
 
 
 class _Plain:
-    """A file of which the first bytes were read already; it need not be seekable, so that a pipe will do."""
+    """A file whose first bytes were read already; it need not be seekable, so that a pipe will do."""
 
     def __init__(self, raw: Any, head: bytes) -> None:
         self._raw = raw
@@ -120,7 +123,7 @@ class _Plain:
         return self._raw.readinto(into) or 0
 
     def read(self, size: int) -> bytes:
-        """For the library that unpacks."""
+        """Read as a file, for the library that unpacks."""
         buffer = bytearray(size)
         return bytes(buffer[: self.readinto(memoryview(buffer))])
 
@@ -129,7 +132,7 @@ class _Plain:
 
 
 class _Slices:
-    """What is unpacked slice by slice, however much is wanted: how much comes of a damaged file depends on that."""
+    """Data unpacked slice by slice, so that of a damaged file all whole slices come."""
 
     def __init__(self, unpack: Callable[[], bytes]) -> None:
         self._unpack = unpack
@@ -144,7 +147,7 @@ class _Slices:
 
 
 class _Members:
-    """What the members of a gzip file hold; EOFError where one is cut off or damaged, or other bytes than zeros follow.
+    """The members of a gzip file, unpacked; EOFError where one is cut off or damaged, or not followed by zeros.
 
     Zeros behind the last one are padding, as gzip itself takes them.
     """
@@ -178,7 +181,7 @@ class _Members:
 
 
 class _Unpacked:
-    """What a compressed file holds, unpacked as it is read; EOFError where it is cut off or damaged."""
+    """A compressed file, unpacked as it is read; EOFError where it is cut off or damaged."""
 
     def __init__(self, packed: _Plain, kind: str) -> None:
         import pyarrow as pa

@@ -1,1 +1,1 @@
-"""Runs against runs: selections, verdicts and curves."""
+"""Compare runs with runs: selection, tests and verdicts, histories of nights, curves over load."""

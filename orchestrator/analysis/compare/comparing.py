@@ -1,4 +1,4 @@
-"""Compares two sets of runs, with the history that the second one belongs to, and says what it comes to."""
+"""Compare two sets of runs, with the history of the second one, and state the verdict in sentences."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOT_SET = "not set"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Everything that a comparison found: a is the reference, b what is judged."""
+    """The result of a comparison: a is the reference, b what is judged."""
 
     a: Chosen
     b: Chosen
@@ -56,7 +56,7 @@ class Comparison:
 
 
 def compare(results: Path, a: str, b: str, *, rule: Rule, settings: bool = False) -> Comparison:
-    """Compare what two names stand for (see `selection.choose`).
+    """Compare the selections of two names (see `selection.choose`).
 
     Points that the two sides set differently are not compared but told; ConfigError where no other is left. With
     `settings` it is these settings that are compared: all points are, and what was set differently is told.
@@ -78,7 +78,7 @@ def compare(results: Path, a: str, b: str, *, rule: Rule, settings: bool = False
 
 
 def _histories(results: Path, name: str, rule: Rule) -> tuple[History, ...]:
-    """The history of every point over the last nights."""
+    """Return the history of every point over the last nights."""
     found = point_histories.nights(stores.opened(str(results)), name, most=point_histories.MOST_NIGHTS)
     return point_histories.histories(found, rule=rule)
 
@@ -114,7 +114,7 @@ def _level(series: Sequence[RunSeries]) -> Level:
 
 
 def _set_differently(chosen: Chosen, apart: Mapping[str, str]) -> list[str]:
-    """What was set differently in sentences, each with its points."""
+    """Return the settings that differ in sentences, each with its points."""
     points: dict[str, list[str]] = {}
     for point in sorted(apart, key=lambda point: selection.natural(chosen.labels[point])):
         points.setdefault(apart[point], []).append(chosen.labels[point])
@@ -122,7 +122,7 @@ def _set_differently(chosen: Chosen, apart: Mapping[str, str]) -> list[str]:
 
 
 def differences(a: Chosen, b: Chosen) -> list[str]:
-    """What else differs between the sides, so that nobody blames the network for a new version of a framework."""
+    """Return what else differs between the sides (versions, hosts), which may explain a change."""
     found = []
     for what, of in _FACTS.items():
         found += _differs(what, _values(a, of), _values(b, of))
@@ -171,7 +171,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def basis(comparison: Comparison) -> str:
-    """Return what the verdicts rest on, and how often a wrong alarm is expected."""
+    """Return the basis of the verdicts (unit, numbers of nights and runs), and the expected rate of false alarms."""
     rule = comparison.rule
     if comparison.unit != "night":
         what = "pairs that were measured in turn" if comparison.unit == "block" else "runs of the same night"
@@ -183,7 +183,7 @@ def basis(comparison: Comparison) -> str:
 
 
 def detectable(point: PointChange) -> str:
-    """Return the smallest change of the median that would have been found."""
+    """Return the smallest change of the median that would have been found, as text."""
     return percent(point.change("p50").detectable)
 
 
@@ -204,7 +204,7 @@ def _telling(point: PointChange) -> regression.Change:
 
 
 def step_lines(found: Sequence[History]) -> list[str]:
-    """Return every step in words; what could not be searched for lack of nights."""
+    """Return every step of the histories in words, and what could not be searched for lack of nights."""
     lines = [
         f"{history.label}: since {history.days[step.night]} {percent(step.ratio)} "
         f"({step.before_s * 1e3:.1f} to {step.after_s * 1e3:.1f} ms, p = {step.p:.2g})"
@@ -232,7 +232,7 @@ def set_apart(a: Chosen, b: Chosen) -> dict[str, str]:
 
 
 def burst_sizes(a: Chosen, b: Chosen) -> list[str]:
-    """What bursts change beside the course of the load, where one side alone has them: they hold no large flows."""
+    """Return a sentence on flow sizes where only one side has bursts, since bursts hold no large flows."""
     (with_a, largest_a), (with_b, largest_b) = _bursts(a), _bursts(b)
     if with_a == with_b or math.isnan(largest_a + largest_b):
         return []
@@ -244,7 +244,7 @@ def burst_sizes(a: Chosen, b: Chosen) -> list[str]:
 
 
 def _bursts(chosen: Chosen) -> tuple[bool, float]:
-    """Whether generated flows came in bursts, and the bytes of the largest that could be drawn (full size)."""
+    """Return whether generated flows came in bursts, and the bytes of the largest that could be drawn (full size)."""
     wanted: dict[Path, set[str]] = defaultdict(set)
     scales: dict[Path, int] = {}
     for window in chosen.windows:
@@ -260,7 +260,7 @@ def _bursts(chosen: Chosen) -> tuple[bool, float]:
 
 
 def without(chosen: Chosen, points: Mapping[str, str]) -> Chosen:
-    """Return the same without these points."""
+    """Return the measurements without these points."""
     return replace(chosen, points={key: found for key, found in chosen.points.items() if key not in points})
 
 
@@ -293,14 +293,14 @@ def by_axis(results: Path, wanted: str, axis: str, values: Sequence[str]) -> tup
 
 
 def _elsewhere(window: Measurement[Entry], axis: str) -> Measurement[Entry]:
-    """The window under the key of its values on all other axes."""
+    """Return the window under the key of its values on all other axes."""
     others = {path: value for path, value in window.values.items() if path != axis}
     key = f"{json.dumps(others, sort_keys=True, default=str)} {window.job}"
     return replace(window, key=key, label=selection.values_text(others) or "all")
 
 
 def _of_points(chosen: Chosen) -> dict[str, dict[str, set[str]]]:
-    """Everything that was set for each point: a path below the experiment, and the values there over its windows."""
+    """Return all that was set for each point: a path below the experiment, and the values there over its windows."""
     known: dict[Path, dict[str, window_settings.WindowSetting]] = {}
     found: dict[str, list[dict[str, str]]] = defaultdict(list)
     for window in chosen.windows:

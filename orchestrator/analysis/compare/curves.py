@@ -34,7 +34,7 @@ NO_TRAFFIC = "none"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kind:
-    """What the points of a curve share. `transport` is "tcp" or "rdma" as captures show it, else empty.
+    """The settings that the points of a curve share.
 
     `differs` tells what else was set differently from other curves of the same, else it is empty.
     """
@@ -85,7 +85,7 @@ class Series:
 
     @property
     def curve(self) -> congestion.Curve:
-        """The same as arrays."""
+        """The curve as arrays."""
         return congestion.curve(
             [point.load_bps for point in self.points],
             [point.mean_s for point in self.points],
@@ -164,7 +164,7 @@ def measured(entries: Iterable[Entry]) -> tuple[Series, ...]:
 
 
 def _told_apart(keys: Sequence[_Key]) -> list[Kind]:
-    """The kind of each, with what was set differently where several are of one kind."""
+    """Return the kind of each, with what was set differently where several are of one kind."""
     of_kind: dict[Kind, list[Setting]] = defaultdict(list)
     for kind, setting in keys:
         of_kind[kind].append(setting)
@@ -197,14 +197,14 @@ def _series(kind: Kind, windows: Sequence[TimedWindow]) -> Series:
 
 
 def _spread(windows: Sequence[TimedWindow]) -> Spread:
-    """What the runs of a point differ by."""
+    """Return the residuals of a point's runs about their mean, in logarithms."""
     of_runs = _by_run(windows)
     middle = math.fsum(of_runs.values()) / len(of_runs)
     return Spread(freedom=len(of_runs) - 1, residuals={run: value - middle for run, value in of_runs.items()})
 
 
 def _by_run(windows: Sequence[TimedWindow]) -> dict[str, float]:
-    """The logarithm of each run's mean; several windows of a run count as one."""
+    """Return the logarithm of each run's mean; several windows of a run count as one."""
     logs: dict[str, list[float]] = defaultdict(list)
     for window in windows:
         logs[window.place.path.name].append(math.log(float(np.mean(window.seconds))))
@@ -260,7 +260,7 @@ def loaded_windows(entry: Entry) -> Iterator[LoadedWindow]:
 
 
 def windows_of(entry: Entry) -> Iterable[TimedWindow]:
-    """Yield the same with their iterations and the queue where they met the training."""
+    """Yield the valid windows of a run whose loads are known, with their iterations and the shared link's queue."""
     here = list(loaded_windows(entry))
     if not here:
         return
@@ -292,7 +292,7 @@ def _within(times: JobSeries, span: Span) -> Floats:
 
 
 def capacity_bps(manifest: Manifest) -> float:
-    """Return what the slowest link carries, in the unit of loads: cross traffic and training meet on one.
+    """Return the rate of the slowest link (bit/s, in the unit of loads): cross traffic and training meet on one.
 
     The rate of a real link counts what stands between frames; the buckets of a local testbed count frames.
     """
@@ -302,7 +302,7 @@ def capacity_bps(manifest: Manifest) -> float:
 
 
 def _transport(record: window_records.Window, job: str) -> str:
-    """RDMA passes captures by: what theory says was sent and no capture saw went that way."""
+    """Return "tcp" or "rdma" (captures saw less than half of the bytes by theory); "" where neither is known."""
     for row in record.training:
         if row.job == job and row.sent_bytes is not None and row.theory_bytes:
             return "tcp" if row.sent_bytes > 0.5 * row.theory_bytes else "rdma"

@@ -1,4 +1,4 @@
-"""Follows points of a sweep or an experiment night by night: their medians, and the steps in them."""
+"""Follow the points of a sweep or an experiment night by night: their medians, and the steps in them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
-    """What one night measured: the median of each point in seconds, the points' labels, and the runs' folders."""
+    """The measurements of one night: each point's median in seconds, the points' labels, and the runs' folders."""
 
     began_ns: int
     p50_s: Mapping[str, float]
@@ -76,7 +76,7 @@ def of_nights(nights: Sequence[Night], *, rule: Rule = DEFAULT) -> tuple[History
 
 
 def in_brief(entries: Iterable[Listed]) -> dict[str, InBrief]:
-    """Return the same of every sweep and experiment of a store, by name, from manifests in brief: no table is read.
+    """Return the nights and histories of every sweep and experiment of a store, by name, from manifests alone.
 
     A name with a single night is left out; of the others the last MOST_NIGHTS nights count.
     """
@@ -94,7 +94,10 @@ def in_brief(entries: Iterable[Listed]) -> dict[str, InBrief]:
 
 
 def _night(entries: Sequence[Listed]) -> Night | None:
-    """One night's runs, oldest first: the last valid window of each repetition of a point counts; None without any."""
+    """Return the night of some runs, oldest first; None without a valid window.
+
+    The last valid window of each repetition of a point counts.
+    """
     last: dict[tuple[str, tuple[str, ...]], tuple[selection.WindowPoint, str, float]] = {}
     for entry in entries:
         for window in entry.manifest.windows:

@@ -1,4 +1,4 @@
-"""Points of any study: the windows that measured the same thing, by all that their experiments set."""
+"""Group windows into points: those that measured the same thing, by all that their experiments set."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MeasuredPoint:
 
     @property
     def set_to(self) -> Fields:
-        """What was set, in all windows alike."""
+        """The settings that all windows share."""
         return self.windows[0].set_to
 
     @property
@@ -67,7 +67,7 @@ class MeasuredPoint:
         return self.manifest.scale
 
     def value(self, path: str, default: Any = None) -> Any:
-        """What was set at a path such as "workload.horovod.model", where a step "*" is any key or place of a list.
+        """Return the setting at a path such as "workload.horovod.model"; a step "*" is any key or place of a list.
 
         `default` where nothing was set there.
         """
@@ -114,7 +114,7 @@ def _valid(entry: Entry) -> Iterator[PointWindow]:
 
 
 def _found(value: Any, steps: Sequence[str]) -> Iterator[Any]:
-    """Every value that a path leads to; a step that is a number is a place in a list."""
+    """Return every value that a path leads to; a step that is a number is a place in a list."""
     if not steps:
         yield value
         return

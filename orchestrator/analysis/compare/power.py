@@ -1,4 +1,4 @@
-"""Computes how many nights and runs a change takes to be found (power), from what runs and nights differ by."""
+"""Compute how many nights and runs are needed to find a change (statistical power), from their variation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_RUNS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spreads:
-    """What runs of a night, and nights, differ by: standard deviations as shares of 1.
+    """Standard deviations by which runs of a night, and nights, differ, as shares of 1.
 
     `nights` is the number of nights that say so, 0 where it is assumed.
     """
@@ -38,11 +38,9 @@ class Effort:
 
 
 def seen(nights: Sequence[Sequence[float]]) -> Spreads | None:
-    """Return the spreads of one point by the logarithms of its runs' medians, a sequence a night.
+    """Estimate the spreads of one point from the logarithms of its runs' medians, a sequence a night.
 
-    None of a single night.
-
-    The nights' own spread is what their means differ by beyond what their runs explain.
+    None for a single night. The nights' own spread is what their means differ by beyond what their runs explain.
     """
     means = [math.fsum(logs) / len(logs) for logs in nights]
     freedom = sum(len(logs) - 1 for logs in nights)

@@ -1,4 +1,4 @@
-"""Tests whether iteration times of one set of runs differ from another's: ratios, intervals and verdicts, by point.
+"""Test whether iteration times of two sets of runs differ: ratios, intervals and verdicts, by point.
 
 Iterations of one run share whatever was particular to it (where processes were placed, a busy neighbour, how switches
 hashed its flows), and runs of one night what was particular to the night. So the unit is never the iteration but the
@@ -44,7 +44,7 @@ ENOUGH_FREEDOM = 4  # five nights in a baseline: from here on what nights differ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """When a difference counts: fixed before the data is seen.
+    """The decision rule of a comparison, fixed before the data is seen.
 
     `alpha` bounds the chance that equal sides of the same nights are called worse or better, over all points and
     statistics; `alarms_a_year` is how many nights of a year may be called worse wrongly. A change is one of at least
@@ -80,7 +80,7 @@ class RunSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """What was measured of one point on both sides: the reference `a` and the candidate `b`."""
+    """The measurements of one point on both sides: the reference `a` and the candidate `b`."""
 
     point: str
     a: tuple[RunSeries, ...]
@@ -139,7 +139,7 @@ def unit_of(pairs: Sequence[Pair]) -> Unit:
 
 
 def _sides(pair: Pair, statistic: str) -> _Sides:
-    """The values of both sides; windows with too few iterations for the statistic do not count."""
+    """Return the values of both sides; windows with too few iterations for the statistic do not count."""
     first, second = (
         [
             _Value(
@@ -207,12 +207,12 @@ def _change(statistic: str, sides: _Sides, contrast: _Contrast | None, level: fl
 
 
 def _ways(contrast: _Contrast) -> list[_Error]:
-    """The errors by which a change can be tested: by what was seen, and by what is assumed of few nights."""
+    """Return the errors by which a change is tested: as observed, and as assumed where there are few nights."""
     return [way for way in (contrast.known, contrast.assumed) if way is not None]
 
 
 def _p_values(contrast: _Contrast) -> tuple[float, float]:
-    """Two-sided: of this point alone, and of all points; the smallest of each over the ways, times their number."""
+    """Return the two-sided p of this point alone, and of all points: the smallest over the ways, times their number."""
     ways = _ways(contrast)
     alone = [2 * tail_of_t(abs(contrast.log_ratio) / way.error, way.freedom) for way in ways]
     together = [p * way.tests for p, way in zip(alone, ways, strict=True)]
@@ -220,13 +220,13 @@ def _p_values(contrast: _Contrast) -> tuple[float, float]:
 
 
 def _half(contrast: _Contrast, tails: float) -> float:
-    """Half the width of the interval that leaves out so much; NaN where the units' spread is not known."""
+    """Return half the width of the interval that leaves out so much; NaN where the units' spread is not known."""
     known = contrast.known
     return math.nan if known is None else student_t(1 - tails / 2, known.freedom) * known.error
 
 
 def _detectable(contrast: _Contrast, level: float, bound: float) -> float:
-    """The smallest logarithm of a ratio, of at least `bound`, that is found in POWER of such comparisons."""
+    """Return the smallest log ratio, of at least `bound`, that is found in a share POWER of such comparisons."""
     ways = _ways(contrast)
     return min(
         max(student_t(1 - level / len(ways) / way.tests / 2, way.freedom) * way.error, bound)
@@ -292,7 +292,7 @@ class _Contrast:
 
 
 def _unit_of_sides(sides: Sequence[_Sides]) -> Unit:
-    """The unit that tells the two sides of these points apart."""
+    """Return the unit that tells the two sides of these points apart."""
     nights, blocks = (
         [{getattr(value, what) for pair in sides for value in pair[side]} for side in (0, 1)]
         for what in ("night", "block")
@@ -303,7 +303,7 @@ def _unit_of_sides(sides: Sequence[_Sides]) -> Unit:
 
 
 def _contrasts(points: Mapping[str, _Sides], unit: Unit, *, night_spread: float) -> dict[str, _Contrast]:
-    """The contrast of every point that both sides have, by this unit.
+    """Return the contrast of every point that both sides have, by this unit.
 
     `night_spread` is the standard deviation by which nights are assumed to differ at most, as a share of 1.
     """
@@ -360,7 +360,7 @@ def _known_nights(
     shares: tuple[float, float],
     of_runs: ModeratedVariance | None,
 ) -> _Error | None:
-    """The error by what nights were seen to differ by; a night of fewer runs is less certain than those seen."""
+    """Return the error by the observed spread of nights; a night of fewer runs is less certain than those seen."""
     found = _error(moderated, point, sum(1 / count for count in counts))
     if found is None or of_runs is None:
         return found
@@ -378,7 +378,7 @@ def _assumed_nights(
     *,
     tests: int,
 ) -> _Error:
-    """The error if nights have the variance that is assumed, or the one that was seen where that is larger."""
+    """Return the error if nights have the assumed variance, or the observed one where that is larger."""
     if seen is not None and seen.own:
         assumed = max(assumed, seen.variance - of_runs.variance * _usual_share(counts, shares))
     nightly = assumed * sum(1 / count for count in counts)
@@ -389,7 +389,7 @@ def _assumed_nights(
 
 
 def _usual_share(counts: tuple[int, int], shares: tuple[float, float]) -> float:
-    """One over the runs of a night, over the nights that tell what nights differ by."""
+    """Return the mean over both sides of one over a night's runs, weighted by nights less one."""
     weights = [count - 1 for count in counts]
     return float(np.average(shares, weights=weights)) if sum(weights) else 0.0
 
@@ -402,7 +402,7 @@ def _error(moderated: ModeratedVariances, point: str, factor: float) -> _Error |
 
 
 def _means(values: Sequence[_Value], what: Unit) -> dict[str, float]:
-    """The mean of each unit's runs; several windows of a run count as one."""
+    """Return the mean of each unit's runs; several windows of a run count as one."""
     runs: dict[tuple[str, str], list[float]] = defaultdict(list)
     for value in values:
         runs[getattr(value, what), value.run].append(value.log)
@@ -413,7 +413,7 @@ def _means(values: Sequence[_Value], what: Unit) -> dict[str, float]:
 
 
 def _spread(*groups: Mapping[str, float]) -> Spread:
-    """What units differ by within their groups; a unit's name holds over points, a group's number over sides."""
+    """Return how units differ within their groups; a unit's name holds over points, a group's number over sides."""
     residuals: dict[str, float] = {}
     for number, group in enumerate(groups):
         middle = _mean(group)
@@ -429,7 +429,7 @@ def _within_nights(pair: _Sides) -> Spread:
 
 
 def _share_of_runs(side: Sequence[_Value]) -> float:
-    """The mean over nights of one over a night's runs."""
+    """Return the mean over nights of one over a night's runs."""
     runs: dict[str, set[str]] = defaultdict(set)
     for value in side:
         runs[value.night].add(value.run)

@@ -1,4 +1,4 @@
-"""Selects what a comparison is about: the runs that a name stands for, and the valid iterations of each point."""
+"""Select the runs that a name stands for, and the valid iterations of each of their points."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ValidMeasurements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen(ValidMeasurements):
-    """The same under a name, with their runs and windows, and what does not count."""
+    """Valid measurements under a name, with their runs and windows, and what does not count."""
 
     name: str
     entries: tuple[Entry, ...]
@@ -78,7 +78,7 @@ class Chosen(ValidMeasurements):
 
 
 def choose(results: Path, wanted: str) -> Chosen:
-    """What `wanted` stands for: a baseline, a run, its folder, a sweep, NAME@DATE or NAME, or several with commas.
+    """Return the runs of a baseline, a run, its folder, a sweep, NAME@DATE or NAME, or several with commas.
 
     NAME is a sweep's (its newest instance) or an experiment's (its runs of the newest day); DATE is a day in UTC,
     YYYY-MM-DD or "today". StoreError when there is no such thing.
@@ -119,12 +119,12 @@ def of_windows(windows: Sequence[Measurement[Entry]], entries: Sequence[Entry], 
 
 
 def last_valid(windows: Iterable[Measurement[E]]) -> list[Measurement[E]]:
-    """Of these windows, oldest first, the last valid one of each repetition of a point."""
+    """Return of these windows, oldest first, the last valid one of each repetition of a point."""
     return list({(one.key, *one.repetition): one for one in windows if one.record.valid}.values())
 
 
 def measured(windows: Sequence[Measurement[E]], times: JobTimes, *, began_ns: int) -> ValidMeasurements:
-    """Return what these windows measured, by the iterations of their jobs that every rank logged."""
+    """Return the measurements of these windows, by the iterations of their jobs that every rank logged."""
     points: dict[str, list[RunSeries]] = {}
     for window in windows:
         points.setdefault(window.key, []).append(_series(window, times))
@@ -142,7 +142,10 @@ def unique(entries: Iterable[E]) -> list[E]:
 
 
 def pairs(a: Chosen, b: Chosen) -> tuple[tuple[Pair, ...], dict[str, str]]:
-    """Return the points of either side, in the order of their labels, and these; ConfigError when none is common."""
+    """Return the points of either side as pairs, in the order of their labels, and these.
+
+    ConfigError when none is common.
+    """
     if not set(a.points) & set(b.points):
         raise ConfigError(
             f"{a.name} and {b.name} have no validly measured point in common: "
@@ -167,7 +170,7 @@ def name_of(chosen: Chosen) -> str | None:
 
 
 def set_baseline(results: Path, name: str, wanted: Sequence[str]) -> Path:
-    """Remember what these stand for now under a name; it replaces an older baseline of that name."""
+    """Save the runs that these names stand for as a baseline; it replaces an older baseline of that name."""
     baselines.check_name(name)
     chosen = choose(results, ",".join(wanted))
     if not chosen.points:
@@ -212,7 +215,7 @@ def windows_of(entry: E) -> Iterable[Measurement[E]]:
 
 
 def point_of_window(entry: Listed, window: str) -> WindowPoint | None:
-    """Return which point a window of a run is, by its name.
+    """Return the point of a run's window, given by name.
 
     None for a check of a sweep's own, which is no repetition.
     """
@@ -230,7 +233,7 @@ def point_of_window(entry: Listed, window: str) -> WindowPoint | None:
 
 
 def values_text(values: AxisValues) -> str:
-    """Axis values in short: the last part of each field's path, or more where two axes end alike."""
+    """Return axis values in short: the last part of each field's path, or more where two axes end alike."""
     ends = [axis.rpartition(".")[2] for axis in values]
     return ", ".join(
         f"{end if ends.count(end) == 1 else axis} {value}"
@@ -239,7 +242,7 @@ def values_text(values: AxisValues) -> str:
 
 
 def _series(window: Measurement[E], times: JobTimes) -> RunSeries:
-    """The iterations of a window's job that every rank logged."""
+    """Return the iterations of a window's job that every rank logged."""
     seconds = times.within(window.entry, window.job, window.record.iterations[window.job])
     night, block = stores.instance(window.entry), " ".join(window.repetition)
     return RunSeries(run=window.entry.run, seconds=seconds[seconds > 0], night=night, block=block)
@@ -257,12 +260,12 @@ def _relative(path: Path, results: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class JobTimes:
-    """Of each run's folder and job the iterations that every rank logged, and their seconds."""
+    """Iterations that every rank of a job logged, by run folder and job, with their times in seconds."""
 
     known: Mapping[tuple[str, str], tuple[Ints, Floats]]
 
     def within(self, entry: Listed, job: str, span: Span) -> Floats:
-        """Seconds of a job's iterations in a span of a run, both ends counted in; empty where none was logged."""
+        """Return a job's iteration times (s) in a span of a run, both ends counted in; empty where none was logged."""
         numbers, seconds = self.known.get((str(entry.path), job), _NONE)
         return seconds[(numbers >= span.first) & (numbers <= span.last)]
 
@@ -297,7 +300,7 @@ class _Rows:
 
 
 def _taken(table: pa.Table) -> _Rows:
-    """All rows, without the texts that each of them has."""
+    """Read all rows as columns of numbers, run and job by their place."""
     of: dict[tuple[str, str], int] = {}
     parts = [_batch(batch, of) for batch in table.to_batches()]
     place, rank, iteration, seconds = (

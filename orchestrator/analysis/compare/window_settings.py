@@ -1,4 +1,4 @@
-"""Reads what an experiment set beside its loads: which windows measured the same, and in what others differ."""
+"""Read the settings of a window's experiment but its loads: which windows measured the same, how others differ."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RATE = re.compile(r"conditions\.\d+\.rate\.rate")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Setting:
-    """What a window was set to: `shared` with all windows of its run, `traffic` of its own without the loads."""
+    """The settings of a window: `shared` with all windows of its run, `traffic` of its own without the loads."""
 
     shared: Flat
     traffic: Flat = ()
@@ -54,14 +54,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class WindowSetting:
-    """The kind of cross traffic of a window, "" without any, and everything that was set."""
+    """The kind of cross traffic of a window, "" without any, and all settings."""
 
     traffic: str
     setting: Setting
 
 
 def set_to(entry: Listed) -> dict[str, YamlMapping]:
-    """The experiment as it was set for each window, its own traffic in it, without what says how long one measures.
+    """Return the experiment as set for each window, with its own traffic, without what says how long one measures.
 
     StoreError when the run's experiment file cannot be read, or has not all windows that were measured.
     """
@@ -78,7 +78,7 @@ def set_to(entry: Listed) -> dict[str, YamlMapping]:
 
 
 def _is_window(value: object) -> bool:
-    """Whether it has a name, and sources of traffic, a part each."""
+    """Return whether a mapping is a window: a name, and sources of traffic, a part each."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return False
     sources = value.get("traffic") or []
@@ -96,7 +96,7 @@ def of_windows(entry: Listed) -> dict[str, WindowSetting]:
 
 
 def differences(settings: Sequence[Setting]) -> list[str]:
-    """Return each of these by what not all of them have in common."""
+    """Return of each of these mappings what not all of them have in common."""
     whole = [dict(one.shared) | dict(one.traffic) for one in settings]
     paths = sorted({path for one in whole for path in one if len({other.get(path) for other in whole}) > 1})
     return [", ".join(f"{path} {one.get(path, 'not set')}" for path in paths) for one in whole]

@@ -1,1 +1,1 @@
-"""Statistics of series that are autocorrelated."""
+"""Statistics of autocorrelated series: means, quantiles, drift, steps, fits, and levels over runs."""

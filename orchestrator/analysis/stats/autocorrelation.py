@@ -1,4 +1,4 @@
-"""Estimates the autocorrelation of a series, and from it the effective sample sizes of its mean and its quantiles.
+"""Estimate the autocorrelation of a series, and the effective sample sizes of its mean and its quantiles.
 
 Iteration times are not independent: a slow one is often followed by another. The persistence is the lag-one
 correlation of a stationary Gaussian AR(1) process that the series resembles once its values are replaced by normal
@@ -36,7 +36,7 @@ class Autocorrelation:
     error: float
 
     def effective(self, q: float | None = None, *, caution: float = 0.5) -> float:
-        """Return how many independent samples would say as much of the mean, or of the quantile q, as this series.
+        """Return the effective sample size of the series for its mean, or for its quantile q.
 
         `caution` is by how many standard errors the persistence is taken higher than it was estimated.
         """
@@ -70,7 +70,7 @@ def autocorrelation(values: Floats) -> Autocorrelation:
 
 
 def _normal_scores(values: Floats) -> Floats:
-    """The scores of the values' ranks (equal values share their mean rank), centred."""
+    """Return the normal scores of the values' ranks (equal values share their mean rank), centred."""
     from scipy import special
 
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
@@ -82,14 +82,14 @@ def _normal_scores(values: Floats) -> Floats:
 
 @lru_cache
 def _repeats(q: float) -> tuple[Floats, Floats]:
-    """Persistences, and by how much each divides the number of samples for the quantile q."""
+    """Return persistences, and the factor by which each divides the number of samples for the quantile q."""
     levels = np.arange(0.0, _MOST + _STEP, _STEP)
     powers = levels[:, None] ** np.arange(1, _LAGS)
     return levels, 1 + 2 * _event_correlation(powers, q).sum(axis=1)
 
 
 def _event_correlation(correlation: Floats, q: float) -> Floats:
-    """The correlation of "at most the quantile q" between two Gaussian variables of this correlation."""
+    """Return the correlation of "at most the quantile q" between two Gaussian variables of this correlation."""
     squared = NormalDist().inv_cdf(q) ** 2
     total = np.zeros_like(correlation)
     angle = np.arcsin(correlation)

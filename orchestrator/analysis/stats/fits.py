@@ -1,4 +1,4 @@
-"""Fits of an iteration time that grows towards the capacity of a shared link: t = A exp(B / (C - load)^n).
+"""Fit an iteration time that grows towards the capacity of a shared link: t = A exp(B / (C - load)^n).
 
 Salamy (2022), eq. 3.7; as there, least squares of ln t, and R2 in ln t. C is known. For a given n the fit is a straight
 line over x = 1 / (C - load)^n with rates in Gbit/s, so that B is in (Gbit/s)^n, as the thesis prints it.
@@ -97,13 +97,13 @@ def fit(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, *, capacity_bps: float,
 
 
 def candidates(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, *, capacity_bps: float) -> tuple[Fit, ...]:
-    """Return the fits with the exponents of the thesis and with a free one, as far as the points bear them."""
+    """Return the fits with the exponents of the thesis and with a free one, as far as the points determine them."""
     found = (fit(load_bps, seconds, capacity_bps=capacity_bps, n=n) for n in (*EXPONENTS, None))
     return tuple(one for one in found if one is not None)
 
 
 def chosen(found: tuple[Fit, ...]) -> Fit | None:
-    """Return the one that predicts points best that it has not seen; None when there is none."""
+    """Return the fit with the smallest leave-one-out error; None when there is none."""
     return min(found, key=lambda one: one.left_out_error, default=None)
 
 
@@ -137,7 +137,10 @@ def _best_exponent(left: Floats, logs: Floats) -> float:
 
 
 def _exponent_interval(left: Floats, logs: Floats, best: float, rest: float) -> tuple[float, float]:
-    """The exponents whose rest an F test cannot tell from the best one's (profile likelihood); within FREE_WITHIN."""
+    """Return the interval of the exponent: those whose residuals an F test cannot tell from the best one's.
+
+    This is the profile likelihood's interval, within FREE_WITHIN.
+    """
     from scipy import optimize, stats
 
     freedom = len(logs) - 3
@@ -154,14 +157,14 @@ def _exponent_interval(left: Floats, logs: Floats, best: float, rest: float) -> 
 
 
 def _gradient(left: Floats, b: float, n: float, *, free: bool) -> Floats:
-    """Derivatives of ln t by ln A, B and, where it is free, n; shape (points, parameters)."""
+    """Return the derivatives of ln t by ln A, B and, where it is free, n; shape (points, parameters)."""
     x = left**-n
     columns = [np.ones_like(x), x] + ([-b * x * np.log(left)] if free else [])
     return np.stack(columns, axis=1)
 
 
 def _left_out_error(left: Floats, logs: Floats, n: float | None) -> float:
-    """Root mean square of what each point is off when it is predicted from all the others."""
+    """Return the root mean square leave-one-out error: each point predicted from all the others."""
     errors = []
     for place in range(len(logs)):
         others = np.arange(len(logs)) != place

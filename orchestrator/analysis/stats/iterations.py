@@ -1,4 +1,4 @@
-"""Reads a job's iterations as one series, and summarises those of a window."""
+"""Combine the ranks of a job into one series of iterations, and summarise those of a window."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class JobSeries:
         return (int(self.start_ns.min()), int(self.end_ns.max())) if len(self.iteration) else None
 
     def summary(self) -> Summary:
-        """Mean and quantiles of the iteration time in seconds."""
+        """Estimate mean and quantiles of the iteration time in seconds."""
         return summarise(self.seconds)
 
 
@@ -98,20 +98,23 @@ def series(table: Any, job: str) -> JobSeries:
 
 
 def in_step(rank: Ints, iteration: Ints, seconds: Floats) -> tuple[Ints, Floats]:
-    """The iterations of a job that every rank logged, in order, and their seconds, from a row a rank and iteration."""
+    """Return the iterations that every rank of a job logged, in order, and their seconds.
+
+    The input has a row a rank and iteration.
+    """
     ranks, known, place, whole = _placed(rank, iteration)
     return known[whole], _means(place, seconds, whole, len(ranks))
 
 
 def _placed(rank: Ints, iteration: Ints) -> tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]]:
-    """The ranks, the iterations, the place of each row among these, and which of them every rank logged."""
+    """Return the ranks, the iterations, each row's place among these, and a mask of those that every rank logged."""
     ranks = np.unique(rank)
     known, place, count = np.unique(iteration, return_inverse=True, return_counts=True)
     return ranks, known, place, count == len(ranks)
 
 
 def _means(place: Ints, values: Floats, whole: npt.NDArray[np.bool_], ranks: int) -> Floats:
-    """The mean over ranks, of iterations that every rank logged."""
+    """Return the mean over ranks, of iterations that every rank logged."""
     total = np.bincount(place, values, len(whole))
     means: Floats = total[whole] / ranks
     return means

@@ -1,4 +1,4 @@
-"""Finds the steps of a history of nights: where its level moved, and by how much (binary segmentation).
+"""Find steps (change points) in a history of nights: where its level moved, and by how much.
 
 Nights follow one another: a bad one is often followed by another, without any step. So the t of a split is divided by
 the square root of how often each night repeats what others said (autocorrelation.py), and has the freedom of the nights
@@ -30,7 +30,7 @@ CAUTION = 0.8  # standard errors by which persistence is taken higher than it lo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A lasting change: the index of the first night on the new level, levels in seconds, their ratio, and p."""
+    """A lasting change of level: index of its first night, levels in seconds, their ratio, and p."""
 
     night: int
     before_s: float
@@ -112,7 +112,7 @@ def _best(part: Floats) -> _Split:
 
 
 def _cut(part: Floats) -> int:
-    """The split whose two levels explain most of what nights differ by, which is the one of the largest t."""
+    """Return the split whose two levels explain most of the variation of nights, which has the largest t."""
     n = len(part)
     sizes = np.arange(FEWEST_NIGHTS, n - FEWEST_NIGHTS + 1)
     sums = np.cumsum(part - part.mean())[sizes - 1]
@@ -120,9 +120,9 @@ def _cut(part: Floats) -> int:
 
 
 def _error(part: Floats, cut: int, size: int) -> tuple[float, float]:
-    """The standard error of the gap between the first `size` nights and the rest, by what nights differ by about `cut`.
+    """Return the standard error of the gap between the first `size` nights and the rest, and its degrees of freedom.
 
-    With its degrees of freedom.
+    It is estimated from the nights about the split `cut`.
     """
     n = len(part)
     sides = [piece for side in (part[:cut], part[cut:]) for piece in _halved(side)]
@@ -134,7 +134,7 @@ def _error(part: Floats, cut: int, size: int) -> tuple[float, float]:
 
 
 def _halved(side: Floats) -> list[Floats]:
-    """The parts of a side on either side of a step that is clear by itself, else the side."""
+    """Return the parts of a side on either side of a step that is clear by itself, else the side."""
     if len(side) < FEWEST_IN_ALL:
         return [side]
     found = _best(side)

@@ -1,4 +1,4 @@
-"""Estimates the level of a point over its runs, with the run as the unit."""
+"""Estimate the level of a point over its runs, with the run as the unit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Level:
 
 
 def level(runs: Sequence[Estimate]) -> Level:
-    """Return the level of runs, each given by one statistic of it with its interval within the run.
+    """Estimate the level of runs, each given by one statistic of it with its interval within the run.
 
     A run whose statistic or its interval is not above 0, as of times that were rounded to nothing, has no logarithm.
     """
@@ -48,9 +48,9 @@ def level(runs: Sequence[Estimate]) -> Level:
 
 
 def one_a_run(found: Iterable[tuple[str, Estimate]]) -> list[Estimate]:
-    """One estimate a run, by its name; windows of a run that repeat each other are one, without an interval of its own.
+    """Combine the windows of each run: their geometric mean, without an interval where there are several.
 
-    Their common value is the geometric mean.
+    Return one estimate a run, by its name.
     """
     by_run: dict[str, list[Estimate]] = defaultdict(list)
     for run, one in found:

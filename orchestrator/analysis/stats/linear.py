@@ -51,7 +51,7 @@ class Regression:
 def fit(
     y: npt.ArrayLike, numbers: Mapping[str, npt.ArrayLike], categories: Mapping[str, Sequence[str]]
 ) -> Regression | None:
-    """Least squares of `y` on numbers and categories; None where these rows do not tell the coefficients apart.
+    """Fit `y` on numbers and categories by least squares; None where the rows do not determine the coefficients.
 
     The first level that a category's sequence has is its base.
     """

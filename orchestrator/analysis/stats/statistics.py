@@ -1,4 +1,4 @@
-"""Estimates mean and quantiles of one run's correlated series, with intervals of that run's own level.
+"""Estimate mean and quantiles of one run's correlated series, with confidence intervals of that run's level.
 
 What such an interval is about is the run alone: where another run would have come out it does not say (levels.py does).
 Sample sizes are effective ones (autocorrelation.py). The mean has Student's interval. A quantile has the one between
@@ -35,7 +35,7 @@ SAMPLES = 30  # of all runs together
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and its confidence interval, in the unit of the samples; NaN where the data cannot bear it."""
+    """A value and its confidence interval, in the unit of the samples; NaN where there is too little data."""
 
     value: float
     low: float
@@ -47,7 +47,7 @@ UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a series of `samples` says; `effective` is how many independent ones would say as much of its mean.
+    """Estimates of a series of `samples`; `effective` is its effective sample size for the mean.
 
     NaN where there are too few samples to know.
     """
@@ -61,11 +61,11 @@ class Summary:
 
 
 def summarise(values: npt.ArrayLike) -> Summary:
-    """Mean, median and 99th percentile of a series in the order it was measured.
+    """Estimate mean, median and 99th percentile of a series in the order it was measured.
 
-    NaN samples are left out. Intervals are NaN, both bounds, where there are too few samples or they hang together too
-    much, and for p99 where no order statistic bounds it: of n independent samples the largest one lies below the
-    quantile q with probability q**n, so that an upper bound of p99 needs 368 of them.
+    NaN samples are left out. Intervals are NaN, both bounds, where there are too few samples for their autocorrelation,
+    and for p99 where no order statistic bounds it: of n independent samples the largest one lies below the quantile q
+    with probability q**n, so that an upper bound of p99 needs 368 of them.
     """
     series = np.asarray(values, np.float64)
     series = series[~np.isnan(series)]
@@ -136,7 +136,7 @@ def _quantile(series: Floats, q: float, follows: Autocorrelation) -> Estimate:
 
 
 def bounding_ranks(size: float, q: float) -> tuple[float, float] | None:
-    """The order statistics of `size` independent samples between which their quantile q lies, as rank / (size + 1).
+    """Return the order statistics of `size` independent samples that bound their quantile q, as rank / (size + 1).
 
     None where no order statistic is high or low enough.
     """
@@ -153,7 +153,7 @@ def bounding_ranks(size: float, q: float) -> tuple[float, float] | None:
 
 
 def _bears(series: Floats, follows: Autocorrelation) -> bool:
-    """Whether there is enough to give an interval, on a cautious view of how much samples hang together."""
+    """Return whether there are enough samples for an interval, by a cautious estimate of their autocorrelation."""
     if np.ptp(series) == 0.0:
         return len(series) >= FEWEST
     return follows.effective(caution=CAUTION) >= FEWEST_EFFECTIVE

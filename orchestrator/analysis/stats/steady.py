@@ -1,4 +1,4 @@
-"""Finds the steady part of a series: how much of its beginning to leave out, and the drift of the rest.
+"""Find the steady part of a series: the length of its warm-up (MSER-5), and the drift of the rest.
 
 What is left out is chosen by MSER-5: of all ways to cut the beginning off, the one whose rest has the smallest marginal
 standard error, counted in means of five samples. White, "An effective truncation heuristic for bias reduction in
@@ -34,9 +34,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """`left_out` of all `samples` are warm-up; without a bound the rule would leave out `unbounded`.
+    """The warm-up of a series: `left_out` of all `samples`; without a bound the rule would leave out `unbounded`.
 
-    Of a series that is steady `unbounded` is anything: the rest of noise may happen to vary a little less.
+    Of a steady series `unbounded` is arbitrary: the rest of noise may happen to vary less.
     """
 
     samples: int
@@ -51,7 +51,7 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """By how much a series grows from its beginning to its end, as shares of its mean, with the 95 % interval.
+    """The relative growth of a series from its beginning to its end, in shares of its mean, with the 95 % interval.
 
     `p` is the probability of a drift as large where there is none; NaN all where the series is too short.
     """
@@ -79,7 +79,7 @@ def truncation(values: npt.ArrayLike, most: int) -> Truncation:
 
 
 def _marginal_errors(means: Floats) -> Floats:
-    """The squared standard error of the mean of each rest, from whole to the last but a few, which say too little."""
+    """Return the squared standard error of the mean of each rest, from whole to the last few, which say too little."""
     count = len(means)
     kept = np.arange(count, min(BATCH, count - 1), -1, dtype=np.float64)
     centred = means - means.mean()  # differences of large sums would lose the small ones
@@ -113,7 +113,7 @@ def drift(values: npt.ArrayLike) -> Drift:
 
 
 def _generalised(design: Floats, values: Floats, correlation: float) -> tuple[float, float]:
-    """The slope (second column) and its standard error after Prais and Winsten's transformation."""
+    """Return the slope (second column) and its standard error after Prais and Winsten's transformation."""
     first = math.sqrt(1 - correlation**2)
     left = np.vstack((first * design[:1], design[1:] - correlation * design[:-1]))
     right = np.concatenate((first * values[:1], values[1:] - correlation * values[:-1]))

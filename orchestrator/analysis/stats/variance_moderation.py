@@ -1,4 +1,4 @@
-"""Moderates the variances of several points by empirical Bayes, so that a noisy one does not spoil the rest.
+"""Moderate the variances of several points by empirical Bayes, so that noisy estimates do not spoil the rest.
 
 A variance from few units is itself uncertain. Each is drawn towards the middle of all (Smyth, "Linear models and
 empirical Bayes methods", Statistical Applications in Genetics and Molecular Biology 3(1), 2004), by as much as they are
@@ -30,7 +30,7 @@ _LENT = 0.25  # of the freedom of the other points: variances that are not quite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """What the units of a point (runs, nights, pairs) differ by: residuals about the fitted levels, in logarithms."""
+    """The residuals of a point's units (runs, nights, pairs) about the fitted levels, in logarithms."""
 
     freedom: int
     residuals: Mapping[str, float]
@@ -95,7 +95,7 @@ def moderate(spreads: Mapping[str, Spread]) -> ModeratedVariances:
 
 
 def _alike_freedom(logarithms: Floats, freedom: float) -> float:
-    """The freedom of a prior whose draws scatter as these logarithms of variances do (Smyth's estimate).
+    """Return the prior's degrees of freedom that explain the scatter of log variances (Smyth's estimate).
 
     Infinite where chance explains all of it.
     """
@@ -108,7 +108,7 @@ def _alike_freedom(logarithms: Floats, freedom: float) -> float:
 
 
 def _trigamma_inverse(value: float) -> float:
-    """The x at which the trigamma function has a value."""
+    """Return the x at which the trigamma function has a value."""
     from scipy import optimize, special
 
     if value > 1e6:
@@ -117,7 +117,7 @@ def _trigamma_inverse(value: float) -> float:
 
 
 def _common(spreads: Mapping[str, Spread], freedom: float) -> float:
-    """The mean squared correlation of two points' residuals, freed of what chance alone gives it, between 0 and 1."""
+    """Return the mean squared correlation of two points' residuals, in 0 to 1, corrected for chance."""
     if len(spreads) < 2 or freedom <= 1:
         return 1.0
     units = sorted({unit for spread in spreads.values() for unit in spread.residuals})

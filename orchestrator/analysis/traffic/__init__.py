@@ -1,1 +1,1 @@
-"""Who sent what to whom: patterns, periods, throughput and shared links."""
+"""Analyse traffic between hosts: patterns, periods, throughput and shared links."""

@@ -1,4 +1,4 @@
-"""Picks the flows that show what cross traffic does to a training: alone on its link, on a shared link, and the other.
+"""Pick the flows at a bottleneck: training alone on its link, training on a shared link, and cross traffic.
 
 After Salamy, figure 3-9: flow 1 is training on a link of its own, flow 2 training on the link that it shares with
 flow 3, the cross traffic.
@@ -17,7 +17,7 @@ from orchestrator.analysis.traffic.traffic import CROSS, TRAINING, Floats, Mask,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """One of the three: what it is, and its flows (a mask)."""
+    """One of the three sets of flows: its description, and a mask of its flows."""
 
     label: str
     flows: Mask
@@ -33,7 +33,7 @@ class Rates:
 
 
 def three(found: Traffic) -> list[Share]:
-    """Flows 1, 2 and 3 of the traffic; none when no link carries both training and cross traffic.
+    """Return flows 1, 2 and 3 of the traffic; none when no link carries both training and cross traffic.
 
     A link is a host and a direction. The shared one is that with most cross traffic among those that training uses;
     the training on its own is that of the host with the least cross traffic in the same direction.
@@ -68,7 +68,7 @@ def three(found: Traffic) -> list[Share]:
 
 
 def rates(found: Traffic, flows: Mask, *, width_ns: int, cycle_s: float) -> Rates:
-    """Rates of some flows in bins of `width_ns`; `cycle_s` is the longest period in them (0: none)."""
+    """Return rates of some flows in bins of `width_ns`; `cycle_s` is the longest period in them (0: none)."""
     values = traffic.series(found, flows, width_ns=width_ns) * 8e9 / width_ns
     sending = values[periodicity.busy(values)]
     return Rates(

@@ -1,4 +1,4 @@
-"""Training beside cross traffic on a shared link: what theory needs, where congestion begins, and what stays unused.
+"""Find congestion points of training beside cross traffic: needed bandwidth, onset, and unused capacity.
 
 Salamy (2022), sections 3.1 to 3.4 and appendix A.2. Loads are layer-2 cross traffic as captured, at full size; "left"
 is capacity minus load.
@@ -42,7 +42,7 @@ class Curve:
         return self.capacity_bps - self.load_bps
 
     def without(self, keep: npt.NDArray[np.bool_]) -> Curve:
-        """Return the curve of the points that are kept."""
+        """Return the curve without the points where the mask is False."""
         return curve(
             self.load_bps[keep],
             self.seconds[keep],
@@ -55,7 +55,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How appendix A.2 is carried out, which the thesis did by eye.
+    """The parameters of appendix A.2's construction, which the thesis did by eye.
 
     The tangent is a line through the first `tangent_points` points whose time is above `above` times that at the lowest
     load.
@@ -72,7 +72,7 @@ RULES = tuple(Rule(above=above, tangent_points=count) for above in (1.05, 1.1, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Onset:
-    """Where the line of the flat region and the tangent cross, and the measured point next to it (appendix A.2).
+    """The crossing of the flat region's line and the tangent, and the measured point next to it (appendix A.2).
 
     `flat` and `tangent` are the lines: seconds without load, and by which they grow for each bit/s of it.
     """
@@ -136,17 +136,17 @@ def curve(
 
 
 def theory_bytes(parameters: int, hosts: int) -> float:
-    """Return what a rank sends in an iteration of a ring all-reduce of float32 gradients, in bytes (eq. 3.1)."""
+    """Return the bytes that a rank sends in an iteration of a ring all-reduce of float32 gradients (eq. 3.1)."""
     return 2 * (hosts - 1) / hosts * parameters * BYTES_PER_PARAMETER
 
 
 def theory_bps(volume_bytes: float, iteration_s: float) -> float:
-    """Return the bandwidth that a volume an iteration takes on average, in bit/s (Table 3.1)."""
+    """Return the mean bandwidth (bit/s) that a volume an iteration takes (Table 3.1)."""
     return volume_bytes * 8 / iteration_s
 
 
 def rescaled(load_bps: npt.ArrayLike, capacity_bps: float) -> Floats:
-    """Loads on the axis on which the capacity lies at infinity: C / (C - load), 1 without load (eq. 3.2)."""
+    """Return loads on the axis on which the capacity lies at infinity: C / (C - load), 1 without load (eq. 3.2)."""
     found: Floats = capacity_bps / (capacity_bps - np.asarray(load_bps, np.float64))
     return found
 
@@ -166,7 +166,7 @@ def flat_points(of: Curve) -> int:
 
 
 def congestion_point(of: Curve, *, seed: int = 1) -> CongestionPoint:
-    """The congestion point under the one rule that is fixed, and how much it depends on the rule and on the data."""
+    """Return the congestion point by RULE, and how much it depends on the rule and on the data."""
     onset, why = _onset(of, RULE)
     by_rule = [found.crossing_bps for rule in RULES if (found := _onset(of, rule)[0])]
     varied = _drawn(of, np.random.default_rng(seed))
@@ -188,7 +188,7 @@ def congested_part(of: Curve, point: CongestionPoint) -> Curve:
 
 
 def most_congested(of: Curve) -> MostCongested | None:
-    """Needed and left bandwidth at the highest load (Tables 3.3, 3.5, 3.7); None for a curve without points."""
+    """Return needed and left bandwidth at the highest load (Tables 3.3, 3.5, 3.7); None for a curve without points."""
     if not len(of.seconds):
         return None
     load, seconds = float(of.load_bps[-1]), float(of.seconds[-1])
@@ -197,7 +197,7 @@ def most_congested(of: Curve) -> MostCongested | None:
 
 
 def spare_bps(of: Curve, point: CongestionPoint, *, up_to_bps: float = math.inf) -> float:
-    """Bandwidth that is left and not needed, mean over the saturated points (Table 3.8); NaN when there is none.
+    """Return bandwidth that is left and not needed, mean over the saturated points (Table 3.8); NaN without any.
 
     Saturated is what lies beyond the congestion point, and under load at all. The thesis leaves out "very heavy" loads
     without saying which: that is what `up_to_bps` is for.
@@ -225,13 +225,13 @@ def nearest(of: Curve, share: float) -> int | None:
 
 
 def cdf(seconds: Sequence[npt.ArrayLike]) -> tuple[Floats, Floats]:
-    """Times of all iterations in order, and the share of iterations that took at most so long (Fig 3-5)."""
+    """Return the times of all iterations in order, and the share of iterations that took at most so long (Fig 3-5)."""
     values = np.sort(np.concatenate([np.asarray(one, np.float64) for one in seconds])) if len(seconds) else np.zeros(0)
     return values, np.arange(1, len(values) + 1) / max(1, len(values))
 
 
 def _drawn(of: Curve, draw: np.random.Generator) -> Floats:
-    """DRAWS times the means as they might have come out, shape (draws, points); none where an error is not known."""
+    """Draw DRAWS times the means from their errors, shape (draws, points); none where an error is not known."""
     if np.isnan(of.error_s).any():
         return np.zeros((0, len(of.seconds)))
     # An error of few runs is itself uncertain: Student's t, about normal at very many degrees of freedom.
@@ -284,7 +284,7 @@ def _onset(of: Curve, rule: Rule) -> tuple[Onset | None, str]:
 
 
 def _closest(of: Curve, load_bps: float, seconds: float) -> int:
-    """The measured point next to a place in the graph, whose axes end with the points."""
+    """Return the measured point next to a place in the graph, whose axes end with the points."""
     width, height = float(np.ptp(of.load_bps)) or 1.0, float(np.ptp(of.seconds)) or 1.0
     off = ((of.load_bps - load_bps) / width) ** 2 + ((of.seconds - seconds) / height) ** 2
     return int(np.argmin(off))

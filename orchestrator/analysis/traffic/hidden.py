@@ -1,4 +1,4 @@
-"""Computes how much of what each rank sends leaves its host while that rank computes (overlapped communication)."""
+"""Compute how much of what each rank sends leaves its host while it computes (overlapped communication)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Hidden:
 
 
 def hidden(traffic: Traffic, iterations: Any, *, job: str, hosts: Mapping[int, str]) -> tuple[Hidden, ...]:
-    """Return what the ranks of a job sent while they computed, by rank.
+    """Return the bytes that each rank of a job sent, in all and while it computed, by rank.
 
     `iterations` is a run's table (a pyarrow Table), `hosts` the host of each rank. A bin of the capture counts by the
     part of its width that lies within a forward or backward pass. Ranks that share a host are left out: a capture does
@@ -53,7 +53,7 @@ def hidden(traffic: Traffic, iterations: Any, *, job: str, hosts: Mapping[int, s
 
 
 def _passes(logs: Any) -> Ints:
-    """(n, 2): the spans in which a rank computed, disjoint and in order, in nanoseconds."""
+    """Return the spans in which a rank computed, in nanoseconds, disjoint and in order; shape (n, 2)."""
     begin = logs["start_ns"].to_numpy().astype(np.int64)
     passes = sum(logs[name].to_numpy(zero_copy_only=False) for name in ("forward_s", "backward_s"))
     end = begin + np.nan_to_num(passes * 1e9).astype(np.int64)
@@ -62,7 +62,7 @@ def _passes(logs: Any) -> Ints:
 
 
 def _inside(begin: Ints, width: int, spans: Ints) -> npt.NDArray[np.float64]:
-    """The part of each bin that lies within disjoint spans."""
+    """Return the part of each bin that lies within disjoint spans."""
     edges = np.concatenate(([0], np.cumsum(spans[:, 1] - spans[:, 0])))
 
     def until(at: Ints) -> Ints:  # nanoseconds of the spans that lie before an instant

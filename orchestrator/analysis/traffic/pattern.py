@@ -1,4 +1,4 @@
-"""Infers which communication pattern a training uses from who sent how much to whom, and says how well it fits."""
+"""Infer the communication pattern of a training (ring, tree, star, ...) from a traffic matrix, with a score."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_STEPS = 3_000  # of the search for a cycle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """What a matrix of bytes looks like.
+    """The communication pattern inferred from a matrix of bytes.
 
     `hosts` are indices into the matrix: for rings in the order of sending, from the lowest index on; for chains from
     end to end; for the others roots, hub or servers first, `heads` of them. `score` is from 0 to 1: the share of the
@@ -106,7 +106,7 @@ def infer_groups(matrix: npt.ArrayLike) -> list[Pattern]:
 
 
 def order_among(pattern: Pattern, ranks: Sequence[int]) -> str:
-    """How a ring runs against the order in which its hosts were launched (`ranks`: host indices in that order)."""
+    """Return how a ring runs against the order in which its hosts were launched (`ranks`: host indices in order)."""
     if pattern.shape not in ("ring", "ring both ways") or set(pattern.hosts) != set(ranks):
         return ""
     place = [ranks.index(host) for host in pattern.hosts]
@@ -119,14 +119,20 @@ def order_among(pattern: Pattern, ranks: Sequence[int]) -> str:
 
 
 def _members(matrix: Matrix) -> list[int]:
-    """Hosts that both send and receive about as much as the others: a mere receiver of cross traffic does not."""
+    """Return the hosts that both send and receive about as much as the others.
+
+    A mere receiver of cross traffic is none of them.
+    """
     both = np.minimum(matrix.sum(axis=0), matrix.sum(axis=1))
     most = float(both.max(initial=0.0))
     return [int(host) for host in np.flatnonzero(both >= TAKES_PART * most)] if most > 0 else []
 
 
 def _score(matrix: Matrix, edges: Mask) -> float:
-    """How well edges explain a matrix of members, from 0 to 1; a typical edge is the strongest of a typical host."""
+    """Score how well edges explain a matrix of members, from 0 to 1.
+
+    A typical edge is the strongest one of a median host.
+    """
     on = matrix[edges]
     typical = float(np.median(np.concatenate((matrix.max(axis=0), matrix.max(axis=1)))))
     if typical <= 0:
@@ -136,7 +142,10 @@ def _score(matrix: Matrix, edges: Mask) -> float:
 
 
 def _candidates(matrix: Matrix) -> Iterator[_Candidate]:
-    """Every shape's best edges in a matrix of members; of shapes with equal edges the plainest, naming the others."""
+    """Return every shape's best edges in a matrix of members.
+
+    Of shapes with equal edges it is the plainest one, with the others in `same_as`.
+    """
     count = len(matrix)
     everyone = ~np.eye(count, dtype=bool)
     if count == 2:
@@ -170,7 +179,7 @@ def _edges_of(order: Sequence[int], count: int) -> Mask:
 
 
 def _tree(both: Matrix) -> _Candidate:
-    """The strongest spanning tree (Prim), both ways on every edge; by its degrees a star, a chain or another tree."""
+    """Return the maximum spanning tree (Prim), both ways on every edge; by its degrees a star, chain or other tree."""
     count = len(both)
     edges = np.zeros((count, count), bool)
     outside = np.ones(count, bool)
@@ -195,14 +204,14 @@ def _tree(both: Matrix) -> _Candidate:
 
 
 def _root(edges: Mask, both: Matrix) -> int:
-    """The host in the middle of a tree; of two the busier one."""
+    """Return the host in the middle of a tree; of two the busier one."""
     depth = [max(depths(edges, host)) for host in range(len(edges))]
     carried = np.where(edges, both, 0.0).sum(axis=1)
     return min(range(len(edges)), key=lambda host: (depth[host], -carried[host]))
 
 
 def _servers(both: Matrix) -> _Candidate | None:
-    """Two groups, each of at least two hosts, that talk across and not within; the smaller group are the servers."""
+    """Return two groups, each of two hosts or more, that talk across and not within; the smaller are the servers."""
     count = len(both)
     strong = both >= EVEN * float(np.median(both[both >= BACKGROUND * both.max()])) if both.max() > 0 else both > 0
     side = {0: 0}
@@ -226,16 +235,16 @@ def _servers(both: Matrix) -> _Candidate | None:
 
 
 def _typical_maximum(matrix: Matrix) -> float:
-    """The median over hosts of their strongest edge, over those that have one."""
+    """Return the median over hosts of their strongest edge, over those that have one."""
     strongest = np.maximum(matrix, matrix.T).max(axis=1, initial=0.0)
     return float(np.median(strongest[strongest > 0])) if (strongest > 0).any() else 0.0
 
 
 def cycle(matrix: Matrix) -> tuple[int, ...] | None:
-    """Return the closed way through all hosts whose weakest edge is about the strongest possible, from host 0 on.
+    """Return a Hamiltonian cycle from host 0 whose weakest edge is about the strongest possible.
 
-    No such way's weakest edge exceeds the strongest threshold over which every host can be given a successor of its
-    own (a bottleneck assignment); over edges about as strong as that there are few ways, and it is one of them.
+    No cycle's weakest edge exceeds the strongest threshold over which every host can be given a successor of its own (a
+    bottleneck assignment). Over edges about as strong as that there are few cycles; this is one of them.
     """
     values = np.unique(matrix[matrix > 0])
     low, high = 0, len(values)
@@ -254,7 +263,7 @@ def cycle(matrix: Matrix) -> tuple[int, ...] | None:
 
 
 def _assignable(allowed: Mask) -> bool:
-    """Whether every row can have a column of its own among those allowed (Kuhn's augmenting paths)."""
+    """Return whether every row can have a column of its own among those allowed (Kuhn's augmenting paths)."""
     owner: dict[int, int] = {}
     for row in range(len(allowed)):
         # Breadth first, from the row over columns whose owners could move on.
@@ -284,7 +293,7 @@ def _assignable(allowed: Mask) -> bool:
 
 
 def _hamiltonian(matrix: Matrix, allowed: Mask) -> tuple[int, ...] | None:
-    """A cycle through all hosts over allowed edges, strong ones first; None when there is none, or none soon found."""
+    """Return a cycle through all hosts over allowed edges, strong ones first; None when none is found soon."""
     count = len(matrix)
     np.fill_diagonal(allowed, val=False)
     after = [[int(to) for to in np.argsort(-matrix[host]) if allowed[host, to]] for host in range(count)]
@@ -321,7 +330,7 @@ def depths(edges: Mask, root: int) -> list[int]:
 
 
 def walk(edges: Mask, start: int) -> tuple[int, ...]:
-    """Hosts of a tree from `start` on, nearer ones first."""
+    """Yield the hosts of a tree from `start` on, nearer ones first."""
     order = [start]
     for host in order:
         order += [to for to in np.flatnonzero(edges[host]).tolist() if to not in order]

@@ -1,4 +1,4 @@
-"""Finds the iterations of a training in its traffic alone: period, phases of sending and silence, bytes, messages."""
+"""Detect the iterations of a training in its traffic alone: period, sending and silence, bytes, messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FEWEST_BINS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """How a series repeats itself: `strength` is its autocorrelation at one period; NaN and weak when it does not."""
+    """The period of a series: `strength` is its autocorrelation at one period; NaN and weak without one."""
 
     period_s: float
     strength: float
@@ -35,7 +35,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iterations:
-    """Iterations as seen on the wire.
+    """Iterations detected in traffic.
 
     `starts_ns`: when sending begins after each one's longest silence, empty when the traffic never pauses; `duty`:
     share of the time in which anything is sent; `amount`: bytes an iteration, with its confidence interval.
@@ -50,7 +50,7 @@ class Iterations:
 
 
 def autocorrelation(values: npt.ArrayLike, most: int) -> Floats:
-    """Autocorrelation of a series at lags 0 to `most`, each over the pairs there are (unbiased)."""
+    """Return the autocorrelation of a series at lags 0 to `most`, each over the pairs there are (unbiased)."""
     series = np.asarray(values, np.float64)
     centred = series - series.mean()
     size = 1 << (2 * len(centred) - 1).bit_length()
@@ -80,7 +80,7 @@ def period(values: npt.ArrayLike, width_s: float) -> Period:
 
 
 def _peak(series: Floats) -> tuple[float, float]:
-    """Lag, between bins, and height of the first peak of the autocorrelation that is about as high as the highest."""
+    """Return lag, between bins, and height of the first peak of the autocorrelation about as high as the highest."""
     most = len(series) // 3
     if most < BINS_A_PERIOD or np.ptp(series) == 0:
         return math.nan, 0.0
@@ -100,7 +100,7 @@ def _peak(series: Floats) -> tuple[float, float]:
 
 
 def _between(r: Floats, lag: int) -> float:
-    """The top of the parabola through a peak and its neighbours."""
+    """Return the top of the parabola through a peak and its neighbours."""
     if not 0 < lag < len(r) - 1:
         return float(lag)
     left, top, right = r[lag - 1 : lag + 2]
@@ -109,7 +109,7 @@ def _between(r: Floats, lag: int) -> float:
 
 
 def busy(values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Return which bins carry more than `BUSY` of what a full one does."""
+    """Return a mask of the bins that carry more than `BUSY` of what a full one does."""
     series = np.asarray(values, np.float64)
     if not (series > 0).any():
         return np.zeros(len(series), bool)
@@ -117,13 +117,13 @@ def busy(values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
 
 
 def runs_of(flags: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """First places and places behind the end of every stretch of True."""
+    """Return first places and places behind the end of every stretch of True."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.astype(np.int8), [0]))))
     return edges[::2].astype(np.int64), edges[1::2].astype(np.int64)
 
 
 def iterations(values: npt.ArrayLike, *, begin_ns: int, width_ns: int) -> Iterations:
-    """Iterations in a series of bytes in bins from `begin_ns` on."""
+    """Detect iterations in a series of bytes in bins from `begin_ns` on."""
     series = np.asarray(values, np.float64)
     found = period(series, width_ns / 1e9)
     sending = busy(series)
@@ -150,7 +150,7 @@ def iterations(values: npt.ArrayLike, *, begin_ns: int, width_ns: int) -> Iterat
 
 
 def _cuts(starts: Ints, ends: Ints, found: Period, bins: int, width_ns: int) -> Ints:
-    """Bins at which iterations begin: behind the longest silences that lie about a period apart; else none.
+    """Return the bins where iterations begin: behind the longest silences, about a period apart; else none.
 
     The silence while the first layers compute is the longest of an iteration. When far fewer are found than there are
     periods, sending and computing overlap all the time, and nothing marks where one iteration ends.
@@ -168,7 +168,7 @@ def _cuts(starts: Ints, ends: Ints, found: Period, bins: int, width_ns: int) -> 
 
 
 def messages(flow: Ints, start_ns: Ints, payload: npt.ArrayLike, *, pause_ns: int) -> Floats:
-    """Bytes that flows sent without a pause of `pause_ns` or more, one value a stretch; bins as rows in any order."""
+    """Return the bytes that flows sent without a pause of `pause_ns` or more, a value a stretch; bins in any order."""
     amount = np.asarray(payload, np.float64)
     keep = amount > 0
     flow, start_ns, amount = flow[keep], start_ns[keep], amount[keep]
@@ -182,7 +182,7 @@ def messages(flow: Ints, start_ns: Ints, payload: npt.ArrayLike, *, pause_ns: in
 
 
 def batch_means(values: npt.ArrayLike, *, longest_cycle: int = 1) -> Estimate:
-    """Mean of a correlated series with the confidence interval of batch means (Law and Kelton, section 9.5.3).
+    """Estimate the mean of a correlated series with the interval of batch means (Law and Kelton, section 9.5.3).
 
     Up to `BATCHES` batches, as in tables I and II of Zerwas et al., each of at least three of the series' longest
     cycles (in values), so that batches are about independent; no interval below `FEWEST` batches.

@@ -1,4 +1,4 @@
-"""Summarises the queue of the link that training and cross traffic share in a window: fill, idle time, drops."""
+"""Summarise the queue of the link that training and cross traffic share in a window: backlog, idle time, drops."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def shared_link(counters: Any, topology: Topology, *, span_ns: tuple[int, int], 
 
 
 def _queues(table: Any) -> list[tuple[str, str, str]]:
-    """Node, port and name ("qdisc.tbf") of every root queue that was sampled."""
+    """Return node, port and name ("qdisc.tbf") of every root queue that was sampled."""
     keys = table.group_by(["node", "port", "counter"]).aggregate([]).to_pylist()
     return sorted(
         (key["node"], key["port"], key["counter"].rpartition(".")[0])
@@ -72,7 +72,7 @@ def _samples(kept: throughput.Kept, place: tuple[str, str, str], what: str) -> t
 
 
 def _mean(time_ns: Any, value: Floats, span_ns: tuple[int, int]) -> float | None:
-    """Mean over the span of a value that stands until the next sample."""
+    """Return the mean over the span of a value that stands until the next sample."""
     if not len(time_ns) or time_ns[0] > span_ns[1]:
         return None
     begin, end = span_ns
@@ -82,7 +82,7 @@ def _mean(time_ns: Any, value: Floats, span_ns: tuple[int, int]) -> float | None
 
 
 def _grown(time_ns: Any, value: Floats, span_ns: tuple[int, int]) -> float:
-    """By how much a counter grew in the span, in a straight line between its samples; 0 without any."""
+    """Return the growth of a counter in the span, in a straight line between its samples; 0 without any."""
     if not len(time_ns):
         return 0.0
     origin = int(time_ns[0])
@@ -91,7 +91,7 @@ def _grown(time_ns: Any, value: Floats, span_ns: tuple[int, int]) -> float:
 
 
 def _rate_bps(topology: Topology, node: str, port: str) -> float:
-    """The rate of the link behind a port at full size; the slowest one's where the topology does not know the port."""
+    """Return the rate of the link behind a port at full size; of the slowest one where the port is not known."""
     known = [link for link in topology.links if (node, port) in _ends(link)]
     return min(link.rate for link in known or topology.links)
 

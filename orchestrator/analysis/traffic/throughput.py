@@ -1,4 +1,4 @@
-"""Counts bytes of a span of time from captures and counters: loads, training traffic, bursts, rates over time."""
+"""Count bytes in a span of time from captures and counters: loads, training traffic, bursts, rates over time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bins:
         return max(0.0, float(np.max(np.diff(edges)) - self.width_ns) / 1e9)
 
     def rate(self, begin_ns: int, end_ns: int, step_ns: int) -> tuple[Floats, Floats]:
-        """Bits a second over time: seconds since `begin_ns` at the middle of each whole step, and the rate in it.
+        """Return bits a second over time: seconds since `begin_ns` at the middle of each whole step, and its rate.
 
         A step that is a multiple of the bins' width takes as many bins as the next one.
         """
@@ -56,14 +56,14 @@ class Bins:
 
 
 class Kept:
-    """A table (of pyarrow) that keeps what was once worked out of it: many windows ask the same of one run."""
+    """A pyarrow table with a cache of values computed from it, since many windows of a run ask for the same."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
         self._found: dict[Any, Any] = {}
 
     def once(self, what: Any, work_out: Callable[[Any], T]) -> T:
-        """Return what `work_out` gives for the table; asked again for the same `what`, what it gave."""
+        """Return what `work_out` computes from the table, cached under `what`."""
         if what not in self._found:
             self._found[what] = work_out(self._table)
         found: T = self._found[what]
@@ -71,7 +71,7 @@ class Kept:
 
 
 def bins(table: Any, match: Match, *, column: str = "wire_bytes") -> Bins:
-    """Bins of the `packets` table (a pyarrow Table) whose columns equal `match` (None: anything), added up.
+    """Return bins of the `packets` table (a pyarrow Table) whose columns equal `match` (None: anything), added up.
 
     "payload_bytes" are without those that were seen before.
     """
@@ -122,11 +122,11 @@ def achieved_bps(
     end_ns: int,
     sent: Mapping[str, float] | None = None,
 ) -> float:
-    """Layer-2 bits a second of a traffic source that `dst` received from one sender in a window; NaN when not captured.
+    """Return the layer-2 rate (bit/s) that `dst` received from a traffic source's sender in a window.
 
-    Bins are kept a source, not a pair of hosts: where several hosts send to the same `dst`, each gets the share that
-    its flows have there: by `sent`, what each sender's address sent in the window by its own log, where that is known,
-    else by `capture_flows` with each flow spread evenly over its own length. Acknowledgements that
+    NaN when not captured. Bins are kept a source, not a pair of hosts: where several hosts send to the same `dst`, each
+    gets the share that its flows have there: by `sent`, what each sender's address sent in the window by its own log,
+    where that is known, else by `capture_flows` with each flow spread evenly over its own length. Acknowledgements that
     `dst` receives for what it sends itself count, as they load the same link.
     """
     if end_ns <= begin_ns or not captured(packets, node=dst, port=port):
@@ -168,13 +168,13 @@ def sent_bytes(
     span_ns: tuple[int, int],
     iterations: Sequence[float],
 ) -> tuple[float, float]:
-    """TCP payload that a rank of the job sends in an iteration, mean over all of all ranks, retransmissions left out.
+    """Return the TCP payload that a rank of the job sends in an iteration, mean over ranks and iterations.
 
-    `nodes` holds the node of every rank, so that one with several ranks stands there as often, and `iterations` how
-    many each rank carried out in the span; nodes of which one of their `ports` was not captured are left out with their
-    ranks. What ranks of one node say to each other does not cross its ports and is not counted.
-    Second comes the share of it that may fall on either side of the span's ends: a port's fullest bin.
-    NaN, and no share, when no node was captured.
+    Retransmissions are left out. `nodes` holds the node of every rank, so that one with several ranks stands there as
+    often, and `iterations` how many each rank carried out in the span; nodes of which one of their `ports` was not
+    captured are left out with their ranks. What ranks of one node say to each other does not cross its ports and is not
+    counted. Second comes the share of it that may fall on either side of the span's ends: a port's fullest bin. NaN,
+    and no share, when no node was captured.
     """
     of_node: Mapping[str, Sequence[str | None]] = {node: ports.get(node) or (None,) for node in nodes}
     known = {node for node, mine in of_node.items() if all(captured(packets, node=node, port=port) for port in mine)}
@@ -200,7 +200,7 @@ def counter_growth(
     outside_s: float = 1.0,
     wraps_at: float | None = None,
 ) -> float:
-    """By how much a counter grew in a span, between samples by interpolation; NaN when the samples do not reach it.
+    """Return the growth of a counter in a span, interpolated between samples; NaN when these do not reach it.
 
     The samples must begin and end no more than `outside_s` inside the span. A counter that falls from its upper half
     into its lower one has rolled over where it does at `wraps_at`. Of any other that falls to less than half it is not
@@ -220,7 +220,7 @@ def counter_growth(
 
 
 def _unrolled(time_ns: Ints, value: Floats, span_ns: tuple[int, int], wraps_at: float | None) -> Floats:
-    """The values of a counter as if it never rolled over; NaN throughout where it began anew around the span."""
+    """Return a counter's values without roll-overs; NaN throughout where it was reset around the span."""
     steps = np.diff(value)
     back = np.flatnonzero(steps < 0)
     if not len(back):
@@ -238,7 +238,7 @@ def _unrolled(time_ns: Ints, value: Floats, span_ns: tuple[int, int], wraps_at: 
 
 
 def samples(counters: Any, *, node: str, port: str | None, counter: str) -> tuple[Ints, Floats]:
-    """Instants (ns) and values of one counter, in order of time."""
+    """Return the instants (ns) and values of one counter, in order of time."""
     if isinstance(counters, Kept):
         ask = {"node": node, "port": port, "counter": counter}
         return counters.once(tuple(ask.items()), lambda whole: samples(whole, **ask))  # type: ignore[arg-type]

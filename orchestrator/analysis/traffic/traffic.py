@@ -1,4 +1,4 @@
-"""Who sent what to whom and when, whatever it was read from: a run's tables or a trace from anywhere."""
+"""Traffic between hosts over time: flows and bins, from a run's tables or from a trace of any network."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ class Traffic:
         return mask
 
     def label(self, flow: int) -> str:
-        """Return a flow for people: hosts and ports."""
+        """Return a flow's name for people: hosts and ports."""
         ends = ((self.src[flow], self.src_port[flow]), (self.dst[flow], self.dst_port[flow]))
         return " → ".join(f"{self.hosts[host]}:{port}" if port else self.hosts[host] for host, port in ends)
 
 
 def within(traffic: Traffic, begin_ns: int, end_ns: int) -> Traffic:
-    """The same in a span of time: bins that begin in it, and flows with what these carry (whole bins, no more)."""
+    """Return the traffic in a span of time: bins that begin in it, and flows with what these carry."""
     keep = (traffic.bin_ns >= begin_ns) & (traffic.bin_ns < end_ns)
     flow = traffic.bin_flow[keep]
 
@@ -94,7 +94,7 @@ def within(traffic: Traffic, begin_ns: int, end_ns: int) -> Traffic:
 
 
 def series(traffic: Traffic, flows: Mask, *, payload: bool = False, width_ns: int | None = None) -> Floats:
-    """Bytes of some flows in every bin of the span, silent ones too; `width_ns` is a multiple of the bins' own."""
+    """Return bytes of some flows in every bin of the span, 0 where silent; `width_ns` is a multiple of the bins'."""
     width = width_ns or traffic.width_ns
     count = max(1, (traffic.end_ns - traffic.begin_ns) // width)
     picked = flows[traffic.bin_flow]
@@ -106,7 +106,7 @@ def series(traffic: Traffic, flows: Mask, *, payload: bool = False, width_ns: in
 
 
 def matrix(traffic: Traffic, flows: Mask, *, payload: bool = True) -> Floats:
-    """(hosts, hosts): bytes from host (row) to host (column) of some flows."""
+    """Return the traffic matrix (hosts, hosts): bytes from host (row) to host (column) of some flows."""
     sums = np.zeros((len(traffic.hosts), len(traffic.hosts)))
     values = traffic.payload_bytes if payload else traffic.wire_bytes
     np.add.at(sums, (traffic.src[flows], traffic.dst[flows]), values[flows])
@@ -124,7 +124,7 @@ def big_flows(traffic: Traffic, flows: Mask, *, share: float = 0.99) -> Ints:
 
 
 def moving_average(values: Floats, bins: int) -> Floats:
-    """Mean over `bins` values around each place; over those that there are at the ends."""
+    """Return the mean over `bins` values around each place; at the ends over those that there are."""
     total = np.concatenate(([0.0], np.cumsum(values)))
     middle = np.arange(len(values))
     low, high = np.maximum(0, middle - (bins - 1) // 2), np.minimum(len(values), middle + bins // 2 + 1)
@@ -291,7 +291,7 @@ def from_trace(trace: Trace) -> Traffic:
 
 
 def _bounded(traffic: Traffic) -> Traffic:
-    """The same with bins so wide that a series of all of them stays small, whatever stamps a trace holds."""
+    """Return the traffic with bins so wide that a series of all of them stays small, whatever stamps a trace holds."""
     wider = 1
     while (traffic.end_ns - traffic.begin_ns) // (traffic.width_ns * wider) > MOST_STEPS:
         wider *= 2
@@ -319,7 +319,7 @@ class Volume:
         return float(self.payload.sum())
 
     def edge(self, src: str, dst: str, *, wire: bool = False) -> float:
-        """Return what one host sent to another one; 0 where a host is not among them."""
+        """Return the payload from one host to another one; 0 where a host is not among them."""
         if src not in self.hosts or dst not in self.hosts:
             return 0.0
         return float((self.wire if wire else self.payload)[self.hosts.index(src), self.hosts.index(dst)])

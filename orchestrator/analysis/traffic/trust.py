@@ -1,4 +1,4 @@
-"""Tell which captures of a run its figures may be taken from, and which jobs' bytes can be told apart."""
+"""Find which captures of a run are whole enough for figures, and which jobs' bytes can be told apart."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def planned(manifest: Manifest, captures: Any, packets: Any) -> tuple[Planned, .
 
 
 def until(planned: Iterable[Planned], end_ns: int) -> tuple[Planned, ...]:
-    """Return the same for a window that ends then: what ended before ended early."""
+    """Return the captures as they are for a window that ends then: what ended before ended early."""
     why = "its host's budget of disk was used up"
     return tuple(
         replace(one, state="ended early", why=one.why or why)

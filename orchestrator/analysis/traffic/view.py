@@ -1,4 +1,4 @@
-"""Training's own view of traffic: what a report says of patterns, iterations, flows and throughput, as numbers."""
+"""Describe the traffic of trainings for a report: patterns, iterations, flows and throughput, as numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STEPS = 20_000  # bins of a flow's series
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindRow:
-    """How much of the traffic is of a kind."""
+    """The share of the traffic of one kind."""
 
     kind: str
     flows: int
@@ -74,7 +74,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A stretch of traffic: kinds, trainings, big flows, and the three flows of a bottleneck."""
+    """The analysis of a stretch of traffic: kinds, trainings, big flows, and the three flows of a bottleneck."""
 
     traffic: Traffic
     kinds: tuple[KindRow, ...]
@@ -91,7 +91,7 @@ class View:
 
 
 def look(found: Traffic, *, ranks: Mapping[str, Sequence[str]] | None = None, logs: Sequence[JobSeries] = ()) -> View:
-    """Everything about traffic whose flows have been told apart.
+    """Describe traffic whose flows have been told apart.
 
     `ranks`: the host of every rank of each job, in their order; `logs`: what the jobs logged in the same time.
     """
@@ -138,7 +138,7 @@ def _cycle(jobs: Sequence[JobView]) -> float:
 
 
 def _step(found: Traffic) -> int:
-    """The width of bins for rates: a multiple of the traffic's own, about `STEP_NS`."""
+    """Return the width of bins for rates: a multiple of the traffic's own, about `STEP_NS`."""
     return max(1, round(STEP_NS / found.width_ns)) * found.width_ns
 
 
@@ -180,7 +180,7 @@ def _job(found: Traffic, name: str, ranks: Sequence[str], log: JobSeries | None)
 
 
 def told_apart(found: Traffic) -> Traffic:
-    """Return the traffic with `kind` and `name` by shape.
+    """Return the traffic with `kind` and `name` inferred from the shape of flows.
 
     SSH by its port. Of the big flows those are training that live for most of the trace and repeat themselves with
     one period, swinging between much and little: the period under which most bytes do so. Big flows without it are
@@ -214,7 +214,7 @@ def _big(found: Traffic) -> Mask:
 
 
 def _beating(found: Traffic, big: Mask) -> Mask:
-    """Which of the big flows repeat themselves with the period that most bytes share."""
+    """Return a mask of the big flows that repeat themselves with the period that most bytes share."""
     chosen = np.zeros(len(found), bool)
     length = found.end_ns - found.begin_ns
     lives = found.last_ns - found.first_ns >= LIVES * length
@@ -249,7 +249,7 @@ def _beating(found: Traffic, big: Mask) -> Mask:
 
 
 def _swing(values: Floats, lag: float) -> float:
-    """Coefficient of variation of a series in bins of a tenth of `lag`, over the time in which the flow lives."""
+    """Return the coefficient of variation of a series in bins of a tenth of `lag`, while the flow lives."""
     places = np.flatnonzero(values)
     lived = values[places[0] : places[-1] + 1]
     join = max(1, round(lag / 10))
@@ -258,7 +258,7 @@ def _swing(values: Floats, lag: float) -> float:
 
 
 def _same_connection(found: Traffic, flows: Mask) -> Mask:
-    """Flows with the same two ends as some flows, in either direction."""
+    """Return the flows with the same two ends as some flows, in either direction."""
     ends = np.stack((found.src * 65536 + found.src_port, found.dst * 65536 + found.dst_port))
     number = np.unique(ends, return_inverse=True)[1].reshape(ends.shape)
     connection = number.min(axis=0) * (number.max(initial=0) + 1) + number.max(axis=0)

@@ -1,1 +1,1 @@
-"""What a window amounts to, and the gates that judge it."""
+"""Measure the windows of a run for its gates and tables: loads, training, processors, counters."""

@@ -1,4 +1,4 @@
-"""Read what devices counted over a window: ports of hosts, congestion of rails, and ports of switches."""
+"""Read device counters over a window: bytes of hosts' ports, congestion of rails, and ports of switches."""
 
 from __future__ import annotations
 
@@ -134,12 +134,12 @@ def _port_bytes(
 
 
 def _quietest(bins: throughput.Bins, instants: throughput.Ints, otherwise: int) -> int:
-    """Of instants, the nearest first, that at which the least was on its way; `otherwise` when there is none."""
+    """Return the instant around which the fewest bytes passed, the nearest of equals; `otherwise` without any."""
     return int(instants[np.argmin(_at(bins, instants))]) if len(instants) else otherwise
 
 
 def _at(bins: throughput.Bins, instants: throughput.Ints) -> throughput.Floats:
-    """What the bins around each instant carried: it may lie on either side of a sample that was read at their edge."""
+    """Return the bytes of the bins around each instant, which may lie on either side of a sample read at their edge."""
     total = np.zeros(len(instants))
     if not len(bins.start_ns):
         return total
@@ -171,7 +171,7 @@ def congestion(counters: throughput.Kept, topology: Topology, span_ns: tuple[int
 def _figure(
     counters: throughput.Kept, host: str, device: str, figure: str, span_ns: tuple[int, int]
 ) -> tuple[float, bool]:
-    """By how much a figure grew, and whether it was sampled without that being known of all of it."""
+    """Return the growth of a counter, and whether it was sampled without that being known throughout."""
     lost = False
     for names in RAIL_FIGURES[figure]:
         parts = {name: _queue_growth(counters, host, device, name, span_ns) for name in names}
@@ -201,7 +201,7 @@ def switch_ports(counters: throughput.Kept, span_ns: tuple[int, int]) -> tuple[S
 
 
 def _sampled_ports(counters: Any) -> list[tuple[str, str]]:
-    """The node that asked and the label of each port ("leaf1:Ethernet4"), in order; of the run's table (pyarrow)."""
+    """Return the asking node and label ("leaf1:Ethernet4") of each port, in order; of the run's table (pyarrow)."""
     import pyarrow.compute as pc
 
     rows = counters.filter(pc.equal(counters["counter"], SWITCH_FIGURES["in_bytes"][0]))
@@ -228,7 +228,7 @@ def _switch_port(counters: throughput.Kept, node: str, label: str, span_ns: tupl
 
 
 def _restarted(counters: throughput.Kept, node: str, switch: str, span_ns: tuple[int, int]) -> bool:
-    """Whether the switch began to count anew around the window."""
+    """Return whether the switch began to count anew around the window."""
     times, values = throughput.samples(counters, node=node, port=switch, counter=_UP_TIME)
     first, last = np.searchsorted(times, span_ns)
     return bool(np.any(np.diff(values[max(0, first - 1) : last + 1]) < 0))

@@ -1,4 +1,4 @@
-"""Measure how exactly a flow generator did what it was asked: lateness, losses, loads, and distances from the plan."""
+"""Measure how exactly a flow generator followed its schedule: lateness, losses, loads, flow sizes and gaps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SETTLED_NS = 50_000_000  # what the last flows of a schedule may take on top
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When the flows of a source to a receiver were planned (ns), and their layer-2 bytes."""
+    """Planned start (ns) and layer-2 bytes of the flows of a source to a receiver."""
 
     start_ns: npt.NDArray[np.int64]
     wire_bytes: Floats
@@ -68,7 +68,7 @@ class FlowLog:
 
 
 def generated(folder: Path, manifest: Manifest, window: Window) -> tuple[GeneratedFlows, ...]:
-    """What every generator of single flows did in a window; a flow belongs where its planned start lies."""
+    """Measure what every generator of single flows did in a window; a flow belongs where its planned start lies."""
     import pyarrow.compute as pc
 
     asked = tables.read(folder, "schedules", where=pc.field("window_name") == window.name)
@@ -96,7 +96,7 @@ def generated(folder: Path, manifest: Manifest, window: Window) -> tuple[Generat
 
 
 def sent(folder: Path, window: Window) -> dict[tuple[str, str], dict[str, float]]:
-    """By source and receiver's address: the bytes that each sender's address had acknowledged in a window."""
+    """Return by source and receiver's address the bytes that each sender's address had acknowledged in a window."""
     import pyarrow.compute as pc
 
     ended = (pc.field("end_ns") >= window.start_ns) & (pc.field("end_ns") < window.end_ns)
@@ -109,7 +109,7 @@ def sent(folder: Path, window: Window) -> dict[tuple[str, str], dict[str, float]
 
 
 def schedules(folder: Path, manifest: Manifest, window: Window) -> dict[tuple[str, str], Schedule]:
-    """By source and receiver's address: when the flows of a window were planned, and their bytes on the wire."""
+    """Return by source and receiver's address when the flows of a window were planned, and their bytes on the wire."""
     import pyarrow.compute as pc
 
     of_window = pc.field("window_name") == window.name
@@ -163,7 +163,7 @@ def _generated(
 
 
 def wire_bytes(sizes: Ints, framing: Framing) -> Floats:
-    """Layer-2 bytes towards the receiver of flows of these sizes: payload, headers, opening and closing."""
+    """Return layer-2 bytes towards the receiver of flows of these sizes: payload, headers, opening and closing."""
     payload = np.maximum(sizes, SMALLEST_BYTES)
     segments = -(-payload // framing.segment)
     total: Floats = (payload + framing.header * segments + framing.flow_bytes).astype(np.float64)
@@ -171,7 +171,7 @@ def wire_bytes(sizes: Ints, framing: Framing) -> Floats:
 
 
 def size_distance(sizes: Ints, points: npt.ArrayLike, cdf: npt.ArrayLike) -> float:
-    """Kolmogorov-Smirnov distance of flow sizes from a piecewise-linear distribution; NaN when there is none."""
+    """Return the Kolmogorov-Smirnov distance of flow sizes from a piecewise-linear distribution; NaN without one."""
     at, share = np.asarray(points, np.float64), np.asarray(cdf, np.float64)
     if not len(at) or not len(sizes):
         return math.nan
@@ -186,13 +186,13 @@ def size_distance(sizes: Ints, points: npt.ArrayLike, cdf: npt.ArrayLike) -> flo
 
 
 def _worst_gaps(nodes: Any, planned_ns: Ints, started_ns: Ints) -> float:
-    """The largest gap distance of any sender, NaN when none has one."""
+    """Return the largest gap distance of any sender, NaN when none has one."""
     found = [gap_distance(planned_ns[nodes == node], started_ns[nodes == node]) for node in set(nodes.tolist())]
     return max((one for one in found if not math.isnan(one)), default=math.nan)
 
 
 def gap_distance(planned_ns: Ints, started_ns: Ints) -> float:
-    """Distance between the gaps as planned and as they were; NaN below three flows.
+    """Return the distance between the gaps as planned and as they were; NaN below three flows.
 
     That of Kolmogorov and Smirnov, after gaps may differ by `GAP_SLACK` of the mean one: of regular gaps even the
     smallest jitter would have a distance of one half.
@@ -203,7 +203,7 @@ def gap_distance(planned_ns: Ints, started_ns: Ints) -> float:
     slack = GAP_SLACK * float(np.mean(wanted))
 
     def beyond(one: Floats, other: Floats) -> float:
-        """By how much the share of `one` up to any gap exceeds the share of `other` up to a slightly longer one."""
+        """Return how far the share of `one` up to any gap exceeds that of `other` up to a slightly longer one."""
         share = np.arange(1, len(one) + 1) / len(one)
         return float(np.max(share - np.searchsorted(other, one + slack, side="right") / len(other)))
 
@@ -211,7 +211,7 @@ def gap_distance(planned_ns: Ints, started_ns: Ints) -> float:
 
 
 def _growth(counters: Any, begin: int, end: int) -> float:
-    """By how much the sinks' counters grew together, each interpolated between its samples; NaN without any."""
+    """Return how much the sinks' counters grew together, each interpolated between samples; NaN without any."""
     import pyarrow.compute as pc
 
     total = math.nan

@@ -1,4 +1,4 @@
-"""Measure what arrived of a window's cross traffic, and its course: by captures, else by the receiver's counters."""
+"""Measure the cross traffic that arrived in a window, and its course, by captures or the receiver's counters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PIECE_FLOWS = 4  # of the largest: a flow is planned at one instant, and arrives
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """The tables of a run that say so; `partial` tells of a node and its device whether a capture there is not whole.
+    """The tables of a run that tell what arrived; `partial` says whether a node's capture at a device is not whole.
 
     `capture_flows` is a pyarrow Table.
     """
@@ -44,7 +44,7 @@ class Arrivals:
     partial: Callable[[str, str | None], bool]
 
     def loads(self, window: Window, sent: Sent) -> tuple[ArrivedLoad, ...]:
-        """Every load of a window; several that only counters have seen at one rail of a host are one."""
+        """Return every load of a window; several that only counters have seen at one rail of a host are one."""
         by_end: dict[tuple[str, int], list[window_records.Load]] = {}
         for load in window.loads:
             by_end.setdefault((load.dst, load.rail), []).append(load)
@@ -59,12 +59,12 @@ class Arrivals:
         return tuple(found)
 
     def captured(self, dst: str, rail: int) -> bool:
-        """Whether there is a whole capture at a rail of a host."""
+        """Return whether there is a whole capture at a rail of a host."""
         port = self._rail(dst, rail).device or None
         return throughput.captured(self.packets, node=dst, port=port) and not self.partial(dst, port)
 
     def course(self, window: Window, source: str, dst: str, rail: int) -> Bins | None:
-        """What a source had arrive at a rail over time; None where nothing tells it from what else arrived there."""
+        """Return what arrived of a source at a rail over time; None where it cannot be told from other traffic."""
         if self.captured(dst, rail):
             return throughput.bins(self.packets, self._match(source, dst, rail))
         alone = {load.source for load in window.loads if (load.dst, load.rail) == (dst, rail)} == {source}
@@ -108,7 +108,7 @@ class Arrivals:
 def counted_bins(
     counters: throughput.Kept, topology: Topology, node: str, rail: int, span_ns: tuple[int, int]
 ) -> Bins | None:
-    """Layer-2 bytes that a host's device received in bins over a span; None where its samples do not cover it.
+    """Return layer-2 bytes that a host's device received in bins over a span; None where samples do not cover it.
 
     A device that joins frames counts fewer bytes than were on the wire (`on_wire`), the same share in every bin.
     """
@@ -137,7 +137,7 @@ def counted_loads(
     jobs: Sequence[Job],
     sent: Sent,
 ) -> tuple[ArrivedLoad, ...]:
-    """What arrived of the loads that a window asks for at one host's rail, all of them together where they are several.
+    """Return what arrived of a window's loads at one host's rail by counters, together where they are several.
 
     Counters know neither source nor kind: what they grew by is the cross traffic only at a host on which nothing
     trains, and of several sources that send there it is the sum. By their senders' own logs (`sent`), where one source
@@ -183,7 +183,7 @@ def _counted_load(
 
 
 def _busy(arrived: Bins, wanted_bps: float) -> Bins:
-    """Only the bins in which more arrived than comes without any load."""
+    """Return only the bins in which more arrived than comes without any load."""
     least = QUIET * wanted_bps * arrived.width_ns / 8e9
     keep = arrived.amount > least
     return Bins(arrived.start_ns[keep], arrived.amount[keep], arrived.width_ns)
@@ -198,7 +198,7 @@ def course(
     iteration_s: float,
     schedule: Schedule | None = None,
 ) -> LoadCourse:
-    """Hold what arrived against the schedule, or against a constant load where there is none."""
+    """Compare what arrived with the schedule, or with a constant load where there is none."""
     begin, end = span_ns
     length = (end - begin) / 1e9
     planned = _planned(schedule, begin, end)
@@ -225,7 +225,7 @@ def course(
 
 
 def _planned(schedule: Schedule | None, begin: int, end: int) -> Schedule | None:
-    """The flows that were planned in a span; None where there are none."""
+    """Return the flows that were planned in a span; None where there are none."""
     if schedule is None:
         return None
     inside = (schedule.start_ns >= begin) & (schedule.start_ns < end)
@@ -235,14 +235,14 @@ def _planned(schedule: Schedule | None, begin: int, end: int) -> Schedule | None
 
 
 def _longest_s(planned: Schedule | None, length_s: float) -> float:
-    """For how long the largest flow makes the whole load."""
+    """Return for how long the largest flow makes the whole load, in seconds."""
     return 0.0 if planned is None else float(planned.wire_bytes.max() / planned.wire_bytes.sum()) * length_s
 
 
 def courses(
     arrivals: Arrivals, window: Window, *, schedules: Mapping[tuple[str, str], Schedule], iteration_s: float
 ) -> tuple[LoadCourse, ...]:
-    """Return the course of every source at every receiver of a window at which anything tells it from what else came.
+    """Return the course of every source at every receiver of a window where it can be told from other traffic.
 
     `schedules` are by source and receiver's address; `iteration_s` is the mean time of the slowest job.
     """

@@ -1,4 +1,4 @@
-"""Work out what a run's windows are judged by from its tables and manifest, each figure when it is first asked for."""
+"""Compute the figures that a window's gates ask for from the run's tables and manifest, each on first use."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class MeasuredRun:
 
     @cached_property
     def packets(self) -> throughput.Kept:
-        """Return the table `packets`."""
+        """The table `packets`."""
         return throughput.Kept(self.table("packets"))
 
     @cached_property
     def counters(self) -> throughput.Kept:
-        """Return the table `counters`, as far as windows and their gates need it."""
+        """The table `counters`, as far as windows and their gates need it."""
         import pyarrow.compute as pc
 
         needed = {
@@ -86,27 +86,27 @@ class MeasuredRun:
 
     @cached_property
     def jobs(self) -> Mapping[str, JobSeries]:
-        """Return all iterations of each job."""
+        """All iterations of each job."""
         return {job.name: series(self.table("iterations"), job.name) for job in self.manifest.jobs}
 
     @cached_property
     def planned(self) -> tuple[trust.Planned, ...]:
-        """Return every capture that was to be made."""
+        """Every capture that was to be made."""
         return trust.planned(self.manifest, self.table("captures"), self.table("packets"))
 
     @cached_property
     def processors(self) -> processors.ProcessorSamples:
-        """Return what was sampled of processors."""
+        """The samples of processors."""
         return processors.samples(self.counters, self.table("tasks"), self.manifest)
 
     @cached_property
     def logged(self) -> variation.Tables:
-        """Return the tables that say what ranks did in each iteration."""
+        """The tables of what ranks did in each iteration."""
         return variation.logged(self.folder, self.table("iterations"))
 
 
 class MeasuredWindow:
-    """A window of a run as gates see it (`validity.window.MeasuredWindow`), and the other rows of its tables."""
+    """A measured window of a run as gates use it (`validity.window.MeasuredWindow`), and its other table rows."""
 
     def __init__(self, run: MeasuredRun, record: Window) -> None:
         self.run = run
@@ -120,28 +120,28 @@ class MeasuredWindow:
         return self.run.table(name)
 
     def growth(self, node: str, counter: str, *, port: str = "") -> float:
-        """Return by how much a counter grew over the window; NaN where it was not sampled throughout."""
+        """Return the growth of a counter over the window; NaN where it was not sampled throughout."""
         span_ns = self.record.span_ns
         return throughput.counter_growth(self.run.counters, node=node, port=port, counter=counter, span_ns=span_ns)
 
     @cached_property
     def jobs(self) -> tuple[JobIterations, ...]:
-        """Return what each job's ranks logged and sent."""
+        """The iterations that each job's ranks logged, and the bytes that they sent."""
         return tuple(self._job(name) for name in self._series)
 
     @cached_property
     def training(self) -> tuple[Training, ...]:
-        """Return the figures of each job's iterations, with the trend of their time."""
+        """The figures of each job's iterations, with the trend of their time."""
         return tuple(self._training(part) for part in self._series.values())
 
     @cached_property
     def loads(self) -> tuple[ArrivedLoad, ...]:
-        """Return the cross traffic that arrived."""
+        """The cross traffic that arrived."""
         return self._arrivals.loads(self.record, generated_flows.sent(self.run.folder, self.record))
 
     @cached_property
     def courses(self) -> tuple[LoadCourse, ...]:
-        """Return how the cross traffic went over the window, against its schedule."""
+        """The course of the cross traffic over the window, against its schedule."""
         means = (float(np.mean(part.seconds)) for part in self._series.values() if len(part.seconds))
         return loads.courses(
             self._arrivals,
@@ -152,12 +152,12 @@ class MeasuredWindow:
 
     @cached_property
     def generated(self) -> tuple[GeneratedFlows, ...]:
-        """Return what generators of single flows did."""
+        """The flows sent by generators of single flows."""
         return generated_flows.generated(self.run.folder, self.manifest, self.record)
 
     @cached_property
     def captures(self) -> tuple[Capture, ...]:
-        """Return every capture that the run was to make."""
+        """Every capture that the run was to make."""
         measured_at = {node for job in self.manifest.jobs for node in job.nodes}
         measured_at |= {load.dst for load in self.record.loads}
         return tuple(
@@ -175,7 +175,7 @@ class MeasuredWindow:
 
     @cached_property
     def port_bytes(self) -> tuple[PortBytes, ...]:
-        """Return both directions of each port that was to be captured, beside the port's counters."""
+        """Both directions of each port that was to be captured, beside the port's counters."""
         counting = self.manifest.nodes_running(COLLECTOR + nic.NAME)
         return device_counters.port_bytes(
             self.run.packets, self.run.counters, self._planned, self.record.span_ns, counting=counting
@@ -183,7 +183,7 @@ class MeasuredWindow:
 
     @cached_property
     def rails(self) -> tuple[RailBytes, ...]:
-        """Return what each rail carried of each job."""
+        """The bytes that each rail carried of each job."""
         return tuple(
             row
             for name, part in self._series.items()
@@ -201,37 +201,37 @@ class MeasuredWindow:
 
     @cached_property
     def congestion(self) -> tuple[RailCongestion, ...]:
-        """Return the losses and pauses of each rail whose device counts them."""
+        """The losses and pauses of each rail whose device counts them."""
         return device_counters.congestion(self.run.counters, self.manifest.topology, self.record.span_ns)
 
     @cached_property
     def switch_ports(self) -> tuple[SwitchPort, ...]:
-        """Return what switches counted at the ports that were sampled."""
+        """The counts of switches at the ports that were sampled."""
         return device_counters.switch_ports(self.run.counters, self.record.span_ns)
 
     @property
     def processor_waits(self) -> tuple[ProcessorWait, ...]:
-        """Return how each job waited for processors."""
+        """The waiting of each job for processors."""
         return self._processors.waits
 
     @property
     def processor_use(self) -> tuple[ProcessorUse, ...]:
-        """Return what the processors of each kernel did."""
+        """The use of each kernel's processors."""
         return self._processors.use
 
     @property
     def processor_shares(self) -> tuple[ProcessorShares, ...]:
-        """Return whose work the processors of each node did."""
+        """The shares of each node's processor time."""
         return self._processors.rows
 
     @property
     def variation(self) -> tuple[Variation, ...]:
-        """Return how much the iterations of each rank vary."""
+        """The variation of each rank's iterations."""
         return tuple(row for part in self._series.values() for row in variation.rows(part, self.run.logged))
 
     @cached_property
     def _series(self) -> Mapping[str, JobSeries]:
-        """Return the iterations of each job that count."""
+        """The counted iterations of each job."""
         spans = self.record.iterations
         return {
             job: whole.within(spans[job].first, spans[job].last) if job in spans else whole.within(0, -1)
@@ -240,7 +240,7 @@ class MeasuredWindow:
 
     @cached_property
     def _planned(self) -> tuple[trust.Planned, ...]:
-        """Return the captures as they are for a window that ends when this one does."""
+        """The captures as they are for a window that ends when this one does."""
         return trust.until(self.run.planned, self.record.end_ns)
 
     @cached_property
@@ -259,7 +259,7 @@ class MeasuredWindow:
 
     @cached_property
     def _sent(self) -> Mapping[str, tuple[float, float]]:
-        """Return what a rank of each job sent in an iteration, and the share of it that the window's ends leave open.
+        """The bytes that a rank of each job sent in an iteration, and the share that the window's ends leave open.
 
         NaN where that is not known: a capture is not whole, or jobs share hosts.
         """

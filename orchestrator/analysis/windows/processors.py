@@ -1,4 +1,4 @@
-"""Work out how processors served a run in a window: whose work they did, and how long its processes waited for them.
+"""Compute how processors served a run in a window: whose work they did, and how long its processes waited.
 
 A window is cut into steps of about a second; in each, with everything in seconds of processor time,
 
@@ -44,7 +44,7 @@ class Series:
     values: Floats
 
     def growth(self, edges_ns: Floats, origin_ns: int) -> Floats:
-        """By how much it grew between edges, which are relative to `origin_ns`; NaN when samples do not reach them."""
+        """Return the growth between edges, which are relative to `origin_ns`; NaN when samples do not reach them."""
         if len(self.time_ns) < 2 or np.isnan(self.values).any():
             return np.full(len(edges_ns) - 1, np.nan)
         at = (self.time_ns - origin_ns).astype(np.float64)
@@ -58,7 +58,7 @@ NOTHING = Series(np.zeros(0, np.int64), np.zeros(0))
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What a node's sampler saw over a run: its counters by their names here, and of each process `run` and `wait`."""
+    """The samples of a node over a run: its counters by their names here, and of each process `run` and `wait`."""
 
     counters: Mapping[str, Series]
     run: Mapping[str, Series]
@@ -74,7 +74,7 @@ class Steps:
 
     @classmethod
     def of(cls, begin_ns: int, end_ns: int) -> Steps:
-        """Steps of equal length, as near to a second as can be."""
+        """Return steps of equal length, as near to a second as can be."""
         count = max(1, round((end_ns - begin_ns) / STEP_NS))
         return cls(begin_ns, np.linspace(0.0, float(end_ns - begin_ns), count + 1))
 
@@ -111,12 +111,12 @@ class Kernel:
         return _ratio(self.others + self.steal, self.work)
 
     def kept(self, run: Floats, wait: Floats) -> Floats:
-        """For how long of each step a process was kept from a processor by what is not the run's."""
+        """Return how long in each step a process was kept from a processor by work that is not the run's."""
         return wait * self.foreign + run * _ratio(self.steal, self.busy + self.interrupt)
 
 
 def kernels(nodes: Mapping[str, Sampled], shared: Mapping[str, str], steps: Steps) -> dict[str, Kernel]:
-    """The kernel of each node; `shared` says which kernel a node runs on, those that it leaves out have their own."""
+    """Return the kernel of each node; `shared` names it for nodes that share one, each other node has its own."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         groups.setdefault(shared.get(node, node), []).append(node)
@@ -149,7 +149,7 @@ class Watched:
 def watch(
     nodes: Mapping[str, Sampled], kernel: Mapping[str, Kernel], steps: Steps, processes: Iterable[tuple[str, str]]
 ) -> Iterator[Watched]:
-    """These processes, given by node and name."""
+    """Yield these processes of a job, given by node and name, with their waiting in every step."""
     step_s = steps.seconds / (len(steps.edges_ns) - 1)
     for node, process in processes:
         run = steps.growth(nodes[node].run.get(process, NOTHING))
@@ -159,7 +159,7 @@ def watch(
 
 
 def waiting(job: str, processes: Sequence[Watched], kernel: Mapping[str, Kernel], steps: Steps) -> ProcessorWait:
-    """What a job lost: in each step the process counts that was kept longest."""
+    """Return how a job waited: in each step the process counts that was kept from a processor longest."""
     unknown = [one for one in processes if np.isnan(one.kept).any()]
     longest = (unknown or sorted(processes, key=lambda one: float(one.kept.sum())))[-1]
     there = kernel[longest.node]
@@ -179,7 +179,7 @@ def waiting(job: str, processes: Sequence[Watched], kernel: Mapping[str, Kernel]
 def shares_of_nodes(
     nodes: Mapping[str, Sampled], kernel: Mapping[str, Kernel], processes: Sequence[Watched], steps: Steps
 ) -> Iterator[ProcessorShares]:
-    """Of each node; `processes` are those of jobs."""
+    """Yield the shares of each node's processor time; `processes` are those of jobs."""
     for node, sampled in nodes.items():
         there = kernel[node]
         time_s = there.count * steps.seconds
@@ -200,7 +200,7 @@ def shares_of_nodes(
 
 
 def use_of_kernels(found: Sequence[ProcessorShares], kernel: Mapping[str, Kernel]) -> Iterator[ProcessorUse]:
-    """What the processors of each kernel did, from what those of its nodes did."""
+    """Return the use of each kernel's processors, from that of its nodes."""
     for members in dict.fromkeys(there.nodes for there in kernel.values()):
         mine = [row for row in found if row.host in members]
         stopped = sorted(mine, key=lambda row: float(np.nan_to_num(known(row.throttled_share))), reverse=True)
@@ -213,13 +213,13 @@ def use_of_kernels(found: Sequence[ProcessorShares], kernel: Mapping[str, Kernel
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
-    """Part of whole, 0 where there is no whole."""
+    """Return part over whole, 0 where there is no whole."""
     return np.divide(part, whole, out=np.where(np.isnan(whole), np.nan, 0.0), where=whole > 0)
 
 
 @dataclass(frozen=True, slots=True)
 class WindowProcessors:
-    """What the gates and the table `processors` need of one window."""
+    """The figures of processors in one window, for the gates and the table `processors`."""
 
     waits: tuple[ProcessorWait, ...]
     use: tuple[ProcessorUse, ...]
@@ -228,14 +228,14 @@ class WindowProcessors:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSamples:
-    """What was sampled over a whole run, which nodes share a kernel, and the processes of each job by node and name."""
+    """The samples of a whole run, which nodes share a kernel, and each job's processes by node and name."""
 
     nodes: Mapping[str, Sampled]
     shared: Mapping[str, str]
     jobs: Mapping[str, tuple[tuple[str, str], ...]]
 
     def window(self, window: Window) -> WindowProcessors:
-        """How processors served a window of the manifest; nothing of a run that was sealed before they were sampled."""
+        """Return how processors served a window; empty for a run that was sealed before they were sampled."""
         if not self.nodes:
             return WindowProcessors((), (), ())
         steps = Steps.of(window.start_ns, window.end_ns)
@@ -251,7 +251,7 @@ class ProcessorSamples:
 
 
 def samples(counters: Any, tasks: Any, manifest: Manifest) -> ProcessorSamples:
-    """Of the tables `counters` (or what keeps it) and `tasks`; of a node without a sampler nothing is known."""
+    """Read samples from the tables `counters` (or its cache) and `tasks`; none of a node without a sampler."""
     if not any(launch.part == PART for launch in manifest.launches):
         return ProcessorSamples({}, {}, {})
     jobs: dict[str, tuple[tuple[str, str], ...]] = {job.name: () for job in manifest.jobs}

@@ -1,4 +1,4 @@
-"""Work out what each rail carried of a job's training, by captures and by counters, and what it should have carried.
+"""Compute what each rail carried of a job's training, by captures and counters, and what it should have carried.
 
 How a framework spreads its messages over rails is one of `parts.theory.Spread`: gloo has a context a device, and lets
 collective after collective take the next one (ProcessGroupGloo::getContext, by the tag modulo the number of devices);
@@ -44,7 +44,7 @@ def carried(
     window: str,
     whole: bool,
 ) -> tuple[RailBytes, ...]:
-    """Every rail of every host of a job; `spans` and `iterations` are the run's tables (pyarrow)."""
+    """Return every rail of every host of a job; `spans` and `iterations` are the run's tables (pyarrow)."""
     job, span = manifest.job(part.job), part.span_ns
     if span is None:
         return ()
@@ -102,7 +102,7 @@ def _grown(counters: throughput.Kept, node: str, device: str, counter: str, span
 
 
 def _due(job: Job, spans: Any, hosts: Sequence[str], sent: Floats, *, window: str) -> Floats:
-    """(hosts, rails): what each rail should carry an iteration; NaN where no theory says."""
+    """Return the bytes that each rail should carry an iteration, shape (hosts, rails); NaN where no theory says."""
     nothing = np.full(sent.shape, math.nan)
     if job.theory is None or not job.theory.spread or not sent.size:
         return nothing
@@ -121,14 +121,14 @@ def _due(job: Job, spans: Any, hosts: Sequence[str], sent: Floats, *, window: st
 
 
 def _of_hosts(job: Job, theory: Theory, hosts: Sequence[str]) -> Floats:
-    """What each host sends over the network in an iteration."""
+    """Return the bytes that each host sends over the network in an iteration."""
     if theory.pairs:
         return np.array([sum(size for src, _, size in theory.pairs if src == host) for host in hosts])
     return np.array([theory.bytes_per_iteration * job.nodes.count(host) for host in hosts])
 
 
 def _collectives(spans: Any, job: str, window: str) -> Floats:
-    """Sizes of the collectives of a window in the order in which rank 0 began them."""
+    """Return the sizes of a window's collectives in the order in which rank 0 began them."""
     import pyarrow.compute as pc
 
     mine = pc.and_(pc.equal(spans["job"], job), pc.equal(spans["window_name"], window))
@@ -138,11 +138,11 @@ def _collectives(spans: Any, job: str, window: str) -> Floats:
 
 
 def _turn(sizes: Floats, rails: int, first: int) -> Floats:
-    """The share of the bytes that each rail carries where the first message takes the rail `first`."""
+    """Return the share of the bytes that each rail carries where the first message takes the rail `first`."""
     amounts = np.bincount((np.arange(len(sizes)) + first) % rails, sizes, rails)
     return np.asarray(amounts / amounts.sum() if amounts.sum() else np.full(rails, 1 / rails), np.float64)
 
 
 def rows(carried: Iterable[RailBytes], window: str) -> list[Row]:
-    """Rows of the table `rails`."""
+    """Return rows of the table `rails`."""
     return [{"window_name": window, **asdict(one)} for one in carried]

@@ -1,4 +1,4 @@
-"""Tell where the time of iterations went, rank by rank, from what ranks recorded: Li's terms (equation 1), measured."""
+"""Split each rank's iteration time into terms, from what ranks recorded (Li, equation 1, measured)."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ _HIDDEN = "select rank, median(overlap_s) from hidden where job = $job and windo
 
 
 def of_stages(tables: Tables, job: str, *, ends: Sequence[Sequence[int]]) -> dict[int, Terms]:
-    """Terms of each rank of a job of `ptd`, medians over iterations; `tables` has `iterations` and `spans` (pyarrow).
+    """Return the terms of each rank of a job of `ptd`, medians over iterations.
 
-    `ends` are the ranks of first and last stage that add up the embedding table's gradients. What is left of an
-    iteration is the bubble, with what passes between its last all-reduce and the next iteration.
+    `tables` has `iterations` and `spans` (pyarrow). `ends` are the ranks of first and last stage that add up the
+    embedding table's gradients. What is left of an iteration is the bubble, with what passes between its last
+    all-reduce and the next iteration.
     """
     import pyarrow as pa
 
@@ -61,7 +62,7 @@ def of_stages(tables: Tables, job: str, *, ends: Sequence[Sequence[int]]) -> dic
 
 
 def of_replicas(tables: Tables, job: str) -> dict[int, Terms]:
-    """Terms of each rank of a job of `ddp`, likewise; `tables` has `iterations` and `overlaps`."""
+    """Return the terms of each rank of a job of `ddp`, likewise; `tables` has `iterations` and `overlaps`."""
     hidden = dict(_asked({"hidden": tables["overlaps"]}, _HIDDEN, job))
     return {
         rank: Terms(
@@ -75,7 +76,7 @@ def of_replicas(tables: Tables, job: str) -> dict[int, Terms]:
 
 
 def _asked(tables: Tables, sql: str, job: str) -> list[Any]:
-    """The rows that a query gives over pyarrow tables."""
+    """Return the rows that an SQL query gives over pyarrow tables."""
     import duckdb
 
     with duckdb.connect(":memory:") as connection:

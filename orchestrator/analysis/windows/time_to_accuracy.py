@@ -1,4 +1,4 @@
-"""Tell what accuracy costs: time, epochs and bytes until a training was so good (Zerwas, section V-D, Fig 8)."""
+"""Compute time, epochs and bytes until a training reached an accuracy (Zerwas, section V-D, Fig 8)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVELS = (0.6, 0.8)  # of accuracy, those that the paper marks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """After each iteration: bytes sent by all hosts until its last rank ended, and what the training was worth.
+    """Bytes sent by all hosts, accuracy and loss of a job after each iteration, when its last rank ended.
 
     Accuracy (a share of the samples) and loss are means over ranks and the last SMOOTHED iterations; loss is None where
     no rank told it.
@@ -28,13 +28,13 @@ class Cost:
     loss: Floats | None
 
     def until(self, level: float) -> float | None:
-        """Bytes sent when this accuracy was first reached over a whole SMOOTHED iterations; None when it was not."""
+        """Return bytes sent when this accuracy was first reached over SMOOTHED iterations; None when it was not."""
         reached = np.flatnonzero(self.accuracy[SMOOTHED - 1 :] >= level)
         return float(self.sent_bytes[SMOOTHED - 1 + reached[0]]) if len(reached) else None
 
 
 def cost(iterations: Any, job: str, sent: Sequence[Bins]) -> Cost | None:
-    """The cost of a job's accuracy from the table `iterations` (pyarrow) and what each of its hosts sent.
+    """Return the cost of a job's accuracy from the table `iterations` (pyarrow) and what each of its hosts sent.
 
     None where fewer than SMOOTHED iterations or no accuracy was logged, or nothing was captured.
     """
@@ -58,7 +58,7 @@ def cost(iterations: Any, job: str, sent: Sequence[Bins]) -> Cost | None:
 
 
 def sent_until(bins: Bins, ends_ns: Any) -> Floats:
-    """What all bins until each instant carried, the bin that it lies in by its share."""
+    """Return the bytes sent until each instant; the bin that contains it counts by its share."""
     if not len(bins.start_ns):
         return np.zeros(len(ends_ns))
     total = np.concatenate(([0.0], np.cumsum(bins.amount)))
@@ -68,7 +68,7 @@ def sent_until(bins: Bins, ends_ns: Any) -> Floats:
 
 
 def _smoothed(values: Floats) -> Floats:
-    """The mean of each value and those before it, SMOOTHED at most."""
+    """Return the mean of each value and those before it, SMOOTHED at most."""
     total = np.concatenate(([0.0], np.cumsum(values)))
     first = np.maximum(np.arange(len(values)) - SMOOTHED + 1, 0)
     return (total[1:] - total[first]) / (np.arange(len(values)) - first + 1)
@@ -76,7 +76,7 @@ def _smoothed(values: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What it took until an accuracy was reached: epochs, seconds, bytes of all hosts (NaN where not captured)."""
+    """The cost of reaching an accuracy: epochs, seconds, bytes of all hosts (NaN where not captured)."""
 
     epochs: float
     seconds: float
@@ -100,7 +100,7 @@ class Learning:
     loss: Floats
 
     def reached(self, level: float) -> Reached | None:
-        """What it took until the accuracy was at least this; None where it was so after no epoch.
+        """Return the cost until the accuracy was at least this; None where it was so after no epoch.
 
         Between the first such epoch and the one before, accuracy is taken to grow linearly.
         """
@@ -116,7 +116,7 @@ class Learning:
 
 
 def learning(evaluations: Any, iterations: Any, job: str, sent: Sequence[Bins]) -> Learning | None:
-    """What a job learned, from the tables `accuracy` and `iterations` (pyarrow) and what each of its hosts sent.
+    """Return the accuracy of a job by epoch, from the tables `accuracy` and `iterations` (pyarrow) and bytes sent.
 
     None where it evaluated nothing. An epoch that some rank did not evaluate, since the run ended, is left out.
     """

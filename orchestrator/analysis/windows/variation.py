@@ -1,4 +1,4 @@
-"""Tell how much the time of a step varies over iterations and ranks, and how well it hides what it communicates."""
+"""Compute how step times vary over iterations and ranks, and how well they hide communication (TicTac)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ ALL_RANKS = -1
 
 
 def rows(part: JobSeries, run: Tables) -> list[Variation]:
-    """Rows of the table `variation`: the job as a whole, then each rank; `part` is what counts of the job's iterations.
+    """Return rows of the table `variation`: the job as a whole, then each rank.
 
-    `run` has `iterations`, `overlaps` and `spans` (pyarrow Tables). Times are in seconds, shares parts of 1, NaN
-    where nothing was recorded that would tell.
+    `part` is what counts of the job's iterations. `run` has `iterations`, `overlaps` and `spans` (pyarrow Tables).
+    Times are in seconds, shares parts of 1, NaN where nothing was recorded that would tell.
 
     - `cv`: standard deviation (n - 1) over mean. Hashemi et al. report how much less a step's time varies.
     - `straggler_share`: of a rank, the time by which the slowest rank's passes are longer than its own, over the
@@ -99,7 +99,7 @@ def _variation(
 
 
 def _matrix(part: JobSeries, table: Any, column: str) -> Floats:
-    """A column as ranks by iterations; NaN where the table has no row."""
+    """Return a column as ranks by iterations; NaN where the table has no row."""
     import pyarrow.compute as pc
 
     found = np.full((len(part.ranks), len(part.iteration)), math.nan)
@@ -115,7 +115,7 @@ def _matrix(part: JobSeries, table: Any, column: str) -> Floats:
 
 
 def _behind(compute: Floats) -> Floats:
-    """By how much the slowest rank computes longer than each; NaN where that is unknown, or nobody else computes."""
+    """Return how much longer the slowest rank computes than each; NaN where unknown, or nobody else computes."""
     known = ~np.isnan(compute)
     slowest: Floats = np.max(np.where(known, compute, -math.inf), axis=0, initial=-math.inf)
     behind: Floats = np.where(known & (known.sum(axis=0) > 1), slowest - compute, math.nan)
@@ -129,7 +129,7 @@ def _longest(behind: Floats) -> Floats:
 
 
 def _overlap(parts: Mapping[str, Floats], seconds: Floats) -> tuple[float, float]:
-    """Efficiency of scheduling, and the share of communication that overlapped with computing."""
+    """Return the scheduling efficiency, and the share of communication that overlapped with computing."""
     compute, communication = parts["compute_s"], parts["communication_s"]
     spare = np.minimum(compute, communication)
     efficiency = _share(compute + communication - seconds, spare)
@@ -137,14 +137,14 @@ def _overlap(parts: Mapping[str, Floats], seconds: Floats) -> tuple[float, float
 
 
 def _share(part: Floats, whole: Floats) -> float:
-    """Sum over sum, of where both are known."""
+    """Return sum over sum, of where both are known."""
     known = ~(np.isnan(part) | np.isnan(whole))
     total = float(np.sum(whole[known]))
     return float(np.sum(part[known])) / total if total > 0 else math.nan
 
 
 def _orders(part: JobSeries, spans: Any) -> dict[int, int]:
-    """Of each rank how many different orders its communications began in."""
+    """Return of each rank how many different orders its communications began in."""
     import pyarrow.compute as pc
 
     wanted = pc.and_(pc.equal(spans["job"], part.job), pc.equal(spans["lane"], "communication"))
@@ -166,7 +166,7 @@ def _orders(part: JobSeries, spans: Any) -> dict[int, int]:
 
 
 def logged(folder: Path, iterations: Any) -> Tables:
-    """The tables (pyarrow Tables) that say what the ranks of a run did in each iteration, by name."""
+    """Return the tables (pyarrow Tables) that say what the ranks of a run did in each iteration, by name."""
     import pyarrow.compute as pc
 
     moved = tables.read(folder, "spans", where=pc.field("lane") == "communication")
@@ -175,7 +175,7 @@ def logged(folder: Path, iterations: Any) -> Tables:
 
 
 def of_all_ranks(iterations: Any, overlaps: Any, spans: Any) -> Any:
-    """The columns of `overlaps` that say how much overlapped, with rows for ranks that recorded nothing themselves.
+    """Return the columns of `overlaps` on overlap, with rows for ranks that recorded nothing themselves.
 
     The arguments are tables of a run (pyarrow Tables); `spans` holds communication alone. Rows are added to a job in
     which a single rank recorded, and nothing but collectives: a send or a receive is between two ranks, and says
@@ -203,7 +203,7 @@ def of_all_ranks(iterations: Any, overlaps: Any, spans: Any) -> Any:
 
 
 def _within_collectives(logged: Any, spans: Any) -> dict[str, Ints | Floats]:
-    """How long each logged iteration computed, and how much of that lay within the collectives of its number."""
+    """Return how long each logged iteration computed, and how much of it lay within its number's collectives."""
     rank, iteration, begin = (_ints(logged, name) for name in ("rank", "iteration", "start_ns"))
     passes = sum(logged[name].to_numpy(zero_copy_only=False) for name in ("forward_s", "backward_s"))
     end = begin + np.nan_to_num(passes * 1e9).astype(np.int64)
@@ -228,7 +228,7 @@ def _within_collectives(logged: Any, spans: Any) -> dict[str, Ints | Floats]:
 
 
 def _common_s(begin: Ints, end: Ints, moved: Ints) -> Floats:
-    """Seconds that each span from `begin` to `end` shares with disjoint intervals, an (n, 2) array."""
+    """Return the seconds that each span from `begin` to `end` shares with disjoint intervals, an (n, 2) array."""
     both = np.minimum(end[:, None], moved[:, 1]) - np.maximum(begin[:, None], moved[:, 0])
     found: Floats = np.clip(both, 0, None).sum(axis=1) / 1e9
     return found

@@ -13,12 +13,12 @@ AUTO = "auto"  # how an experiment has warm-up chosen from the data
 
 
 def is_open(window: Window) -> bool:
-    """Whether the beginning of a manifest's window is to be chosen from the data, and can be."""
+    """Return whether the beginning of a manifest's window is to be chosen from the data, and can be."""
     return window.warmup == AUTO and bool(window.iterations) and window.iterations.keys() <= window.earliest.keys()
 
 
 def settled(window: Window, logged: Mapping[str, JobSeries]) -> Window:
-    """The window of a manifest, beginning where the first iterations of all its jobs have settled.
+    """Return the window of a manifest, beginning where the first iterations of all its jobs have settled.
 
     The run has set it to begin after as many iterations as may be left out at most; those before, from `earliest` on,
     were made under the same traffic. `logged` has all iterations of each job. A window whose warm-up is a number, or of
@@ -44,7 +44,7 @@ def settled(window: Window, logged: Mapping[str, JobSeries]) -> Window:
 
 
 def left_out(window: Window, job: str) -> int | None:
-    """How many iterations under the window's traffic were warm-up; None where the window does not record it."""
+    """Return how many iterations under the window's traffic were warm-up; None where that is not recorded."""
     if job not in window.iterations or job not in window.earliest:
         return None
     return window.iterations[job].first - window.earliest[job]

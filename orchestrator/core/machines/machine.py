@@ -1,4 +1,4 @@
-"""Reads the processors and memory that a machine has for a run, as far as its cgroups let them be used."""
+"""Read the processors and memory that a machine has for a run, within the limits of its cgroups."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _CACHED = (("inactive_file", "active_file"), ("total_inactive_file", "total_acti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What processes may use: whole or parts of processors, and bytes of memory that are free or can be made free.
+    """Processors (whole or parts) and bytes of memory that processes may use.
 
-    What could not be read is infinite: nobody is refused for it.
+    Memory is what is free or can be made free. What could not be read is infinite: nobody is refused for it.
     """
 
     processors: float
@@ -32,17 +32,17 @@ class Machine:
 
 
 def local() -> Machine:
-    """This machine, as this process may use it."""
+    """Return the processors and memory of this machine that this process may use."""
     return look(_read_here)
 
 
 def own_kernel() -> str:
-    """Return what tells the kernel that this process runs on, since it booted, from every other one."""
+    """Return an identifier of the running kernel and its boot, to tell whether nodes share one."""
     return BOOT_ID.read_text(encoding="ascii").strip()
 
 
 def look(read: Read) -> Machine:
-    """Return a machine, as a process may use it whose files `read` gives."""
+    """Return the processors and memory that a process may use, from the files of its machine that `read` gives."""
     try:
         return _look(read)
     except (ValueError, IndexError):  # files that are not as Linux writes them
@@ -71,7 +71,7 @@ def _read_here(paths: Sequence[str]) -> dict[str, str | None]:
 
 
 def _affinity(status: str) -> float:
-    """How many processors the scheduler may give this process, from "Cpus_allowed_list: 0-3,8"."""
+    """Return how many processors the scheduler may give this process, from "Cpus_allowed_list: 0-3,8"."""
     for line in status.splitlines():
         key, _, value = line.partition(":")
         if key == "Cpus_allowed_list":
@@ -89,7 +89,7 @@ def _available(meminfo: str) -> float:
 
 
 def _groups(text: str) -> dict[PurePosixPath, tuple[str, ...]]:
-    """Every cgroup that this process is in, down from the root of its mount, and the files of it that limit.
+    """Return the names of the files with limits of every cgroup that this process is in, by the cgroup's folder.
 
     In a container the path may be the host's: then only the mount's own root is there.
     """
@@ -116,7 +116,7 @@ def _names(version: int) -> tuple[str, ...]:
 
 
 def _group_limits(group: PurePosixPath, texts: Mapping[str, str | None]) -> tuple[float, float]:
-    """Processors, and bytes of memory, that a cgroup leaves."""
+    """Return the processors, and bytes of memory, that a cgroup leaves."""
 
     def text(name: str) -> str:
         return (texts.get(str(group / name)) or "").strip()

@@ -1,4 +1,4 @@
-"""Names the package that brings a missing program, as the host's own distribution calls it where that is known."""
+"""Name the package that provides a missing program, for the host's own distribution where that is known."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ _MEMBERS: Mapping[str, Family] = {
 
 
 def remedy(program: str) -> str:
-    """Return the command that brings a program, for a host of which it is not known yet what it runs."""
+    """Return the command that installs a program, for a host whose distribution is not known yet."""
     debian, rhel = NAMES[program]
     return f"{_INSTALL['debian']} {debian} (RHEL's family: {_INSTALL['rhel']} {rhel})"
 
 
 def own_remedy(program: str, general: str, os_release: str) -> str:
-    """Return the `general` remedy of a program, in the words of the host that has this os-release.
+    """Return the `general` remedy of a program for the distribution of this os-release.
 
     Another remedy stays.
     """
@@ -80,7 +80,7 @@ def own_remedy(program: str, general: str, os_release: str) -> str:
 
 
 def family(os_release: str) -> Family | None:
-    """Return the family that a distribution says it belongs to, by its ID and then by what it is like.
+    """Return the family of a distribution by its ID, then by its ID_LIKE.
 
     None for any other.
     """
@@ -90,7 +90,7 @@ def family(os_release: str) -> Family | None:
 
 
 def local_family() -> str:
-    """This machine's os-release; empty where there is none."""
+    """Return the content of this machine's os-release; empty where there is none."""
     for path in map(Path, OS_RELEASE):
         if path.is_file():
             return path.read_text(errors="replace")

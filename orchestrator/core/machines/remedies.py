@@ -1,4 +1,4 @@
-"""Suggests remedies for a node that does not let its agent do its work."""
+"""Suggest remedies for a node whose agent could not start."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _REMEDIES = (  # of a line each; the first of a line that matches
 
 
 def remedy(said: str) -> str | None:
-    """Return what would mend an agent that did not start, from what the far end printed; None where that tells nothing.
+    """Return the remedy for an agent that did not start, from what the far end printed; None where that tells nothing.
 
     Its last words count: what start-up files print before them may have nothing to do with it.
     """
@@ -96,7 +96,7 @@ def remedy(said: str) -> str | None:
 
 
 def unstarted(by_hand: str) -> str:
-    """Return what to look at where an agent did not start and nothing that was printed tells why."""
+    """Return what to check where an agent did not start and nothing that was printed tells why."""
     if not by_hand:
         return "see what the node's start-up files do: Python has to start there, and to get its standard input"
     return (

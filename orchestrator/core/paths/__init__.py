@@ -1,1 +1,1 @@
-"""Looks files up: beside the file that names them, below a folder of ours, in the package."""
+"""Look up files beside the file that names them, and check paths that others gave."""

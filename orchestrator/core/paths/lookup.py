@@ -1,4 +1,4 @@
-"""Files that a file names: they are looked up beside the file that names them, then from the current folder.
+"""Look up files that a file names: beside the naming file first, then from the current folder.
 
 One that is sent to a host keeps there the path by which it was named. Where that does not show in the path at which it
 was found, `/./` stands before it, as rsync has it: `project/./package/model.py` is `package/model.py` there.
@@ -31,12 +31,12 @@ def candidates(named: str, folders: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def find(named: str, folders: Sequence[Path], *, there: Callable[[Path], bool] = safepath.is_there) -> Path | None:
-    """Return the first of the candidates that is a file, or whatever `there` says."""
+    """Return the first of the candidates that is a file, or for which `there` holds."""
     return next((path for path in candidates(named, folders) if there(path)), None)
 
 
 def nowhere(named: str, folders: Sequence[Path]) -> str:
-    """That there is no such file, and where it was looked up."""
+    """Return the message that there is no such file, and where it was looked up."""
     return f"no file {' nor '.join(shortened(str(path)) for path in candidates(named, folders))}"
 
 
@@ -77,7 +77,7 @@ def name_there(sent: str) -> str:
 
 
 def _sent(named: str, info: ValidationInfo) -> str:
-    """The path of a file or folder as `looked_up` gives it, and what it is called on the host."""
+    """Return the path of a file or folder as `looked_up` gives it, marked (`/./`) where its name on the host begins."""
     if not (folders := folders_of(info)):
         return named
     found = find(named, folders, there=safepath.is_file_or_folder)

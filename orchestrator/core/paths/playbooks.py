@@ -1,4 +1,4 @@
-"""Paths of the playbooks that come with the package: in a checkout behind a link, in a wheel the files themselves."""
+"""Paths of the playbooks that come with the package: behind a link in a checkout, the files themselves in a wheel."""
 
 from __future__ import annotations
 

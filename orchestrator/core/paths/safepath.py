@@ -1,4 +1,4 @@
-"""Names that a host, a bucket or a file gave: taken as paths below a folder of ours, or refused."""
+"""Check names that a host, a bucket or a file gave: relative paths below a folder, opened without following links."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def utf8(path: str | Path) -> str:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a name that a file gives is that of a file; one that no file can have is not."""
+    """Return whether a name in a file is that of an existing file; False for one that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # a name that is too long, a folder that may not be looked into
@@ -70,7 +70,7 @@ def is_there(path: Path) -> bool:
 
 
 def is_file_or_folder(path: Path) -> bool:
-    """Likewise, or that of a folder."""
+    """Return whether a name in a file is that of an existing file or folder."""
     try:
         return path.is_file() or path.is_dir()
     except (OSError, ValueError):
@@ -107,7 +107,7 @@ def _shown(name: str) -> str:
 
 @contextmanager
 def passable(name: object) -> Iterator[None]:
-    """UnsafePath where the folders and files that are there leave no way for a name."""
+    """Raise UnsafePath where existing folders and files leave no way for a name."""
     try:
         yield
     except OSError as error:
@@ -168,12 +168,12 @@ def content(path: Path) -> bytes | None:
 
 
 def text(path: Path) -> str:
-    """Return the same as text, with a mark for what is no UTF-8; empty where nothing has its name."""
+    """Return the content of a file as text, with a mark for what is no UTF-8; empty where nothing has its name."""
     return (content(path) or b"").decode("utf-8", "replace")
 
 
 def kind_of(mode: int) -> str:
-    """Return what lies somewhere, by its mode, in words."""
+    """Return the kind of a path by its mode, in words."""
     kinds = {
         stat.S_IFREG: "a file",
         stat.S_IFDIR: "a folder",

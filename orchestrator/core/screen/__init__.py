@@ -1,1 +1,1 @@
-"""Text for a screen: laid out, without control characters, said once."""
+"""Text for a screen: layout, control characters spelled out, similar lines joined."""

@@ -1,4 +1,4 @@
-"""Abbreviates what is alike: names as ranges, and sentences of one form as one sentence."""
+"""Abbreviate similar items: numbered names as ranges, and sentences of one form as one sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_WORDS = 2  # that may differ between sentences of one form: more of them s
 
 
 def names(found: Iterable[str]) -> str:
-    """Names once each in natural order, three and more that are numbered on as a range: "h1..h5, switch"."""
+    """Join names, each once in natural order; three and more that are numbered on become a range: "h1..h5, switch"."""
     ordered = sorted(dict.fromkeys(found), key=natural)
     runs: list[list[str]] = []
     for name in ordered:
@@ -31,7 +31,7 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 def _follows(first: str, second: str) -> bool:
-    """Whether names differ in one number alone, and that by one."""
+    """Return whether names differ in one number alone, and that by one."""
     place = _place(first, second)
     if place is None:
         return False
@@ -40,7 +40,7 @@ def _follows(first: str, second: str) -> bool:
 
 
 def _place(first: str, second: str) -> int | None:
-    """Which part of two names differs, letters and numbers apart; None unless it is exactly one."""
+    """Return which part of two names differs, letters and numbers apart; None unless it is exactly one."""
     one, other = re.split(r"(\d+)", first), re.split(r"(\d+)", second)
     if len(one) != len(other):
         return None
@@ -49,12 +49,12 @@ def _place(first: str, second: str) -> int | None:
 
 
 def _steps(run: Sequence[str]) -> int | None:
-    """The part in which the names of a run differ, if it is known yet."""
+    """Return the part in which the names of a range differ, if it is known yet."""
     return next((_place(first, second) for first, second in pairwise(run)), None)
 
 
 def sentences(texts: Iterable[str]) -> list[str]:
-    """Sentences, those of one form as one, in the order of the first of each.
+    """Join sentences of the same form into one each, in the order of the first of each.
 
     Of one form are those that differ in numbers, and in at most two words. Numbers that differ become the least and
     the most of them ("0.1..2.5"), words become names ("h1..h5").
@@ -71,7 +71,7 @@ def _form(token: str) -> str:
 
 
 def forms(texts: Iterable[str]) -> tuple[str, ...]:
-    """Of which forms sentences are: two sets of sentences with equal forms are alike."""
+    """Return the forms of sentences: two sets of sentences with equal forms say the same but for numbers and names."""
     return tuple(dict.fromkeys(" ".join(map(_form, _TOKEN.findall(text))) for text in texts))
 
 
@@ -83,7 +83,7 @@ def _merged(found: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _spread(tokens: Sequence[str]) -> str:
-    """What one place of several sentences holds."""
+    """Return what one place of several sentences holds: a range of numbers, or names."""
     if len(tokens) == 1:
         return tokens[0]
     if _form(tokens[0]) == "w":

@@ -1,4 +1,4 @@
-"""Prints lines at the terminal; one that is gone, or a full disk behind it, keeps nobody from going on."""
+"""Print lines at the terminal; a closed terminal or a full disk behind it fails nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.core.screen import terminal
 
 
 def tell(text: str, *, stream: TextIO | None = None) -> None:
-    """Print lines, to standard output unless said otherwise; what cannot be written is given up without a word.
+    """Print lines, to standard output by default; what cannot be written is dropped without an error.
 
     For what is told while something has still to be put back, or beside an exit status that has to be true.
     """
@@ -27,7 +27,7 @@ _NOTED: set[str] = set()
 
 
 def note(text: str, *, hint: str | None = None) -> None:
-    """Tell on standard error, once a command, what its user should know although the command goes on."""
+    """Print to standard error, once a command, what its user should know although the command goes on."""
     if text not in _NOTED:
         _NOTED.add(text)
         told = f"orch: {terminal.line(text)}" + (f"\n  remedy: {terminal.line(hint)}" if hint else "")
@@ -35,12 +35,12 @@ def note(text: str, *, hint: str | None = None) -> None:
 
 
 def forget_notes() -> None:
-    """A new command begins."""
+    """Begin a new command: notes may be printed again."""
     _NOTED.clear()
 
 
 def let_go() -> bool:
-    """Write what waits in the standard streams; whether all that went to standard output could be written."""
+    """Flush the standard streams; return whether all of standard output could be written."""
     whole = True
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -52,6 +52,6 @@ def let_go() -> bool:
 
 
 def _drop(stream: TextIO) -> None:
-    """Let what waits in a stream go nowhere; it would be tried again, and complained of, at exit."""
+    """Discard what waits in a stream, which would be written again, and fail again, at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

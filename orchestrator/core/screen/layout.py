@@ -1,4 +1,4 @@
-"""Text laid out for a screen: tables, and paragraphs that keep their indent where a line is too long."""
+"""Lay out text for a screen: tables, and paragraphs that keep their indent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def hanging(text: str, width: int | None, *, indent: str = "", rest: str | None 
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "", width: int | None = None) -> str:
-    r"""Columns under a head, numbers (all but the first column) to the right.
+    r"""Lay out columns under a head, numbers (all but the first column) to the right.
 
     A head of several lines keeps narrow columns narrow: "sent/\ntheory". Cells are one line, whatever they hold. A
     table that is wider than `width` has what the first column says on lines of their own, above the rest of each row.
@@ -51,7 +51,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "
 
 
 def saying(head: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """Return the same without the columns in which no row says anything but a dash; the first column stays."""
+    """Return the table without the columns in which every row has a dash; the first column stays."""
     kept = [at for at in range(len(head)) if at == 0 or not rows or any(row[at] not in ("", "-") for row in rows)]
     return [head[at] for at in kept], [[row[at] for at in kept] for row in rows]
 

@@ -1,4 +1,4 @@
-"""Spells out control characters of what others said, since a terminal obeys them.
+"""Spell out control characters in text from elsewhere, which a terminal would obey.
 
 `guarded` is the one way out: within it, whatever goes to standard output and standard error is spelled out. What takes
 less (names, cells of tables) or more (the live line) calls `escaped` itself and says which lines are meant.
@@ -20,12 +20,12 @@ _IN_LINES = {code: told for code, told in _SPELLED.items() if chr(code) not in "
 
 
 def escaped(text: str) -> str:
-    """Text whose lines are meant: all other control characters, bidirectional overrides and half pairs spelled out."""
+    """Spell out all control characters but line ends, bidirectional overrides and half surrogate pairs."""
     return text if text.isascii() and text.isprintable() else text.translate(_IN_LINES)
 
 
 def line(text: str) -> str:
-    """Text that is one line, or a cell of a table: line ends and tabs are spelled out, too."""
+    """Spell out control characters, line ends and tabs too, for one line or a cell of a table."""
     return text if text.isascii() and text.isprintable() else text.translate(_SPELLED)
 
 
@@ -59,5 +59,5 @@ def guarded() -> Iterator[None]:
 
 
 def plain(stream: TextIO) -> TextIO:
-    """The stream itself, for who spells out alone: a line that is rewritten, or data that goes to no terminal."""
+    """Return the stream itself, for callers that spell out alone: a line that is rewritten, or data for no terminal."""
     return stream.plain if isinstance(stream, _Guarded) else stream

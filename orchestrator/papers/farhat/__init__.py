@@ -1,4 +1,4 @@
-"""Farhat and Ghobadi: what workers of Horovod send to one another."""
+"""Farhat and Ghobadi: the traffic between workers of Horovod."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWS = "Data an iteration, rings, durations and overlap of sixteen workers of H
 
 
 def content(entries: Sequence[Entry], folder: Path) -> Content:
-    """Every finding of the paper that these runs can be held against."""
+    """Compare every finding of the paper with these runs."""
     from orchestrator.papers.farhat import page
 
     return page.content(entries, folder)

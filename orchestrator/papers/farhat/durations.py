@@ -1,4 +1,4 @@
-"""Observation (ii): what the time of an iteration depends on beside the model's size."""
+"""Observation (ii): iteration times over link rate, batch and model size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Curves = Mapping[str, Curve]
 
 
 def section(found: Sequence[Training], printed: Farhat, folder: Path) -> Section:
-    """Durations over the rate of links and over the batch, each with all else equal, and over model sizes."""
+    """Compare durations over the rate of links and over the batch, each with all else equal, and over model sizes."""
     plain = [one for one in found if not one.timeline]
     hardware = printed.finding("hardware")
     links = curves(plain, lambda one: one.link_bps / 1e9, lambda one: (one.model, one.controller, one.batch or 0))
@@ -55,7 +55,7 @@ def section(found: Sequence[Training], printed: Farhat, folder: Path) -> Section
 def curves(
     found: Sequence[Training], by: Callable[[Training], float], alike: Callable[[Training], tuple[Any, ...]]
 ) -> dict[str, Curve]:
-    """Points that differ in one setting alone, at least two each, in its order; called by model and library."""
+    """Return points that differ in one setting alone, two or more each, in its order; named by model and library."""
     groups: dict[tuple[Any, ...], list[tuple[float, Training]]] = {}
     for one in found:
         groups.setdefault(alike(one), []).append((by(one), one))
@@ -67,7 +67,7 @@ def curves(
 
 
 def differ(some: Training, other: Training) -> bool:
-    """Whether two durations differ: by `LEAST_CHANGE`, intervals apart, or by `LEAST_UNKNOWN` where one has none."""
+    """Return whether two durations differ: by `LEAST_CHANGE` with intervals apart, else by `LEAST_UNKNOWN`."""
     low, high = sorted((some.seconds, other.seconds), key=lambda estimate: estimate.value)
     change = high.value / low.value - 1
     if math.isnan(low.high) or math.isnan(high.low):
@@ -97,7 +97,7 @@ def _depends(label: str, curve: Curve, unit: str, finding: Finding) -> Compariso
 
 
 def _not_size_alone(found: Sequence[Training], finding: Finding) -> Comparison:
-    """Whether one model has durations that differ, and how little a line over sizes explains."""
+    """Compare the claim that size alone does not set durations with one model's durations, and a line over sizes."""
     pairs = [
         (a, b)
         for place, a in enumerate(found)

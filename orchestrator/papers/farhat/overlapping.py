@@ -1,4 +1,4 @@
-"""Overlap of communication with computing, of every rank: by Horovod's Timeline, and by what hosts sent meanwhile."""
+"""Overlap of communication with computing, by rank: from Horovod's Timeline, and from bytes sent meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT = (
 
 
 def section(found: Sequence[Training], finding: Finding, folder: Path) -> Section:
-    """Shares of every rank, and what a Timeline displays."""
+    """Compare the overlap of every rank, and what a Timeline displays."""
     timed = [one for one in found if one.timeline]
     return Section(
         title=TITLE,
@@ -37,7 +37,7 @@ def section(found: Sequence[Training], finding: Finding, folder: Path) -> Sectio
 
 
 def _displays(timed: Sequence[Training], finding: Finding) -> Comparison:
-    """What Horovod's Timeline displays: the lanes of its spans."""
+    """Compare the lanes of Horovod's Timeline with what the paper says it displays."""
     lanes = sorted({lane for one in timed for lane in one.lanes})
     if not lanes:
         return not_measured("what Horovod's Timeline displays", finding.text, source=finding.source)

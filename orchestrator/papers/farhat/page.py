@@ -1,4 +1,4 @@
-"""The page that holds sixteen workers of Horovod against what Farhat and Ghobadi found."""
+"""Build the page that compares sixteen workers of Horovod with the findings of Farhat and Ghobadi."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.store.rundir import Entry
 
 
 def content(entries: Sequence[Entry], folder: Path) -> Content:
-    """All sections of these runs; StoreError when none of them is a captured training with Horovod."""
+    """Return all sections of these runs; StoreError when none of them is a captured training with Horovod."""
     found = trainings(entries)
     if not found:
         raise StoreError("nothing to show: none of these runs has a valid, captured window of Horovod", hint="orch ls")

@@ -1,4 +1,4 @@
-"""Observation (i): what workers exchange in an iteration, over the size of the model."""
+"""Observation (i): bytes that workers exchange in an iteration, over the size of the model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Sizes = Mapping[str, tuple[float, float]]  # by model: its bytes, and the bytes 
 
 
 def section(found: Sequence[Training], finding: Finding, folder: Path) -> Section:
-    """A line through the models of each library, with its fit, beside theory."""
+    """Compare a line through the models of each library, with its fit, with theory."""
     sizes = {library: by_model(found, library) for library in dict.fromkeys(one.controller for one in found)}
     lines = {library: line(of) for library, of in sizes.items()}
     judged = [judge(library, line, sizes[library], finding) for library, line in lines.items() if line is not None]
@@ -44,7 +44,7 @@ def section(found: Sequence[Training], finding: Finding, folder: Path) -> Sectio
 
 
 def by_model(found: Sequence[Training], library: str) -> dict[str, tuple[float, float]]:
-    """Of each model over a library its bytes and those of an iteration, the mean over points; smallest model first."""
+    """Return bytes of each model over a library and of its iterations, mean over points; smallest model first."""
     mine = sorted((one for one in found if one.controller == library), key=lambda one: one.model_bytes)
     return {
         model: (mine_of[0].model_bytes, float(np.mean([one.payload for one in mine_of])))
@@ -54,7 +54,7 @@ def by_model(found: Sequence[Training], library: str) -> dict[str, tuple[float, 
 
 
 def judge(library: str, fitted: Regression, sizes: Sizes, finding: Finding) -> Comparison:
-    """Whether volumes are a line through the origin: what proportional says."""
+    """Judge whether volumes are on a line through the origin, as proportional volumes are."""
     mean = float(np.mean([volume for _, volume in sizes.values()]))
     off = fitted.intercept.estimate.value / mean
     of = slope(fitted)
@@ -70,13 +70,13 @@ def judge(library: str, fitted: Regression, sizes: Sizes, finding: Finding) -> C
 
 
 def line(sizes: Sizes) -> Regression | None:
-    """The least-squares line through a volume for each model; None with fewer than three models."""
+    """Fit a least-squares line through a volume for each model; None with fewer than three models."""
     size, volume = _columns(sizes)
     return linear.fit(volume, {"size": size}, {})
 
 
 def slope(fitted: Regression) -> Estimate:
-    """Bytes an iteration for each byte of the model."""
+    """Return the bytes an iteration for each byte of the model."""
     return fitted.of("size")[0].estimate
 
 

@@ -1,4 +1,4 @@
-"""What the first page of the paper prints, as data with the place of each line."""
+"""The findings on the paper's first page, as data with the place of each."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ class Farhat(printed.Data):
 
 @cache
 def farhat() -> Farhat:
-    """What the paper prints."""
+    """Return the paper's printed findings."""
     return printed.read(__file__, Farhat)

@@ -1,4 +1,4 @@
-"""The topology between workers: the ring that captures show, against the order in which workers were launched."""
+"""The topology between workers: the ring in captures against the order in which workers were launched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TITLE = "Ring of the workers against the launch order"
 
 
 def section(found: Sequence[Training], finding: Finding, workers: Count) -> Section:
-    """Of each library whether all its captured windows are rings of the launch order, and which way they turn."""
+    """Compare, by library, whether all captured windows are rings of the launch order, and which way they turn."""
     by_library = {name: [one for one in found if one.controller == name] for name in LIBRARIES}
     return Section(
         title=TITLE,
@@ -30,7 +30,7 @@ def section(found: Sequence[Training], finding: Finding, workers: Count) -> Sect
 
 
 def judge(library: str, mine: Sequence[Training], finding: Finding) -> Comparison:
-    """Whether every window over a library shows workers next to each other in the ring as they were launched."""
+    """Judge whether every window over a library has workers next to each other in the ring as they were launched."""
     rings = [ring for one in mine for ring in one.rings]
     if not rings:
         return not_measured(library, finding.text, source=finding.source)
@@ -73,7 +73,7 @@ def _back(ring: Ring) -> str:
 
 
 def _alike(mine: Sequence[Training]) -> list[tuple[tuple[tuple[str, ...], Ring], int]]:
-    """Of windows with the same launch order and the same ring the one with most payload the other way, and how many."""
+    """Group windows of the same launch order and ring: the one with most payload backwards, and their number."""
     groups: dict[tuple[tuple[str, ...], ...], list[Ring]] = {}
     for one in mine:
         for ring in one.rings:

@@ -1,4 +1,4 @@
-"""Time to accuracy: what workers took until their model was right on so many held-out images."""
+"""Time to accuracy: time and bytes until a model was right on so many held-out images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_VALUE = "the page at hand prints no time; ours stand in the table"
 
 
 def section(found: Sequence[Training], finding: Finding, folder: Path) -> Section:
-    """Accuracy over time and bytes, and what each level took."""
+    """Compare accuracy over time and bytes, and the cost of each level."""
     learned = [one for one in found if one.learned]
     return Section(
         title=TITLE,

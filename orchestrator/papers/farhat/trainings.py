@@ -1,4 +1,4 @@
-"""A point of the study as its sections need it: what was set, how long iterations took, what captures and logs show."""
+"""Points of the study: settings, iteration times, rings and overlap from captures and logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARAMETER_BYTES = 4  # Horovod averages float32; what `compression` halves is le
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ring:
-    """What a window's payload looks like between hosts: shape, hosts in the order of sending, how well that fits.
+    """The pattern of a window's payload between hosts: shape, hosts in the order of sending, score.
 
     `order` says how it runs against the launch order, empty where it is no ring; `reverse` is the payload on the same
     edges the other way, as a share.
@@ -75,14 +75,14 @@ class Training:
 
     @property
     def label(self) -> str:
-        """What was set, for people."""
+        """The settings, for people."""
         batch = "" if self.batch is None else f", {self.batch} samples"
         learns = "" if self.emulated else ", real compute"
         return f"{self.model} over {LIBRARIES[self.controller]}, {self.link_bps / 1e9:g} Gbit/s{batch}{learns}"
 
 
 def trainings(entries: Sequence[Entry]) -> list[Training]:
-    """Every point of these runs that trains with Horovod, uncompressed, and was captured."""
+    """Return every point of these runs that trains with Horovod, uncompressed, and was captured."""
     return [
         _training(point, found)
         for point in points.pooled(entries)
@@ -128,7 +128,7 @@ def _training(point: MeasuredPoint, found: Sequence[CapturedWindow]) -> Training
 
 
 def ring(one: CapturedWindow, launched: Sequence[str]) -> Ring:
-    """The pattern of the training's payload in a window, its direction against the launch order, and what ran back."""
+    """Infer the ring of a window's training payload, its direction against the launch order, and the payload back."""
     hosts = one.traffic.hosts
     bytes_of = traffic.matrix(one.traffic, of_job(one.traffic, one.window.manifest.jobs[0].name))
     found = pattern.infer(bytes_of)
@@ -145,13 +145,13 @@ def ring(one: CapturedWindow, launched: Sequence[str]) -> Ring:
 
 
 def _from(first: str, hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """A ring from this host on, where it is on it."""
+    """Rotate a ring to begin with this host, where it is on it."""
     start = hosts.index(first) if first in hosts else 0
     return hosts[start:] + hosts[:start]
 
 
 def _overlaps(one: CapturedWindow) -> tuple[Overlap, ...]:
-    """Both shares of every rank that has one, in a window."""
+    """Return both shares of every rank that has one, in a window."""
     job = one.window.manifest.jobs[0]
     nothing = float("nan")
     timed = {

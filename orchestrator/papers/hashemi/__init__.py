@@ -18,7 +18,7 @@ SHOWS = "Parameter servers against all-reduce over workers, traced transfers, an
 
 
 def content(entries: Sequence[Entry], folder: Path) -> Content:
-    """A traced training, scaling by both methods, and orders of transfers, as far as these runs have them."""
+    """Compare a traced training, scaling by both methods, and orders of transfers, as far as these runs have them."""
     from orchestrator.papers.hashemi import page
 
     return page.content(entries, folder)

@@ -1,4 +1,4 @@
-"""The order of transfers: how long a step takes, how much it varies, who straggles, and what is hidden."""
+"""Orders of transfers: mean and variation of step times, stragglers, and overlap."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WHY = (
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What was measured in one order, over all its windows; means of what is a number a window."""
+    """Measurements in one order of transfers, over all its windows; a mean of what is a number a window."""
 
     name: str
     seconds: tuple[Floats, ...]
@@ -43,7 +43,7 @@ class Order:
 
 
 def measured(points: Sequence[MeasuredPoint]) -> dict[str, Order]:
-    """The orders of that setting of a parameter server in which most were measured, in the order of the page."""
+    """Return the orders of the parameter-server setting in which most were measured, in the order of the page."""
     groups: dict[tuple[str, ...], dict[str, MeasuredPoint]] = {}
     for point in points:
         if point.value("workload.p2p.strategy") != "parameter-server":
@@ -71,13 +71,13 @@ def _order(name: str, point: MeasuredPoint) -> Order:
 
 
 def _variation(window: PointWindow, job: str) -> list[Row]:
-    """The job's own row of the table `variation` of a window."""
+    """Return the job's own row of the table `variation` of a window."""
     rows = tables.read(window.entry.path / "tables", "variation").to_pylist()
     return [row for row in rows if (row["job"], row["rank"], row["window_name"]) == (job, -1, window.record.name)]
 
 
 def section(points: Sequence[MeasuredPoint], printed: Hashemi) -> Section:
-    """The table of all orders, and what is claimed of them."""
+    """Compare all orders in a table, and the claims about them."""
     found = measured(points)
     return Section(
         title="Accomplishment 4: order of transfers",
@@ -166,7 +166,7 @@ def _compared(found: dict[str, Order], printed: Hashemi) -> list[Comparison]:
 
 
 def _means(what: str, pair: tuple[Order, Order], *, true: bool, claim: str, printed: Most, why: str) -> Comparison:
-    """A claim about two means that rests on their intervals."""
+    """Return the comparison of a claim about two means; not measured where one has no interval."""
     ours = ", ".join(_ms(one.mean_s) for one in pair)
     if any(math.isnan(one.mean_s.low) for one in pair):
         return content.not_measured(what, claim, source=printed.source, why=f"a mean has no interval: {ours}")
@@ -174,7 +174,7 @@ def _means(what: str, pair: tuple[Order, Order], *, true: bool, claim: str, prin
 
 
 def _varies_more(one: Order, other: Order) -> float:
-    """How probable it is that one varies so much more than the other where both vary alike; 1 where it varies less."""
+    """Return the one-sided p of Levene's test that `one` varies more than `other`; 1 where it varies less."""
     mine, theirs = (np.concatenate([times / np.mean(times) for times in order.seconds]) for order in (one, other))
     if np.std(mine) <= np.std(theirs):
         return 1.0

@@ -1,4 +1,4 @@
-"""The page that shows scaling, traces and orders beside what Hashemi et al. print."""
+"""Build the page that compares scaling, traces and orders with Hashemi et al."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.store.rundir import Entry
 
 
 def content(entries: Sequence[Entry], folder: Path) -> Content:
-    """All sections of these runs; StoreError when none of them has a valid window."""
+    """Return all sections of these runs; StoreError when none of them has a valid window."""
     points = pooled(entries)
     if not points:
         raise StoreError("nothing to show: none of these runs has a valid window of a training", hint="orch ls")

@@ -1,4 +1,4 @@
-"""What the report prints, as data with the place of each value."""
+"""The values that the report prints, as data with the place of each."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from orchestrator.report.study import printed
 
 
 class Claim(printed.Printed):
-    """What the report says in words of Fig 2."""
+    """A claim of the report on Fig 2, in words."""
 
     what: Literal["few", "many"]
     text: str
 
 
 class Most(printed.Printed):
-    """The largest effect of an order of transfers; `note` says of what."""
+    """The largest effect of an order of transfers; `note` names the effect."""
 
     what: Literal["variation", "step", "inference", "training", "straggling"]
     value: float
 
 
 class Hashemi(printed.Data):
-    """All of it."""
+    """The report's printed values."""
 
     claims: tuple[Claim, ...]
     most: tuple[Most, ...]
 
     def claim(self, what: Literal["few", "many"]) -> Claim:
-        """The claim about so many workers."""
+        """Return the claim about so many workers."""
         return next(one for one in self.claims if one.what == what)
 
     def largest(self, what: Literal["variation", "step", "inference", "training", "straggling"]) -> Most:
-        """The largest printed effect of this kind."""
+        """Return the largest printed effect of this kind."""
         return next(one for one in self.most if one.what == what)
 
 
 @cache
 def published() -> Hashemi:
-    """The printed values."""
+    """Return the report's printed values."""
     return printed.read(__file__, Hashemi)

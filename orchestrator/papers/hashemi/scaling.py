@@ -1,4 +1,4 @@
-"""Fig 2: step times and throughput over workers, by parameter servers and by all-reduce, and where they cross."""
+"""Fig 2: step times and throughput over workers, by parameter servers and by all-reduce, and their crossing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Crossing:
 
 
 def curves(points: Sequence[MeasuredPoint]) -> list[Curve]:
-    """A curve for each model and strategy that was measured where an all-reduce was, too."""
+    """Return a curve for each model and strategy that was measured where an all-reduce was, too."""
     found: dict[tuple[Any, ...], dict[tuple[str, int], dict[int, Estimate]]] = {}
     for point in points:
         strategy = point.value("workload.p2p.strategy")
@@ -70,7 +70,7 @@ def curves(points: Sequence[MeasuredPoint]) -> list[Curve]:
 
 
 def crossing(servers: Curve, reduced: Curve) -> Crossing:
-    """Where parameter servers stop being faster, over the numbers of workers that both were measured with."""
+    """Return where parameter servers stop being faster, over the numbers of workers measured with both."""
     common = sorted(servers.steps.keys() & reduced.steps.keys())
     differences = [_difference(servers.steps[count], reduced.steps[count]) for count in common]
     value = _root(common, [one.value for one in differences])
@@ -82,7 +82,7 @@ def crossing(servers: Curve, reduced: Curve) -> Crossing:
 
 
 def _difference(one: Estimate, other: Estimate) -> Estimate:
-    """Of two independent means, with the half-widths of their intervals added in squares."""
+    """Return the difference of two independent means; half-widths of intervals add in squares."""
     middle = one.value - other.value
     return Estimate(
         middle,
@@ -92,7 +92,7 @@ def _difference(one: Estimate, other: Estimate) -> Estimate:
 
 
 def _root(counts: Sequence[int], differences: Sequence[float]) -> float:
-    """From where on the differences are above zero for good: -inf from the first on, inf nowhere."""
+    """Return from where on the differences are above zero for good: -inf from the first on, inf nowhere."""
     if any(map(math.isnan, differences)):
         return math.nan
     if differences[-1] <= 0:
@@ -104,7 +104,7 @@ def _root(counts: Sequence[int], differences: Sequence[float]) -> float:
 
 
 def section(points: Sequence[MeasuredPoint], printed: Hashemi, folder: Path) -> Section:
-    """The figure, step times, and for each model where its curves cross."""
+    """Compare the figure, step times, and for each model where its curves cross."""
     found, few = curves(points), printed.claim("few")
     held = [line for model in dict.fromkeys(curve.model for curve in found) for line in _held(found, model, printed)]
     return Section(
@@ -164,7 +164,7 @@ def _both(servers: Curve, reduced: Curve, count: int) -> str:
 
 
 def told(where: Crossing, counts: Sequence[int]) -> str:
-    """Where curves cross as text, or that they do not between the numbers of workers that were measured."""
+    """Return where curves cross as text, or that they do not between the numbers of workers that were measured."""
     throughout = f"not from {counts[0]} to {counts[-1]} workers"
     if math.isnan(where.low) or math.isnan(where.high):
         by_means = throughout if math.isnan(where.value) else f"at {where.value:.1f} workers"

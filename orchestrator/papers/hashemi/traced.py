@@ -1,4 +1,4 @@
-"""Fig 1: a distributed trace, and what it says of the order in which tensors arrive."""
+"""Fig 1: a distributed trace, and the order in which tensors arrive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SOURCE = "Fig 1, accomplishment 2"
 
 
 def section(points: Sequence[MeasuredPoint], folder: Path) -> Section:
-    """Two iterations of every rank of traced runs, and whether TensorFlow's transfers are told."""
+    """Compare two iterations of every rank of traced runs, and whether TensorFlow's transfers are in the trace."""
     pictures, counts = [], []
     for name, settings in _TRACES.items():
         run = _traced(where(points, settings))
@@ -60,7 +60,7 @@ def section(points: Sequence[MeasuredPoint], folder: Path) -> Section:
 
 
 def _traced(points: Sequence[MeasuredPoint]) -> Run | None:
-    """The first run of these whose ranks recorded what they sent and received."""
+    """Return the first of these runs whose ranks recorded what they sent and received."""
     for window in (window for point in points for window in point.windows):
         run = Run(window.entry.path)
         if {"send", "receive"} <= set(run.table("spans")["span"].unique().to_pylist()):
@@ -69,7 +69,7 @@ def _traced(points: Sequence[MeasuredPoint]) -> Run | None:
 
 
 def _moved(rank: RankActivities) -> tuple[int, int, int]:
-    """Receives and sends of a rank, and in how many orders its iterations received."""
+    """Return receives and sends of a rank, and in how many orders its iterations received."""
     received: dict[int, list[str]] = {}
     for one in rank.activities:
         if one.name == "receive":

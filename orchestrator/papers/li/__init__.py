@@ -16,7 +16,7 @@ SHOWS = "message sizes, heatmaps by kind, experts, shares of an iteration, and a
 
 
 def content(entries: Sequence[Entry], folder: Path) -> Content:
-    """Every figure and table of the paper that these runs can be held against."""
+    """Compare every figure and table of the paper with these runs."""
     from orchestrator.papers.li import page
 
     return page.content(entries, folder)

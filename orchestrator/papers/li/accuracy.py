@@ -12,7 +12,7 @@ from orchestrator.report.style import INK, SERIES, Picture, figure, legend, look
 
 
 def section(found: Found, printed: Li, folder: Path) -> Section:
-    """Each training predicted from the benchmarks of messages among these runs."""
+    """Compare each training with its prediction from the benchmarks of messages among these runs."""
     shown = [*found.replicated, *found.split]
     line = printed.number("accuracy")
     kinds = (("data parallel", found.replicated), ("split", found.split))
@@ -48,7 +48,7 @@ def section(found: Found, printed: Li, folder: Path) -> Section:
 
 
 def accuracy(one: Training) -> float:
-    """1 less the error's share of the measured iteration."""
+    """Return the prediction's accuracy: 1 less the error as a share of the measured iteration."""
     return 1 - abs(one.prediction.iteration_s / one.iteration_s - 1)
 
 

@@ -21,7 +21,7 @@ Curves = Mapping[str, Mapping[int, float]]  # by name: bus bandwidth in bit/s ov
 
 
 def section(runs: Sequence[Run], printed: Li, folder: Path) -> Section:
-    """Bandwidth over sizes, and what only a cluster can show."""
+    """Compare bandwidth over sizes, with what only a cluster can show."""
     curves = measured(runs)
     claims = [printed.claim(name) for name in ("protocol", "platform")]
     return Section(
@@ -39,7 +39,7 @@ def section(runs: Sequence[Run], printed: Li, folder: Path) -> Section:
 
 
 def measured(runs: Sequence[Run]) -> Curves:
-    """Bandwidth over sizes of each operation and placement; of several runs of one, the last one's."""
+    """Return bandwidth over sizes of each operation and placement; of several runs of one, the last one's."""
     curves: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for run in runs:
         for one in collectives.operation_timings(run):
@@ -48,7 +48,7 @@ def measured(runs: Sequence[Run]) -> Curves:
 
 
 def placed(run: Run) -> str:
-    """The groups of a benchmark and where they are: "4 groups of 2 within hosts, 25 Gbit/s"."""
+    """Return the groups of a benchmark and where they are: "4 groups of 2 within hosts, 25 Gbit/s"."""
     experiment = loading.sealed(run.path)
     topology = fitting.topology_of(experiment)
     config = experiment.all_jobs()[0].workload.config

@@ -1,4 +1,4 @@
-"""Figs 4 and 5: what a mixture of experts sends, iteration by iteration, as its gates learn to balance."""
+"""Figs 4 and 5: traffic of a mixture of experts, iteration by iteration, as its gates learn to balance."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Routed:
 
 
 def routed(run: Run) -> Routed | None:
-    """What a run's gates routed; None where fewer than two parts were recorded."""
+    """Return the all-to-all traffic that a run's gates caused; None where fewer than two parts were recorded."""
     rows = run.rows("routing")
     numbers = sorted({row["iteration"] for row in rows})[:LATER]
     ranks = 1 + max((row["rank"] for row in rows), default=0)
@@ -49,7 +49,7 @@ def routed(run: Run) -> Routed | None:
 
 
 def section(runs: Sequence[Run], printed: Li, folder: Path) -> Section:
-    """Heatmaps of the first and the last iteration, and the nonuniform factor over iterations."""
+    """Compare heatmaps of the first and the last iteration, and the nonuniform factor over iterations."""
     found = [one for run in runs if (one := routed(run)) is not None]
     claims = [printed.claim(name) for name in ("dynamic", "volume-grows", "more-uniform")]
     if not found:

@@ -1,4 +1,4 @@
-"""Figs 2, 3, 11 and 12: who sends how much to whom, rank by rank and by kind; and where the mapping puts each rank."""
+"""Figs 2, 3, 11 and 12: traffic matrices of ranks by kind, and the mapping of ranks to machines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CAPTURED_WITHIN = 0.03
 
 
 def section(found: Found, printed: Li, folder: Path) -> Section:
-    """Heatmaps of the paper's training by our model, and of ours: predicted, and as ranks recorded it."""
+    """Compare heatmaps of the paper's training by our model, and of ours: predicted, and as ranks recorded it."""
     wanted = {"default": {}, "tensor 4": {"tensor": 4, "data": 2}, "customized": {"mapping": "customized"}}
     papers = {name: printed_training.subject(**changes) for name, changes in wanted.items()}  # type: ignore[arg-type]
     pictures = [
@@ -56,14 +56,14 @@ def section(found: Found, printed: Li, folder: Path) -> Section:
 
 
 def _predicted(subject: Subject) -> Pairs:
-    """Bytes between ranks at full size."""
+    """Return the predicted bytes between ranks at full size."""
     scale = subject.topology.scale
     kinds = ptd.traffic(subject.config, scale).values()
     return {pair: size * scale for pair, size in rank_traffic.summed(kinds).items()}
 
 
 def recorded(one: Training) -> Pairs:
-    """The same from what ranks recorded: sends as they are, all-reduces around the ring of their group."""
+    """Return the bytes between ranks that these recorded: sends as they are, all-reduces around their group's ring."""
     work = one.split
     groups = {"tensor": work.tensor_groups, "data": work.data_groups, "embedding": work.ends}
     parts: list[Pairs] = []
@@ -117,14 +117,15 @@ def _judged(found: Found, papers: Mapping[str, Subject], printed: Li) -> list[Co
 
 
 def _joined(pairs: Pairs) -> int:
-    """Pairs of ranks with traffic in either direction."""
+    """Return pairs of ranks with traffic in either direction."""
     return len({frozenset(pair) for pair in pairs})
 
 
 def captured_apart(one: Training) -> float | None:
-    """By how much captured payload differs from what is predicted, at the worst pair of hosts; None without captures.
+    """Return the largest difference of captured from predicted payload over pairs of hosts; None without captures.
 
-    A pair that carries less than a thousandth of the busiest one has control messages alone, and does not count.
+    It is a share of the predicted payload. A pair that carries less than a thousandth of the busiest one has control
+    messages alone, and does not count.
     """
     windows = list(captured_windows(one.point))
     if not windows:
@@ -160,7 +161,7 @@ def _drawn(maps: Mapping[str, Matrix], folder: Path, name: str, title: str) -> P
 
 
 def mapping_drawn(subject: Subject, name: str, folder: Path) -> Picture:
-    """Each rank in its machine, with its stage (colour), part of each tensor and replica."""
+    """Draw each rank in its machine, with its stage (colour), part of each tensor and replica."""
     places: Sequence[tuple[int, int, int]] = ptd.placed(subject.config)
     nodes = subject.job.nodes
     with look():

@@ -1,4 +1,4 @@
-"""Figs 6, 8 and 13: where iterations go, by rank and kind; communication ratio, scaling factor, what is not hidden."""
+"""Figs 6, 8 and 13: terms of iterations by rank, communication ratio, scaling factor, exposed communication."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.report.style import Picture, figure, legend, look, save
 
 
 def split(found: Found, printed: Li, folder: Path) -> Section:
-    """Fig 6: shares of tensor, pipeline, data traffic and bubble, rank by rank, measured beside predicted."""
+    """Compare Fig 6: shares of tensor, pipeline, data traffic and bubble by rank, measured beside predicted."""
     shown = [one for one in found.split if one.terms]
     return Section(
         title="Fig 6: where an iteration of a split model goes",
@@ -32,7 +32,7 @@ def split(found: Found, printed: Li, folder: Path) -> Section:
 
 
 def _mappings(shown: Sequence[Training], claim: Claim) -> tuple[Comparison, ...]:
-    """Each training that was measured in both mappings, all else alike: what the customized one changes."""
+    """Compare each training measured in both mappings, all else alike: what the customized one changes."""
     alike: dict[str, dict[str, Training]] = {}
     for one in shown:
         if isinstance(one.config.mapping, str):
@@ -75,7 +75,7 @@ def _bars(one: Training, folder: Path, number: int) -> Picture:
 
 
 def replicated(found: Found, printed: Li) -> Section:
-    """Fig 13: communication and what of it is not hidden, over ranks."""
+    """Compare Fig 13: communication, and the exposed part of it, over ranks."""
     shown = [one for one in found.replicated if one.terms]
     rows: Rows = []
     for one in sorted(shown, key=lambda one: (one.model, len(one.subject.job.ranks))):
@@ -147,12 +147,12 @@ def _judged(shown: Sequence[Training], printed: Li) -> list[Comparison]:
 
 
 def scaling(one: Training) -> float:
-    """Computing alone over the iteration: what of a rank's work more ranks leave (Li, appendix B)."""
+    """Return the scaling factor: computing alone over the iteration (Li, appendix B)."""
     return one.prediction.terms.compute_s / one.iteration_s
 
 
 def ratio(one: Training) -> float:
-    """Time in which anything was under way, over the iteration."""
+    """Return the communication ratio: the time in which any was under way, over the iteration."""
     return _communication(one.terms[0]) / one.terms[0].iteration_s
 
 

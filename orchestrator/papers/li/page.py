@@ -1,4 +1,4 @@
-"""The page that holds our runs against what Li et al. print."""
+"""Build the page that compares our runs with Li et al."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workloads.models import catalog
 
 
 def content(entries: Sequence[Entry], folder: Path) -> Content:
-    """All sections of these runs; StoreError when none of them is of the study."""
+    """Return all sections of these runs; StoreError when none of them is of the study."""
     runs = found(entries)
     if not (runs.replicated or runs.split or runs.experts or runs.benchmarks):
         raise StoreError(
@@ -48,7 +48,7 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
 
 
 def _models(printed: Li) -> Section:
-    """Table 2 beside the catalog."""
+    """Compare Table 2 with the catalog."""
     return Section(
         title="Table 2: models",
         text="Parameters of the catalog, in 2^20 as the paper counts them.",

@@ -12,7 +12,7 @@ MACHINES, GPUS = 4, 8
 
 
 def subject(*, tensor: int = 2, data: int = 4, mapping: str = "default") -> Subject:
-    """The training, or the same split and placed otherwise."""
+    """Return the paper's training as a subject of prediction, or the same split and placed otherwise."""
     names = [f"h{number}" for number in range(1, MACHINES + 1)]
     topology = Topology(
         kind="inventory",

@@ -1,4 +1,4 @@
-"""What the paper prints, as data with the place of each line."""
+"""The values that the paper prints, as data with the place of each."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ class Li(printed.Data):
 
 @cache
 def li() -> Li:
-    """What the paper prints."""
+    """Return the paper's printed values."""
     return printed.read(__file__, Li)

@@ -1,4 +1,4 @@
-"""Fig 1: sizes of messages, of data parallelism and of split models; and table 3, what a rank of one of them sends."""
+"""Fig 1: sizes of messages, of data parallelism and of split models; and table 3, messages of a rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUCKET_MIB = 25
 
 
 def section(found: Found, printed: Li, folder: Path) -> Section:
-    """Distributions of message sizes, and what is said of them."""
+    """Compare distributions of message sizes, and the claims about them."""
     shown = [*_largest_worlds(found.replicated), *found.split[:2]]
     sizes = {one.label: [row["bytes"] for row in one.messages(0) if row["span"] != "receive"] for one in shown}
     sizes = {label: values for label, values in sizes.items() if values}
@@ -36,7 +36,7 @@ def section(found: Found, printed: Li, folder: Path) -> Section:
 
 
 def _largest_worlds(trainings: Sequence[Training]) -> list[Training]:
-    """Of each model the training with most ranks."""
+    """Return of each model the training with most ranks."""
     most: dict[str, Training] = {}
     for one in trainings:
         if one.model not in most or len(one.subject.job.ranks) > len(most[one.model].subject.job.ranks):
@@ -111,7 +111,7 @@ def _drawn(sizes: dict[str, list[int]], folder: Path) -> Picture:
 
 
 def table_3(found: Found, printed: Li) -> Section:
-    """What rank 0 of the paper's training sends by our model, and what ranks of ours recorded beside their model."""
+    """Compare what rank 0 of the paper's training sends by our model, and what ranks of ours recorded."""
     from orchestrator.papers.li.printed_training import subject
 
     ours = {one.kind: one for one in predicted.of_rank(subject(), 0)}
@@ -165,5 +165,5 @@ def _recorded(one: Training) -> list[tuple[str, ...]]:
 
 
 def kind_of(row: Row) -> str:
-    """What a recorded message of `ptd` is for."""
+    """Return the kind of traffic that a recorded message of `ptd` belongs to."""
     return "pipeline" if row["span"] in ("send", "receive") else str(row["what"]).split(",")[0]

@@ -1,4 +1,4 @@
-"""Fig 9 and equation 7: what each stage of a pipeline does in an iteration, and how long it waits."""
+"""Fig 9 and equation 7: schedule of a pipeline's stages in an iteration, and its bubble."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLORS = {"forward": 0, "backward": 1, "recompute": 3, "all-reduce": 2, "receiv
 
 
 def section(found: Found, printed: Li, folder: Path) -> Section:
-    """The schedule of the deepest pipeline, and the bubble's share of each beside equation 7."""
+    """Compare the schedule of the deepest pipeline, and the bubble's share of each with equation 7."""
     shown = [one for one in found.split if one.terms]
     deepest = max(shown, key=lambda one: one.config.pipeline, default=None)
     line = printed.number("bubble-share")
@@ -50,13 +50,13 @@ def _judged(one: Training, source: str) -> Comparison:
 
 
 def share(one: Training) -> float:
-    """The bubble's share of rank 0's iteration without its all-reduces of gradients."""
+    """Return the bubble's share of rank 0's iteration without its all-reduces of gradients."""
     terms = one.terms[0]
     return terms.bubble_s / (terms.iteration_s - terms.data_s - terms.embedding_s)
 
 
 def _drawn(one: Training, folder: Path) -> Picture:
-    """Spans of one rank of each stage in the first iteration that counts."""
+    """Draw spans of one rank of each stage in the first iteration that counts."""
     line = one.split.lines[0]
     with look():
         drawing, (panel,) = figure(height_in=1.0 + 0.3 * len(line))

@@ -1,4 +1,4 @@
-"""Runs of the study as its sections need them: what was predicted, where time went by rank, what ranks sent."""
+"""Points of the study: predictions, terms by rank, and messages of ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Training:
 
     @property
     def config(self) -> Any:
-        """What the workload was set to."""
+        """The settings of the workload."""
         return self.subject.config
 
     @property
@@ -49,7 +49,7 @@ class Training:
 
     @property
     def label(self) -> str:
-        """What tells it apart from the others."""
+        """A label that tells it apart from the others."""
         if isinstance(self.subject.work, Replicated):
             return f"{self.model}, {self.subject.work.ranks} ranks"
         config = self.config
@@ -66,13 +66,13 @@ class Training:
         return cast("Pipelined", self.subject.work)
 
     def messages(self, rank: int) -> list[Row]:
-        """What a rank sent and all-reduced in the first counted iteration, spans at full size, in their order."""
+        """Return what a rank sent and all-reduced in the first counted iteration, spans at full size, in order."""
         return messages(self.run, rank)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """All that these runs hold of the study."""
+    """The runs of the study, sorted by kind."""
 
     replicated: tuple[Training, ...]
     split: tuple[Training, ...]
@@ -82,7 +82,7 @@ class Found:
 
 
 def messages(run: Run, rank: int) -> list[Row]:
-    """A rank's communication in the first iteration that counts: spans of known `bytes`, which are multiplied back."""
+    """Return a rank's communication in the first counted iteration: spans of known `bytes`, at full size."""
     rows = [
         row
         for row in run.rows("spans")

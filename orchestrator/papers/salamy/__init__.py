@@ -16,7 +16,7 @@ SHOWS = "Iteration times of training beside iperf and web-search traffic"
 
 
 def content(entries: Sequence[Entry], folder: Path) -> Content:
-    """Every figure and table that these runs have curves for, beside the printed ones."""
+    """Compare every figure and table that these runs have curves for with the printed ones."""
     from orchestrator.papers.salamy import page
 
     return page.content(entries, folder)

@@ -1,4 +1,4 @@
-"""How well fits hold, why times differ, the order of kinds of traffic, and what ranks that stay up change."""
+"""Compare the quality of fits, causes of differing times, the order of kinds of traffic, and repeated windows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ORDER = ("iperf", "websearch", "websearch-burst")  # from the least to the most 
 
 
 def fitted(found: Sequence[Analysed], printed: Salamy) -> Section:
-    """How well the thesis' fits describe our curves of the models that it fits as a whole."""
+    """Compare how well the thesis' fits describe our curves of the models that it fits as a whole."""
     whole = [one for one in found if one.fit is not None and one.series.kind.model in WITHOUT_FLAT]
     return Section(
         title="How well the thesis' fits hold",
@@ -51,7 +51,7 @@ def fitted(found: Sequence[Analysed], printed: Salamy) -> Section:
 
 
 def _fitted_well(one: Analysed, printed: Salamy) -> Comparison:
-    """The fit with the thesis' exponent over its range of loads, and what all points say."""
+    """Compare the fit with the thesis' exponent over its range of loads, and over all points."""
     kind, of = one.series.kind, one.series.curve
     n = EXPONENTS[kind.traffic]
     highest = next(p for p in printed.most_congested if (p.model, p.traffic) == (kind.model, kind.traffic))
@@ -74,7 +74,7 @@ def _fitted_well(one: Analysed, printed: Salamy) -> Comparison:
 
 
 def causes(found: Sequence[Analysed], printed: Salamy) -> Table:
-    """Where ours and the thesis' are not held to be alike: how much of the link each left unused."""
+    """Show, where times are not expected to agree, how much of the link ours and the thesis' left unused."""
     rows: Rows = []
     for one, theirs, ours in beside(found, printed):
         if held(ours, theirs, printed) == WITHIN or math.isnan(ours):
@@ -134,7 +134,7 @@ def _next_to(series: Series, load_bps: float) -> CurvePoint | None:
 
 
 def _fitted(theirs: Point, printed: Salamy) -> str:
-    """What the thesis' own fits give at one of its points, where they say the transport it used."""
+    """Return the times of the thesis' own fits at one of its points, where they name the transport."""
     values = [
         f"{curve.seconds_at(theirs.load_gbps, printed.capacity_gbps):.3g}"
         for curve in printed.fits
@@ -144,7 +144,7 @@ def _fitted(theirs: Point, printed: Salamy) -> str:
 
 
 def order(found: Sequence[Analysed], printed: Salamy) -> Table:
-    """Kinds of cross traffic at one high load, from the least to the most harmful."""
+    """Compare kinds of cross traffic at one high load, from the least to the most harmful."""
     rows: Rows = []
     for model, differs in dict.fromkeys((one.series.kind.model, one.series.kind.differs) for one in found):
         mine = {
@@ -179,7 +179,7 @@ def order(found: Sequence[Analysed], printed: Salamy) -> Table:
 
 
 def _ordered(mine: Mapping[str, Series], load_bps: float, expected: Sequence[str]) -> str:
-    """Whether the kinds of traffic stand in the expected order, as far as errors of the means let it be told."""
+    """Judge whether the kinds of traffic stand in the expected order, as far as errors of the means allow."""
     doubts = []
     for low, high in itertools.pairwise(expected):
         difference = mine[high].seconds_at(load_bps) - mine[low].seconds_at(load_bps)
@@ -192,7 +192,7 @@ def _ordered(mine: Mapping[str, Series], load_bps: float, expected: Sequence[str
 
 
 def _half_width(series: Series, load_bps: float) -> float:
-    """Half the 95 % interval of the mean next to a load; NaN where it is not known."""
+    """Return half the 95 % interval of the mean next to a load; NaN where it is not known."""
     point = min(series.points, key=lambda point: abs(point.load_bps - load_bps))
     return student_t(1 - TAIL, point.freedom) * point.error_s
 
@@ -205,7 +205,7 @@ def _their_times(model: str, load_gbps: float, printed: Salamy) -> Iterator[str]
 
 
 def same(found: Sequence[Check]) -> Table:
-    """Windows among others, and the same alone in a run of its own."""
+    """Compare windows among others with the same alone in a run of its own."""
     rows: Rows = [
         (
             f"{one.kind.model}, {one.kind.traffic}" if one.kind.traffic != NO_TRAFFIC else one.kind.model,

@@ -1,4 +1,4 @@
-"""Fits, congestion points, the most congested points and spare capacity: ours beside the printed, with differences."""
+"""Compare fits, congestion points, most congested points and spare capacity with the printed ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNUSED = "a scale model leaves less of the link unused: packets, round trips and
 
 
 def sections(found: Sequence[Analysed], printed: Salamy) -> tuple[Section, ...]:
-    """A section each, whose table has ours in full."""
+    """Return a section each, whose table has ours in full."""
     loaded = [one for one in found if one.series.kind.traffic != NO_TRAFFIC]
     return (
         _section(tables.fits(found, printed), _fits(loaded, printed)),
@@ -104,7 +104,7 @@ def _spare(found: Sequence[Analysed], printed: Salamy) -> Iterator[Comparison]:
 
 
 def _known(what: str, ours: float, theirs: float, *, unit: str, source: str, why: str) -> Comparison:
-    """Both, or the printed one alone with the reason why there is no other."""
+    """Compare both, or show the printed one alone with the reason why there is no other."""
     if math.isnan(ours):
         return not_measured(what, f"{number(theirs)} {unit}", source=source, why=why)
     return apart(what, ours, theirs, unit=unit, source=source, why=why)

@@ -1,4 +1,4 @@
-"""The figures of a study: iteration times over load, on both axes, and their distributions, with what is published."""
+"""Draw iteration times over load, on both axes, and their distributions, with the published values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHARES = (0.3, 0.8)
 
 
 def draw(found: Sequence[Analysed], printed: Salamy, folder: Path) -> list[Picture]:
-    """A figure a kind of cross traffic, one of all kinds a model, and the distributions at 30 and 80 % load."""
+    """Draw a figure a kind of traffic, one of all kinds a model, and the distributions at 30 and 80 % load."""
     pictures = []
     with look():
         for traffic in dict.fromkeys(one.series.kind.traffic for one in found):
@@ -151,7 +151,7 @@ def _printed(panel: Any, one: Analysed, printed: Salamy, color: str, *, scaled: 
 
 
 def logarithmic(axis: Any) -> None:
-    """A logarithmic axis with plain numbers, also where it spans less than a decade."""
+    """Make an axis logarithmic with plain numbers, also where it spans less than a decade."""
     (axis.axes.set_yscale if axis.axis_name == "y" else axis.axes.set_xscale)("log")
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     few = LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0))

@@ -1,4 +1,4 @@
-"""Figures of fits: both kinds of web search (3-7), trend lines on straightened axes (B-2), congestion points (A-1)."""
+"""Draw fits: both kinds of web search (3-7), trend lines on straightened axes (B-2), congestion points (A-1)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AXES = {1.0: "1 / (C - load)", 0.5: "1 / sqrt(C - load)", 2.0: "1 / (C - load)^
 
 
 def draw(found: Sequence[Analysed], folder: Path) -> list[Picture]:
-    """Those that have curves; rates are in Gbit/s, times in seconds."""
+    """Draw the figures that have curves; rates are in Gbit/s, times in seconds."""
     with look():
         return [
             Picture(name=name, title=title, caption=caption, saved=save(drawing, folder / name))
@@ -36,7 +36,7 @@ _Drawn = tuple[str, str, str, Any]
 
 
 def _websearch(found: Sequence[Analysed]) -> Iterator[_Drawn]:
-    """Of each model both kinds of web search, with fits by the square root (eq. 3.5)."""
+    """Draw for each model both kinds of web search, with fits by the square root (eq. 3.5)."""
     for model in dict.fromkeys(one.series.kind.model for one in found):
         mine = [one for one in found if one.series.kind.model == model and one.series.kind.traffic in WEBSEARCH]
         if {one.series.kind.traffic for one in mine} != set(WEBSEARCH):
@@ -68,7 +68,7 @@ def _websearch(found: Sequence[Analysed]) -> Iterator[_Drawn]:
 
 
 def _trends(found: Sequence[Analysed]) -> Iterator[_Drawn]:
-    """Of each kind of traffic all models, on the axis on which the thesis' fit is a straight line."""
+    """Draw for each kind of traffic all models, on the axis on which the thesis' fit is a straight line."""
     exponents = EXPONENTS | SQUARE
     kinds = [kind for kind in exponents if any(one.series.kind.traffic == kind for one in found)]
     if not kinds:
@@ -97,7 +97,7 @@ def _trends(found: Sequence[Analysed]) -> Iterator[_Drawn]:
 
 
 def _onsets(found: Sequence[Analysed]) -> Iterator[_Drawn]:
-    """How congestion points are found: the flat line, the tangent, where they cross, and the point next to it."""
+    """Draw how congestion points are found: the flat line, the tangent, their crossing, and the point next to it."""
     mine = [one for one in found if one.point.onset is not None][:_MOST_PANELS]
     if not mine:
         return

@@ -1,4 +1,4 @@
-"""What captures add to a study's page: flows of two iterations (Figs 3-10 and 3-11), and bursts as they arrive."""
+"""Draw flows of two iterations from captures (Figs 3-10 and 3-11), and compare bursts as they arrive."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FIGURES = {"resnet50": "Fig 3-10", "bert-large": "Fig 3-11"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A window beside the thesis' measurement at that load: traffic of two iterations, its flows, their rates in it."""
+    """A captured window near a load of the thesis: traffic of two iterations, its flows, and their rates."""
 
     printed: IterationScale
     load_gbps: float
@@ -44,7 +44,7 @@ class Seen:
 
 
 def seen(places: Sequence[LoadedWindow], printed: Salamy) -> list[Seen]:
-    """The windows that the thesis looks at, as far as they were measured and captured."""
+    """Return the windows that the thesis looks at, as far as they were measured and captured."""
     found = []
     for theirs in printed.iteration_scale:
         near = [place for place in places if (place.kind.model, place.kind.traffic) == (theirs.model, TRAFFIC)]
@@ -66,7 +66,7 @@ def _look(place: LoadedWindow, theirs: IterationScale) -> list[Seen]:
 
 
 def of_window(found: Traffic, log: JobSeries, theirs: IterationScale, *, load_gbps: float, scale: int) -> Seen | None:
-    """The three flows of a window's traffic, whose iterations are logged; None where they cannot be distinguished."""
+    """Return the three flows of a window's traffic with logged iterations; None where they cannot be told apart."""
     shares = bottleneck.three(found)
     if len(shares) < 3 or len(log.iteration) < 3:
         return None
@@ -79,7 +79,7 @@ def of_window(found: Traffic, log: JobSeries, theirs: IterationScale, *, load_gb
 
 
 def table(found: Sequence[Seen]) -> Table:
-    """Table 3.11."""
+    """Return Table 3.11: mean and highest rates of the three flows."""
     rows: Rows = []
     for one in found:
         alone, shared, cross = (
@@ -121,7 +121,7 @@ def table(found: Sequence[Seen]) -> Table:
 
 
 def draw(found: Sequence[Seen], folder: Path) -> list[Picture]:
-    """A figure a model: two iterations at each load."""
+    """Draw a figure a model: two iterations at each load."""
     pictures = []
     with look():
         for model in dict.fromkeys(one.printed.model for one in found):
@@ -162,7 +162,7 @@ def _panel(panel: Any, one: Seen) -> None:
 
 
 def bursts(places: Sequence[LoadedWindow], printed: Salamy) -> Table:
-    """How much of the bursts arrives where the thesis prints iteration times beside bursts."""
+    """Compare how much of the bursts arrives where the thesis prints iteration times beside bursts."""
     rows: Rows = []
     for theirs in printed.points:
         near = [p for p in places if (p.kind.model, p.kind.traffic) == (theirs.model, f"{TRAFFIC}-burst")]

@@ -1,4 +1,4 @@
-"""What the thesis concludes in a few numbers: sizes of models, slow-downs, speed-ups, scatter, use of the link."""
+"""Compare the thesis' main numbers: model sizes, slow-downs, speed-ups, scatter, use of the link."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AROUND = 0.05  # a share that is printed as "around"
 
 
 def sections(found: Sequence[Analysed], printed: Salamy) -> tuple[Section, ...]:
-    """All of them; a number that nothing here was measured of cannot be compared."""
+    """Return all sections; a number without a measurement cannot be compared."""
     series = [one.series for one in found]
     return (
         Section(title="Table 2.1: sizes of the models", comparisons=tuple(_sizes(series, printed))),
@@ -55,23 +55,23 @@ def sections(found: Sequence[Analysed], printed: Salamy) -> tuple[Section, ...]:
 
 
 def slowdown(of: Series, load_bps: float) -> float:
-    """How many times the mean at a load is that of the lowest load; NaN where the load was not reached."""
+    """Return the mean at a load over that at the lowest load; NaN where the load was not reached."""
     return of.seconds_at(load_bps) / of.points[0].mean_s if of.points else math.nan
 
 
 def speedup(of: Series, load_bps: float) -> float:
-    """How many times faster an iteration were that used all that the load leaves; NaN where it was not reached."""
+    """Return the speed-up of an iteration that would use all that the load leaves; NaN where it was not reached."""
     return of.seconds_at(load_bps) * (of.capacity_bps - load_bps) / (of.theory_bytes * 8)
 
 
 def variance(point: CurvePoint) -> float:
-    """Variance of all iterations of a point over their mean, in seconds; NaN of a single one."""
+    """Return the variance of all iterations of a point over their mean, in seconds; NaN of a single one."""
     seconds = np.concatenate(point.seconds)
     return float(np.var(seconds, ddof=1) / np.mean(seconds)) if len(seconds) > 1 else math.nan
 
 
 def tail(point: CurvePoint) -> float:
-    """By which share the 99th percentile exceeds the mean."""
+    """Return the share by which the 99th percentile exceeds the mean."""
     return point.p99_s / point.mean_s - 1
 
 

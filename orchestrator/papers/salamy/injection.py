@@ -1,4 +1,4 @@
-"""Generated web search as it was sent: rates of both kinds (Fig 3-8), schedules and traces (Figs B-4 and B-5)."""
+"""Draw generated web search as it was sent: rates (Fig 3-8), schedules and traces (Figs B-4 and B-5)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Samples:
 
 
 def samples(places: Sequence[LoadedWindow]) -> Samples:
-    """The highest load that was requested of both kinds beside one model, and what lies next to the traces' loads."""
+    """Return windows of both kinds at the highest common load of a model, and near the traces' loads."""
     both = {
         (burst.requested_bps, burst.kind.model): (consistent, burst)
         for burst in places
@@ -39,7 +39,7 @@ def samples(places: Sequence[LoadedWindow]) -> Samples:
 
 
 def draw(found: Samples, folder: Path) -> list[Picture]:
-    """Their figures, as far as they were captured."""
+    """Draw their figures, as far as they were captured."""
     with look():
         return [*_rates(found.rates, folder), *(one for place in found.traces for one in _trace(place, folder))]
 

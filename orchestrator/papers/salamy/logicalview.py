@@ -1,4 +1,4 @@
-"""Who sends to whom over which links, and which of it flows 1, 2 and 3 are (Fig 3-9), drawn from a capture."""
+"""Draw senders, receivers and links from a capture, with flows 1, 2 and 3 (Fig 3-9)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAST = 0.01  # of the bytes of all pairs: acknowledgements are less
 
 
 def draw(found: Sequence[Seen], folder: Path) -> list[Picture]:
-    """The first window that is looked at; none without one."""
+    """Draw the first of the windows; nothing without one."""
     if not found:
         return []
     with look():
@@ -33,7 +33,7 @@ def draw(found: Sequence[Seen], folder: Path) -> list[Picture]:
 
 
 def pairs(one: Seen) -> list[tuple[str, str, str]]:
-    """Sender, receiver, and the flow that they are, empty where it is none of the three; the biggest pair first."""
+    """Return sender, receiver, and their flow, empty where it is none of the three; the biggest pair first."""
     bytes_of = traffic.matrix(one.two, np.ones(len(one.two), bool))
     order = np.argsort(-bytes_of, axis=None, kind="stable")
     big = [divmod(int(place), len(bytes_of)) for place in order if bytes_of.flat[place] >= LEAST * bytes_of.sum()]
@@ -41,7 +41,7 @@ def pairs(one: Seen) -> list[tuple[str, str, str]]:
 
 
 def _flow(one: Seen, src: int, dst: int) -> str:
-    """The flow with most bytes between two hosts."""
+    """Return the flow with most bytes between two hosts."""
     mine = (one.two.src == src) & (one.two.dst == dst)
     carried = {share.label: int(one.two.wire_bytes[mine & share.flows].sum()) for share in one.shares}
     label = max(carried, key=lambda name: carried[name])

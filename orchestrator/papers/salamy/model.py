@@ -1,4 +1,4 @@
-"""A measured curve with what is worked out from it, for every part of a study's page."""
+"""A measured curve with its fits and congestion point, for every part of a study's page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.analysis.traffic.congestion import CongestionPoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysed:
-    """A curve with all that is worked out from it."""
+    """A curve with its congestion point, congested part, and fits."""
 
     series: Series
     point: CongestionPoint
@@ -27,7 +27,7 @@ class Analysed:
 
 
 def analysed(series: Series) -> Analysed:
-    """Congestion point, congested part, and the fits of that part."""
+    """Compute the congestion point, the congested part, and the fits of that part."""
     of = series.curve
     point = congestion.congestion_point(of)
     part = congestion.congested_part(of, point)

@@ -1,4 +1,4 @@
-"""The page that shows measured curves beside those of Salamy's thesis."""
+"""Build the page that compares measured curves with those of Salamy's thesis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from orchestrator.store.rundir import Entry
 
 
 def content(entries: Sequence[Entry], folder: Path) -> Content:
-    """All sections of these runs; StoreError when none of them has a curve."""
+    """Return all sections of these runs; StoreError when none of them has a curve."""
     measured = curves.measured(entries)
     if not measured:
         raise StoreError("no curve to show: none of these runs has a valid window with one job", hint="orch ls")
@@ -68,7 +68,7 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
 
 
 def _limits(found: Sequence[Analysed], *, stayed: int) -> Iterator[str]:
-    """What cannot be compared, and why; `stayed` counts runs with several windows."""
+    """Return what cannot be compared, and why; `stayed` counts runs with several windows."""
     scales = sorted({scale for one in found for scale in one.series.scales})
     if scales != [1]:
         yield (

@@ -1,4 +1,4 @@
-"""What the thesis prints, as data with the place of each value, to stand beside what is measured."""
+"""The values that the thesis prints, as data with the place of each."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Curve(_Printed):
     r2: float | None = None
 
     def seconds_at(self, load_gbps: float, capacity_gbps: float) -> float:
-        """The fitted iteration time at a load."""
+        """Return the fitted iteration time at a load."""
         return self.a_s * math.exp(self.b / (capacity_gbps - load_gbps) ** self.n)
 
 
 class CongestionPoint(_Printed):
-    """Where congestion begins: data sent in an iteration if all bandwidth that is left were used."""
+    """The load at which congestion begins, and the data sent in an iteration if all left bandwidth were used."""
 
     traffic: Traffic
     theory_mb: float
@@ -106,7 +106,7 @@ class Factor(_Printed):
 
 
 class Scatter(printed.Printed):
-    """How far iterations scatter, as a share of their mean, on average at low or high loads; without traffic: all."""
+    """The scatter of iterations as a share of their mean, on average at low or high loads; without traffic: all."""
 
     what: Literal["variance", "p99"]
     load: Literal["low", "high"]
@@ -140,11 +140,11 @@ class Salamy(printed.Data):
     utilization: tuple[Utilization, ...]
 
     def configuration(self, traffic: Traffic) -> Literal["A", "B"]:
-        """Where the traffic meets the training: iperf in the sender's NIC (A), web search in the switch (B)."""
+        """Return where the traffic meets the training: iperf in the sender's NIC (A), web search in the switch (B)."""
         return "A" if traffic in ("none", "iperf") else "B"
 
     def fitted_s(self, point: Point) -> tuple[float, ...]:
-        """What the thesis' own fits of a point's model and traffic give at its load, over each transport."""
+        """Return the times by the thesis' fits of a point's model and traffic at its load, over each transport."""
         return tuple(
             curve.seconds_at(point.load_gbps, self.capacity_gbps)
             for curve in self.fits
@@ -154,5 +154,5 @@ class Salamy(printed.Data):
 
 @cache
 def salamy() -> Salamy:
-    """The thesis' printed figures."""
+    """Return the thesis' printed figures."""
     return printed.read(__file__, Salamy)

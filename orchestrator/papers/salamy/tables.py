@@ -1,4 +1,4 @@
-"""The tables of a study's page that stand in the thesis, too: ours beside hers."""
+"""Build the tables of a study's page that stand in the thesis, too: ours beside hers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HELD = ("iperf", "websearch")
 
 
 def baseline(found: Sequence[Analysed], printed: Salamy) -> Table:
-    """Table 3.1."""
+    """Compare Table 3.1: iterations without cross traffic."""
     rows: Rows = []
     for one in _first_of_models(found):
         point = one.series.points[0]
@@ -69,7 +69,7 @@ def baseline(found: Sequence[Analysed], printed: Salamy) -> Table:
 
 
 def beside(found: Sequence[Analysed], printed: Salamy) -> Iterator[tuple[Analysed, Point, float]]:
-    """Every printed point under cross traffic that one of our curves is about, and our time there (NaN: beyond it)."""
+    """Yield every printed point under traffic that a curve of ours is about, and our time there (NaN: beyond it)."""
     for theirs in printed.points:
         for one in found:
             kind = one.series.kind
@@ -78,7 +78,7 @@ def beside(found: Sequence[Analysed], printed: Salamy) -> Iterator[tuple[Analyse
 
 
 def points(found: Sequence[Analysed], printed: Salamy) -> Section:
-    """Every iteration time that the thesis prints under cross traffic."""
+    """Compare every iteration time that the thesis prints under cross traffic."""
     return Section(
         title="At the printed loads",
         text=(
@@ -123,7 +123,7 @@ def _not_held(theirs: Point) -> str:
 
 
 def fits(found: Sequence[Analysed], printed: Salamy) -> Table:
-    """Eqs. 3.3 to 3.7, and Tables 3.9 and 3.10."""
+    """Compare eqs. 3.3 to 3.7, and Tables 3.9 and 3.10."""
     rows: Rows = []
     for one in found:
         theirs = _printed_fits(one.series, printed)
@@ -149,7 +149,7 @@ def fits(found: Sequence[Analysed], printed: Salamy) -> Table:
 
 
 def congestion(found: Sequence[Analysed], printed: Salamy) -> Table:
-    """Tables 3.2, 3.4 and 3.6."""
+    """Compare Tables 3.2, 3.4 and 3.6: congestion points."""
     rows: Rows = []
     for one in found:
         kind, onset = one.series.kind, one.point.onset
@@ -188,7 +188,7 @@ def congestion(found: Sequence[Analysed], printed: Salamy) -> Table:
 
 
 def most_congested(found: Sequence[Analysed], printed: Salamy) -> Table:
-    """Tables 3.3, 3.5 and 3.7."""
+    """Compare Tables 3.3, 3.5 and 3.7: the most congested points."""
     rows: Rows = []
     for one in found:
         kind, ours = one.series.kind, shared.most_congested(one.series.curve)
@@ -212,7 +212,7 @@ def most_congested(found: Sequence[Analysed], printed: Salamy) -> Table:
 
 
 def spare(found: Sequence[Analysed], printed: Salamy) -> Table:
-    """Table 3.8."""
+    """Compare Table 3.8: spare capacity."""
     rows: Rows = []
     for one in found:
         kind = one.series.kind
@@ -228,7 +228,7 @@ def spare(found: Sequence[Analysed], printed: Salamy) -> Table:
 
 
 def transports(found: Sequence[Analysed], printed: Salamy) -> Table:
-    """Table 3.9; only where the same was measured over both transports."""
+    """Compare Table 3.9; only where the same was measured over both transports."""
     rows: Rows = []
     both: dict[tuple[Any, ...], dict[str, Analysed]] = {}
     for one in found:
@@ -259,7 +259,7 @@ def _first_of_models(found: Sequence[Analysed]) -> list[Analysed]:
 
 
 def held(ours: float, theirs: Point, printed: Salamy) -> Verdict:
-    """Whether our time at a printed load agrees with what the thesis says of it: in its table, and by its own fits."""
+    """Judge our time at a printed load by the thesis' table and by its own fits."""
     if theirs.traffic not in HELD or theirs.load_gbps > HELD_UP_TO_GBPS or math.isnan(ours):
         return APART
     low_s, high_s = _printed_there(theirs, printed)
@@ -267,7 +267,7 @@ def held(ours: float, theirs: Point, printed: Salamy) -> Verdict:
 
 
 def _printed_there(theirs: Point, printed: Salamy) -> tuple[float, float]:
-    """The shortest and the longest time (s) that the thesis gives at the load of a point."""
+    """Return the shortest and the longest time (s) that the thesis gives at the load of a point."""
     given = (theirs.iteration_s, *printed.fitted_s(theirs))
     return min(given), max(given)
 

@@ -1,4 +1,4 @@
-"""Zerwas et al.: what training frameworks send."""
+"""Zerwas et al.: traffic of training frameworks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWS = "Volume, patterns, flows and throughput of TensorFlow, Horovod and KungF
 
 
 def content(entries: Sequence[Entry], folder: Path) -> Content:
-    """Every figure and table that these runs have points for, beside the printed ones."""
+    """Compare every figure and table that these runs have points for with the printed ones."""
     from orchestrator.papers.zerwas import page
 
     return page.content(entries, folder)

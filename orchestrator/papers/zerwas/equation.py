@@ -1,4 +1,4 @@
-"""Equation 1: what a step sends, regressed on the model's size, the framework, the batch and the topology."""
+"""Equation 1: bytes a step, regressed on the model's size, the framework, the batch and the topology."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN = "each framework's own (ring, binary tree star)"
 
 
 def rows_of(found: Sequence[Measured]) -> list[Measured]:
-    """The points of the regression: ten classes, no losses, no parameter servers, every captured window's volume."""
+    """Return the points of the regression: ten classes, no losses, no parameter servers, every captured window."""
     return [
         one
         for one in found
@@ -33,7 +33,7 @@ def rows_of(found: Sequence[Measured]) -> list[Measured]:
 
 
 def fit(found: Sequence[Measured]) -> Regression | None:
-    """Equation 1 over measured volumes, MB a step against MB of the model; None where points do not bear it."""
+    """Fit equation 1 to measured volumes, MB a step against MB of the model; None where points do not allow it."""
     rows = sorted(rows_of(found), key=_base_first)
     return linear.fit(
         [one.step_payload / 1e6 for one in rows],
@@ -47,22 +47,22 @@ def fit(found: Sequence[Measured]) -> Regression | None:
 
 
 def _base_first(one: Measured) -> tuple[bool, bool, bool]:
-    """Indicators stand against synchronous SGD, the paper's batch and each framework's own topology."""
+    """Return a sort key that puts the bases of indicators first: synchronous SGD, the paper's batch, own topology."""
     return one.framework == PAIRS, one.batch != BATCH, _topology(one) != OWN
 
 
 def _framework(one: Measured) -> str:
-    """Framework and backend as one variable; pair averaging is a level of its own."""
+    """Return framework and backend as one variable; pair averaging is a level of its own."""
     return one.framework if one.framework in RINGS or one.framework == PAIRS else KUNGFU
 
 
 def _topology(one: Measured) -> str:
-    """The graph of gradients; a ring belongs to its framework, and pair averaging has none."""
+    """Return the graph of gradients; a ring belongs to its framework, and pair averaging has none."""
     return one.framework if one.framework in ("star", "tree", "clique") else OWN
 
 
 def equation(found: Sequence[Measured], printed: Zerwas) -> Section:
-    """The regression beside the printed one."""
+    """Compare the regression with the printed one."""
     theirs, rows = printed.regression, rows_of(found)
     whole = fit(found)
     if whole is None:

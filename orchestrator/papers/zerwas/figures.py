@@ -1,4 +1,4 @@
-"""The figures of the page: bars of volumes, heatmaps, flows over time, rates of pairs, batches, losses."""
+"""Draw the figures of the page: volumes, heatmaps, flows over time, rates of pairs, batches, losses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TIMED = ("horovod-gloo", "binary-tree-star", PAIRS)
 
 
 def bars(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[Picture]:
-    """Fig 3."""
+    """Draw Fig 3."""
     grid = [one for one in frameworks.plain(found) if one.framework != frameworks.SERVERS]
     if not grid:
         return
@@ -64,7 +64,7 @@ def bars(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[P
 
 
 def heatmaps(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[Picture]:
-    """Fig 4: one a framework and strategy, mean over the models that were measured of it; rings turn either way."""
+    """Draw Fig 4: one a framework and strategy, mean over its measured models; rings turn either way."""
     grid = frameworks.plain(found)
     kinds: dict[str, list[Measured]] = {}
     for one in grid:
@@ -83,7 +83,7 @@ def heatmaps(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterat
 
 
 def _heatmap(panel: Any, kind: str, mine: Sequence[Measured], factor: float) -> None:
-    """One matrix: hosts that send or receive, workers in their order and servers first."""
+    """Draw one matrix: hosts that send or receive, workers in their order and servers first."""
     by_model: dict[str, list[Any]] = {}
     for one in mine:
         by_model.setdefault(one.model, []).append(one.sights[0].volume.payload)
@@ -113,7 +113,7 @@ def _heatmap(panel: Any, kind: str, mine: Sequence[Measured], factor: float) -> 
 
 
 def timed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
-    """Fig 6: flows over time of one framework of each kind."""
+    """Draw Fig 6: flows over time of one framework of each kind."""
     for one in frameworks.plain(found):
         if one.model == rates.FLOWS_OF and one.framework in _TIMED:
             drawn = traffic_section.flow_chart(one.first.whole, one.point.mean_s.value)
@@ -123,7 +123,7 @@ def timed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
 
 
 def zoomed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
-    """Fig 7: a ring and pair averaging."""
+    """Draw Fig 7: a ring and pair averaging."""
     mine = {one.framework: one for one in frameworks.plain(found) if one.model == rates.ZOOMED}
     ring = next((name for name in RINGS if name in mine), None)
     for name in (ring, PAIRS):
@@ -136,7 +136,7 @@ def zoomed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
 
 
 def batches(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
-    """Fig 9: one pair of the ring, three batches."""
+    """Draw Fig 9: one pair of the ring, three batches."""
     mine = sorted(rates.of_batches(found).items())
     if not mine:
         return
@@ -153,7 +153,7 @@ def batches(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
 
 
 def losses(ratios: Mapping[float, Estimate], printed: Zerwas, folder: Path) -> Iterator[Picture]:
-    """Fig 10."""
+    """Draw Fig 10."""
     if len(ratios) < 2:
         return
     drawing, (panel,) = figure(height_in=2.6)

@@ -1,4 +1,4 @@
-"""Fig 5 and the big flows: how many flows there are, and how many carry the volume."""
+"""Fig 5 and the big flows: the number of flows, and how many carry the volume."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IMITATED = "imitated over Gloo, which keeps one connection of each pair of hosts
 
 
 def flows(found: Sequence[Measured], printed: Zerwas) -> Section:
-    """How many 5-tuples a training has, over the whole run."""
+    """Compare how many 5-tuples a training has, over the whole run."""
     grid = frameworks.plain(found)
     names = [line.framework for line in printed.flows]
     models = list(dict.fromkeys(one.model for one in grid))
@@ -43,12 +43,12 @@ def _counts(one: Measured) -> str:
 
 
 def count(one: Measured) -> int:
-    """Flows of the training in a whole run."""
+    """Return the number of flows of the training in a whole run."""
     return one.sights[0].flows
 
 
 def big(one: Measured) -> int:
-    """The fewest flows of a window that carry 99 % of its payload."""
+    """Return how few flows of a window carry 99 % of its payload."""
     return len(one.sights[0].volume.big)
 
 

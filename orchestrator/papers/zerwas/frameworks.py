@@ -34,7 +34,7 @@ SIZE_BYTES = 4  # of a parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A point with what it is; `losses` is the share of packets lost, None where nothing was set."""
+    """A point with its framework and model; `losses` is the share of packets lost, None where nothing was set."""
 
     point: MeasuredPoint
     framework: str
@@ -50,7 +50,7 @@ class Measured:
 
     @cached_property
     def sights(self) -> tuple[Sight, ...]:
-        """What its captured windows amount to, those that carried something."""
+        """The sights of its captured windows that carried something."""
         return tuple(sight(one) for one in captured_windows.captured_windows(self.point) if one.volume.step_payload > 0)
 
     @property
@@ -65,7 +65,7 @@ class Measured:
 
     @property
     def theory(self) -> float:
-        """The same by theory, at full size; NaN without one."""
+        """The payload of all hosts in a step by theory (bytes at full size); NaN without one."""
         theory = self.point.job.theory
         if theory is None:
             return float("nan")
@@ -79,12 +79,12 @@ class Measured:
 
 
 def size_of(model: str, classes: int) -> float:
-    """Bytes of a model of the catalog with so many classes."""
+    """Return the bytes of a model of the catalog with so many classes."""
     return float(SIZE_BYTES * catalog.with_classes(catalog.load(model), classes).parameters)
 
 
 def measured(entries: Iterable[Entry], printed_models: Sequence[str]) -> tuple[Measured, ...]:
-    """Every point of these runs that trains by one of the paper's frameworks, with emulated compute."""
+    """Return every point of these runs that trains by a framework of the paper, with emulated compute."""
     found = []
     for point in points.pooled(entries):
         name = framework_of(point)
@@ -107,7 +107,7 @@ def measured(entries: Iterable[Entry], printed_models: Sequence[str]) -> tuple[M
 
 
 def framework_of(point: MeasuredPoint) -> str | None:
-    """What the paper compares: framework, backend and strategy; None for another workload."""
+    """Return framework, backend and strategy, as the paper compares them; None for another workload."""
     for name, of in (("tensorflow", _tensorflow), ("horovod", _horovod), ("kungfu", _kungfu), ("p2p", _imitated)):
         if point.value(f"workload.{name}") is not None:
             return of(point)
@@ -146,7 +146,7 @@ def _losses(point: MeasuredPoint) -> float | None:
 
 
 def plain(found: Sequence[Measured], *, classes: int = CLASSES) -> list[Measured]:
-    """The captured points of the paper's grid: its models and its batch, without losses."""
+    """Return the captured points of the paper's grid: its models and its batch, without losses."""
     return [
         one
         for one in found

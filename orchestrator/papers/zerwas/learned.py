@@ -1,4 +1,4 @@
-"""Fig 8: accuracy against what was sent, from trainings that really learn."""
+"""Fig 8: accuracy against bytes sent, from trainings that really learn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SMALL = "a small network learns here, for which nothing is printed"
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """A point that learned, with what each of its runs did."""
+    """A point that learned, with accuracy, time and bytes of each of its runs."""
 
     point: MeasuredPoint
     framework: str
@@ -38,18 +38,18 @@ class Learned:
         return f"{CALLED.get(self.framework, _DDP)}, {self.optimizer}"
 
     def sent(self, level: float) -> float:
-        """Bytes of all hosts until this accuracy, mean over the runs; NaN where one never had it or no capture."""
+        """Return the bytes of all hosts until this accuracy, mean over runs; NaN where one lacks it or a capture."""
         taken = [run.reached(level) for run in self.runs]
         return float(np.mean([np.nan if one is None else one.sent_bytes for one in taken]))
 
     def seconds(self, level: float) -> float:
-        """Training time until then, likewise."""
+        """Return the training time until this accuracy, mean over runs; NaN where one never had it."""
         taken = [run.reached(level) for run in self.runs]
         return float(np.mean([np.nan if one is None else one.seconds for one in taken]))
 
 
 def learned(entries: Iterable[Entry]) -> tuple[Learned, ...]:
-    """The points of these runs that looked at held-out images after each epoch."""
+    """Return the points of these runs that were tested on held-out images after each epoch."""
     found = []
     for point in points.pooled(entries):
         job = point.job.name
@@ -63,7 +63,7 @@ def learned(entries: Iterable[Entry]) -> tuple[Learned, ...]:
 
 
 def accuracy(found: Sequence[Learned], printed: Zerwas) -> Section:
-    """What each level of accuracy took, and what the paper says of it."""
+    """Compare the cost of each level of accuracy with what the paper says of it."""
     rows: Rows = [
         (
             one.called,
@@ -96,7 +96,7 @@ def accuracy(found: Sequence[Learned], printed: Zerwas) -> Section:
 
 
 def _saved(found: Sequence[Learned], level: float, printed: Accuracy) -> Comparison:
-    """Pair averaging against the mean of all-reduces with its optimizer."""
+    """Compare pair averaging with the mean of all-reduces with its optimizer."""
     what = f"volume until {level:.0%}, pair averaging over all-reduce"
     of_pairs = [one for one in found if one.framework == PAIRS]
     ratios = [
@@ -109,7 +109,7 @@ def _saved(found: Sequence[Learned], level: float, printed: Accuracy) -> Compari
 
 
 def _diminishing(found: Sequence[Learned], printed: Accuracy) -> Comparison:
-    """Whether the first half of the volume gains more accuracy than the second one."""
+    """Compare whether the first half of the volume gains more accuracy than the second one."""
     what = "diminishing gains in accuracy with more data"
     gains = {one.called: _gains(one.runs[0]) for one in found if not np.isnan(one.runs[0].sent_bytes).any()}
     printed_text = "every training"
@@ -121,7 +121,7 @@ def _diminishing(found: Sequence[Learned], printed: Accuracy) -> Comparison:
 
 
 def _gains(run: Learning) -> tuple[float, float]:
-    """Accuracy won with the first and with the second half of the bytes, from a guess of one of ten classes on."""
+    """Return the accuracy won with each half of the bytes, from a guess of one of ten classes on."""
     sent = np.concatenate(([0.0], run.sent_bytes))
     share = np.concatenate(([0.1], run.accuracy))
     middle = float(np.interp(sent[-1] / 2, sent, share))
@@ -129,7 +129,7 @@ def _gains(run: Learning) -> tuple[float, float]:
 
 
 def pictures(found: Sequence[Learned], folder: Path) -> Iterator[Picture]:
-    """Accuracy against volume and over time, the first run of each point."""
+    """Draw accuracy against volume and over time, the first run of each point."""
     named = [(one.called, one.point.scale, one.runs[0]) for one in found]
     for name, title, drawn, caption in drawing.both(named):
         yield Picture(name=name, title=title, caption=caption, saved=save(drawn, folder / name))

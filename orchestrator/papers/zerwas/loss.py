@@ -17,7 +17,7 @@ WHY = (
 
 
 def losses(found: Sequence[Measured], printed: Zerwas) -> Section:
-    """Durations over that without loss."""
+    """Compare durations over that without loss."""
     lossy = ratios(found)
     rows: Rows = [(_percent(share), number(ratio.value), _interval(ratio)) for share, ratio in sorted(lossy.items())]
     return Section(
@@ -32,7 +32,7 @@ def losses(found: Sequence[Measured], printed: Zerwas) -> Section:
 
 
 def ratios(found: Sequence[Measured]) -> dict[float, Estimate]:
-    """By share of packets lost: mean step over that of the point that was set alike but for losing nothing."""
+    """Return, by share of packets lost, the mean step over that of the point set alike but without loss."""
     lossy = {one.losses: one.point.mean_s for one in found if one.losses is not None and one.framework == "tensorflow"}
     without = lossy.get(0.0)
     if without is None:
@@ -41,7 +41,7 @@ def ratios(found: Sequence[Measured]) -> dict[float, Estimate]:
 
 
 def _over(one: Estimate, other: Estimate) -> Estimate:
-    """A ratio of independent means; its interval from theirs by logarithms, whose halves add in squares."""
+    """Return a ratio of independent means; its interval from theirs by logarithms, whose halves add in squares."""
     ratio = one.value / other.value
     if one is other:
         return Estimate(ratio, ratio, ratio)

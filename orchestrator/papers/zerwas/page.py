@@ -1,4 +1,4 @@
-"""The page that shows what frameworks were measured to send beside what Zerwas et al. print."""
+"""Build the page that compares the measured traffic of frameworks with Zerwas et al."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.store.rundir import Entry
 
 
 def content(entries: Sequence[Entry], folder: Path) -> Content:
-    """All sections of these runs; StoreError when none of them trains by one of the paper's frameworks."""
+    """Return all sections of these runs; StoreError when none of them trains by a framework of the paper."""
     printed = zerwas()
     found = frameworks.measured(entries, [model.model for model in printed.models])
     learning = learned.learned(entries)
@@ -60,7 +60,7 @@ def _with(section: Section, pictures: Iterator[Picture]) -> Section:
 
 
 def _limits(found: Sequence[Measured]) -> Iterator[str]:
-    """What differs from the paper on the whole, and why."""
+    """Return what differs from the paper on the whole, and why."""
     scales = sorted({one.point.scale for one in found} - {1})
     if scales:
         yield (

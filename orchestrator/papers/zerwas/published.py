@@ -1,4 +1,4 @@
-"""What the paper prints, as data with the place of each value."""
+"""The values that the paper prints, as data with the place of each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Ring(Printed):
 
 
 class Flows(Printed):
-    """How many flows there are."""
+    """A number of flows."""
 
     framework: str
     flows: int
@@ -56,19 +56,19 @@ class Throughput(Printed):
 
 
 class Total(Throughput):
-    """Of all links together."""
+    """The mean rate of all links together."""
 
     model: str
 
 
 class Flow(Throughput):
-    """Of one flow, with its highest rate."""
+    """The mean rate of one flow, with its highest rate."""
 
     peak_gbps: float
 
 
 class Loss(Printed):
-    """How much longer training takes with a share of packets lost."""
+    """The slow-down of training with a share of packets lost."""
 
     share: float
     ratio: float
@@ -82,7 +82,7 @@ class Accuracy(Printed):
 
 
 class ToAccuracy(Printed):
-    """What training a model sends until it is right on 80 % of the training set."""
+    """The data that training a model sends until it is right on 80 % of the training set."""
 
     model: str
     gb: float
@@ -117,11 +117,11 @@ class Zerwas(printed.Data):
     regression: Regression
 
     def steps(self, batch: int) -> int:
-        """Steps of the whole training, each with `batch` images a worker; what is left of an epoch is left out."""
+        """Return the steps of the whole training, each of `batch` images a worker; an epoch's rest is left out."""
         return self.epochs * (self.images // (batch * self.hosts))
 
 
 @cache
 def zerwas() -> Zerwas:
-    """The paper's printed values."""
+    """Return the paper's printed values."""
     return printed.read(__file__, Zerwas)

@@ -1,4 +1,4 @@
-"""Tables I and II, and what Figs 7 and 9 say of rates over time."""
+"""Tables I and II, and the claims on Figs 7 and 9 on rates over time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PEAK_WITHIN = 0.2  # times of peaks differ
 
 
 def table_one(found: Sequence[Measured], printed: Zerwas) -> Section:
-    """Table I: mean throughput of everything together."""
+    """Compare Table I: mean throughput of everything together."""
     grid = {(one.model, one.framework): one for one in frameworks.plain(found)}
     means = {key: statistics.mean_of_batches([window.total for window in one.sights]) for key, one in grid.items()}
     unknown = Estimate(math.nan, math.nan, math.nan)
@@ -64,7 +64,7 @@ def table_one(found: Sequence[Measured], printed: Zerwas) -> Section:
 
 
 def _orders(means: Mapping[tuple[str, str], float]) -> Iterator[Comparison]:
-    """What the text says of Table I: of frameworks with one model, and of models with one framework."""
+    """Compare the text's claims on Table I: of frameworks with one model, and of models with one framework."""
     models, names = (list(dict.fromkeys(key[place] for key in means)) for place in (0, 1))
     for low, high in (("tensorflow", "horovod-mpi"), ("tensorflow", "horovod-gloo"), (PAIRS, "binary-tree-star")):
         pairs = [
@@ -94,7 +94,7 @@ def _orders(means: Mapping[tuple[str, str], float]) -> Iterator[Comparison]:
 
 
 def table_two(found: Sequence[Measured], printed: Zerwas) -> Section:
-    """Table II: a flow that carries gradients."""
+    """Compare Table II: a flow that carries gradients."""
     grid = {one.framework: one for one in frameworks.plain(found) if one.model == FLOWS_OF}
     return Section(
         title="Table II: throughput of a flow that carries gradients",
@@ -127,7 +127,7 @@ def _peak(one: Measured, line: Flow) -> Comparison:
 
 
 def together(one: Sight) -> float:
-    """How alike the rates of the big flows are over time: mean correlation of all pairs of them, -1 to 1."""
+    """Return how alike the big flows' rates are over time: mean correlation of all pairs, -1 to 1."""
     count = len(one.big)
     if count < 2:
         return math.nan
@@ -136,7 +136,7 @@ def together(one: Sight) -> float:
 
 
 def rhythm(found: Sequence[Measured]) -> Section:
-    """Fig 7: synchronous training sends in bursts together, pair averaging does not."""
+    """Compare Fig 7: synchronous training sends in bursts together, pair averaging does not."""
     mine = {one.framework: one for one in frameworks.plain(found) if one.model == ZOOMED}
     rings = [one for name, one in mine.items() if name in frameworks.RINGS]
     what = "big flows send at the same time: the ring's more than those of pair averaging"
@@ -160,7 +160,7 @@ def rhythm(found: Sequence[Measured]) -> Section:
 
 
 def batches(found: Sequence[Measured]) -> Section:
-    """Fig 9: with a larger batch a step is longer, sends as much, and as fast."""
+    """Compare Fig 9: with a larger batch a step is longer, sends as much, and as fast."""
     mine = of_batches(found)
     comparisons: list[Comparison] = []
     first = mine.get(BATCHES[0])
@@ -211,7 +211,7 @@ def batches(found: Sequence[Measured]) -> Section:
 
 
 def of_batches(found: Sequence[Measured]) -> dict[int, Measured]:
-    """The points of Fig 9 by their batch."""
+    """Return the points of Fig 9 by their batch."""
     return {
         one.batch: one
         for one in found
@@ -224,11 +224,11 @@ def of_batches(found: Sequence[Measured]) -> dict[int, Measured]:
 
 
 def _sending(one: Measured) -> float:
-    """Mean rate of the biggest flow in the bins in which it sends."""
+    """Return the mean rate of the biggest flow in the bins in which it sends."""
     values = one.sights[0].big[0]
     return float(values[periodicity.busy(values)].mean())
 
 
 def duty(one: Measured) -> float:
-    """The share of bins in which the biggest flow sends."""
+    """Return the share of bins in which the biggest flow sends."""
     return float(periodicity.busy(one.sights[0].big[0]).mean())

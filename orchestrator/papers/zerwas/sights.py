@@ -1,4 +1,4 @@
-"""What a captured window amounts to, small enough that hundreds of them are kept."""
+"""Summarise a captured window: bytes of a step and rates over time, small enough to hold hundreds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sight:
 
 
 def sight(of: CapturedWindow) -> Sight:
-    """The sight of a window whose first training is alone."""
+    """Summarise a window whose first training is alone."""
     found, job = of.traffic, of.window.manifest.jobs[0].name
     mine = traffic.of_job(found, job)
     width = max(1, round(STEP_NS / found.width_ns)) * found.width_ns

@@ -1,4 +1,4 @@
-"""Fig 3 and Fig 4: what is sent in 20 epochs, and from whom to whom."""
+"""Fig 3 and Fig 4: bytes sent in 20 epochs, and from whom to whom."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ SYNCHRONOUS, ASYNCHRONOUS = 6.0, 4.0  # models that four workers send in a step,
 
 
 def total_gb(one: Measured, printed: Zerwas) -> float:
-    """Payload of the whole training, from what a step was measured to send; the batch sets the number of steps."""
+    """Return the payload of the whole training, from the measured bytes a step; the batch sets the number of steps."""
     return one.step_payload * printed.steps(one.batch) / 1e9
 
 
 def volumes(found: Sequence[Measured], printed: Zerwas) -> Section:
-    """Fig 3: every model by every framework against theory, and what is printed of all of them."""
+    """Compare Fig 3: every model by every framework, with theory and the printed totals."""
     whole = frameworks.plain(found)
     grid = [one for one in whole if one.framework != SERVERS]
     return Section(
@@ -69,7 +69,7 @@ def _against_theory(one: Measured, printed: Zerwas) -> Comparison:
 
 
 def _ends(grid: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
-    """The smallest and the largest volume of the whole grid; of a part of it only where the end is in it."""
+    """Compare the smallest and the largest volume of the whole grid; of a part only where the end is in it."""
     totals = {(one.model, one.framework): total_gb(one, printed) for one in grid}
     sizes = sorted((size_of(model.model, CLASSES), model.model) for model in printed.models)
     (_, least), (_, most) = sizes[0], sizes[-1]
@@ -101,7 +101,7 @@ def _ratios(grid: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
 
 
 def classes(found: Sequence[Measured], printed: Zerwas) -> Section:
-    """The same for 10 and 1000 classes, by theory and as far as it was measured."""
+    """Compare volumes for 10 and 1000 classes, by theory and as far as measured."""
     rows: Rows = []
     for model in printed.models:
         for count in (CLASSES, 1000):
@@ -140,7 +140,7 @@ def classes(found: Sequence[Measured], printed: Zerwas) -> Section:
 
 
 def patterns(found: Sequence[Measured], printed: Zerwas) -> Section:
-    """Fig 4: from whom to whom."""
+    """Compare Fig 4: from whom to whom."""
     grid = frameworks.plain(found)
     rings = [one for one in grid if one.framework in RINGS]
     return Section(
@@ -154,7 +154,7 @@ def patterns(found: Sequence[Measured], printed: Zerwas) -> Section:
 
 
 def _edges(rings: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
-    """The ring's edges with it and against it, where all models were measured by at least one of the rings."""
+    """Compare the ring's edges with it and against it, where a ring measured all models."""
     by_model: dict[str, list[tuple[float, float, float]]] = {}
     for one in rings:
         by_model.setdefault(one.model, []).append(_with_and_against(one))
@@ -198,7 +198,7 @@ def _edges(rings: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
 
 
 def _with_and_against(one: Measured) -> tuple[float, float, float]:
-    """Bytes of a step over the mean edge of a ring: payload, layer 2, and payload the other way."""
+    """Return bytes of a step over the mean edge of a ring: payload, layer 2, and payload backwards."""
     found = [window.volume for window in one.sights]
     nodes = one.point.job.nodes
     pairs = [(nodes[place], nodes[(place + 1) % len(nodes)]) for place in range(len(nodes))]
@@ -212,7 +212,7 @@ def _with_and_against(one: Measured) -> tuple[float, float, float]:
 
 
 def _relays(grid: Sequence[Measured]) -> Iterator[Comparison]:
-    """What the text says of each pattern; W1 is the first worker."""
+    """Compare the text's claims on each pattern; W1 is the first worker."""
     said = {
         "star": ("W1 with each of the others", {(0, 1), (0, 2), (0, 3)}),
         "tree": ("W1 with each of the others", {(0, 1), (0, 2), (0, 3)}),
@@ -239,7 +239,7 @@ def _relays(grid: Sequence[Measured]) -> Iterator[Comparison]:
 
 
 def exchanges(one: Measured) -> set[tuple[int, ...]]:
-    """Pairs of hosts that exchange gradients, by their place among the hosts that train or serve."""
+    """Return pairs of hosts that exchange gradients, by their place among the hosts that train or serve."""
     volume = one.sights[0].volume
     both = volume.payload + volume.payload.T
     strong = np.argwhere(both >= AN_EDGE * max(float(both.max()), 1.0))
@@ -248,7 +248,7 @@ def exchanges(one: Measured) -> set[tuple[int, ...]]:
 
 
 def _with_server(one: Measured) -> set[tuple[int, ...]]:
-    """Every pair of a server (its host comes first) and a worker."""
+    """Return every pair of a server (its host comes first) and a worker."""
     volume = one.sights[0].volume
     hosts = [host for host in volume.hosts if volume.payload[volume.hosts.index(host)].any()]
     workers = [hosts.index(node) for node in one.point.job.nodes]

@@ -1,1 +1,1 @@
-"""The figure for a paper: one quantity over one axis from runs of a store, as a drawing and as a table."""
+"""Make a figure for a paper: one quantity over one axis from runs of a store, as a drawing and as a table."""

@@ -1,4 +1,4 @@
-"""Collects one quantity over one axis for a figure: points of runs that were set alike, with the interval over runs."""
+"""Collect one quantity over one axis for a figure: points of runs that were set alike, with intervals over runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """Everything that is drawn, and under which conditions it was measured.
+    """The content of a figure, and the conditions under which it was measured.
 
     `over` and `series` are paths of settings (`series` may be empty), `unit` that of the axis, empty where its values
     are words.
@@ -86,7 +86,7 @@ def figure(
 
 
 def _places(values: Sequence[str]) -> tuple[dict[str, float], str]:
-    """Where each value of the axis is drawn, and the unit; words, and numbers of several kinds, in their order."""
+    """Return where each value of the axis is drawn, and the unit; words, and mixed kinds of numbers, in their order."""
     known = {value: quantity_of(value) or _plain(value) for value in values}
     kinds = {found[0] if found else None for found in known.values()}
     if len(kinds) != 1 or None in kinds:
@@ -139,7 +139,7 @@ def _at_full_size(one: FigureWindow, quantity: Quantity) -> Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A number of a job in a window; `of` gives it in SI units, as on the wire, and `factor` makes `unit` of it.
+    """A quantity of a job in a window; `of` gives it in SI units, as on the wire, and `factor` makes `unit` of it.
 
     `scales` says that the run's scale multiplies it back.
     """
@@ -152,7 +152,7 @@ class Quantity:
 
     @property
     def axis(self) -> str:
-        """Title and unit, as an axis has them."""
+        """The label of an axis: title and unit."""
         return f"{self.title} ({self.unit})"
 
 

@@ -1,4 +1,4 @@
-"""A figure's drawing as SVG and PDF, and its numbers as CSV and LaTeX, beside each other under one name."""
+"""Write a figure as SVG and PDF, and its numbers as CSV and LaTeX, under one name."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _of_flows(found: FlowTimes) -> str:
 
 
 def _shown(found: FlowTimes, one: SizeBin, at: str) -> Estimate:
-    """A quantile of a bin: a slowdown as it is, seconds in milliseconds."""
+    """Return a quantile of a bin in the unit shown: a slowdown as it is, seconds in milliseconds."""
     estimate = (one.p50 if at == QUANTILES[0] else one.p99).estimate
     factor = 1.0 if found.slowdown else 1e3
     return Estimate(factor * estimate.value, factor * estimate.low, factor * estimate.high)
@@ -155,7 +155,7 @@ def _table_of_flows(found: FlowTimes) -> Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of texts under heads, how to read them, and what they were measured under.
+    """Rows of texts under heads, how to read them, and the conditions of measuring.
 
     `series` names what `labels` has a value of for each row, where there are several curves; both may be empty.
     `multiplied` says that values or sizes were multiplied back by the scale.
@@ -184,13 +184,13 @@ class Table:
 
 
 def numbers(one: Estimate) -> tuple[str, str, str]:
-    """Value, low and high end to five digits; empty for what is not known."""
+    """Return value, low and high end to five digits; empty for what is not known."""
     value, low, high = ("" if math.isnan(end) else f"{end:.5g}" for end in (one.value, one.low, one.high))
     return value, low, high
 
 
 def about(table: Table) -> Iterator[str]:
-    """Yield what stands above the rows, a line each."""
+    """Yield the lines above the rows."""
     common = table.common
     yield table.title
     yield f"{table.note}."
@@ -212,7 +212,7 @@ def _scale_text(table: Table) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """CSV with the conditions as comments (`#`) above the head."""
+    """Return the table as CSV, with the conditions as comments (`#`) above the head."""
     out = io.StringIO()
     out.writelines(f"# {_one_line(line)}\n" for line in about(table))
     writer = csv.writer(out, lineterminator="\n")
@@ -241,7 +241,7 @@ def latex_text(table: Table) -> str:
 
 
 def _with_intervals(table: Table) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Head and rows with one column for both ends of an interval."""
+    """Return head and rows with one column for both ends of an interval."""
     lows = [place for place, name in enumerate(table.whole_head) if name == LOW]
 
     def merged(cells: tuple[str, ...], ends: str) -> tuple[str, ...]:
@@ -252,7 +252,7 @@ def _with_intervals(table: Table) -> tuple[tuple[str, ...], list[tuple[str, ...]
 
 
 def _head(cells: tuple[str, ...]) -> str:
-    """Heads on several lines each, so that columns are no wider than their numbers need."""
+    """Return heads on several lines each, so that columns are no wider than their numbers need."""
     stacked = (r" \\ ".join(escaped(part) for part in re.split(r"(?<=,) | (?=\()", cell)) for cell in cells)
     return " & ".join(rf"\shortstack{{{cell}}}" for cell in stacked) + r" \\"
 
@@ -262,7 +262,7 @@ def _row(cells: tuple[str, ...]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text as LaTeX shows it, whatever a file called its things."""
+    """Escape text for LaTeX."""
     return _one_line(text).translate(_LATEX)
 
 

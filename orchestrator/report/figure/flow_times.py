@@ -1,4 +1,4 @@
-"""Computes completion times of flows of cross traffic by size, and their slowdown against an empty path.
+"""Compute completion times of cross-traffic flows by size (FCT), and their slowdown against an empty path.
 
 A flow takes from just before it connects until its receiver has acknowledged all of it. Its slowdown is that over the
 time in which its layer-2 bytes pass the slowest link at full rate; the time of propagation is not counted, so that
@@ -53,7 +53,7 @@ class SizeBin:
 
     @property
     def middle_bytes(self) -> float:
-        """Where it is drawn on a logarithmic axis."""
+        """Where the bin is drawn on a logarithmic axis."""
         return math.sqrt(self.low_bytes * self.high_bytes)
 
 
@@ -141,7 +141,7 @@ def _flows(one: FigureWindow, *, slowdown: bool) -> _Flows:
 
 
 def _alone_s(one: FigureWindow, size: npt.NDArray[np.int64]) -> Floats:
-    """How long the layer-2 bytes of flows take on the slowest link of the testbed, in seconds."""
+    """Return how long the layer-2 bytes of flows take on the slowest link of the testbed, in seconds."""
     manifest = one.entry.manifest
     rate = min(capacity_bps(manifest), one.least_rate_bps)
     return wire_bytes(size, Framing(manifest.topology.mtu, manifest.topology.ip, 0)) * 8 * one.scale / rate

@@ -1,4 +1,4 @@
-"""The windows that a figure is made of, each with all that was set for it: what may be mixed, and what may not."""
+"""Select the windows of a figure with their settings, and refuse to mix windows that were set differently."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class FigureWindow:
         return self.settings[TRAFFIC] != NO_TRAFFIC
 
     def value(self, path: str) -> str:
-        """Return what was set at a path, or the value of a variable."""
+        """Return the setting at a path, or the value of a variable."""
         return self.settings.get(path, self.variables.get(path, NOT_SET))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSettings:
-    """Under which conditions all of a figure was measured: settings that all windows share, and where they come from.
+    """The conditions under which all of a figure was measured: settings that all windows share, and their sources.
 
     `left_out` says in sentences which windows do not count.
     """
@@ -68,7 +68,7 @@ class SharedSettings:
 
 
 def shared_settings(windows: Sequence[FigureWindow], chosen: Chosen) -> SharedSettings:
-    """Return the same of these windows."""
+    """Return the settings that these windows share."""
     shared = {key: value for key, value in windows[0].settings.items() if all(w.value(key) == value for w in windows)}
     return SharedSettings(
         conditions=tuple(sorted(shared.items())),
@@ -123,7 +123,7 @@ def _load_text(bps: float) -> str:
 
 
 def axis(windows: Sequence[FigureWindow], wanted: str) -> str:
-    """Return the path of a setting by its end; ConfigError where none, or more than one, ends so."""
+    """Return the path of a setting that ends in `name`; ConfigError where none, or more than one, does."""
     paths = {path for window in windows for path in (*window.settings, *window.variables)}
     found = sorted(path for path in paths if path == wanted or path.endswith(f".{wanted}"))
     if wanted in found:
@@ -148,11 +148,11 @@ def of_traffic(path: str) -> bool:
 
 
 def refuse_mixed(windows: Sequence[FigureWindow], axes: Iterable[str]) -> None:
-    """ConfigError where windows differ in more than these axes: a curve through them would be of no one thing.
+    """Raise ConfigError where windows differ in more than these axes.
 
-    What a variable stands for differs with it, and hand in hand: that is the variable's axis.
-    Over load, a window without cross traffic differs from the others in having none; that is the axis itself. With a
-    curve for each kind of traffic, what only one kind has is that kind's.
+    A curve through them would be of no one thing. What a variable stands for differs with it, and hand in hand: that is
+    the variable's axis. Over load, a window without cross traffic differs from the others in having none; that is the
+    axis itself. With a curve for each kind of traffic, what only one kind has is that kind's.
     """
     drawn = set(axes)
     loaded = [window for window in windows if window.loaded] or list(windows)
@@ -174,7 +174,7 @@ def refuse_mixed(windows: Sequence[FigureWindow], axes: Iterable[str]) -> None:
 
 
 def _follows(path: str, windows: Sequence[FigureWindow], drawn: set[str]) -> bool:
-    """Whether a setting has one value at each value of the variables that are drawn, all windows being of one sweep."""
+    """Return whether a setting has one value at each value of the drawn variables, all windows being of one sweep."""
     variables = sorted(drawn & {name for window in windows for name in window.variables})
     if not variables or len({_sweep(window) for window in windows}) > 1:
         return False
@@ -183,6 +183,6 @@ def _follows(path: str, windows: Sequence[FigureWindow], drawn: set[str]) -> boo
 
 
 def _sweep(window: FigureWindow) -> tuple[str, str]:
-    """The definition of the sweep that a window is of."""
+    """Return the definition of the sweep that a window is of."""
     sweep = window.entry.manifest.sweep
     return (sweep.name, sweep.definition) if sweep else ("", "")

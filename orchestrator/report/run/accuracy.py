@@ -1,4 +1,4 @@
-"""The cost of accuracy in the report: what a training was worth against the bytes that it had sent, and over time."""
+"""Draw the cost of accuracy in the report: accuracy and loss against bytes sent, and over time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of_run(run: Run) -> dict[str, Cost]:
 
 
 def learned(run: Run) -> dict[str, Learning]:
-    """Return what every job of a run had learned after each epoch, where it looked at held-out images."""
+    """Return the accuracy of every job of a run after each epoch, where it was tested on held-out images."""
     found = {}
     for job in run.manifest.jobs:
         sent = _sent(run, job.name, job.nodes)
@@ -39,7 +39,7 @@ def learned(run: Run) -> dict[str, Learning]:
 
 
 def _sent(run: Run, job: str, nodes: Sequence[str]) -> list[Bins]:
-    """TCP payload that each host of a job sent for it, by each rail."""
+    """Return the TCP payload that each host of a job sent for it, by each rail."""
     devices: dict[str, tuple[str | None, ...]] = {host.name: host.devices or (None,) for host in run.hosts}
     return [
         throughput.bins(
@@ -53,7 +53,7 @@ def _sent(run: Run, job: str, nodes: Sequence[str]) -> list[Bins]:
 
 
 def drawn(runs: Sequence[Run]) -> tuple[Any, str] | None:
-    """Accuracy, and loss, against bytes sent by all hosts, a line for each run and job (Zerwas, figure 8)."""
+    """Draw accuracy, and loss, against bytes sent by all hosts, a line for each run and job (Zerwas, figure 8)."""
     lines = [
         (run.name if len(of) == 1 else f"{run.name}, {job}", run.scale, cost)
         for run in runs
@@ -87,12 +87,12 @@ def drawn(runs: Sequence[Run]) -> tuple[Any, str] | None:
 
 
 def over_volume(runs: Sequence[Run]) -> tuple[Any, str] | None:
-    """Accuracy on held-out images against bytes sent by all hosts, a line for each run and job."""
+    """Draw accuracy on held-out images against bytes sent by all hosts, a line for each run and job."""
     return volume_lines(_named(runs))
 
 
 def over_time(runs: Sequence[Run]) -> tuple[Any, str] | None:
-    """Return the same over the training time."""
+    """Draw accuracy on held-out images over the training time, a line for each run and job."""
     return time_lines(_named(runs))
 
 
@@ -106,7 +106,7 @@ def _named(runs: Sequence[Run]) -> list[Named]:
 
 
 def both(named: Sequence[Named]) -> Iterator[tuple[str, str, Any, str]]:
-    """Against volume and over time: name, title, drawing and caption of each that there is anything to draw of."""
+    """Yield both drawings: name, title, drawing and caption of each that has data."""
     for name, title, drawn in (
         ("accuracy-volume", "Accuracy on held-out images against volume", volume_lines(named)),
         ("accuracy-time", "Accuracy on held-out images over time", time_lines(named)),
@@ -116,7 +116,7 @@ def both(named: Sequence[Named]) -> Iterator[tuple[str, str, Any, str]]:
 
 
 def volume_lines(named: Sequence[Named]) -> tuple[Any, str] | None:
-    """Accuracy against volume of what was learned; None where nothing was captured of any."""
+    """Draw accuracy against volume; None where nothing was captured."""
     drawn = [
         (name, one.sent_bytes * scale / 1e6, one) for name, scale, one in named if not np.isnan(one.sent_bytes).all()
     ]
@@ -130,7 +130,7 @@ def volume_lines(named: Sequence[Named]) -> tuple[Any, str] | None:
 
 
 def time_lines(named: Sequence[Named]) -> tuple[Any, str] | None:
-    """Accuracy over time of what was learned."""
+    """Draw accuracy over time."""
 
     def took(_name: str, taken: Reached) -> str:
         return f"{taken.seconds:,.1f} s"

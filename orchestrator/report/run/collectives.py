@@ -1,4 +1,4 @@
-"""Collective operations in the report: time and bandwidth by message size, and how much of the link they use."""
+"""Collective operations in the report: time and bandwidth by message size, and utilisation of the link."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OperationTiming:
 
 
 def operation_timings(run: Run) -> list[OperationTiming]:
-    """Return what a run's windows measured of collective operations, by window, job, operation and size."""
+    """Return the collective operations of a run's windows, by window, job, operation and size."""
     groups: dict[tuple[str, str, str, int], list[Row]] = defaultdict(list)
     for row in run.rows("collectives"):
         if row["window_name"]:
@@ -63,7 +63,7 @@ def operation_timings(run: Run) -> list[OperationTiming]:
 
 
 def utilization(runs: Sequence[Run]) -> tuple[Any, str] | None:
-    """Share of the link (Li, figure 7) and time by message size, a line for each run, window and operation."""
+    """Draw share of the link (Li, figure 7) and time by message size, a line a run, window and operation."""
     lines: dict[str, list[OperationTiming]] = defaultdict(list)
     for run in runs:
         several = len({one.window for one in operation_timings(run)}) > 1

@@ -1,4 +1,4 @@
-"""The figures of a report, each drawn from runs and none drawn when its data was not collected."""
+"""Draw the figures of a report, each where its data was collected."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
 
 
 def _views(run: Run) -> Iterator[traffic_section.Drawn]:
-    """Figures of the traffic of the first window with cross traffic beside a training, else of the first one."""
+    """Draw the traffic of the first window with cross traffic beside a training, else of the first one."""
     names = sorted(run.views, key=lambda name: not run.views[name].shares)
     if names:
         place = f"Window {names[0]}" if len(run.views) > 1 else ""
@@ -84,7 +84,7 @@ def _made(name: str, title: str, drawn: tuple[Any, str] | None, folder: Path) ->
 
 
 def _series(runs: Sequence[Run]) -> Iterator[tuple[Run, Any, str, str, str]]:
-    """Run, job, label, colour and line style of every job of every run."""
+    """Return run, job, label, colour and line style of every job of every run."""
     for number, run in enumerate(runs):
         for place, job in enumerate(run.jobs):
             label = run.name if len(run.jobs) == 1 else f"{run.name}, {job.job}"
@@ -236,7 +236,7 @@ def _bytes(runs: Sequence[Run]) -> tuple[Any, str] | None:
 
 
 def throughput_of_hosts(run: Run) -> tuple[Any, str] | None:
-    """Return what each host sent and received by each rail, of training and of cross traffic; drawing and caption."""
+    """Draw what each host sent and received by each rail, of training and of cross traffic; with a caption."""
     packets = run.table("packets")
     ends = [
         (host, device or None)
@@ -271,7 +271,7 @@ def throughput_of_hosts(run: Run) -> tuple[Any, str] | None:
 
 
 def queue(run: Run) -> tuple[Any, str] | None:
-    """Backlog and drops of the queue that dropped most, or else was the fullest one."""
+    """Draw backlog and drops of the queue that dropped most, or else was the fullest one."""
     mine = run.counters(r"^qdisc\..*\.(drops|backlog_bytes)$")
     if not mine.num_rows:
         return None
@@ -307,7 +307,7 @@ def queue(run: Run) -> tuple[Any, str] | None:
 
 
 def round_trips(run: Run) -> tuple[Any, str] | None:
-    """Round-trip time and congestion window of the sockets that were sampled."""
+    """Draw round-trip time and congestion window of the sockets that were sampled."""
     table = run.table("sockets")
     if not table.num_rows or run.end_ns <= run.origin_ns:
         return None
@@ -346,7 +346,7 @@ def round_trips(run: Run) -> tuple[Any, str] | None:
 
 
 def _interval_ns(sockets: Any) -> int:
-    """The typical time between two samples of one node."""
+    """Return the typical time between two samples of one node."""
     import pyarrow.compute as pc
 
     mine = sockets.filter(pc.equal(sockets["node"], sockets["node"][0]))
@@ -361,7 +361,7 @@ def _grouped(place: Any, value: Any) -> tuple[Any, list[Any]]:
 
 
 def terms_by_rank(run: Run) -> tuple[Any, str] | None:
-    """Return a bar for each rank of the first job of `ptd` that recorded what it did; None where there is none."""
+    """Draw a bar for each rank of the first job of `ptd` that recorded what it did; None where there is none."""
     if not any(job.workload == _SPLIT for job in run.manifest.jobs):
         return None
     try:
@@ -384,7 +384,7 @@ def terms_by_rank(run: Run) -> tuple[Any, str] | None:
 
 
 def stacked(panel: Any, places: Floats, terms: Sequence[Terms], *, width: float, labelled: bool = True) -> None:
-    """Bars of terms, in ms, at these places; terms that none of them has are left out."""
+    """Draw bars of terms, in ms, at these places; terms that none of them has are left out."""
     below = np.zeros(len(places))
     for number, name in enumerate(NAMES):
         values = np.array([getattr(one, name) for one in terms]) * 1e3
@@ -396,7 +396,10 @@ def stacked(panel: Any, places: Floats, terms: Sequence[Terms], *, width: float,
 
 
 def routing(run: Run) -> tuple[Any, str] | None:
-    """Tokens to each rank's experts, and the nonuniform factor of each iteration (Li, figure 5), of the first job."""
+    """Draw tokens to each rank's experts, and the nonuniform factor of each iteration (Li, figure 5).
+
+    Those of the first job that recorded them.
+    """
     rows = run.rows("routing")
     if not rows:
         return None
@@ -439,7 +442,7 @@ def routing(run: Run) -> tuple[Any, str] | None:
 
 
 def draw(runs: Sequence[Run], name: str) -> tuple[Any, str] | None:
-    """One of `OF_RUNS` with its caption; None where the runs have no data for it."""
+    """Draw one of `OF_RUNS` with its caption; None where the runs have no data for it."""
     with look():
         return OF_RUNS[name][1](runs)
 

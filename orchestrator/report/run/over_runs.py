@@ -1,4 +1,4 @@
-"""Runs that repeat each other: the level of each point over its runs, as a table and as a curve over load.
+"""Summarise runs that repeat each other: the level of each point over its runs, as a table and a curve over load.
 
 What an interval within a run cannot say, where another run would have come out, these say: the run is the unit.
 """
@@ -28,7 +28,7 @@ from orchestrator.store.rundir import Entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPoint:
-    """What was measured under one load (bit/s at full size, as requested): the median of the iteration time over runs.
+    """The measurements under one load (bit/s at full size, as requested): the median iteration time over runs.
 
     `achieved_bps` is the mean of what arrived, the requested load where that was not captured.
     """
@@ -48,7 +48,7 @@ class LoadCurve:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What the points of a curve share."""
+    """The settings that the points of a curve share."""
 
     job: str
     setting: Setting
@@ -135,7 +135,7 @@ def _labels(keys: Sequence[_Key]) -> dict[_Key, str]:
 
 
 def rows(found: Sequence[LoadCurve]) -> list[tuple[str, ...]]:
-    """A row for each point that several runs measured: what, load, runs, median, interval, between and within runs."""
+    """Return a row a point that several runs measured: what, load, runs, median, interval, between and within runs."""
     return [
         (
             curve.label,
@@ -153,7 +153,10 @@ def rows(found: Sequence[LoadCurve]) -> list[tuple[str, ...]]:
 
 
 def drawn(found: Sequence[LoadCurve]) -> tuple[Any, str] | None:
-    """Iteration time over load with intervals over runs; None unless a curve has two loads and a point two runs."""
+    """Draw iteration time over load with intervals over runs.
+
+    None unless a curve has two loads and a point two runs.
+    """
     shown = [curve for curve in found if len(curve.points) > 1]
     if not any(point.level.runs > 1 for curve in shown for point in curve.points):
         return None

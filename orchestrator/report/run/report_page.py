@@ -1,4 +1,4 @@
-"""Builds the report (`report_page.html`): one self-contained page about one or more sealed runs, with its verdict."""
+"""Build the report (`report_page.html`): one self-contained page about one or more sealed runs, with its verdict."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _title(runs: Sequence[Run]) -> str:
 
 
 def _about(run: Run) -> page.Values:
-    """Gates and provenance of a run."""
+    """Return gates and provenance of a run for the template."""
     launches = run.manifest.launches
     return {
         "id": run.id,
@@ -79,7 +79,7 @@ def _about(run: Run) -> page.Values:
 
 
 def _together(runs: Sequence[Run], output: Path, others: Sequence[Summary]) -> Table:
-    """A row for each of several runs: whether it counts, and its own report or how that is made."""
+    """Return a row for each of several runs: whether it counts, and its own report or how that is made."""
     every = [*others, *(run.manifest for run in runs)]
     rows = []
     for run in runs:
@@ -104,7 +104,7 @@ def _together(runs: Sequence[Run], output: Path, others: Sequence[Summary]) -> T
 
 
 def _pictures(runs: Sequence[Run], folder: Path) -> page.Values:
-    """The figure that the page opens with, those of the training, and those of traffic and hosts."""
+    """Draw the figure that the page opens with, those of the training, and those of traffic and hosts."""
     pictures = draw_all(runs, folder)
     rest = pictures[1:]
     of_training = [picture for picture in rest if picture.name in OF_RUNS]
@@ -116,7 +116,7 @@ def _pictures(runs: Sequence[Run], folder: Path) -> page.Values:
 
 
 def _of_one(runs: Sequence[Run], folder: Path) -> page.Values:
-    """What only the report of a single run has: its timeline, and its captured traffic."""
+    """Return what only the report of a single run has: its timeline, and its captured traffic."""
     if len(runs) > 1:
         return {"timeline": "", "traffic": ""}
     (run,) = runs
@@ -129,7 +129,10 @@ def _of_one(runs: Sequence[Run], folder: Path) -> page.Values:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Its `state` chooses the colour. `lines` are read first, `more` is folded below a line that says what it holds."""
+    """The verdict at the head of a page.
+
+    Its `state` chooses the colour. `lines` are read first, `more` is folded below a line that says what it holds.
+    """
 
     state: str
     title: str
@@ -138,7 +141,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """The same of a run in one word."""
+        """The verdict in one word."""
         return "repeated" if self.state == "doubt" else self.state
 
 
@@ -202,7 +205,7 @@ def verdict_of_runs(runs: Sequence[Run], others: Sequence[Summary] = ()) -> Verd
 
 
 def _valid_ones(mine: Sequence[Attempt], points: Collection[Key]) -> Iterator[str]:
-    """How many valid measurements there are, together and of each point.
+    """Yield a sentence on how many measurements are valid, together and of each point.
 
     What was valid in several runs, as of an experiment that was run several times, is as many measurements.
     """

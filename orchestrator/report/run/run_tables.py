@@ -1,4 +1,4 @@
-"""The tables of a report, each of all its runs; a column that has nothing to say of any of them is left out."""
+"""Build the tables of a report, each of all its runs; a column that is empty for all of them is left out."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generi
 
 
 def _which(runs: Sequence[Run], run: Run, row: Row) -> tuple[str, str, str]:
-    """Run, window and job of a row, empty where there is but one run or one job."""
+    """Return run, window and job of a row, empty where there is but one run or one job."""
     several_jobs = any(len(one.manifest.jobs) > 1 for one in runs)
     return run.name if len(runs) > 1 else "", row["window_name"], row["job"] if several_jobs else ""
 
@@ -104,7 +104,7 @@ def _effective(count: float | None) -> str:
 
 
 def _estimate(row: Row, key: str) -> Cell:
-    """Value and interval in milliseconds, to the digits that the interval bears out."""
+    """Return value and interval in milliseconds, to the digits that the interval bears out."""
     value, low, high = (row[f"{key}{part}_s"] * 1e3 for part in ("", "_low", "_high"))
     if math.isnan(value):
         return Cell("none")
@@ -115,7 +115,7 @@ def _estimate(row: Row, key: str) -> Cell:
 
 
 def _drift(row: Row) -> Cell:
-    """The drift of the iteration time over the window; runs that were sealed before it was measured have none."""
+    """Return the drift of the iteration time over the window; empty for runs sealed before it was measured."""
     drift, low, high = (row[key] for key in ("drift", "drift_low", "drift_high"))
     if drift is None or math.isnan(drift):
         return Cell("unknown")
@@ -177,7 +177,7 @@ def variation(runs: Sequence[Run]) -> Table:
 
 
 def loads(runs: Sequence[Run]) -> Table:
-    """Requested and received cross traffic, pair by pair."""
+    """Return requested and received cross traffic, pair by pair."""
     rows = [
         [
             run.name if len(runs) > 1 else "",
@@ -203,7 +203,7 @@ def _full_size(bps: float, scale: int) -> Cell:
 
 
 def collectives(runs: Sequence[Run]) -> Table:
-    """Collective operations by message size."""
+    """Return collective operations by message size."""
     rows = [
         [
             run.name if len(runs) > 1 else "",
@@ -236,7 +236,7 @@ the slowest link's rate."""
 
 
 def captures(runs: Sequence[Run]) -> Table:
-    """Return what each capture took and lost."""
+    """Return what each capture recorded and lost."""
     rows = [
         [
             run.name if len(runs) > 1 else "",
@@ -291,7 +291,7 @@ def processors(run: Run) -> Table:
 
 
 def _processors(window: Window) -> Iterator[list[str]]:
-    """Shares in per cent, a dash for what was not counted."""
+    """Return shares in per cent, a dash for what was not counted."""
     for row in window.processors:
         values = [getattr(row, key) for key in _SHARES]
         shares = ["-" if value is None else f"{value:.1%}" for value in values]
@@ -299,14 +299,14 @@ def _processors(window: Window) -> Iterator[list[str]]:
 
 
 def nodes(run: Run) -> Table:
-    """Return what was in force on each node."""
+    """Return a row a node of what was in force there: versions, offloads, congestion control, clock."""
     heads = ["node", "data plane", "kernel", "congestion control", "offloads", "clock against the controller's"]
     keys = ("name", "address", "kernel", "congestion", "offloads", "clock")
     return table("Nodes", heads, [[node[key] for key in keys] for node in node_facts(run)])
 
 
 def provenance(run: Run) -> list[tuple[str, str]]:
-    """Return what ran, when, from which commit, on which links."""
+    """Return the run's provenance: id, times, commit, links."""
     manifest = run.manifest
     topology, began, ended = manifest.topology, manifest.began_ns, manifest.ended_ns
     links = sorted({link.rate for link in topology.links if link.rate})
@@ -344,7 +344,7 @@ def _git(git: Git | None) -> str:
 
 
 def node_facts(run: Run) -> list[dict[str, str]]:
-    """Return what was in force on each node."""
+    """Return the facts of each node: name, addresses, kernel, congestion control, offloads, clock."""
     found = []
     for node in run.manifest.topology.nodes:
         facts = run.facts(node.name)
@@ -368,7 +368,7 @@ def node_facts(run: Run) -> list[dict[str, str]]:
 
 
 def _congestion(facts: JsonObject, node: Node) -> str:
-    """The congestion control of connections to other hosts: that of the data plane's route, else the node's own."""
+    """Return the congestion control of connections to other hosts: the data plane's route's, else the node's own."""
     networks = {str(rail.network) for rail in node.rails[:1] if rail.address}
     found = [facts.get("routes"), facts.get("routes6")]  # the second have no source, but their network
     for route in (route for routes in found if isinstance(routes, list) for route in routes):
@@ -382,7 +382,7 @@ def _congestion(facts: JsonObject, node: Node) -> str:
 
 
 def _synchronised(clock: Offset) -> str:
-    """What the node's own synchronisation said of its clock."""
+    """Return the clock's synchronisation as the node itself reports it."""
     known = (("chrony", clock.chrony_ns), ("PTP", clock.ptp_ns))
     offsets = [f"{name} ± {off_ns / 1e3:.3g} µs" for name, off_ns in known if off_ns is not None]
     return f" ({', '.join(offsets)})" if offsets else ""

@@ -1,4 +1,4 @@
-"""Generated cross traffic in the report: its schedule beside what captures saw, its rates, what it was drawn from."""
+"""Generated cross traffic in the report: its schedule beside what captures saw, its rates, its distribution."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def plot(flows: Sequence[tuple[float, int]], burst: BurstShape | None, stem: Pat
 
 @dataclass(frozen=True, slots=True)
 class _Generated:
-    """What a flow generator sent in a window: its row of `generated`, and that of its schedule where it has one."""
+    """The flows of a generator in a window: its row of `generated`, and that of its schedule where it has one."""
 
     window: Window
     row: Row
@@ -69,7 +69,7 @@ class _Generated:
 
     @property
     def planned_bps(self) -> float:
-        """As on the wire."""
+        """The planned rate on the wire in bit/s."""
         return float(self.row["planned_bps"])
 
 
@@ -125,7 +125,7 @@ def beside(run: Run, window: str = "") -> tuple[Any, str] | None:
 
 
 def _beginning(shown: _Generated) -> int:
-    """The middle of the window, moved to the beginning of a period of the bursts."""
+    """Return the middle of the window, moved to the beginning of a period of the bursts."""
     middle: int = (sum(shown.window.span_ns) - SHOWN_NS) // 2
     plan = shown.plan
     if plan and plan["burst_period_s"]:
@@ -155,7 +155,7 @@ def _shade_bursts(panel: Any, plan: Row | None, begin: int) -> None:
 
 
 def _captured(run: Run, shown: _Generated) -> dict[str, throughput.Bins]:
-    """Bins of a millisecond where the generator's data leaves and where it arrives, all hosts of a kind together."""
+    """Return millisecond bins where the generator's data leaves and where it arrives, all hosts of a kind together."""
     table = run.table("cross_packets")
     loads = [load for load in shown.window.loads if load.source == shown.source]
     found = {}
@@ -189,7 +189,7 @@ def injection(runs: Sequence[Run]) -> tuple[Any, str] | None:
 
 
 def sent_rates(run: Run) -> Iterator[tuple[str, str, throughput.Floats]]:
-    """Window, source, and rate in each millisecond (Gbit/s at full size) of generated traffic where it is sent."""
+    """Yield window, source, and rate in each millisecond (Gbit/s at full size) of generated traffic when sent."""
     for shown in _generators(run):
         sent = _captured(run, shown).get("sent")
         if sent is not None:

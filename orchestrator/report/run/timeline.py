@@ -1,4 +1,4 @@
-"""Writes the timeline of a run as a Chrome trace, which Perfetto opens: phases, windows, bursts, flows, counters.
+"""Write the timeline of a run as a Chrome trace (Perfetto): phases, windows, bursts, flows, counters.
 
 The format (Trace Event Format, JSON object form):
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU. Slices of one thread may follow one
@@ -32,7 +32,7 @@ _STATES = r"(backlog_bytes|drops|busy_share)$"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one source of entries gives, and a sentence about what it left out; empty when it is all there."""
+    """The entries of one source, and a sentence about what was left out; empty when nothing was."""
 
     entries: list[Entry]
     left_out: str = ""
@@ -63,7 +63,7 @@ def _begin(run: Run) -> int:
 
 
 def phases(run: Run) -> Part:
-    """Phases of the run by its event log, and the measured windows."""
+    """Return phases of the run by its event log, and the measured windows."""
     stamps: list[tuple[int, str]] = []
     try:
         lines = safepath.text(run.path / "events.jsonl").splitlines()
@@ -99,7 +99,7 @@ def phases(run: Run) -> Part:
 
 
 def iterations(run: Run) -> Part:
-    """Iterations of every rank, with what the rank says of their forward, backward and waiting time."""
+    """Return iterations of every rank, with the rank's own forward, backward and waiting times."""
     table = run.table("iterations")
     in_parts = table.num_rows <= MOST // 4
     rows = table.slice(0, MOST).to_pylist()
@@ -120,7 +120,7 @@ def iterations(run: Run) -> Part:
 
 
 def spans(run: Run) -> Part:
-    """What ranks did within an iteration, by frameworks that trace it: compute and communication, span by span."""
+    """Return spans of computing and communication within iterations, by frameworks that trace them."""
     if "spans" not in TABLES:
         return Part([])
     table = run.table("spans")
@@ -131,7 +131,7 @@ def spans(run: Run) -> Part:
 
 
 def span_entries(rows: Iterable[Row]) -> Iterator[Slice]:
-    """Rows of the `spans` table as slices beside their rank's iterations."""
+    """Return rows of the `spans` table as slices beside their rank's iterations."""
     for row in rows:
         args = {key: row[key] for key in ("iteration", "bytes", "peer") if _known(row[key]) and row[key] != -1}
         yield Slice(
@@ -145,7 +145,7 @@ def span_entries(rows: Iterable[Row]) -> Iterator[Slice]:
 
 
 def bursts(run: Run) -> Part:
-    """Return what each pair of hosts sends in training, from silence to silence."""
+    """Return the bursts of training traffic between each pair of hosts, from silence to silence."""
     found = run.traffic
     if found is None:
         return Part([])
@@ -192,7 +192,7 @@ def _fresh(pair: Any, start: Any, pause: int) -> Any:
 
 
 def flows(run: Run) -> Part:
-    """Flows of the cross traffic by their sources' own logs, and where these say nothing, as captured."""
+    """Return flows of the cross traffic by their sources' own logs, and where these say nothing, as captured."""
     table = run.table("flows")
     names = {address: node.name for node in run.hosts for address in node.addresses}
     dated = [row for row in table.to_pylist() if row["start_ns"] and _end(row) > row["start_ns"]]
@@ -233,7 +233,7 @@ def _end(row: Row) -> int:
 
 
 def counters(run: Run) -> Part:
-    """Rates of network devices, queues and their drops, processors; thinned, each keeping its highest values."""
+    """Return rates of network devices, queues and drops, processors; thinned, each with its highest values."""
     found: list[Entry] = []
     thinned = False
     for pattern, growing in ((_GROWING, True), (_STATES, False)):
@@ -270,7 +270,7 @@ def _series(table: Any, key: Mapping[str, str]) -> tuple[Any, Any]:
 
 
 def _rates(at: Any, value: Any) -> tuple[Any, Any]:
-    """Bits a second from each sample to the next one, at the earlier one; zero from the last one on."""
+    """Return bits a second from each sample to the next one, at the earlier one; 0 from the last one on."""
     steps = np.diff(at)
     keep = np.flatnonzero(steps > 0)
     rate = np.maximum(np.diff(value)[keep], 0) * 8e9 / steps[keep]
@@ -294,7 +294,7 @@ SOURCES: tuple[Source, ...] = (phases, iterations, spans, bursts, flows, counter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Something that went on from `start_ns` to `end_ns` (since the epoch), on a track of a process.
+    """An event with a duration, from `start_ns` to `end_ns` (since the epoch), on a track of a process.
 
     `inside`: it is a part of the slice of its track that it lies in; else it gets a lane where nothing else goes on.
     """
@@ -338,9 +338,10 @@ class TraceEvent(_TraceEvent, total=False):
 
 
 def trace_events(entries: Iterable[Entry], *, origin_ns: int) -> list[TraceEvent]:
-    """Events of the format: names of processes and threads first, then all by time; `ts` in us since `origin_ns`.
+    """Return events of the format: names of processes and threads first, then all by time.
 
-    Processes are listed in the order in which entries first name them, tracks likewise within their process.
+    `ts` is in us since `origin_ns`. Processes are listed in the order in which entries first name them, tracks likewise
+    within their process.
     """
     everything = list(entries)
     pids: dict[str, int] = {}
@@ -391,7 +392,7 @@ def trace_events(entries: Iterable[Entry], *, origin_ns: int) -> list[TraceEvent
 
 
 def _write_trace(path: Path, entries: Iterable[Entry], *, origin_ns: int, notes: Mapping[str, object]) -> Path:
-    """Write the trace as gzipped JSON, an event a line; Perfetto reads it as it is. StoreError when it cannot."""
+    """Write the trace as gzipped JSON, an event a line, as Perfetto reads it. StoreError when it cannot."""
     found = trace_events(entries, origin_ns=origin_ns)
     try:
         with gzip.GzipFile(path, "wb", compresslevel=6, mtime=0) as file:
@@ -406,7 +407,7 @@ def _write_trace(path: Path, entries: Iterable[Entry], *, origin_ns: int, notes:
 
 
 def _lane(entry: Slice, lanes: dict[tuple[str, str], list[list[int]]]) -> int:
-    """The first lane of the track in which nothing goes on, or only what the slice is inside of.
+    """Return the first lane of the track in which nothing goes on, or only what the slice is inside of.
 
     A lane is the stack of the ends of what goes on in it.
     """

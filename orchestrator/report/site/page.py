@@ -1,4 +1,4 @@
-"""Writes a store's `index.html`: markup, style and script of our own, and the store's data, in one file.
+"""Write a store's front page `index.html`: markup, style, script and the store's data in one file.
 
 The page asks nothing of a network and carries out nothing but its own script: its content security policy names that
 script and its style by their hashes. What runs say is data (gzipped, in base64), never markup.
@@ -89,7 +89,7 @@ def write(results: Path) -> Path:
 
 
 def text(data: StoreData) -> str:
-    """Return the page of what `data_of_store` gives."""
+    """Return the HTML of the page for the result of `data_of_store`."""
     script, style = _script(), page.fill("site/page.css")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
@@ -115,7 +115,7 @@ def _packed(data: StoreData) -> str:
 
 
 class Fields(TypedDict):
-    """What the values of a run, of a window and of a job are, in their order."""
+    """Names of the values of a run, of a window and of a job, in their order."""
 
     run: Sequence[str]
     window: Sequence[str]
@@ -123,7 +123,7 @@ class Fields(TypedDict):
 
 
 class SweepBrief(TypedDict):
-    """A sweep: how much of it is measured, and the verdict of its last comparison, by verdict of points."""
+    """A sweep: its progress, and the verdicts of its last comparison, by verdict of points."""
 
     id: str
     name: str
@@ -166,7 +166,7 @@ class HistoryBrief(TypedDict):
 
 
 class StoreData(TypedDict):
-    """Everything that the page shows."""
+    """The data of the page."""
 
     store: str
     made: int
@@ -180,7 +180,7 @@ class StoreData(TypedDict):
 
 
 def data_of_store(results: Path) -> StoreData:
-    """Everything that the page shows of a store; what cannot be read is among its `problems`."""
+    """Return the data that the page shows of a store; what cannot be read is among its `problems`."""
     listed = index.listing(results)
     problems = list(listed.problems)
     runs = sorted(listed.entries, key=lambda entry: (entry.manifest.began_ns, entry.run), reverse=True)
@@ -227,7 +227,7 @@ def _run(entry: Listed, reports: Reports, counts: str, against: str) -> list[Any
 
 
 def verdict(entry: Listed, repeated: Collection[str]) -> str:
-    """`valid` or `invalid` of a run that was completed, else what became of it.
+    """Return `valid` or `invalid` for a run that was completed, else its outcome.
 
     `repeated` are runs whose every window that is not valid was measured again with success: that is their verdict.
     """
@@ -239,14 +239,14 @@ def verdict(entry: Listed, repeated: Collection[str]) -> str:
 
 
 def _against(entry: Listed, judged: Mapping[str, Mapping[str, str]]) -> str:
-    """The gravest verdict against the baseline of its sweep on a point that the run measured; empty without any."""
+    """Return the gravest verdict against the baseline of its sweep on a point of the run; empty without any."""
     of_sweep = judged.get(entry.manifest.sweep.id, {}) if entry.manifest.sweep else {}
     found = {of_sweep.get(point.point) for point in entry.manifest.points.values()}
     return next((one for one in VERDICTS if one in found), "")
 
 
 def _asked(entry: Listed) -> float | None:
-    """The cross traffic (bit/s, at full size) that a run was to have, which ended before a window; None if unknown."""
+    """Return the cross traffic (bit/s, full size) requested of a run that ended before a window; None if unknown."""
     try:
         windows = window_settings.set_to(entry).values()
         return number(max((math.fsum(map(_load, window["traffic"])) for window in windows), default=0.0))
@@ -255,7 +255,7 @@ def _asked(entry: Listed) -> float | None:
 
 
 def _load(source: Mapping[str, Any]) -> float:
-    """The load that a source of traffic is set to; NaN where the file has none."""
+    """Return the load that a source of traffic is set to; NaN where the file has none."""
     (config,) = source.values()
     found = quantity(str(config["load"]))
     return math.nan if found is None else found[1]
@@ -308,7 +308,7 @@ def number(value: float | None) -> float | None:
 
 
 def _sweeps(results: Path, found: Sequence[Sweep], entries: Iterable[Listed]) -> list[SweepBrief]:
-    """Newest first."""
+    """Return the sweeps, newest first."""
     runs: dict[str, list[Listed]] = defaultdict(list)
     for entry in entries:
         if entry.manifest.sweep:
@@ -400,7 +400,7 @@ def _runs_of(page: Path) -> frozenset[str]:
 
 
 def _about(page: Path) -> dict[str, str]:
-    """What a page of ours says of itself in its head."""
+    """Read the metadata in the head of a page made by orch; empty for any other."""
     try:
         with safepath.opened(page) as file:
             head = file.read(_HEAD_BYTES)
@@ -421,7 +421,7 @@ class _Verdict:
 
 
 def verdicts_of(sweep: Path) -> list[tuple[str, str]]:
-    """Return each point of a sweep and what it was called against the sweep's baseline.
+    """Return the verdict on each point of a sweep against the sweep's baseline.
 
     Empty where it was not judged.
     """
@@ -436,7 +436,7 @@ def verdicts_of(sweep: Path) -> list[tuple[str, str]]:
 
 
 class StudyPage(TypedDict):
-    """A study's page: where it lies from the store, when it was made, and its verdict."""
+    """A study's page: its path from the store, when it was made, and its verdict."""
 
     name: str
     page: str

@@ -1,4 +1,4 @@
-"""Write the front page of a store again where it is kept up to date: in this process, or in one of its own.
+"""Rewrite the front page of a store where it is kept fresh, in this process or in one of its own.
 
 `python -m orchestrator.report.site.refreshing RESULTS` is that process, whose memory goes with it.
 """
@@ -18,7 +18,7 @@ FRONT_PAGE_S = 60.0
 
 
 def refresh(results: Path) -> None:
-    """Write the page of a store again where it is kept fresh; what goes wrong is told, and fails nothing."""
+    """Rewrite the page of a store where it is kept fresh; a failure is printed, and fails nothing."""
     if not front_page.kept_fresh(results):
         return
     from orchestrator.report.site import page
@@ -30,7 +30,7 @@ def refresh(results: Path) -> None:
 
 
 def refresh_apart(results: Path, progress: Progress) -> None:
-    """Do the same in a process of its own; what goes wrong is told by `progress`, and fails nothing."""
+    """Rewrite the page in a process of its own; a failure is told by `progress`, and fails nothing."""
     if not front_page.kept_fresh(results):
         return
     argv = [sys.executable, "-m", "orchestrator.report.site.refreshing", str(results)]

@@ -1,1 +1,1 @@
-"""The page of a study, beside what is published."""
+"""The page of a study: our measurements beside what a paper prints."""

@@ -1,4 +1,4 @@
-"""Reads the captured windows of a point of a study: traffic of each, steps of a rank, bytes."""
+"""Read the captured windows of a point of a study: traffic of each, steps of a rank, bytes."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A figure, table, equation or claim of the paper: what ours is, its pictures, ours beside the printed values."""
+    """A figure, table, equation or claim of the paper, with our figures, tables and comparisons."""
 
     title: str
     text: str = ""
@@ -78,7 +78,7 @@ class Comparison:
 def near(
     what: str, ours: Value, printed: Value, *, within: float = 0.1, unit: str = "", source: str, shown: str = ""
 ) -> Comparison:
-    """Held to a share of the printed value: |ours / printed - 1| <= within.
+    """Compare with a share of the printed value: |ours / printed - 1| <= within.
 
     `shown` is shown in the place of the value, where that is not printed but follows from the paper.
     """
@@ -98,7 +98,7 @@ def near(
 def between(
     what: str, ours: Value, low: float, high: float, *, unit: str = "", source: str, printed: float | None = None
 ) -> Comparison:
-    """Held to a range; `printed` is the paper's value, where that is not the range itself."""
+    """Compare with a range; `printed` is the paper's value, where that is not the range itself."""
     text = f"{number(low)} to {number(high)}"
     shown = text if printed is None else number(printed)
     off = math.nan if printed is None else _off(ours, printed)
@@ -108,19 +108,19 @@ def between(
 
 
 def at_least(what: str, ours: Value, least: float, *, unit: str = "", source: str) -> Comparison:
-    """Held to a lower bound."""
+    """Compare with a lower bound."""
     text = f"at least {number(least)}"
     return _held(what, ours, _unit(text, unit), good=value(ours) >= least, unit=unit, source=source, why=text)
 
 
 def at_most(what: str, ours: Value, most: float, *, unit: str = "", source: str) -> Comparison:
-    """Held to an upper bound."""
+    """Compare with an upper bound."""
     text = f"at most {number(most)}"
     return _held(what, ours, _unit(text, unit), good=value(ours) <= most, unit=unit, source=source, why=text)
 
 
 def same(what: str, ours: float | str, printed: float | str, *, source: str) -> Comparison:
-    """Held to equality: of counts, or of texts such as an order."""
+    """Compare for equality: counts, or texts such as an order."""
     if isinstance(ours, str) or isinstance(printed, str):
         return holds(what, true=ours == printed, ours=str(ours), printed=str(printed), source=source, why="the same")
     return _held(
@@ -129,7 +129,7 @@ def same(what: str, ours: float | str, printed: float | str, *, source: str) -> 
 
 
 def holds(what: str, *, true: bool, ours: str, printed: str, source: str, why: str = "as printed") -> Comparison:
-    """Return a claim in words, and what ours rests on."""
+    """Compare a claim in words with whether it holds for us, and what that rests on."""
     return Comparison(
         what=what,
         ours=ours,
@@ -142,7 +142,7 @@ def holds(what: str, *, true: bool, ours: str, printed: str, source: str, why: s
 
 
 def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str, why: str) -> Comparison:
-    """Both beside each other and held to nothing, for a reason."""
+    """Show both values without a verdict, for a reason."""
     if math.isnan(value(ours)):
         return not_measured(what, _text(printed, unit), source=source)
     return Comparison(
@@ -157,17 +157,17 @@ def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str
 
 
 def not_measured(what: str, printed: str, *, source: str, why: str = NOT_MEASURED) -> Comparison:
-    """Return a printed value without ours."""
+    """Return a comparison of a printed value that was not measured, with the reason."""
     return Comparison(what=what, ours=NOTHING, printed=printed, difference="", verdict=APART, why=why, source=source)
 
 
 def value(of: Value) -> float:
-    """Return the number, of an estimate its middle."""
+    """Return the number, of an estimate its value."""
     return of.value if isinstance(of, Estimate) else float(of)
 
 
 def _off(ours: Value, printed: Value) -> float:
-    """The difference as a share of the printed value; NaN where that is 0."""
+    """Return the difference as a share of the printed value; NaN where that is 0."""
     return value(ours) / value(printed) - 1 if value(printed) else math.nan
 
 
@@ -204,7 +204,7 @@ def _unit(text: str, unit: str) -> str:
 
 
 def number(value: float) -> str:
-    """To four digits, with commas for thousands; whole numbers as they are, nothing for NaN."""
+    """Return a number as text to four digits, with commas for thousands; whole numbers in full, NaN as empty."""
     if math.isnan(value):
         return NOTHING
     if value == round(value) and abs(value) < 1e12:

@@ -1,4 +1,4 @@
-"""Declares the interface of a paper for `orch study`: a package with a name, a title, and a page made of runs."""
+"""The interface of a paper for `orch study`: a package with a name, a title, and a page made of runs."""
 
 from __future__ import annotations
 

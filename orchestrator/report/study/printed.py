@@ -1,4 +1,4 @@
-"""Reads what a paper prints from the data file beside the module that types it."""
+"""Read what a paper prints from the data file beside the module that types it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE = "published.yaml"
 
 
 class Data(BaseModel):
-    """Data that never changes and has no key that nobody reads."""
+    """Immutable data of `published.yaml`; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -28,6 +28,6 @@ T = TypeVar("T", bound=Data)
 
 
 def read(module: str, kind: type[T]) -> T:
-    """`published.yaml` beside a module (its `__file__`)."""
+    """Read `published.yaml` beside a module (its `__file__`)."""
     found: Any = yaml.safe_load(Path(module).with_name(FILE).read_text(encoding="utf-8"))
     return kind.model_validate(found)

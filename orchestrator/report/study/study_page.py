@@ -1,4 +1,4 @@
-"""Builds the page of a study (`study_page.html`): what was kept, missed or cannot be compared, part by part."""
+"""Build the page of a study (`study_page.html`): agreements, differences and gaps against a paper, part by part."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
 
 
 def _part(section: Section) -> Mapping[str, object]:
-    """A section as the template shows it; `about` says what it holds."""
+    """Return a section as the template shows it; `about` says what it holds."""
     counts = Counter(one.verdict for one in section.comparisons)
     found = [
         f"{counts[verdict]} {word}"

@@ -1,1 +1,1 @@
-"""Exports what the ranks of a run did for others' tools: Chakra execution traces and Kineto's JSON."""
+"""Export the activities of a run's ranks for other tools: Chakra execution traces and Kineto's JSON."""

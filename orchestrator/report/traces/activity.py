@@ -1,4 +1,4 @@
-"""Reads what each rank computed and communicated from the tables of a sealed run, in the experiment's sizes."""
+"""Read what each rank computed and communicated from the tables of a sealed run, at full size."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True)
 class RankActivities:
-    """What a rank did, in order of its beginning."""
+    """The activities of a rank, in order of their beginning."""
 
     job: str
     rank: int

@@ -1,4 +1,4 @@
-"""Writes what ranks did as Chakra execution traces: MLCommons' schema `et_def.proto`, a file a rank.
+"""Write ranks' activities as Chakra execution traces: MLCommons' schema `et_def.proto`, a file a rank.
 
 https://github.com/mlcommons/chakra. A file is GlobalMetadata and then nodes, each message behind its length.
 Dependencies are those that the measured times show:
@@ -73,7 +73,7 @@ def encoded(rank: RankActivities, notes: Mapping[str, str | int]) -> bytes:
 
 
 def nodes(activities: Iterable[Activity]) -> list[Node]:
-    """Activities in order of their beginning, computations cut where a communication begins, with what each awaits."""
+    """Return activities as nodes in order of their beginning, cut where a communication begins, with dependencies."""
     given = sorted(activities, key=lambda one: (one.start_ns, one.end_ns))
     communications = [one for one in given if one.lane != COMPUTE]
     starts = [one.start_ns for one in communications]
@@ -90,7 +90,7 @@ def _cut(one: Activity, starts: list[int]) -> list[Activity]:
 
 
 class _Before:
-    """What has begun so far, by when it ended."""
+    """The activities that began so far, by when they ended."""
 
     def __init__(self) -> None:
         self._computed: list[tuple[int, int]] = []  # end and number, in order
@@ -150,7 +150,7 @@ def _node(number: int, node: Node, rank: int, origin_ns: int) -> bytes:
 
 
 def _kind(one: Activity, rank: int) -> tuple[int, dict[str, int]]:
-    """The type of a node, and what the schema's readers look for in a node of this type."""
+    """Return the type of a node, and the attributes that the schema's readers look for in a node of this type."""
     if one.lane == COMPUTE:
         return _COMP_NODE, {}
     size = {} if one.size is None else {"comm_size": one.size}

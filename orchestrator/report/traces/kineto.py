@@ -1,4 +1,4 @@
-"""Writes what ranks did as Kineto writes it, the library behind PyTorch's profiler: a JSON file a rank.
+"""Write ranks' activities as PyTorch profiler traces (Kineto's JSON), a file a rank.
 
 HolisticTraceAnalysis and whatever else reads such traces take them. They look at kernels on streams of a GPU, and tell
 communication by the names of NCCL's kernels; so a rank is a device here whose computations are on stream 7, and whose
@@ -121,7 +121,7 @@ def _kernel(one: Activity) -> str:
 
 
 def _free(ends_ns: list[int], one: Activity) -> int:
-    """The first stream on which nothing goes on when it begins."""
+    """Return the first stream on which nothing goes on when an activity begins."""
     place = next((place for place, end_ns in enumerate(ends_ns) if end_ns <= one.start_ns), len(ends_ns))
     ends_ns[place:] = [one.end_ns, *ends_ns[place + 1 :]]
     return place

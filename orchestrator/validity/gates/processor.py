@@ -1,4 +1,4 @@
-"""Gates `processor` and `own-processors`: processors did not set the times of a window in place of the network.
+"""Gates `processor` and `own-processors`: the network, and not processors, set the times of a window.
 
 What is judged is the time for which a job's processes were kept from a processor by work that is not the run's, as a
 share of the window: what their threads waited in run queues, times the part of the processors' work that was others' or

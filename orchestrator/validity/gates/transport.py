@@ -31,7 +31,7 @@ _SOCKETS = "NET/Socket"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a job's ranks on NCCL were told to send over: by which variable and value, and whether it had no choice."""
+    """The transport that a job's ranks on NCCL were told to use: the variable, its value, and whether it is binding."""
 
     transport: Literal["rdma", "tcp"]
     setting: str
@@ -80,7 +80,7 @@ def _judged(job: str, request: Request, rows: list[Row], unread: list[Row]) -> I
 
 
 def _unread(manifest: Manifest, rows: list[Row]) -> dict[str, list[Row]]:
-    """Return of each job the rows that tell of connections in NCCL's logs which no reader understood."""
+    """Return, by job, the rows on connections in NCCL's logs which no reader understood."""
     job_of = {(launch.node, launch.name): launch.job for launch in manifest.launches}
     passed: dict[str, list[Row]] = {}
     for row in rows:
@@ -91,7 +91,7 @@ def _unread(manifest: Manifest, rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def _request(manifest: Manifest, job: str) -> Request | None:
-    """Return what the variables of a job's ranks ask for; None where they ask for nothing."""
+    """Return the transport that the variables of a job's ranks ask for; None where they ask for none."""
     for launch in manifest.launches:
         if launch.job != job or launch.rank is None:
             continue

@@ -1,1 +1,1 @@
-"""The compiled part of the capture reader: from bytes to tables of numbers; see `compiled`."""
+"""The compiled part of the capture reader, from bytes to tables of numbers; see `compiled`."""

@@ -1,4 +1,4 @@
-"""Keeps a row for each conversation and each of its directions: the compiled third stage of the capture reader.
+"""Account for packets by conversation and direction: the compiled third stage of the capture reader.
 
 Packets of a piece are dealt out to shards first, what accounting reads of each in one row, so that a shard reads its
 rows one behind the other, whoever wrote them, and nothing of other shards' packets. What directions carry in a bin is
@@ -114,7 +114,7 @@ STATE_WORDS = 6
 
 @inline
 def _tell(dealt: Ints, begin: int, counts: Ints, shard: int, stamp: int) -> None:
-    """Tell a shard, whose rows begin at `begin`, that a packet of another one begins a bin.
+    """Append a row to a shard, whose rows begin at `begin`: a packet of another shard begins a bin.
 
     Of three such rows in a row, each later than the one before, the one in the middle is left out: the last one closes
     what it would have closed. So a shard's rows do not grow with other shards' packets, but where stamps go back.
@@ -137,7 +137,7 @@ def _tell(dealt: Ints, begin: int, counts: Ints, shard: int, stamp: int) -> None
 def deal(
     frames: Ints, headers: Ints, begin: int, found: int, bin_ns: int, bin_begin: int, dealt: Ints, counts: Ints
 ) -> int:
-    """Deal out packets `begin` to `found` of a piece; gives where the bin of the last one begins.
+    """Deal out packets `begin` to `found` of a piece to shards; return where the bin of the last one begins.
 
     `dealt` has as many rows for each of the shards, of which `counts` says how many are used.
     """
@@ -181,14 +181,14 @@ def deal(
 
 @inline
 def turned_word(word: int) -> int:
-    """WORD with both ports in each other's place."""
+    """Return WORD with both ports exchanged."""
     ports = word & 0xFFFFFFFF
     return word ^ ports ^ ((ports & 0xFFFF) << 16 | ports >> 16)
 
 
 @inline
 def mixed(first: int, second: int, third: int, fourth: int, word: int, via: int) -> int:
-    """Return a hash of a conversation's identity, not negative."""
+    """Return a non-negative hash of a conversation's identity."""
     bits = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(second)
     bits = (bits ^ bits >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
     bits += np.uint64(third) * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(fourth)
@@ -202,7 +202,7 @@ def mixed(first: int, second: int, third: int, fourth: int, word: int, via: int)
 def _slot(
     slots: Ints, keys: Ints, code: int, first: int, second: int, third: int, fourth: int, word: int, via: int
 ) -> int:
-    """Where the conversation is in the open hash table, or the free place where it belongs.
+    """Return the slot of the conversation in the open hash table, or the free slot where it belongs.
 
     A slot holds part of the hash above the row, so that most others are told apart without a look at their keys.
     """
@@ -229,7 +229,7 @@ def _slot(
 
 @stage
 def rehash(slots: Ints, keys: Ints, conversations: int) -> None:
-    """Fill empty slots from the conversations that are known; of those with one identity the last one counts."""
+    """Fill empty slots from the known conversations; of those with one identity the last one counts."""
     for row in range(1, conversations):
         key = keys[row]
         code = mixed(key[0], key[1], key[2], key[3], key[4], key[5]) >> 1
@@ -238,7 +238,7 @@ def rehash(slots: Ints, keys: Ints, conversations: int) -> None:
 
 @inline
 def _on_wire(wire: int, header: Ints, segment: int) -> tuple[int, int]:
-    """Layer-2 bytes and number of the frames that a device cuts a packet into, which all repeat its headers.
+    """Return the layer-2 bytes and number of the frames that a device cuts a packet into, each with all headers.
 
     Within them no IP packet is longer than `segment`.
     """
@@ -255,7 +255,7 @@ def _on_wire(wire: int, header: Ints, segment: int) -> tuple[int, int]:
 def _enter(
     slots: Ints, place: int, code: int, shared: Ints, directions: Ints, row: int, via: int, header: Ints
 ) -> None:
-    """Begin a conversation's row; `header`: of its first packet."""
+    """Initialise a conversation's row; `header`: of its first packet."""
     slots[place] = (code >> 32) << 32 | row
     if via >> KIND_SHIFT & KINDS_MASK:
         shared[row, OUTER] = header[OUTER_SCOPE]
@@ -271,7 +271,7 @@ def _enter(
 
 @inline
 def _ask_ahead(dealt: Ints, number: int, found: int, slots: Ints, keys: Ints, directions: Ints) -> None:
-    """Ask for the memory that packets some way ahead of this one need."""
+    """Prefetch the memory that packets some way ahead of this one need."""
     mask = slots.shape[0] - 1
     if number + _SLOT_AHEAD < found:
         code = dealt[number + _SLOT_AHEAD, HASH]
@@ -307,12 +307,12 @@ def account(
     state: Ints,
     out: Ints,
 ) -> tuple[int, int]:
-    """Account for the rows `begin` to `found` that a shard was dealt of a piece; gives (why it ended, before which).
+    """Account for the rows `begin` to `found` that a shard was dealt of a piece.
 
-    `base`: how many packets there were before the piece. `segment`: the longest IP packet on the wire, 0 where captured
-    packets are what is on it. `most`: conversations that are told apart. All else is in the tables: `slots`, `keys`,
-    `shared` and `directions` of the conversations, `holes`, `active`: the directions with an open bin, and `out`:
-    closed bins, state[HANDED_OUT] of them.
+    Return (why it ended, before which row). `base`: how many packets there were before the piece. `segment`: the
+    longest IP packet on the wire, 0 where captured packets are what is on it. `most`: conversations that are told
+    apart. All else is in the tables: `slots`, `keys`, `shared` and `directions` of the conversations, `holes`,
+    `active`: the directions with an open bin, and `out`: closed bins, state[HANDED_OUT] of them.
     """
     conversations, bin_begin, why, number = state[CONVERSATIONS], state[BIN_BEGIN], DONE, begin
     far = slots.shape[0] >= _FAR_SLOTS

@@ -1,4 +1,4 @@
-"""Packs rows of bins into few bytes, and merges them into columns: the compiled last stage of the capture reader.
+"""Pack rows of bins into few bytes, and merge them into columns: the compiled last stage of the capture reader.
 
 A capture has a row for each direction and bin, far more than are kept in the end, and most numbers in them are small or
 close to each other. So they wait in blocks, of which each column is its least number and what is beyond it in as few
@@ -45,7 +45,7 @@ STATE_WORDS = 3
 
 
 def packed_room(rows: int, columns: int) -> int:
-    """Bytes that so many rows may take."""
+    """Return the most bytes that so many packed rows may take."""
     return rows * columns * 8 + (rows // BLOCK_ROWS + 1) * columns * _HEAD
 
 
@@ -59,7 +59,7 @@ def _same(one: Ints, other: Ints, begin: int, end: int) -> bool:
 
 @inline
 def _put(column: Ints, begin: int, end: int, out: Bytes, at: int) -> int:
-    """Write a column of a block; gives where it ends."""
+    """Write a column of a block; return where it ends."""
     least = most = column[begin]
     for row in range(begin, end):
         least, most = min(least, column[row]), max(most, column[row])
@@ -87,7 +87,7 @@ def _put(column: Ints, begin: int, end: int, out: Bytes, at: int) -> int:
 
 @stage
 def pack(columns: Ints, rows: int, out: Bytes) -> int:
-    """Pack the first rows of a table of columns; gives how many bytes that takes."""
+    """Pack the first rows of a table of columns; return how many bytes that takes."""
     at = 0
     for begin in range(0, rows, BLOCK_ROWS):
         end = min(rows, begin + BLOCK_ROWS)
@@ -102,7 +102,7 @@ def pack(columns: Ints, rows: int, out: Bytes) -> int:
 
 @inline
 def _take(data: Bytes, at: int, column: Ints, begin: int, end: int) -> int:
-    """Read a column of a block; gives where it ends."""
+    """Read a column of a block; return where it ends."""
     width, least = np.int64(data[at]), le64(data, at + 1)
     at += _HEAD
     count = end - begin
@@ -126,7 +126,7 @@ def _take(data: Bytes, at: int, column: Ints, begin: int, end: int) -> int:
 
 @stage
 def unpack(data: Bytes, columns: Ints, rows: int, wanted: int) -> int:
-    """Fill the first rows of the first `wanted` of a table's columns; gives how many bytes all of them took."""
+    """Fill the first rows of the first `wanted` of a table's columns; return how many packed bytes all columns took."""
     at = 0
     for begin in range(0, rows, BLOCK_ROWS):
         end = min(rows, begin + BLOCK_ROWS)
@@ -145,9 +145,9 @@ def unpack(data: Bytes, columns: Ints, rows: int, wanted: int) -> int:
 
 @stage
 def lay(sources: Ints, chosen: Ints, others: int, width_ns: int, out: Ints, state: Ints) -> int:
-    """Merge the rows of sources bin by bin into columns: those of chosen flows each, a bin's others as of `others`.
+    """Merge the rows of sources, bin by bin, into columns: chosen flows each, all others of a bin as `others`.
 
-    Gives the source that it needs more rows of, -1 when all are laid out.
+    Return the source whose next rows are needed, -1 when all are merged.
     """
     while True:
         best, first_bin = -1, 0
@@ -166,7 +166,7 @@ def lay(sources: Ints, chosen: Ints, others: int, width_ns: int, out: Ints, stat
 
 @inline
 def _lay_bin(source: Ints, number: int, chosen: Ints, others: int, width_ns: int, out: Ints, state: Ints) -> None:
-    """Lay out a source's rows of one bin."""
+    """Merge a source's rows of one bin."""
     used, slot, slot_bin = state[USED], state[SLOT], state[SLOT_BIN]
     rows = table(source[ROWS], _BIN_WORDS, source[LENGTH])
     flow_of, folded = words(source[FLOW_OF], source[TABLE_ROWS]), words(source[FOLDED], source[TABLE_ROWS])

@@ -1,4 +1,4 @@
-"""The compiled part of the capture reader: made by Numba once, into a file, and loaded without Numba ever after.
+"""Compile the capture reader with Numba once, cache the machine code in a file, and load it without Numba.
 
 `import numba` alone takes longer than most captures. So functions marked `stage` are plain Python here; only the
 process that `compiling` is compiles them, with those of `program` as what can be called, and the machine code is kept
@@ -63,7 +63,7 @@ def stage(function: F) -> F:
 
 
 def inline(function: F) -> F:
-    """Mark a function of the compiled part that has no call of its own where it is called.
+    """Mark a function of the compiled part that is inlined where it is called.
 
     A call hands over every word of every array, which takes longer than what small functions do.
     """
@@ -76,7 +76,7 @@ def inline(function: F) -> F:
 
 @functools.cache
 def program() -> Mapping[str, Call]:
-    """Return what can be called, by name: each takes the address of its words and gives a number.
+    """Return the compiled functions by name: each takes the address of its words and returns a number.
 
     Calls release the interpreter's lock. The first one on a machine compiles, which takes seconds.
     """
@@ -110,7 +110,7 @@ def _callable(engine: Any, address: int) -> Call:
 
 
 def _code(processor: str) -> bytes:
-    """The machine code for a processor, as `compiling` makes it; compiled where it is kept nowhere."""
+    """Return the machine code for a processor, as `compiling` makes it; compiled where no cache has it."""
     here = Path(__file__).parent
     content = hashlib.sha256(b"".join((here / f"{name}.py").read_bytes() for name in SOURCES)).hexdigest()[:16]
     kind = f"reader-{hashlib.sha256(processor.encode()).hexdigest()[:12]}-"
@@ -138,12 +138,12 @@ def _code(processor: str) -> bytes:
 
 
 def _first_line(name: str, code: bytes) -> bytes:
-    """What a file of this name begins with when it holds this code, all of it."""
+    """Return the first line of a whole cache file of this code: its digest."""
     return f"{name} {len(code)} {hashlib.sha256(code).hexdigest()}\n".encode()
 
 
 def _kept(path: Path) -> bytes | None:
-    """The code in a file that is whole and that no other user could have written; None for any other."""
+    """Return the code of a cache file that is whole and that no other user could have written; None for any other."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
@@ -159,7 +159,7 @@ def _kept(path: Path) -> bytes | None:
 
 
 def _keep(path: Path, code: bytes) -> None:
-    """Write a file of code so that a reader, or a crash, finds all of it or none."""
+    """Write the code to a cache file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Under another name first: somebody may be reading, and whoever writes may be killed.
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".reader-")

@@ -1,4 +1,4 @@
-"""Compiles the capture reader: `python -m orchestrator.analysis.capture.stages.compiling`; see `compiled`."""
+"""Compile the capture reader: `python -m orchestrator.analysis.capture.stages.compiling`; see `compiled`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decodes the headers of packets, also of those in tunnels: the compiled second stage of the capture reader."""
+"""Decode the headers of packets, also of those in tunnels: the compiled second stage of the capture reader."""
 
 # Compiled code takes no keyword-only arguments, a call of a small part costs it time, and for mypy its integers are
 # NumPy's.
@@ -104,7 +104,7 @@ _FIRST_VSID = 0x1000  # those below are reserved (RFC 7637, section 3.2), so tha
 
 @stage
 def _address_words(data: Bytes, at: int, size: int) -> int:
-    """A hardware address of up to 6 bytes."""
+    """Return a hardware address of up to 6 bytes as a word."""
     value = 0
     for place in range(min(size, 6)):
         value = value << 8 | np.int64(data[at + place])
@@ -113,7 +113,7 @@ def _address_words(data: Bytes, at: int, size: int) -> int:
 
 @inline
 def _behind_tags(data: Bytes, at: int, end: int, kind: int) -> tuple[int, int]:
-    """Step over VLAN tags (IEEE 802.1Q, 802.1ad) and SNAP; gives where the network header is, and its ethertype."""
+    """Step over VLAN tags (IEEE 802.1Q, 802.1ad) and SNAP; return the network header's place and its ethertype."""
     for _ in range(_MOST_TAGS):
         if kind not in (0x8100, 0x88A8, 0x9100, 0x9200, 0x9300) or at + 4 > end:
             break
@@ -129,7 +129,7 @@ def _behind_tags(data: Bytes, at: int, end: int, kind: int) -> tuple[int, int]:
 
 @inline
 def _link(data: Bytes, at: int, end: int, link: int, row: Ints) -> tuple[int, int]:
-    """Read a link-layer header; gives where the network header is (-1: there is none) and its ethertype."""
+    """Read a link-layer header; return the network header's place (-1: there is none) and its ethertype."""
     kind = 0
     if link == 1:
         if at + 14 > end:
@@ -172,10 +172,10 @@ def _link(data: Bytes, at: int, end: int, link: int, row: Ints) -> tuple[int, in
 
 @stage
 def _extensions(data: Bytes, at: int, end: int, kind: int) -> tuple[int, int, int]:
-    """Step over IPv6's extension headers (RFC 8200, section 4), as many as the snap length kept.
+    """Step over IPv6 extension headers (RFC 8200, section 4), as many as the snap length kept.
 
-    Gives where they end, what follows them (44: the later part of a fragmented packet), and 1 where a part of
-    them was not captured.
+    Return where they end, what follows them (44: the later part of a fragmented packet), and 1 where a part of them was
+    not captured.
     """
     for _ in range(_MOST_EXTENSIONS):
         if kind not in (0, 43, 44, 51, 60, 135, 139, 140):
@@ -197,7 +197,7 @@ def _extensions(data: Bytes, at: int, end: int, kind: int) -> tuple[int, int, in
 
 @stage
 def _window_scale(data: Bytes, at: int, end: int) -> int:
-    """The shift of the window scale option (RFC 7323, section 2), -1 where there is none."""
+    """Return the shift of the window scale option (RFC 7323, section 2), -1 where there is none."""
     for _ in range(_MOST_OPTIONS):
         if at >= end or data[at] == 0:
             break
@@ -216,7 +216,8 @@ def _window_scale(data: Bytes, at: int, end: int) -> int:
 def _transport(data: Bytes, at: int, end: int, kind: int, row: Ints, counts: Ints) -> int:
     """Read ports, and of TCP sequence numbers; `row[PAYLOAD]` holds the bytes from this header on.
 
-    Gives _CUT for a packet whose header was not captured, or contradicts itself; it belongs to no port, as with tshark.
+    Return _CUT for a packet whose header was not captured, or contradicts itself; it belongs to no port, as with
+    tshark.
     """
     if kind == _UDP and at + 8 <= end and be16(data, at + 4) >= 8:
         row[WORD] |= be32(data, at)
@@ -239,7 +240,7 @@ def _transport(data: Bytes, at: int, end: int, kind: int, row: Ints, counts: Int
 
 @inline
 def _network(data: Bytes, at: int, end: int, kind: int, room: int, most: int, row: Ints, counts: Ints) -> int:
-    """Read an IP header and the transport header behind it; gives what is known.
+    """Read an IP header and the transport header behind it; return which headers were read.
 
     `room`: bytes on the wire from there on; `most`: of what is said of them by the header, how many are believed.
     """
@@ -285,14 +286,14 @@ def _network(data: Bytes, at: int, end: int, kind: int, room: int, most: int, ro
 
 @inline
 def _carrier(word: int) -> int:
-    """What an IP packet would carry a tunnel in: its protocol, or where it goes by UDP."""
+    """Return what an IP packet would carry a tunnel in: its protocol, or its port of UDP."""
     protocol = word >> 32 & 0xFFFF
     return IN_DATAGRAM | word & 0xFFFF if protocol == _UDP else protocol
 
 
 @stage
 def _unwrap(data: Bytes, at: int, end: int, room: int, carrier: int, row: Ints, counts: Ints) -> None:
-    """Go on to the innermost headers of a packet whose outer ones are read, where it is in a tunnel.
+    """Decode the innermost headers of a packet in a tunnel, once its outer ones are read.
 
     `at`: where the headers of the tunnel begin that `carrier` (as of `tunnels.opened`) leads to; `room`: bytes on the
     wire from there on. Where what is inside cannot be read, the packet counts by what carries it.
@@ -402,7 +403,7 @@ def decode(data: Bytes, frames: Ints, found: int, headers: Ints, counts: Ints) -
 def read_tunnel(data: Bytes, at: int, end: int, room: int, carrier: int) -> _Tunnel:
     """Read a tunnel's own headers, which begin at `at` with `room` bytes on the wire.
 
-    Gives its kind, what tells its networks apart for both directions alike (a VNI, VSID, key or session; 0: nothing
+    Return its kind, what tells its networks apart for both directions alike (a VNI, VSID, key or session; 0: nothing
     does), where what it carries begins, and that one's ethertype. `carrier`: an IP protocol, IN_DATAGRAM | port, or
     IN_LINK | ethertype.
     """
@@ -445,7 +446,7 @@ def read_tunnel(data: Bytes, at: int, end: int, room: int, carrier: int) -> _Tun
 
 @inline
 def _vxlan(data: Bytes, at: int, end: int, generic: bool) -> _Tunnel:
-    """VXLAN (RFC 7348), with its group policy, and its generic extension (draft-ietf-nvo3-vxlan-gpe)."""
+    """Read VXLAN (RFC 7348), with its group policy, or its generic extension (draft-ietf-nvo3-vxlan-gpe)."""
     if at + 8 > end:
         return UNREADABLE, 0, at, 0
     flags = data[at]
@@ -469,7 +470,7 @@ def _vxlan(data: Bytes, at: int, end: int, generic: bool) -> _Tunnel:
 
 @inline
 def _geneve(data: Bytes, at: int, end: int) -> _Tunnel:
-    """Geneve (RFC 8926)."""
+    """Read Geneve (RFC 8926)."""
     if at + 8 > end:
         return UNREADABLE, 0, at, 0
     if data[at] >> 6 != 0:
@@ -482,7 +483,7 @@ def _geneve(data: Bytes, at: int, end: int) -> _Tunnel:
 
 @inline
 def _gtp(data: Bytes, at: int, end: int) -> _Tunnel:
-    """GTP-U (3GPP TS 29.281), of which each direction has an identifier of its own."""
+    """Read GTP-U (3GPP TS 29.281), of which each direction has an identifier of its own."""
     if at + 8 > end:
         return UNREADABLE, 0, at, 0
     flags = data[at]
@@ -509,7 +510,7 @@ def _gtp(data: Bytes, at: int, end: int) -> _Tunnel:
 
 @stage
 def _gre(data: Bytes, at: int, end: int) -> _Tunnel:
-    """GRE (RFC 2784, 2890), also of PPTP (RFC 2637); NVGRE (RFC 7637); ERSPAN (draft-foschiano-erspan)."""
+    """Read GRE (RFC 2784, 2890), also of PPTP (RFC 2637); NVGRE (RFC 7637); ERSPAN (draft-foschiano-erspan)."""
     if at + 4 > end:
         return UNREADABLE, 0, at, 0
     flags, kind = be16(data, at), be16(data, at + 2)
@@ -557,7 +558,7 @@ def _gre(data: Bytes, at: int, end: int) -> _Tunnel:
 
 @inline
 def _pppoe(data: Bytes, at: int, end: int) -> _Tunnel:
-    """PPP over Ethernet (RFC 2516)."""
+    """Read PPP over Ethernet (RFC 2516)."""
     if at + 6 > end:
         return UNREADABLE, 0, at, 0
     if data[at] != 0x11 or data[at + 1] != 0:
@@ -567,7 +568,7 @@ def _pppoe(data: Bytes, at: int, end: int) -> _Tunnel:
 
 @stage
 def _ppp(data: Bytes, at: int, end: int, tunnel: int, network: int) -> _Tunnel:
-    """PPP's header (RFC 1661, 1662), with or without its address and control fields, its protocol in a byte or two."""
+    """Read PPP's header (RFC 1661, 1662), with or without address and control fields, its protocol in 1 or 2 bytes."""
     if at + 4 <= end and be16(data, at) == 0xFF03:
         at += 2
     if at + 2 > end:
@@ -588,9 +589,10 @@ def _ppp(data: Bytes, at: int, end: int, tunnel: int, network: int) -> _Tunnel:
 
 @stage
 def _behind_labels(data: Bytes, at: int, end: int, room: int) -> _Tunnel:
-    """MPLS (RFC 3032), whose labels each direction has of its own and which does not say what they carry.
+    """Step over MPLS labels (RFC 3032), which each direction has of its own and which do not name their payload.
 
-    IP where a header of it fits (RFC 4928), else Ethernet with the control word of a pseudowire (RFC 4448) or without.
+    It is taken for IP where a header of it fits (RFC 4928), else Ethernet with the control word of a pseudowire (RFC
+    4448) or without.
     """
     labels = 0
     while labels < _MOST_LABELS and at + 4 <= end and data[at + 2] & 1 == 0:
@@ -614,7 +616,7 @@ def _behind_labels(data: Bytes, at: int, end: int, room: int) -> _Tunnel:
 
 @inline
 def _is_ethernet(data: Bytes, at: int, end: int) -> bool:
-    """Whether a frame's ethertype is one that is known, and agrees with what follows."""
+    """Return whether an Ethernet header lies here: its ethertype is known, and agrees with what follows."""
     if at + 15 > end:
         return False
     kind = be16(data, at + 12)

@@ -1,4 +1,4 @@
-"""Finds the packets in a buffer of a pcap or pcapng file: the compiled first stage of the capture reader."""
+"""Find the packets in a buffer of a pcap or pcapng file: the compiled first stage of the capture reader."""
 
 # Compiled code takes no keyword-only arguments, a call of a small part costs it time, and for mypy its integers are
 # NumPy's.
@@ -61,7 +61,7 @@ _SECOND = 1_000_000_000
 
 @inline
 def _record(data: Bytes, at: int, big: bool, order: int) -> tuple[int, int, int, int]:
-    """Seconds, fraction, captured and original length of a record of classic pcap."""
+    """Return seconds, fraction, captured and original length of a record of classic pcap."""
     if big:
         seconds, fraction, kept, wire = be32(data, at), be32(data, at + 4), be32(data, at + 8), be32(data, at + 12)
     else:
@@ -73,7 +73,7 @@ def _record(data: Bytes, at: int, big: bool, order: int) -> tuple[int, int, int,
 
 @inline
 def _within(stamp: int, counts: Ints) -> int:
-    """A stamp, or the nearest one that is told apart."""
+    """Clamp a stamp to the range of instants that the reader represents."""
     if stamp > _LATEST_NS or stamp < _EARLIEST_NS:
         counts[BEYOND] += 1
         return min(max(stamp, _EARLIEST_NS), _LATEST_NS)
@@ -98,7 +98,7 @@ def pcap_packets(
 ) -> tuple[int, int, int]:
     """Find records of classic pcap that begin before `limit` and are whole in data[at:size].
 
-    Gives (why it ended, where, packets in `frames`). `nanos`: nanoseconds in a unit of the record's fraction of a
+    Return (why it ended, where, packets in `frames`). `nanos`: nanoseconds in a unit of the record's fraction of a
     second. `most`: a captured length above it is no record (draft-ietf-opsawg-pcap, section 5); whatever else a record
     says is read on over, as libpcap does. `head`: bytes of a record's header; of 24 the fifth word is an interface's
     index. `order`: of the two lengths.
@@ -148,7 +148,7 @@ def _u32(data: Bytes, at: int, big: bool) -> int:
 
 @inline
 def _nanoseconds(high: int, low: int, interface: Ints) -> int:
-    """A stamp of two words in the units of its interface; of one that is beyond the latest, one beyond it, too."""
+    """Convert a stamp of two words from its interface's units to nanoseconds; clamp one that is too late."""
     stamp = (high & 0x7FFFFFFF) << 32 | low
     shift = interface[IF_SHIFT]
     if shift >= 0:
@@ -182,7 +182,7 @@ def pcapng_packets(
 ) -> tuple[int, int, int]:
     """Find the packets of pcapng blocks that begin before `limit` and are whole in data[at:size].
 
-    Gives (why it ended, where, packets in `frames`). `interfaces`: the rows of which `known` are described so far in
+    Return (why it ended, where, packets in `frames`). `interfaces`: the rows of which `known` are described so far in
     this section. A simple packet block has no stamp: it gets `last_ns`, or that of the packet before it.
     draft-ietf-opsawg-pcapng, sections 3.1 and 4.
     """
@@ -247,9 +247,9 @@ def pcapng_packets(
 
 @stage
 def pcap_resumed(data: Bytes, size: int, big: bool, nanos: int, most: int, head: int, order: int, near_s: int) -> int:
-    """Where in a piece of classic pcap a record may begin, -1 where none does: some in a row have to be plausible.
+    """Return where in a piece of classic pcap a record may begin, -1 where none does.
 
-    `near_s`: the instant of a record of the same file.
+    Some records in a row have to be plausible. `near_s`: the instant of a record of the same file.
     """
     for begin in range(size - head):
         at, chained = begin, 0

@@ -1,4 +1,4 @@
-"""Loads of whole words at any byte of a buffer, for the compiled part of the capture reader."""
+"""Unaligned loads and stores of whole words, and prefetching, for the compiled part of the capture reader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orchestrator.analysis.capture.stages import compiled
 
 
 def _compiled_loader(bits: int, *, big: bool) -> Any:
-    """A load of an unsigned integer as int64. It checks no bounds: whoever calls it has done so."""
+    """Compile a load of an unsigned integer as int64. It checks no bounds: the caller has done so."""
     from llvmlite import ir
     from numba import types
     from numba.extending import intrinsic
@@ -30,7 +30,7 @@ def _compiled_loader(bits: int, *, big: bool) -> Any:
 
 
 def _compiled_store(bits: int) -> Any:
-    """A store of the lowest bits of an integer, little-endian. It checks no bounds, as loads do not."""
+    """Compile a store of the lowest bits of an integer, little-endian. It checks no bounds, as loads do not."""
     from llvmlite import ir
     from numba import types
     from numba.extending import intrinsic
@@ -50,7 +50,7 @@ def _compiled_store(bits: int) -> Any:
 
 
 def _prefetch() -> Any:
-    """prefetch(array, at): ask for the memory of a word before it is needed; `at` counts words from the first."""
+    """Compile prefetch(array, at): ask for the memory of word `at` before it is needed."""
     from llvmlite import ir
     from numba import types
     from numba.extending import intrinsic
@@ -81,7 +81,7 @@ def _plain_loader(bits: int, *, big: bool) -> Any:
 
 
 def _view(dimensions: int, *, signed: bool) -> Any:
-    """Memory at an address as an array: view(address, size), or view(address, rows, columns) of 64-bit integers."""
+    """Compile view(address, size), or view(address, rows, columns): memory as an array of 64-bit integers."""
     from numba import types
     from numba.core import cgutils as untyped_building
     from numba.extending import intrinsic
@@ -128,7 +128,7 @@ def _view(dimensions: int, *, signed: bool) -> Any:
 
 
 def _words() -> Any:
-    """words(pointer): the address that it is."""
+    """Compile words(pointer): its address as an integer."""
     from numba import types
     from numba.extending import intrinsic
 

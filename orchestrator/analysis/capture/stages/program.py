@@ -1,4 +1,4 @@
-"""Declares what of the compiled part of the capture reader can be called: each takes the address of its words.
+"""Entry points of the compiled part of the capture reader; each takes the address of an array of words.
 
 The words hold numbers, addresses of arrays and how long these are, in and out.
 """
@@ -184,7 +184,7 @@ def survey(pointer: Any) -> int:
 
 @inline
 def _framed(p: Any, data: Any, last_ns: int, frames: Any) -> tuple[int, int]:
-    """Find the next packets of a piece; gives why that ended, and how many there are."""
+    """Find the next packets of a piece; return why that ended, and how many there are."""
     big = p[BIG] != 0
     if p[NG]:
         interfaces = table(p[INTERFACES], p[INTERFACE_ROWS], framing.INTERFACE_WORDS)
@@ -223,7 +223,7 @@ def _framed(p: Any, data: Any, last_ns: int, frames: Any) -> tuple[int, int]:
 
 @inline
 def _add_up(frames: Any, found: int, p: Any) -> None:
-    """Add the next packets of a piece to its sums."""
+    """Add the next packets of a piece to its totals."""
     wire, kept, snapped, backwards = p[WIRE], p[KEPT], p[SNAPPED], p[BACKWARDS]
     if p[FOUND] == 0:
         p[OPENING_NS] = p[CLOSING_NS] = p[LEAST_NS] = p[MOST_NS] = frames[0, framing.STAMP]
@@ -240,7 +240,7 @@ def _add_up(frames: Any, found: int, p: Any) -> None:
 
 
 def account(pointer: Any) -> int:
-    """Account for the packets of a piece of one shard of the conversations; gives why it ended."""
+    """Account for the packets of a piece of one shard of the conversations; return why it ended."""
     p = words(address(pointer), ACCOUNT_WORDS)
     rows = p[A_CONVERSATIONS]
     why, place = accounting.account(
@@ -266,7 +266,7 @@ def account(pointer: Any) -> int:
 
 
 def close_bins(pointer: Any) -> int:
-    """Hand out what bins are open, as far as there is room; gives how many stay open."""
+    """Hand out the open bins, as far as there is room; return how many stay open."""
     p = words(address(pointer), ACCOUNT_WORDS)
     rows, state = p[A_CONVERSATIONS], words(p[A_STATE], accounting.STATE_WORDS)
     accounting.hand_out_bins(
@@ -280,7 +280,7 @@ def close_bins(pointer: Any) -> int:
 
 
 def rehash(pointer: Any) -> int:
-    """Fill empty slots from the conversations that are known."""
+    """Fill empty slots from the known conversations."""
     p = words(address(pointer), ACCOUNT_WORDS)
     state = words(p[A_STATE], accounting.STATE_WORDS)
     keys = table(p[A_KEYS], p[A_CONVERSATIONS], accounting.KEY_WORDS)
@@ -312,7 +312,7 @@ def account_pairs(pointer: Any) -> int:
 
 
 def rehash_pairs(pointer: Any) -> int:
-    """Fill empty slots from the queue pairs that are known."""
+    """Fill empty slots from the known queue pairs."""
     p = words(address(pointer), PAIR_WORDS)
     keys = table(p[Q_KEYS], p[Q_CAPACITY], queuepairs.KEY_WORDS)
     queuepairs.rehash(words(p[Q_SLOTS], 2 * p[Q_CAPACITY]), keys, p[Q_PAIRS])
@@ -320,7 +320,7 @@ def rehash_pairs(pointer: Any) -> int:
 
 
 def sight(pointer: Any) -> int:
-    """Note when single packets of a piece were seen; gives how many are noted."""
+    """Sample when single packets of a piece were seen; return how many rows there are."""
     p = words(address(pointer), SIGHT_WORDS)
     place, used = sightings.sight(
         table(p[S_FRAMES], p[S_ROWS], framing.FRAME_WORDS),
@@ -336,7 +336,7 @@ def sight(pointer: Any) -> int:
 
 
 def pack(pointer: Any) -> int:
-    """Pack rows of bins; gives the bytes that they take."""
+    """Pack rows of bins; return the bytes that they take."""
     p = words(address(pointer), PACK_WORDS)
     return bin_rows.pack(
         table(p[K_COLUMNS], accounting.BIN_WORDS, p[K_COLUMN_ROWS]), p[K_COUNT], octets(p[K_DATA], p[K_BYTES])
@@ -344,7 +344,7 @@ def pack(pointer: Any) -> int:
 
 
 def unpack(pointer: Any) -> int:
-    """Unpack rows of bins; gives the bytes that they took."""
+    """Unpack rows of bins; return the bytes that they took."""
     p = words(address(pointer), PACK_WORDS)
     return bin_rows.unpack(
         octets(p[K_DATA], p[K_BYTES]),
@@ -355,7 +355,7 @@ def unpack(pointer: Any) -> int:
 
 
 def lay(pointer: Any) -> int:
-    """Merge rows of bins into columns; gives the source that is to be filled again, -1 at the end."""
+    """Merge rows of bins into columns; return the source that is to be filled again, -1 at the end."""
     p = words(address(pointer), LAY_WORDS)
     return bin_rows.lay(
         table(p[L_SOURCES], p[L_SOURCE_COUNT], bin_rows.SOURCE_WORDS),
@@ -383,7 +383,7 @@ def where(array: Any) -> int:
 
 
 def layout(size: int) -> Any:
-    """Words for a call, in lines of the processor's cache in which nothing else is: each thread writes to its own."""
+    """Allocate words for a call in cache lines of their own, since each thread writes to its own."""
     whole = np.zeros(-(-size // _LINES) * _LINES + _LINES, np.int64)
     begin = -(where(whole) // 8) % _LINES
     return whole[begin : begin + size]

@@ -1,4 +1,4 @@
-"""Keeps a row for each RoCEv2 queue pair that packets are sent to: opcodes, messages and their sizes."""
+"""Account for RoCEv2 queue pairs: opcodes, messages and their sizes (compiled, part of the capture reader)."""
 
 # Compiled code takes no keyword-only arguments, a call of a small part costs it time, and for mypy its integers are
 # NumPy's.
@@ -81,7 +81,7 @@ def _finish(stat: Ints, sizes: Ints, size: int) -> None:
 
 @stage
 def _extended_bytes(service: int, kind: int) -> int:
-    """Bytes of the extended transport headers behind the base one (InfiniBand Specification 1.4, chapter 9.2, 9.4)."""
+    """Return the bytes of extended transport headers (InfiniBand Specification 1.4, chapters 9.2 and 9.4)."""
     size = 0
     if service == 3:
         size += 8
@@ -125,7 +125,7 @@ def _message(stat: Ints, sizes: Ints, kind: int, payload: int, asked: int) -> No
 
 @stage
 def _row(slots: Ints, keys: Ints, key: Ints) -> int:
-    """Where the queue pair is in the open hash table, or the free place where it belongs."""
+    """Return the slot of the queue pair in the open hash table, or the free slot where it belongs."""
     mixed = np.uint64(1)
     for word in range(KEY_WORDS):
         mixed = (mixed ^ np.uint64(key[word])) * np.uint64(0x9E3779B97F4A7C15)
@@ -145,7 +145,7 @@ def _row(slots: Ints, keys: Ints, key: Ints) -> int:
 
 @stage
 def rehash(slots: Ints, keys: Ints, rows: int) -> None:
-    """Fill empty slots from the queue pairs that are known."""
+    """Fill empty slots from the known queue pairs."""
     for row in range(rows):
         slots[_row(slots, keys, keys[row])] = row + 1
 
@@ -166,7 +166,7 @@ def account(
     counts: Ints,
     key: Ints,
 ) -> tuple[int, int]:
-    """Account for the RoCEv2 packets of a batch; gives (the packet it ended before, rows).
+    """Account for the RoCEv2 packets of a batch; return (the packet it ended before, rows).
 
     It ends early when there is no free row. `counts`: packets whose base transport header was not captured, and
     packets of queue pairs beyond MOST_ROWS. `key`: room for one.

@@ -1,4 +1,4 @@
-"""Follows TCP connections segment by segment: repeated payload, handshakes, windows; part of the capture reader.
+"""Follow TCP connections segment by segment: retransmitted payload, handshakes, receive windows (compiled).
 
 What was never captured of a direction's sequence numbers are holes below its highest one. One hole is kept with the
 direction, which is all that most ever have: captures begin in the middle of connections, and below their first segment
@@ -121,7 +121,7 @@ def _handshake(mine: Ints, other: Ints, shared: Ints, flags: int, stamp: int) ->
 
 @stage
 def segment(mine: Ints, other: Ints, shared: Ints, holes: Ints, header: Ints, stamp: int) -> int:
-    """Look closely at a segment; gives its repeated payload bytes."""
+    """Account for a TCP segment; return its repeated payload bytes."""
     flags, sequence, payload = header[FLAGS], header[SEQUENCE], header[PAYLOAD]
     opens = flags & SYN != 0
     if mine[SLOW] & NO_BASE:
@@ -159,7 +159,7 @@ def segment(mine: Ints, other: Ints, shared: Ints, holes: Ints, header: Ints, st
 
 
 def hole_arena(words: int, before: Ints | None = None) -> Ints:
-    """Room for holes, with those of a smaller arena."""
+    """Allocate an arena for holes, with those of a smaller arena copied."""
     made = np.zeros(words, np.int64)
     made[_UNUSED] = _FIRST
     if before is not None:
@@ -180,7 +180,7 @@ def _block_holes(kind: int) -> int:
 
 @stage
 def _take_block(holes: Ints, kind: int) -> int:
-    """A block, free or new."""
+    """Return a block, free or new."""
     at = holes[kind]
     if at > 0:
         holes[kind] = holes[at + 1]
@@ -200,7 +200,7 @@ def _give_block(holes: Ints, at: int) -> None:
 
 @stage
 def _add_hole(stat: Ints, holes: Ints, at: int, low: int, high: int) -> None:
-    """Put low..high in as hole `at` of the direction; beyond MOST_HOLES the lowest, the oldest, is forgotten."""
+    """Insert low..high as hole `at` of the direction; beyond MOST_HOLES the lowest, the oldest, is forgotten."""
     count = stat[_HOLES]
     if count == 0:
         stat[_HOLES], stat[_LOW], stat[_HIGH] = 1, low, high
@@ -242,7 +242,7 @@ def _remove_hole(stat: Ints, holes: Ints, at: int) -> None:
 
 @stage
 def _clear_holes(stat: Ints, holes: Ints) -> None:
-    """The direction has no hole any more."""
+    """Remove all holes of the direction."""
     if stat[_BLOCK] > 0:
         _give_block(holes, stat[_BLOCK])
     stat[_BLOCK] = stat[_HOLES] = 0
@@ -267,7 +267,7 @@ def _set_hole(stat: Ints, holes: Ints, at: int, low: int, high: int) -> None:
 
 @stage
 def _fill_holes(stat: Ints, holes: Ints, begin: int, end: int) -> int:
-    """Close what begin..end covers of the direction's holes; returns how many bytes that was."""
+    """Fill what begin..end covers of the direction's holes; return how many bytes that was."""
     fresh, at = 0, 0
     while at < stat[_HOLES]:
         low, high = _hole_ends(stat, holes, at)

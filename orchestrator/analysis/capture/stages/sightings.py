@@ -1,4 +1,4 @@
-"""Notes when single TCP packets were seen, so that captures of both ends of a link can be held against each other."""
+"""Sample TCP packets by a hash, with stamps, so that captures of both ends of a link can be matched (compiled)."""
 
 # Compiled code takes no keyword-only arguments, and for mypy its integers are NumPy's.
 # ruff: noqa: PLR0917
@@ -21,9 +21,9 @@ WORDS = 4
 
 @stage
 def sight(frames: Ints, headers: Ints, place: int, packets: int, mask: int, out: Ints, used: int) -> tuple[int, int]:
-    """Note the packets of a piece from `place` on that carry TCP payload and whose key has none of the bits of `mask`.
+    """Sample the packets from `place` on that carry TCP payload and whose key has none of the bits of `mask`.
 
-    Gives the packet before which `out` was full, and how many rows it has.
+    Return the packet before which `out` was full, and how many rows it has.
     """
     for number in range(place, packets):
         row = headers[number]
