@@ -1,1 +1,1 @@
-"""Sources of cross traffic, one module each."""
+"""Sources of cross traffic, one module for each."""

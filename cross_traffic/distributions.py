@@ -1,4 +1,4 @@
-"""Flow-size distributions: those that come along as data files, and any file of the user's in the same two columns."""
+"""Flow-size distributions: those supplied as data files, and any file of the user's in the same two columns."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Distribution:
 
 
 def known() -> tuple[str, ...]:
-    """Names of the distributions that come along."""
+    """Return the names of the supplied distributions."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.csv")))
 
 
 def find(name: str) -> Distribution:
-    """A distribution by its name, or from the file at this path; ConfigError tells what is wrong with it."""
+    """Return a distribution by its name, or from the file at this path; ConfigError tells what is wrong with it."""
     if name in known():
         return load(FOLDER / f"{name}.csv")
     path = Path(name).expanduser()

@@ -1,4 +1,4 @@
-"""Launch the sinks and the senders of single flows, whatever draws or records these."""
+"""Plan the processes of sinks and senders of single flows, for drawn and for recorded schedules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ START_WITHIN_S = 40.0
 
 
 class SendingConfig(Model):
-    """How flows are sent, whatever makes them."""
+    """Options of sending flows, common to drawn and recorded schedules."""
 
     rail: int = Field(default=0, ge=0)
     """Number of the rail that all of it crosses, from 0."""
@@ -48,7 +48,7 @@ class SendingConfig(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """One host that sends: to which hosts, and what, which is drawn or recorded."""
+    """A sending host: its receivers, and its drawn or recorded flows."""
 
     host: str
     sinks: tuple[str, ...]
@@ -59,12 +59,12 @@ class Sender:
 
 
 def processes(rate_bps: float) -> int:
-    """Processes that carry so many bits a second (as they are on the wire)."""
+    """Return how many processes carry so many bits a second (as they are on the wire)."""
     return int(min(MOST_PROCESSES, max(1, -(-rate_bps // PER_PROCESS_BPS))))
 
 
 def host_problems(option: str, hosts: Sequence[str], topology: Topology) -> list[Problem]:
-    """What is wrong with a list of hosts that must be there, each once."""
+    """Find what is wrong with a list of hosts that must be there, each once."""
     known = [host.name for host in topology.hosts]
     accepted = named_hosts.one_of(known)
     if not hosts:
@@ -80,7 +80,7 @@ def host_problems(option: str, hosts: Sequence[str], topology: Topology) -> list
 
 
 def load_problem(load: float, hosts: Sequence[str], topology: Topology, *, rail: int) -> list[Problem]:
-    """What is wrong with a load (layer-2 bit/s, unscaled) that crosses the links of these hosts' rail together."""
+    """Find what is wrong with a load (layer-2 bit/s, unscaled) that crosses the links of these hosts' rail together."""
     if found := rails.problems(rail, topology):
         return found
     if 0 < load <= sum(topology.carries_bps(host, rail) for host in hosts):
@@ -91,7 +91,7 @@ def load_problem(load: float, hosts: Sequence[str], topology: Topology, *, rail:
 
 
 def requirements(config: SendingConfig, senders: Sequence[str], *, needed_by: str) -> list[Requirement]:
-    """Real-time priority is the only thing that a host may lack."""
+    """Return the requirement of real-time priority, the only one of a host."""
     if not config.realtime:
         return []
     remedy = "leave out `realtime`, or set `sudo: true` in the inventory: orch-agent does not grant this"
@@ -109,7 +109,7 @@ def launches(
     senders: Sequence[Sender],
     receiving: Mapping[str, float],
 ) -> list[Launch]:
-    """A sink on every host in `receiving` (the bit/s that it gets, scaled), then the senders, which start together."""
+    """Return launches of sinks on hosts in `receiving` (bit/s, scaled), then of the senders, which start together."""
     name = f"{source.window}.{source.name}" if source.window else source.name
     address = {host.name: host.addresses[config.rail] for host in topology.hosts}
     ports = {host: [source.port + i for i in range(processes(rate))] for host, rate in receiving.items()}

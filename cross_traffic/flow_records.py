@@ -1,4 +1,4 @@
-"""Read what senders and sinks of single flows logged: every flow, the schedule, and what was received."""
+"""Read the logs of senders and sinks of single flows: every flow, the schedule, and received bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _ERRORS = {
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    """Rows of `flows`, `schedules` and `sizes` from a sender, of `counters` from a sink; none when it never began."""
+    """Read rows of `flows`, `schedules` and `sizes` from a sender, of `counters` from a sink.
+
+    Return no tables when it never began.
+    """
     found: dict[str, Columns] = {}
     logs = [log for log in sorted(output.folder.glob("flows.*.bin")) if log.stat().st_size >= flow_sender.HEAD.size]
     spec = _spec(output.folder / "spec.json")
@@ -48,7 +51,7 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
 
 
 def _spec(path: Path) -> SenderSpec | None:
-    """What an agent was told; None when that did not come home whole."""
+    """Read the specification of an agent; None when it did not come home whole."""
     try:
         spec: SenderSpec = json.loads(safepath.content(path) or b"")
     except (OSError, ValueError, RecursionError):
@@ -57,7 +60,7 @@ def _spec(path: Path) -> SenderSpec | None:
 
 
 def records(log: Path) -> tuple[int, Any]:
-    """A sender's log: its clock (nanoseconds since the epoch) at the schedule's zero, and an array of RECORD.
+    """Read a sender's log: its clock (nanoseconds since the epoch) at the schedule's zero, and an array of RECORD.
 
     StoreError when it is none; a record that was cut off by a crash is left out.
     """
@@ -71,7 +74,7 @@ def records(log: Path) -> tuple[int, Any]:
 
 
 def error_text(code: int) -> str:
-    """What a record's error means; empty for none."""
+    """Return the meaning of a record's error; empty for none."""
     return "" if code == 0 else _ERRORS.get(code) or os.strerror(code)
 
 
@@ -109,7 +112,7 @@ def _instants(values: Any, zero_ns: int) -> list[int | None]:
 
 
 def _planned(output: LaunchOutput, spec: SenderSpec, sinks: Sequence[str], zero_ns: int) -> dict[str, Columns]:
-    """The schedule as it was asked for."""
+    """Read the schedule as it was planned."""
     streams = spec["streams"]
     bursts = [stream["burst"] for stream in streams]
     count = len(streams)
@@ -152,7 +155,7 @@ def _received(output: LaunchOutput) -> Columns:
 
 
 def _lines(log: Path, unread: Unread) -> Iterator[list[int]]:
-    """Whole lines of numbers; the last one may have been cut off."""
+    """Yield whole lines of numbers; the last one may have been cut off."""
     for number, line in enumerate(safepath.text(log).splitlines()[1:], start=2):
         cells = line.split(",")
         if len(cells) == 5 and all(cell.isascii() and cell.isdigit() and len(cell) < 20 for cell in cells):

@@ -108,7 +108,7 @@ def escalate(config: Config) -> Escalation | None:
 
 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
-    """A server, then a client that is ready when it has reported its first half second of traffic."""
+    """Return a server's launch, then a client's that is ready when it has reported its first half second of traffic."""
     src, dst = (topology.node(host).addresses[config.rail] for host in (config.src, config.to))
     rate = stream_rate(config, topology)
     name = f"{source.window}.{source.name}" if source.window else source.name
@@ -148,12 +148,12 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
 
 
 def stream_rate(config: Config, topology: Topology) -> float:
-    """Payload of one stream in bit/s, scaled: iperf3 counts payload, the load counts what is on the wire."""
+    """Return the payload of one stream in bit/s, scaled: iperf3 counts payload, the load counts what is on the wire."""
     return config.load / topology.scale / topology.wire_per_payload / config.streams
 
 
 def block_bytes(config: Config, topology: Topology) -> int:
-    """Bytes of one write. In whole segments, so that no short segment adds headers that the rate does not allow for."""
+    """Return the bytes of one write: whole segments, since short ones would add headers beyond the rate."""
     if config.block is not None:
         return int(config.block)
     segment = topology.mtu - topology.tcp_header_bytes
@@ -162,7 +162,7 @@ def block_bytes(config: Config, topology: Topology) -> int:
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    """Rows of `flows`, one a stream, from the client's reports; nothing from the server, or when none was made.
+    """Read rows of `flows`, one a stream, from the client's reports; nothing from the server, or when none was made.
 
     The sum of the reports stands even if the client was killed. `bytes` is what was handed to TCP, to the precision of
     the reports (1 kbit/s, and 10 ms of the whole); `start_ns` is true to the second, `end_ns` as many seconds later as

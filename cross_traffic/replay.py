@@ -1,4 +1,4 @@
-"""Cross traffic from a file: each line a flow, its start, its size and where it goes."""
+"""Cross traffic from a schedule file: each line is a flow with its start, size and receiver."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Config(flow_launches.SendingConfig):
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What a schedule file amounts to: per receiver layer-2 bytes, and its length in seconds."""
+    """Totals of a schedule file: layer-2 bytes by receiver, and its length in seconds."""
 
     wire: Mapping[str, int]
     length_s: float
@@ -121,7 +121,7 @@ def escalate(config: Config) -> Escalation | None:  # noqa: ARG001 - it opens a 
 
 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
-    """Sinks, then the sender with the file in the form that it reads."""
+    """Return launches of sinks, then of the sender with the file in the form that it reads."""
     measured = _file(config)
     sinks = tuple(measured.wire)
     lines = [
@@ -141,5 +141,5 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    """Rows of `flows`, one a flow; from the sinks rows of `counters`."""
+    """Read rows of `flows`, one a flow; from the sinks rows of `counters`."""
     return flow_records.read(output)

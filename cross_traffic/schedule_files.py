@@ -1,4 +1,4 @@
-"""Read and write schedules of flows as files, and sum up what flows amount to."""
+"""Read and write schedules of flows as files, and sum up the load of flows."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ RATE_STEP_S = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstShape:
-    """Every `period_s` seconds the load is `height` times its mean for `width_s` seconds."""
+    """A burst: every `period_s` seconds the load is `height` times its mean for `width_s` seconds."""
 
     width_s: float
     period_s: float
     height: float
 
     def phases_ns(self) -> list[int]:
-        """Where phases of the period begin and end: the first is the burst, and no other is shorter if that can be."""
+        """Return the bounds of the period's phases: the first is the burst, and no other is shorter if possible."""
         width, period = round(self.width_s * 1e9), round(self.period_s * 1e9)
         parts = max(1, min(MOST_PHASES - 1, (period - width) // width))
         return [0, *(width + (period - width) * part // parts for part in range(parts)), period]
 
     def profile(self, sent: Sequence[float]) -> list[float]:
-        """How many times the mean is sent in each phase, of what is sent in each; empty where nothing is."""
+        """Return the rate in each phase over the mean, from the amount sent in each; empty where nothing is sent."""
         whole = sum(sent)
         edges = self.phases_ns()
         shares = (edges[-1] / (end - begin) for begin, end in pairwise(edges))
@@ -51,7 +51,7 @@ class FlowLine:
 
 
 def write_schedule(path: Path, flows: Iterable[FlowLine], *, comment: str = "") -> int:
-    """Write a schedule file, a flow a line, and give their number."""
+    """Write a schedule file, a flow a line, and return their number."""
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         if comment:
@@ -64,7 +64,7 @@ def write_schedule(path: Path, flows: Iterable[FlowLine], *, comment: str = "") 
 
 
 def read_schedule(path: Path) -> Iterator[FlowLine]:
-    """The flows of a schedule file in order, one at a time; ConfigError with file and line of the first mistake.
+    """Read the flows of a schedule file in order, one at a time; ConfigError with file and line of the first mistake.
 
     Columns are start_s, bytes and, where it is there, to; starts never fall; a `#` begins a comment.
     """
@@ -121,7 +121,7 @@ def _flow(cells: Mapping[str, str], at: str) -> FlowLine:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What flows amount to, one at a time and in constant memory.
+    """Totals of flows, added one at a time and in constant memory.
 
     Layer-2 bytes towards the sink, as `framing` counts them.
     """
@@ -157,9 +157,9 @@ class Tally:
             self.sent[bisect_right(ends, round(start_s * 1e9) % ends[-1])] += wire
 
     def load_bps(self, duration_s: float) -> float:
-        """Layer-2 bit/s over so many seconds."""
+        """Return the load in layer-2 bit/s over so many seconds."""
         return self.wire * 8 / duration_s if duration_s > 0 else math.nan
 
     def profile(self) -> list[float]:
-        """How many times the mean starts in each phase of the period; the first one is the burst."""
+        """Return the load started in each phase of the period over the mean; the first one is the burst."""
         return [] if self.burst is None else self.burst.profile(self.sent)

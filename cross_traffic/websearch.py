@@ -45,7 +45,7 @@ class Burst(Model):
 
 
 def _distribution(named: str, info: ValidationInfo) -> str:
-    """The name of a distribution, or the path of its file."""
+    """Return the name of a distribution, or the path of its file."""
     if named in distributions.known():
         return named
     try:
@@ -88,7 +88,7 @@ class Config(flow_launches.SendingConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """One schedule: `senders` start each of its flows together, towards `to`; `rate` is that of all of them."""
+    """A schedule: `senders` start each of its flows together, towards `to`; `rate` is that of all of them."""
 
     senders: tuple[str, ...]
     to: str
@@ -96,7 +96,7 @@ class Stream:
 
 
 def streams(config: Config) -> list[Stream]:
-    """Every host that receives gets the same load, from groups of `fan_in` neighbours in the list of senders."""
+    """Return streams that give every receiver the same load, from groups of `fan_in` neighbouring senders."""
     found = []
     for to in config.receivers:
         senders = [host for host in config.senders if host != to]
@@ -145,7 +145,7 @@ def demands(config: Config) -> list[Demand]:
 
 
 def remarks(config: Config, topology: Topology) -> list[str]:
-    """How arrivals are drawn; and by how much bursts shrink flows: a period holds no larger one than its bytes."""
+    """Describe how arrivals are drawn, and by how much bursts shrink flows to fit a period's bytes."""
     if config.burst is None:
         return [f"arrivals: {ARRIVALS[config.arrivals]}"]
     specs = [spec for sender in _senders(config, topology, seed=0) for spec in sender.streams]
@@ -164,7 +164,7 @@ def escalate(config: Config) -> Escalation | None:  # noqa: ARG001 - it opens a 
 
 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
-    """Sinks, then senders; each sender draws its own schedules, so nothing limits how long it goes on."""
+    """Return launches of sinks, then of senders; senders draw endless schedules by themselves."""
     receiving = {to: config.load / len(config.receivers) / topology.scale for to in config.receivers}
     return flow_launches.launches(
         config, source, topology, senders=_senders(config, topology, seed=source.seed), receiving=receiving
@@ -230,7 +230,7 @@ def stream_spec(
     pool: bool = False,
     sink: int = 0,
 ) -> StreamSpec:
-    """Return what a sender draws a schedule from; ConfigError when no schedule can be like that.
+    """Return the specification of a sender's schedule; ConfigError when no such schedule is possible.
 
     `load_bps` is layer-2 bit/s towards the sink, without FCS and preamble: payload, headers, opening and closing of
     connections (without the latter two when they come from a pool). `factor` multiplies the distribution's sizes.
@@ -270,5 +270,5 @@ def stream_spec(
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    """Rows of `flows`, one a flow, and what was planned; from the sinks rows of `counters`."""
+    """Read rows of `flows`, one a flow, and of the schedule; from the sinks rows of `counters`."""
     return flow_records.read(output)

@@ -1,1 +1,1 @@
-"""Training workloads, one module a framework."""
+"""Training workloads, one module for each framework."""

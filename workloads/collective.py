@@ -1,4 +1,4 @@
-"""Collective operations over message sizes, on gloo, NCCL or MPI: their time, and how much of the link they use."""
+"""Benchmark of collective operations over message sizes, on gloo, NCCL or MPI: time and bandwidth of each."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def _group_problems(config: Config, count: int) -> list[Problem]:
-    """Groups that cannot be made of so many ranks, and what only torch.distributed has."""
+    """Find groups that so many ranks cannot form, and options that only torch.distributed has."""
     found = []
     if count % config.groups or count // config.groups < 2:
         message = f"{count} ranks do not make {config.groups} groups of the same size, of two ranks or more"
@@ -122,7 +122,7 @@ def _group_problems(config: Config, count: int) -> list[Problem]:
 
 
 def _foreign_options(config: Config) -> list[Problem]:
-    """Options that the backend does not have."""
+    """Find options that the backend does not have."""
     of_mpi, of_tests = ("mpi",), ("nccl-tests",)
     given = {
         "algorithm": (config.algorithm, of_mpi),
@@ -140,7 +140,7 @@ def _foreign_options(config: Config) -> list[Problem]:
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
-    """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
+    """Return a launch for each rank; training and rendezvous flows stand on that of rank 0."""
     passes: benchmark.PassSettings = {
         "operations": config.operations,
         "sizes": [max(1, round(size / topology.scale)) for size in config.sizes],
@@ -167,7 +167,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
 
 
 def _mpi_launches(config: Config, job: Job, topology: Topology, passes: benchmark.PassSettings) -> list[Launch]:
-    """What mpirun and its daemons need, then a launch for each rank."""
+    """Return launches of mpirun and its daemons, then one for each rank."""
     mpi = _mpi(config)
     settings: MpiSettings = {**passes, "trace": config.trace, "join_s": mpi_ranks.MEET_S}
     files = shipping.files(_MPI_PROGRAM, settings=settings)
@@ -240,7 +240,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
-    """Bytes that the backend's algorithms send in one pass over all operations and sizes."""
+    """Return the bytes that the backend's algorithms send in one pass over all operations and sizes."""
     world = len(job.ranks)
     if config.backend == "nccl-tests":
         backend, times = "nccl", nccl_tests.operations_in_a_pass(config.repeats)
@@ -262,12 +262,12 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 
 def _whole(size: float, world: int) -> int:
-    """Bytes of a message of that size, rounded up to whole floats of each rank."""
+    """Return the bytes of a message of that size, rounded up to whole floats of each rank."""
     return 4 * world * max(1, math.ceil(max(1, round(size)) / (4 * world)))
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The tables of a rank, and `collectives`; damaged lines are passed over."""
+    """Read the tables of a rank, and `collectives`; damaged lines are passed over."""
     rows = (
         {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": "", **row}
         for row in lines.records(output.folder / LOG, output.unread, _row)
@@ -276,7 +276,7 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
 
 
 def _row(record: JsonObject) -> Row | None:
-    """The record as a row, or None where it is not a complete one."""
+    """Return the record as a row, or None where it is not a complete one."""
     if not all(lines.is_whole(record.get(name)) for name in ("iteration", "bytes", "repeats", "world")):
         return None
     seconds, link, operation = record.get("seconds"), record.get("link_bps"), str(record.get("operation"))

@@ -1,4 +1,4 @@
-"""Any other training command, started once a rank; what it prints says when its iterations ended."""
+"""Any other training command, started once for each rank; iterations are found in its output."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def _missing_from_env(config: Config) -> Iterator[Problem]:
-    """Words of the command that take the value of a variable which nothing brings."""
+    """Find words of the command that take the value of a variable which `env_from` lacks."""
     brought = config.env_from or {}
     for place, word in enumerate(config.argv):
         for name in _FROM_ENV.findall(word):
@@ -224,7 +224,7 @@ def _file_problems(config: Config) -> list[Problem]:
 
 
 def _contents(sent: str) -> dict[str, Path]:
-    """The files that a file or folder stands for, by their paths in the rank's folder, in order."""
+    """Return the files of a path, which may be a folder, by their paths in the rank's folder, in order."""
     path, name = Path(sent), lookup.name_there(sent)
     if path.is_file():
         return {name: path}
@@ -241,7 +241,7 @@ def _contents(sent: str) -> dict[str, Path]:
 
 
 def _script_problems(config: Config) -> list[Problem]:
-    """The command's script, where it is looked for in the rank's own folder and nothing puts it there."""
+    """Find a command's script that is looked for in the rank's own folder, where nothing puts it."""
     script = 0
     if _INTERPRETER.fullmatch(config.argv[0]):
         script = next((place for place, word in enumerate(config.argv) if place and not word.startswith("-")), 0)
@@ -259,7 +259,7 @@ def _script_problems(config: Config) -> list[Problem]:
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:  # noqa: ARG001 - it has its own
-    """A launch for each rank: our program, which starts the command once the gate opens; and those of its launcher."""
+    """Return a launch for each rank, a program that starts the command at the gate, and those of its launcher."""
     reading = config.iterations
     started = []
     by, program = config.launcher, config.launcher_program
@@ -321,7 +321,7 @@ _NAMES = (
 
 
 def _values(job: Job, rank: Rank, topology: Topology) -> dict[str, str]:
-    """What the placeholders stand for at this rank."""
+    """Return the values of placeholders for this rank."""
     node = topology.node(rank.node)
     counts = Counter(other.node for other in job.ranks)
     addresses = {name: topology.node(name).address for name in job.nodes}
@@ -362,7 +362,7 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
-    """The command's program, where it is looked for on the PATH or stands with its whole path, and the device."""
+    """Return the command's program, if named without a folder or by its whole path, and the device, as requirements."""
     needed = []
     for name in job.nodes:
         program = config.argv[0]
@@ -377,7 +377,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 
 def remarks(config: Config) -> list[str]:
-    """Where iterations have no time of their own."""
+    """Return a remark where iterations have no time of their own."""
     reading = config.iterations
     names = set(reading.json_paths or ()) | set(re.compile(reading.pattern or "").groupindex)
     if {"seconds", "milliseconds"} & names:

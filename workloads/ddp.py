@@ -64,7 +64,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
-    """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
+    """Return a launch for each rank; training and rendezvous flows stand on that of rank 0."""
     settings: DdpSettings = {
         **torch_ranks.settings(config, job, seed=seed, on_gpu=real_training.on_gpu(config, job)),
         **real_training.torch_settings(config, topology, seed=seed),
@@ -89,7 +89,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
-    """Bytes that a rank sends over the network in a ring all-reduce of all gradients: 2 (N - 1) / N times their size.
+    """Return a rank's bytes over the network in a ring all-reduce of all gradients: 2 (N - 1) / N times their size.
 
     Between two ranks of one host they do not cross the network: of the ring's N edges only those between hosts count,
     so that this is the mean over ranks, as it is measured. None for PowerSGD: its volume follows from shapes, which
@@ -111,7 +111,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
 
 
 def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
-    """What a rank does in an iteration; of what cannot be predicted, why."""
+    """Return the work of a rank in an iteration, or why it cannot be predicted."""
     if config.compute == "real":
         return "real compute takes the time that it takes; compute: emulated, with the compute_time of the accelerator"
     if config.compression == "powersgd":
@@ -151,7 +151,7 @@ def buckets(layers: Sequence[LayerPlan], *, cap: float, first: float | None, ele
 
 
 def _gradients(layers: Sequence[LayerPlan]) -> Iterator[tuple[float, int]]:
-    """Each gradient's instant in the backward pass, in seconds, and its elements, the last layer's first."""
+    """Yield each gradient's instant in the backward pass, in seconds, and its elements, the last layer's first."""
     ready_s = 0.0
     for _, backward_s, sizes in reversed(layers):
         ready_s += backward_s

@@ -116,7 +116,7 @@ def _own_problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
-    """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
+    """Return a launch for each rank; training and rendezvous flows stand on that of rank 0."""
     program, settings = (
         _pipeline(config, job, topology, seed) if config.pipeline_stages > 1 else _zero(config, job, topology, seed)
     )
@@ -139,7 +139,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
 
 
 def _settings(config: Config, job: Job, seed: int) -> engine.DeepSpeedSettings:
-    """What both programs are given."""
+    """Return the settings of both programs."""
     return {
         **torch_ranks.settings(config, job, seed=seed),
         "zero_stage": config.zero_stage,
@@ -173,7 +173,7 @@ def _zero(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str,
 
 
 def _env(config: Config, job: Job, node: str) -> dict[str, str]:
-    """What DeepSpeed and what it imports are told beside what all ranks on torch are: files stay in the folder."""
+    """Return variables of DeepSpeed and its imports, beside those of torch: their files stay in the folder."""
     backend = torch_ranks.backend_of(config, job.ranks)
     return {
         "DS_ACCELERATOR": "cuda" if backend == "nccl" else "cpu",
@@ -192,7 +192,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
-    """Bytes that a rank sends, by what DeepSpeed 0.19 asks the backend for and what this does of it.
+    """Return the bytes that a rank sends, by the operations of DeepSpeed 0.19 and of the backend below it.
 
     ZeRO's paper (Rajbhandari, section 7) counts a reduce-scatter and an all-gather, and in stage 3 a second one, of
     (N-1)/N x parameters each. DeepSpeed all-reduces the gradients in stages 1 and 2, too, of which each rank keeps its
@@ -234,7 +234,7 @@ def _zero_traffic(config: Config, job: Job, topology: Topology, *, element_bytes
 
 
 def _pipeline_problems(config: Config, topology: Topology) -> list[Problem]:
-    """Where the pipeline cannot be what was asked for; the placement must be without problems."""
+    """Find why the pipeline cannot be the requested one; the placement must be without problems."""
     if config.pipeline_stages == 1:
         return []
     found = []
@@ -265,9 +265,9 @@ def _layers(config: Config, topology: Topology) -> list[EmulatedLayer]:
 
 
 def partition(sizes: list[int], stages: int) -> list[slice]:
-    """Consecutive parts, none of size nothing, of which the largest is as small as can be.
+    """Return consecutive non-empty parts of which the largest is as small as possible.
 
-    It is what DeepSpeed's `partition_method: parameters` aims at.
+    This is what DeepSpeed's `partition_method: parameters` aims at.
     """
     count = len(sizes)
     # best[k][n]: the largest of k parts of the first n, and where the last of them begins
@@ -292,13 +292,13 @@ def partition(sizes: list[int], stages: int) -> list[slice]:
 
 
 def stage_layers(config: Config, topology: Topology) -> list[list[EmulatedLayer]]:
-    """The layers of each stage."""
+    """Return the layers of each stage."""
     layers = _layers(config, topology)
     return [layers[part] for part in partition([sum(layer.sizes) for layer in layers], config.pipeline_stages)]
 
 
 def _activation(config: Config, topology: Topology) -> int:
-    """Elements, scaled, that a stage passes on of a microbatch."""
+    """Return the elements, scaled, of the activation that a stage sends for a microbatch."""
     each = ELEMENT_BYTES[config.precision]
     size = config.activation
     if size is None:
@@ -311,7 +311,7 @@ def _activation(config: Config, topology: Topology) -> int:
 
 
 def _stage_plans(config: Config, topology: Topology) -> list[StagePlan]:
-    """What a rank program is given of the stages."""
+    """Return the rank program's settings of the stages."""
     return [
         {
             "forward_s": sum(layer.forward_s for layer in layers) / config.microbatches,
@@ -323,7 +323,7 @@ def _stage_plans(config: Config, topology: Topology) -> list[StagePlan]:
 
 
 def _pipeline_traffic(config: Config, topology: Topology) -> tuple[Pairs, int, str]:
-    """Who sends how much to whom in an iteration, the parameters of the whole model, and how that was counted."""
+    """Return the bytes between ranks in an iteration, the parameters of the whole model, and the method of counting."""
     world = len(ranks(config.hosts, topology))
     element_bytes = ELEMENT_BYTES[config.precision]
     replicas = world // config.pipeline_stages

@@ -58,7 +58,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
-    """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
+    """Return a launch for each rank; training and rendezvous flows stand on that of rank 0."""
     settings: FsdpSettings = {
         **torch_ranks.settings(config, job, seed=seed),
         "layers": trained_model.layers(config, topology),
@@ -81,7 +81,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
-    """Bytes that a rank sends: rings of all-gather, once or twice, and reduce-scatter, (N-1)/N of all parameters each.
+    """Return a rank's bytes: rings of all-gather, once or twice, and reduce-scatter, (N-1)/N of all parameters each.
 
     A parameter is divided among ranks in equal parts, the last ones padded. Gloo's reduce-scatter is an all-reduce of
     which each rank keeps its share: it sends twice as much.

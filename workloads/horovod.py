@@ -150,7 +150,7 @@ def _mpi_problems(config: Config) -> list[Problem]:
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
-    """What the ranks meet by, then a launch for each rank."""
+    """Return the launches of the ranks' rendezvous, then one for each rank."""
     by_mpi = config.controller == "mpi"
     settings: HorovodTorchSettings = {
         **real_training.settings(config, topology, seed=seed),
@@ -264,7 +264,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
-    """Bytes of the gradients alone; what ranks agree on in each cycle uses the same connections and comes on top."""
+    """Return the bytes of the gradients alone; negotiation in each cycle uses the same connections and comes on top."""
     moved = trained_model.parameters(config, topology)
     world = len(job.ranks)
     each = _ELEMENT_BYTES[config.compression]
@@ -292,7 +292,7 @@ def _python(config: Config, node: str, topology: Topology) -> str:
 
 
 def _gloo_env(job: Job, rank: Rank, topology: Topology) -> dict[str, str]:
-    """The variables that `horovodrun` would set for a rank."""
+    """Return the variables that `horovodrun` would set for a rank."""
     node = topology.node(rank.node)
     across = [other.node for other in job.ranks if other.local_rank == rank.local_rank]
     return {

@@ -59,7 +59,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
-    """A `kungfu-run` for each rank, under our program that opens at the gate and reads the worker's log."""
+    """Return a launch for each rank: `kungfu-run` under a program that waits for the gate and reads the log."""
     settings = trained_model.emulated_settings(config, topology, seed=seed)
     workers = ",".join(f"{in_url(topology.node(rank.node).address)}:1" for rank in job.ranks)
     addresses = rank_traffic.flows(job, topology, port=KUNGFU_PORT)[1:]
@@ -116,7 +116,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
 
 
 def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
-    """`kungfu-run` on every host, torch and KungFu's module beside it, and the data-plane device."""
+    """Return requirements of `kungfu-run`, torch and KungFu's module on every host, and of data-plane devices."""
     needed = []
     for name in job.nodes:
         node = topology.node(name)
@@ -138,7 +138,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
-    """What reducing along any tree and back sends: N-1 times the gradients each way, over all ranks together."""
+    """Return the bytes of reducing along any tree and back: N-1 times the gradients each way, over all ranks."""
     moved = trained_model.parameters(config, topology)
     world = len(job.ranks)
     return Theory(

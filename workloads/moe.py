@@ -99,12 +99,12 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def _sparse(config: Config) -> list[int]:
-    """The blocks that have experts: each `every`th."""
+    """Return the blocks that have experts: each `every`th."""
     return list(range(config.every - 1, gpt.shape_of(config.model).layers, config.every))
 
 
 def parameters(config: Config) -> tuple[int, int]:
-    """Parameters that each rank has a copy of, without those of the gates, and those of all experts."""
+    """Return the parameters that each rank has a copy of, without those of the gates, and those of all experts."""
     shape = gpt.shape_of(config.model)
     (whole,) = gpt.stages(shape, pipeline=1, tensor=1)
     feed_forward = 8 * shape.hidden**2 + 5 * shape.hidden
@@ -117,7 +117,7 @@ def _dense(config: Config, scale: int) -> int:
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
-    """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
+    """Return a launch for each rank; training and rendezvous flows stand on that of rank 0."""
     shape = gpt.shape_of(config.model)
     (whole,) = gpt.stages(shape, pipeline=1, tensor=1)
     second = config.compute_time * FORWARD_SHARE / whole.flops
@@ -156,7 +156,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 
 def traffic(config: Config, world: int, scale: int) -> dict[str, Pairs]:
-    """Who sends how much to whom in an iteration, were gates even: all tokens go to `top` experts, all get as many."""
+    """Return the bytes between ranks in an iteration with even gates: tokens go to `top` experts, evenly spread."""
     shape = gpt.shape_of(config.model)
     bytes_each = _ELEMENT_BYTES[config.precision]
     sparse = len(_sparse(config))
@@ -171,7 +171,10 @@ def traffic(config: Config, world: int, scale: int) -> dict[str, Pairs]:
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
-    """Bytes with even gates: what an iteration comes to as gates learn. What it sent is in the table `routing`."""
+    """Return the bytes with even gates, which an iteration approaches as gates learn.
+
+    The table `routing` has the bytes that were sent.
+    """
     kinds = traffic(config, len(job.ranks), topology.scale)
     source = (
         f"with even gates: all-to-all of b s h k {config.precision}, k = {config.top}, four times a sparse block, and "
@@ -182,14 +185,14 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The tables of a rank, and `routing`; damaged lines are passed over."""
+    """Read the tables of a rank, and `routing`; damaged lines are passed over."""
     who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
     rows = ({**who, **row} for found in lines.records(output.folder / LOG, output.unread, _rows) for row in found)
     return {**read_training(output), "routing": gathered("routing", rows)}
 
 
 def _rows(record: JsonObject) -> list[Row] | None:
-    """A row for each rank that the record's rank sends to, itself too; None where the record is not complete."""
+    """Return a row for each rank that the record's rank sends to, itself too; None where the record is not complete."""
     whole = {name: record.get(name) for name in ("iteration", "highest", "lowest")}
     copies, sent = record.get("copies"), record.get("bytes")
     if not isinstance(copies, list) or not isinstance(sent, list) or len(copies) != len(sent):

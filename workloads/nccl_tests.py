@@ -1,4 +1,4 @@
-"""NVIDIA's nccl-tests: its programs time collective operations on NCCL, as ranks of an Open MPI job, one a GPU."""
+"""NVIDIA's nccl-tests: benchmarks of collective operations on NCCL, as ranks of an Open MPI job, one for each GPU."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ class Benchmark:
 
     @property
     def program(self) -> str:
-        """Its path on the hosts, or its name where it is on their PATH."""
+        """The program's path on the hosts, or its name where it is on their PATH."""
         name = PROGRAMS[self.operation]
         return f"{self.folder.rstrip('/')}/{name}" if self.folder else name
 
     @property
     def mpi(self) -> Mpi:
-        """What its ranks meet and agree by; NCCL sends the messages."""
+        """The Open MPI job by which its ranks meet; NCCL sends the messages."""
         return Mpi(mpirun=self.mpirun, algorithm="ring", transport="tcp", rdma_device=None, env=self.env, tensors=False)
 
 
 def problems(operations: Sequence[str], asked: Sequence[float], placed: Sequence[Rank]) -> list[Problem]:
-    """Ranks without a GPU, more than one operation, and sizes that its programs cannot pass over."""
+    """Find ranks without a GPU, more than one operation, and sizes that its programs cannot take."""
     found = torch_ranks.gpu_problems(placed, at="backend", asked="nccl-tests", instead="gloo")
     if len(operations) > 1:
         message = "a program of nccl-tests does one operation, again and again"
@@ -71,7 +71,7 @@ def problems(operations: Sequence[str], asked: Sequence[float], placed: Sequence
 
 
 def _factor(asked: Sequence[float]) -> int | None:
-    """What each size is multiplied by to be the next one, None where that is no whole number above one."""
+    """Return the factor from each size to the next, None where that is no whole number above one."""
     if len(asked) == 1:
         return 2
     factor = round(asked[1] / asked[0])
@@ -80,7 +80,7 @@ def _factor(asked: Sequence[float]) -> int | None:
 
 
 def sizes(asked: Sequence[float], world: int, scale: int) -> tuple[int, ...]:
-    """What is measured for the sizes that were asked for: the first rounded up to whole shares, the others after it."""
+    """Return the sizes measured for the requested ones: the first rounded up to whole shares, then by the factor."""
     whole = _ALIGNED * world
     first = whole * max(1, math.ceil(asked[0] / scale / whole))
     factor = _factor(asked) or 1
@@ -88,7 +88,7 @@ def sizes(asked: Sequence[float], world: int, scale: int) -> tuple[int, ...]:
 
 
 def operations_in_a_pass(repeats: int) -> int:
-    """How often a program does the operation at each size, with the result beside the message and then in its place.
+    """Return how often a program runs the operation at each size, out of place and then in place.
 
     Once before the clock starts, `repeats` times in one go, and once more with its result compared (its common.cu).
     """
@@ -96,7 +96,7 @@ def operations_in_a_pass(repeats: int) -> int:
 
 
 def launches(benchmark: Benchmark, job: Job, topology: Topology) -> list[Launch]:
-    """What mpirun and its daemons need, then our program for each rank, which starts that of nccl-tests at the gate."""
+    """Return launches of mpirun and its daemons, then of a program for each rank that starts nccl-tests at the gate."""
     settings: NcclTestsSettings = {
         "argv": [
             *(benchmark.program, "-b", str(benchmark.sizes[0]), "-e", str(benchmark.sizes[-1])),
@@ -151,7 +151,7 @@ def _env(benchmark: Benchmark, job: Job, rank: Rank, topology: Topology) -> dict
 
 
 def requirements(benchmark: Benchmark, job: Job, topology: Topology, *, needed_by: str) -> list[Requirement]:
-    """The program and the data-plane device on every host, mpirun and its daemons."""
+    """Return requirements of the program and data-plane device on every host, of mpirun and of its daemons."""
     needed = []
     for name in job.nodes:
         needed += [

@@ -87,7 +87,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
-    """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
+    """Return a launch for each rank; training and rendezvous flows stand on that of rank 0."""
     settled = config.model_copy(update={"backend": "gloo"})
     settings: P2pSettings = {
         **torch_ranks.settings(settled, job, seed=seed),
@@ -114,7 +114,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
-    """Bytes that the strategy's schedule sends; of pair averaging what it sends in the mean over many iterations."""
+    """Return the bytes that the strategy's schedule sends; of pair averaging the mean over many iterations."""
     moved = trained_model.parameters(config, topology)
     world = len(job.ranks)
     pairs: dict[tuple[int, int], float] = {}
@@ -142,5 +142,5 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
 
 
 def _hosts(job: Job) -> list[int]:
-    """The number of each rank's host, in the order in which hosts first appear."""
+    """Return the number of each rank's host, in the order in which hosts first appear."""
     return [job.nodes.index(rank.node) for rank in job.ranks]

@@ -86,7 +86,7 @@ class Config(TorchConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
-    """Elements of what travels, scaled: an activation, and of each stage's rank all gradients and the table's."""
+    """Sizes of messages in elements, scaled: an activation, and of each stage's rank all gradients and the table's."""
 
     activation: int
     gradients: tuple[int, ...]
@@ -156,7 +156,7 @@ def _sizes(config: Config) -> tuple[int, int, int]:
 
 
 def placed(config: Config) -> list[Place]:
-    """Stage, part of each tensor and replica of each rank."""
+    """Return the stage, part of each tensor and replica of each rank."""
     mapping = config.mapping
     if isinstance(mapping, str):
         return parallel.places(_sizes(config), _ORDERS[mapping])
@@ -170,7 +170,7 @@ def _stages(config: Config) -> list[Stage]:
 
 
 def messages(config: Config, scale: int) -> Messages:
-    """What travels at this scale; nothing vanishes."""
+    """Return the sizes of messages at this scale; none becomes zero."""
     shape = gpt.shape_of(config.model)
     stages = _stages(config)
 
@@ -185,7 +185,7 @@ def messages(config: Config, scale: int) -> Messages:
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
-    """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
+    """Return a launch for each rank; training and rendezvous flows stand on that of rank 0."""
     sizes = messages(config, topology.scale)
     settled = config.model_copy(update={"backend": "gloo"})
     settings: PtdSettings = {
@@ -212,7 +212,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
 
 
 def _plan(config: Config, stage: Stage) -> StagePlan:
-    """A stage's times for one microbatch, in seconds: forward of half a block each, of the projection on words.
+    """Return a stage's times for one microbatch, in seconds: forward of half a block each, of the projection on words.
 
     `backward` says how many times longer a backward pass takes.
     """
@@ -233,7 +233,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 
 def traffic(config: Config, scale: int) -> dict[str, Pairs]:
-    """Who sends how much to whom in an iteration, by what it is for, on the same host or not.
+    """Return the bytes between ranks in an iteration, by purpose, on the same host or not.
 
     Tensor: Li, eq. 2, rings over b s h elements. Pipeline: eq. 3, with the inner stages' two neighbours. Data: eq. 4,
     with each stage's own share of the parameters. Embedding: the sum of the table's gradients over first and last
@@ -268,12 +268,12 @@ def traffic(config: Config, scale: int) -> dict[str, Pairs]:
 
 
 def _ring(members: list[int]) -> float:
-    """What each member of a ring sends of an all-reduced message, as a multiple of it."""
+    """Return what each member of a ring sends of an all-reduced message, as a multiple of it."""
     return 2 * (len(members) - 1) / len(members)
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
-    """Bytes between hosts; what ranks of one host tell each other does not cross the network."""
+    """Return the bytes between hosts; messages between ranks of one host do not cross the network."""
     sizes = messages(config, topology.scale)
     pairs = rank_traffic.summed(traffic(config, topology.scale).values())
     source = (
@@ -284,7 +284,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 
 def work(config: Config, job: Job, topology: Topology) -> Pipelined:  # noqa: ARG001 - a work of any placement
-    """What the ranks do in an iteration, stage by stage."""
+    """Return the work of the ranks in an iteration, stage by stage."""
     sizes, bytes_each = messages(config, topology.scale), _ELEMENT_BYTES[config.precision]
     stages = [
         _stage_work(stage, _plan(config, stage), recompute=config.recompute, gradients=elements * bytes_each)
@@ -302,7 +302,7 @@ def work(config: Config, job: Job, topology: Topology) -> Pipelined:  # noqa: AR
 def _pipelined(
     where: Sequence[Place], stages: Sequence[StageWork], *, microbatches: int, activation: int, embedding: int
 ) -> Pipelined:
-    """The work of ranks in these places; sizes in bytes, scaled."""
+    """Return the work of ranks in these places; sizes in bytes, scaled."""
     return Pipelined(
         microbatches=microbatches,
         activation=activation,
@@ -317,7 +317,7 @@ def _pipelined(
 
 
 def _stage_work(stage: Stage, plan: StagePlan, *, recompute: bool, gradients: int) -> StageWork:
-    """A micro-batch in a stage, as `rank/torch/ptd.py` goes through it: half a block, then an all-reduce."""
+    """Return the work of a micro-batch in a stage, as in `rank/torch/ptd.py`: half a block, then an all-reduce."""
     halves = 2 * stage.blocks
     blocks_s = stage.blocks * (plan["attention_s"] + plan["feed_forward_s"])
     return StageWork(

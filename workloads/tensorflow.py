@@ -134,7 +134,7 @@ def _servers(config: Config, topology: Topology) -> list[str]:
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
-    """The parameter servers where there are any, then a launch for each rank."""
+    """Return launches of the parameter servers where there are any, then one for each rank."""
     servers = _servers(config, topology)
     cluster = _cluster(job, servers, topology)
     program = _PARAMETER_SERVER if servers else _MIRRORED
@@ -215,7 +215,7 @@ def _server(
 
 
 def _cluster(job: Job, servers: list[str], topology: Topology) -> dict[str, list[str]]:
-    """Address and port of every task, each host's tasks on ports of their own."""
+    """Return the address and port of every task, each host's tasks on ports of their own."""
     seen: Counter[str] = Counter()
 
     def address(node: str) -> str:
@@ -249,7 +249,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
-    """Bytes of gradients and variables alone; what gRPC and TensorFlow say to each other comes on top."""
+    """Return the bytes of gradients and variables alone; gRPC's and TensorFlow's own messages come on top."""
     if config.strategy == "parameter-server":
         return _parameter_server_theory(config, job, topology)
     moved = trained_model.parameters(config, topology)
@@ -264,14 +264,14 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 
 def _by_nccl(config: Config, job: Job) -> bool:
-    """Whether gradients go by NCCL, over all rails of a host; gRPC knows one address a host."""
+    """Return whether gradients go by NCCL, over all rails of a host; gRPC uses one address of a host."""
     if config.strategy == "parameter-server" or config.communication == "ring":
         return False
     return config.communication == "nccl" or all(rank.device != "cpu" for rank in job.ranks)
 
 
 def _parameter_server_theory(config: Config, job: Job, topology: Topology) -> Theory:
-    """Each worker fetches every variable once an iteration, and sends its gradient once."""
+    """Return the bytes with parameter servers: a worker gets all variables and sends all gradients each iteration."""
     servers = _servers(config, topology)
     variables = [size for _, _, sizes in trained_model.layers(config, topology) for size in sizes]
     pairs: dict[tuple[str, str], float] = {}

@@ -1,4 +1,4 @@
-"""Draw schedules of flows without end and in constant memory: when each flow starts and how large it is.
+"""Draw endless schedules of flows in constant memory: the start and the size of each flow.
 
 A schedule is drawn in blocks of about two seconds. The sizes of a block are drawn again until its bytes on the wire
 are within `BLOCK_SHARE` of what is asked for, what is left over going to the next block: among all draws of the random
@@ -43,7 +43,7 @@ Event = Tuple[int, int, int]  # nanoseconds since the start, bytes, number of th
 
 
 class BurstSpec(TypedDict):
-    """Every `period_s` the load is `height` times its mean for `width_s`."""
+    """A burst: every `period_s` the load is `height` times its mean for `width_s`."""
 
     width_s: float
     period_s: float
@@ -64,21 +64,21 @@ class _StreamSpec(TypedDict):
 
 
 class StreamSpec(_StreamSpec, total=False):
-    """What a schedule is drawn from: points (bytes, cumulative probability), layer-2 bit/s, and for which sink.
+    """The specification of a random schedule: points (bytes, cumulative probability), layer-2 bit/s, and its sink.
 
-    Without `ip` it is of IPv4, as all were before there were others.
+    Without `ip` it is of IPv4.
     """
 
     ip: Literal[4, 6]
 
 
 def payload_bytes(size: int) -> int:
-    """What a flow of `size` carries: a header stands at the head of each, so it is no smaller than that."""
+    """Return the payload of a flow of `size`: each begins with a header, so it is no smaller than that."""
     return max(size, HEADER_BYTES)
 
 
 class Framing:
-    """What the segments of flows are on the wire: MTU, version of IP, and what a flow adds beside its segments.
+    """The framing of flows on the wire: MTU, version of IP, and what a flow adds beside its segments.
 
     `flow_bytes` are those of opening and closing a connection when they are not given.
     """
@@ -90,19 +90,19 @@ class Framing:
         self.segment = mtu + ETHERNET_BYTES - self.header  # payload of a full one
 
     def wire_bytes(self, size: int) -> int:
-        """Layer-2 bytes towards the sink of one flow: payload, the headers of its segments, opening and closing."""
+        """Return the layer-2 bytes towards the sink of one flow: payload, segments' headers, opening and closing."""
         payload = payload_bytes(size)
         return payload + self.header * -(-payload // self.segment) + self.flow_bytes
 
     def size_on_wire(self, wire: float) -> int:
-        """The flow that makes so many bytes on the wire, at least the smallest."""
+        """Return the size of the flow that makes so many bytes on the wire, at least the smallest."""
         rest = max(1.0, wire - self.flow_bytes)
         segments = math.ceil(rest / (self.segment + self.header))
         return payload_bytes(round(rest - self.header * segments))
 
 
 def framing(spec: StreamSpec) -> Framing:
-    """That of a spec; those that were written before there were others are of IPv4."""
+    """Return the framing of a spec; a spec without a version of IP is of IPv4."""
     return Framing(spec["mtu"], spec.get("ip", 4), spec["flow_bytes"])
 
 
@@ -121,7 +121,7 @@ class Sizes:
             self._slopes.append(slope if math.isfinite(slope) else 0.0)
 
     def at(self, share: float) -> int:
-        """The size below which `share` (0 to 1, less than 1) of all flows lie, in whole bytes, at least 1."""
+        """Return the size below which `share` (0 to 1, less than 1) of all flows lie, in whole bytes, at least 1."""
         place = bisect.bisect_right(self.cdf, share)
         if place == 0:
             return max(1, int(self.bytes[0] + 0.5))
@@ -131,29 +131,29 @@ class Sizes:
         return int(value + 0.5) or 1
 
     def _pieces(self) -> Iterator[tuple[float, float, float]]:
-        """From, to and probability of each piece."""
+        """Yield start, end and probability of each piece."""
         yield self.bytes[0], self.bytes[0], self.cdf[0]
         for low, high, below, above in zip(self.bytes, self.bytes[1:], self.cdf, self.cdf[1:]):
             yield low, high, above - below
 
     def mean(self) -> float:
-        """Bytes, by the same interpolation that draws them."""
+        """Return the mean size in bytes, by the same interpolation that draws sizes."""
         return math.fsum(share * (low + high) / 2 for low, high, share in self._pieces())
 
     def variance(self) -> float:
-        """Square bytes, likewise."""
+        """Return the variance of sizes in square bytes, by the same interpolation."""
         squares = math.fsum(s * (low * low + low * high + high * high) / 3 for low, high, s in self._pieces())
         return max(0.0, squares - self.mean() ** 2)
 
     def mean_wire(self, framing: Framing) -> float:
-        """Layer-2 bytes towards the sink of a flow, on average."""
+        """Return the mean layer-2 bytes towards the sink of a flow."""
         payload = math.fsum(share * _mean_at_least(low, high, HEADER_BYTES) for low, high, share in self._pieces())
         segments = math.fsum(share * _mean_segments(low, high, framing.segment) for low, high, share in self._pieces())
         return payload + framing.header * segments + framing.flow_bytes
 
 
 def _mean_at_least(low: float, high: float, least: float) -> float:
-    """The mean of max(x, least) for x uniform between low and high."""
+    """Return the mean of max(x, least) for x uniform between low and high."""
     if high <= least:
         return least
     if low >= least:
@@ -162,7 +162,7 @@ def _mean_at_least(low: float, high: float, least: float) -> float:
 
 
 def _mean_segments(low: float, high: float, segment: int) -> float:
-    """The mean of ceil(x / segment), at least 1, for x uniform between low and high."""
+    """Return the mean of ceil(x / segment), at least 1, for x uniform between low and high."""
     if high - low < 1e-9 * segment:
         return max(1.0, math.ceil(high / segment))
 
@@ -174,7 +174,7 @@ def _mean_segments(low: float, high: float, segment: int) -> float:
 
 
 def poisson(random_: random.Random, mean: float) -> int:
-    """A Poisson number: by inversion when small, else by transformed rejection (Hoermann, 1993)."""
+    """Draw a Poisson number: by inversion when small, else by transformed rejection (Hoermann, 1993)."""
     if mean < 30:
         product, count, least = random_.random(), 0, math.exp(-mean)
         while product > least:
@@ -220,14 +220,14 @@ class Consistent:
         self._next_s = 0.0  # of regular arrivals, since the start of the block
 
     def lengths(self, duration_s: float | None) -> Iterator[float]:
-        """The length of each block in seconds, without end when there is no duration."""
+        """Return the length of each block in seconds, without end when there is no duration."""
         if duration_s is None:
             return itertools.repeat(self.block_s)
         count = max(1, round(duration_s / self.block_s))
         return itertools.repeat(duration_s / count, count)
 
     def block(self, random_: random.Random, length_s: float, wanted: float) -> tuple[list[tuple[float, int]], float]:
-        """Flows of one block, seconds since its start and bytes, in order; and their bytes on the wire."""
+        """Draw the flows of one block, seconds since its start and bytes, in order; and their bytes on the wire."""
         fixed = self._regular_times(random_, length_s) if self._regular else None
 
         def draw() -> list[int]:
@@ -286,12 +286,12 @@ class Burst:
         self.block_s = max(1, round(BLOCK_S / self._period_s)) * self._period_s
 
     def largest_bytes(self) -> int:
-        """The largest flow: most that one of a burst may have of it, or the largest between bursts."""
+        """Return the size of the largest flow possible, in a burst or between bursts."""
         largest = self._framing.size_on_wire(MOST_OF_BURST * self._burst_bytes)
         return max(largest, int(self._sizes.bytes[-1])) if self.between else largest
 
     def _factor(self, sizes: Sizes, wanted: float) -> float:
-        """By how much sizes shrink so that a flow makes `wanted` bytes on the wire on average."""
+        """Return the factor of sizes so that a flow makes `wanted` bytes on the wire on average."""
         points = list(zip(sizes.bytes, sizes.cdf))
         low, high = 0.0, 1.0
         for _ in range(60):
@@ -301,7 +301,7 @@ class Burst:
         return high
 
     def lengths(self, duration_s: float | None) -> Iterator[float]:
-        """The length of each block in seconds, whole periods; what a duration has beyond those stays empty."""
+        """Yield the length of each block in seconds, whole periods; what a duration has beyond those stays empty."""
         periods = round(self.block_s / self._period_s)
         if duration_s is None:
             while True:
@@ -312,7 +312,7 @@ class Burst:
             yield (total * (number + 1) // count - total * number // count) * self._period_s
 
     def block(self, random_: random.Random, length_s: float, wanted: float) -> tuple[list[tuple[float, int]], float]:
-        """Flows of one block, which is whole periods long, and their bytes on the wire."""
+        """Draw the flows of one block, which is whole periods long, and their bytes on the wire."""
         periods = max(1, round(length_s / self._period_s))
         flows: list[tuple[float, int]] = []
         for period in range(periods):
@@ -353,7 +353,7 @@ class Burst:
 def closest(
     draw: Callable[[], list[int]], wanted: float, framing: Framing, most: int = MOST_DRAWS
 ) -> tuple[list[int], float]:
-    """The first draw of sizes within BLOCK_SHARE of the wanted bytes on the wire, else the closest of `most`."""
+    """Return the first draw of sizes within BLOCK_SHARE of the wanted bytes on the wire, else the closest of `most`."""
     segment, best, best_wire = framing.segment, [], math.inf
     for _ in range(most):
         sizes = draw()
@@ -370,7 +370,7 @@ def closest(
 
 
 def process(spec: StreamSpec) -> Consistent | Burst:
-    """The random process of a spec; ValueError, with a sentence for people, when it cannot be.
+    """Return the random process of a spec; ValueError, with a sentence for people, when it is impossible.
 
     `points`: of the distribution. `factor`: times its sizes. `load_bps`: layer-2 bit/s towards the sink. `mtu`, `ip`.
     `flow_bytes`: what a flow adds on the wire beside its segments. `arrivals`: "poisson", "poisson-gaps" or
@@ -382,7 +382,7 @@ def process(spec: StreamSpec) -> Consistent | Burst:
 
 
 def largest_bytes(spec: StreamSpec) -> int:
-    """The largest flow that the random process of a spec can draw."""
+    """Return the size of the largest flow that the random process of a spec can draw."""
     model = process(spec)
     if isinstance(model, Consistent):
         return int(model.sizes.bytes[-1])
@@ -390,7 +390,7 @@ def largest_bytes(spec: StreamSpec) -> int:
 
 
 def drawn(spec: StreamSpec) -> Iterator[Event]:
-    """The flows of a spec in order."""
+    """Yield the flows of a spec in order."""
     model = process(spec)
     random_ = random.Random(spec["seed"])
     begin_s, owed = 0.0, 0.0
@@ -404,7 +404,10 @@ def drawn(spec: StreamSpec) -> Iterator[Event]:
 
 
 def recorded(path: str, factor: float, length_s: float | None) -> Iterator[Event]:
-    """The flows of a file of lines "nanoseconds,bytes,sink" in order; again every `length_s` unless that is None."""
+    """Yield the flows of a file of lines "nanoseconds,bytes,sink" in order.
+
+    They are repeated every `length_s` seconds, unless that is None.
+    """
     begin_ns = 0
     while True:
         with open(path, encoding="ascii") as lines:  # noqa: PTH123 - pathlib would take as long as starting Python
@@ -417,5 +420,5 @@ def recorded(path: str, factor: float, length_s: float | None) -> Iterator[Event
 
 
 def merged(streams: Sequence[Iterator[Event]]) -> Iterator[Event]:
-    """Several streams as one, in order."""
+    """Merge several streams into one, in order."""
     return iter(streams[0]) if len(streams) == 1 else heapq.merge(*streams)

@@ -117,7 +117,7 @@ class _SenderSpec(TypedDict):
 
 
 class SenderSpec(_SenderSpec, total=False):
-    """What `flow_sender.py` sends, from where, to which sinks: drawn streams, or a recorded schedule."""
+    """The input of `flow_sender.py`: its source address, its sinks, and drawn streams or a recorded schedule."""
 
     ip: Literal[4, 6]
 
@@ -213,7 +213,7 @@ class Worker:
         self.flush()
 
     def serve(self) -> None:
-        """Start what is due, send what can be sent, and sleep when there is neither, until all is done or a signal."""
+        """Start due flows, send what can be sent, else sleep, until all is done or a signal comes."""
         clock = time.monotonic_ns
         pending, fresh, busy = self.pending, self.fresh, self.busy
         while not self.stopping:
@@ -238,7 +238,10 @@ class Worker:
                 return
 
     def start_due(self, now: int) -> int:
-        """Start what is due, or, while too many flows wait to be sent, only shed what is late; the time afterwards."""
+        """Start flows that are due, or, while too many wait to be sent, only shed late ones.
+
+        Return the time afterwards.
+        """
         pending = self.pending
         for _ in range(LAUNCHES_A_TURN):
             if len(self.fresh) + len(self.busy) < MOST_READY:
@@ -253,7 +256,7 @@ class Worker:
         return now
 
     def drained(self, now: int) -> bool:
-        """Whether what is open after the last flow has had its time."""
+        """Return whether flows still open after the last one have had their time."""
         self.drained_ns = self.drained_ns or now + int(self.spec["drain_s"] * 1e9)
         return now >= self.drained_ns
 
@@ -349,7 +352,7 @@ class Worker:
                 self.acknowledged(flow, now)
 
     def push(self, flow: Flow) -> None:
-        """One quantum of a flow, which goes to the end of the queue if there is more."""
+        """Send one quantum of a flow, which goes to the end of the queue if there is more."""
         connection = flow.socket
         if connection is None:
             return
@@ -463,7 +466,7 @@ def die_with_parent() -> None:
 
 
 def fork_worker(spec: SenderSpec, number: int, others: list[int]) -> tuple[int, int]:
-    """Its process and the pipe that it reads the start and then its flows from; `others` are those of the others."""
+    """Fork a worker; return its process and the pipe of its start and flows; `others` are the other workers' pipes."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -530,7 +533,7 @@ def common_start(spec: SenderSpec) -> None:
 
 
 def deal(events: Any, pipes: list[int]) -> None:
-    """Write the schedule to the workers in turn; blocks when they have enough."""
+    """Write the schedule to the workers in turn; block while they have enough."""
     pack, share = EVENT.pack, len(pipes)
     waiting: list[list[bytes]] = [[] for _ in pipes]
     for number, (at, size, sink) in enumerate(events):
@@ -602,12 +605,12 @@ def main(argv: list[str]) -> int:
 
 
 def finished(workers: list[tuple[int, int]]) -> int:
-    """Wait for the workers' own end; their worst status."""
+    """Wait for the workers' own end; return their worst status."""
     return max(1 if os.waitpid(pid, 0)[1] else 0 for pid, _ in workers)
 
 
 def stopped(workers: list[tuple[int, int]]) -> int:
-    """Have the workers log what is open, and end; their worst status."""
+    """Have the workers log open flows, and end; return their worst status."""
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, signal.SIG_IGN)
     for pid, _ in workers:

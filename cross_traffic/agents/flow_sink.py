@@ -41,7 +41,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class SinkSpec(TypedDict):
-    """Where `flow_sink.py` listens, who may send, and how many start together."""
+    """The input of `flow_sink.py`: its address and ports, its senders, and how many of them start together."""
 
     address: str
     ports: list[int]
@@ -65,7 +65,7 @@ class Connection:
 
 
 class Sink:
-    """What listens on one port."""
+    """A listener on one port."""
 
     def __init__(self, spec: SinkSpec, listener: socket.socket, port: int) -> None:
         self.listener = listener
@@ -104,7 +104,7 @@ class Sink:
         os.write(self.log, b"%d,%d,%d,%d,%d\n" % counts)
 
     def accept(self) -> None:
-        """Take what waits; when files run out, leave it there until one is closed."""
+        """Accept waiting connections; when files run out, leave them waiting until one is closed."""
         for _ in range(64):
             try:
                 connection, (host, *_) = self.listener.accept()
@@ -129,7 +129,7 @@ class Sink:
             self.receive(entry)  # a small flow has often come by now
 
     def receive(self, entry: Connection) -> None:
-        """Count and drop what has come; answer a flow that is complete."""
+        """Count and drop received bytes; answer a flow that is complete."""
         try:
             if (entry.left or self.begin(entry)) and (not entry.left or self.discard(entry)):
                 self.flows += 1
@@ -140,7 +140,7 @@ class Sink:
             self.close(entry)
 
     def discard(self, entry: Connection) -> bool:
-        """Drop what has come of a flow; whether that was the rest of it."""
+        """Drop received bytes of a flow; return whether those were the rest of it."""
         count = entry.socket.recv_into(self.discarded, min(entry.left, DISCARD_BYTES), socket.MSG_TRUNC)
         if not count:
             self.close(entry)
@@ -153,7 +153,7 @@ class Sink:
         return not entry.left
 
     def begin(self, entry: Connection) -> bool:
-        """Read a header and what came with it; whether that began a flow."""
+        """Read a header and the bytes after it; return whether that began a flow."""
         data = entry.socket.recv(FIRST_BYTES)
         if not data:
             self.close(entry)
@@ -178,7 +178,7 @@ class Sink:
         return True
 
     def start(self, entry: Connection) -> None:
-        """Let all senders begin once the last of them is here."""
+        """Answer all senders, so that they begin together, once the last of them is here."""
         self.bytes -= HEADER.size
         self.waiting = [other for other in self.waiting if other.socket.fileno() >= 0]
         self.waiting.append(entry)
@@ -206,7 +206,7 @@ def listen(address: str, port: int) -> socket.socket:
 
 
 def raise_file_limit() -> int:
-    """As many open files as this process may have."""
+    """Raise the limit of open files to the most that this process may have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return int(hard)

@@ -39,7 +39,7 @@ def proof(key: bytes, *parts: bytes) -> bytes:
 
 
 def received(connection: socket.socket, size: int) -> bytes:
-    """So many bytes; fewer where the connection ends before."""
+    """Receive so many bytes; fewer where the connection ends before."""
     data = b""
     while len(data) < size:
         part = connection.recv(size - len(data))
@@ -50,13 +50,14 @@ def received(connection: socket.socket, size: int) -> bytes:
 
 
 class Impostor(OSError):
-    """Whoever listens answers, and does not know the key: to call again would not help."""
+    """The listener answered, but does not know the key: calling again would not help."""
 
 
 def called_back(address: str, port: int, key: bytes, name: str, within_s: float) -> socket.socket:
-    """A connection to the controller on which both sides have proved that they know the key; OSError without one.
+    """Return a connection to the controller on which both sides have proved that they know the key.
 
-    It calls again for so many seconds, unless nobody listens there, or somebody who does not know the key.
+    Raise OSError without one. It calls again for so many seconds, unless nobody listens there, or somebody who does not
+    know the key.
     """
     end = time.monotonic() + within_s
     while True:
@@ -71,7 +72,7 @@ def called_back(address: str, port: int, key: bytes, name: str, within_s: float)
 
 
 def called_once(address: str, port: int, key: bytes, name: str, within_s: float) -> socket.socket:
-    """The same by one call."""
+    """Connect once, with the same proofs."""
     connection = socket.create_connection((address, port), timeout=within_s)
     try:
         proved(connection, "whoever listens at %s port %d" % (address, port), key, name)
@@ -99,14 +100,14 @@ def proved(connection: socket.socket, who: str, key: bytes, name: str) -> None:
 
 
 def forget_the_task() -> None:
-    """Leave of the scheduler's variables those of the job."""
+    """Remove the scheduler's variables from the environment, but those of the job."""
     for name in list(os.environ):
         if name.startswith(OF_A_TASK) and not name.startswith(OF_THE_JOB):
             del os.environ[name]
 
 
 def end_with_parent() -> None:
-    """Have the kernel ask this process to end when its parent does: a step that has lost its manager is no step."""
+    """Have the kernel ask this process to end when its parent does: a step does not outlive its manager."""
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:

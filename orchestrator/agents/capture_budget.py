@@ -30,7 +30,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def filled() -> int:
-    """Bytes of all captures of this host."""
+    """Return the bytes of all captures of this host."""
     total = 0
     for path in Path("..").glob(CAPTURES):
         try:
@@ -41,14 +41,14 @@ def filled() -> int:
 
 
 def as_usual() -> None:
-    """Signals as a program expects them: whatever was started in the background ignores SIGINT, and passes that on."""
+    """Restore default signals in the child: a background process ignores SIGINT, and its children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # it dies with this, however this dies
 
 
 def run(budget: int, argv: List[str]) -> int:
-    """Carry out the capture to its end, and this to the end of what started it; the exit status."""
+    """Run the capture to its end, then wait to be told to end; return the capture's exit status."""
     program = shutil.which(argv[0], path=os.pathsep.join([os.environ.get("PATH", os.defpath), *SBIN]))
     child = subprocess.Popen(argv, executable=program, preexec_fn=as_usual)  # noqa: PLW1509 - there are no threads here
     asked = over = False

@@ -1,4 +1,4 @@
-"""What sshd runs for a host that is a container: hands its own input and outputs to the container's PID 1.
+"""Runs a command in a host that is a container, for sshd: hands its own input and outputs to the container's PID 1.
 
 It is started in the container's network namespace and needs nothing of the container's files; `container_init.py` says
 what it asks. It ends with the status of what was started there: 128 and the number of a signal, as a shell tells it.

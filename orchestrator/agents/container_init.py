@@ -28,7 +28,7 @@ Started = Dict[int, Tuple["subprocess.Popen[bytes]", socket.socket]]  # who wait
 
 
 def owned(folder: str) -> int:
-    """The reading end of the owner's FIFO; it ends at once where there is no owner any more."""
+    """Open the reading end of the owner's FIFO; it ends at once where there is no owner any more."""
     owner = os.open("%s/owner" % folder, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with contextlib.suppress(BlockingIOError):
         if not os.read(owner, 1):
@@ -37,7 +37,7 @@ def owned(folder: str) -> int:
 
 
 def woken() -> int:
-    """A descriptor that can be read when a child has ended, or when this process is asked to end."""
+    """Return a descriptor that can be read when a child has ended, or when this process is asked to end."""
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -81,7 +81,7 @@ def shell() -> List[str]:
 
 
 def reap(started: Started) -> None:
-    """Let every process go that has ended, and tell who waits for it."""
+    """Reap every child that has ended, and send its status to whoever waits for it."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

@@ -35,7 +35,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def hear(agent: socket.socket) -> "tuple[Wanted, List[int]]":
-    """What the agent asks for, and the rank's three descriptors."""
+    """Receive the agent's request and the rank's three descriptors."""
     message, ancillary, _, _ = agent.recvmsg(MESSAGE_BYTES, socket.CMSG_SPACE(12), socket.MSG_CMSG_CLOEXEC)
     given = array.array("i")
     for _, _, payload in ancillary:
@@ -44,7 +44,7 @@ def hear(agent: socket.socket) -> "tuple[Wanted, List[int]]":
 
 
 def settle(wanted: "Wanted") -> None:
-    """Take over what a rank without a container would inherit of the agent, as far as the container may."""
+    """Apply what a rank without a container would inherit of the agent, as far as the container may."""
     for number, (soft, hard) in wanted["limits"].items():
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(int(number), (soft, hard))
@@ -56,7 +56,7 @@ def settle(wanted: "Wanted") -> None:
 
 
 def as_it_was() -> None:
-    """In the child, before it becomes the rank."""
+    """Restore signals in the child, before it becomes the rank."""
     for number in (*SIGNALS, signal.SIGCHLD, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # as without a container
@@ -77,7 +77,7 @@ def start(wanted: "Wanted", given: List[int]) -> "subprocess.Popen[bytes]":
 
 
 def wait(rank: int, agent: socket.socket, woken: int) -> "RankEnded":
-    """Until the rank has ended; until then the agent says nothing more, and its end is that of this process."""
+    """Wait until the rank has ended; until then the agent says nothing more, and its end is that of this process."""
     poll = select.poll()
     poll.register(woken, select.POLLIN)
     poll.register(agent, select.POLLIN)

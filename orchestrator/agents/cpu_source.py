@@ -1,4 +1,4 @@
-"""How busy a machine is, for the sampler: processor time, memory, swapping and thermal throttling.
+"""Load of a machine, for the sampler: processor time, memory, swapping and thermal throttling.
 
 Arguments: seconds between samples, then the folders where procfs and sysfs are mounted.
 """
@@ -67,7 +67,7 @@ class File:
 
 
 def ticks(stat: bytes) -> tuple[object, object, object]:
-    """Busy, stolen and all ticks in the first line of /proc/stat, empty where they are not there.
+    """Return busy, stolen and all ticks in the first line of /proc/stat, empty where they are not there.
 
     Guests' time is already in that of their users; older kernels have fewer columns.
     """
@@ -80,7 +80,7 @@ def ticks(stat: bytes) -> tuple[object, object, object]:
 
 
 def picked(text: bytes, wanted: dict[str, str]) -> list[object]:
-    """The number after each wanted beginning of a line; empty where there is none."""
+    """Return the number after each wanted beginning of a line; empty where there is none."""
     values: list[object] = []
     for word in wanted:
         at = (b"\n" + text).find(b"\n" + word.encode())
@@ -110,7 +110,7 @@ class Throttling:
         return [[self.total(files) for files in self.groups.values()]]
 
     def total(self, files: list[File]) -> object:
-        """What the files count together; empty while none of them says a number."""
+        """Return the sum of the files' counts; empty while none of them has a number."""
         for file in files:
             text = file.read(32).strip()
             if text.isdigit():

@@ -1,4 +1,4 @@
-"""Holds the packets that a netfilter queue brings for a fixed time, each from its arrival, and lets them go in order.
+"""Delays packets of a netfilter queue by a fixed time, each from its arrival, and releases them in order.
 
 Arguments: seconds, number of the queue. Prints "ready" once the queue is its own. Asked to end, it lets go what it
 holds and writes into `delay.json` how long packets were held.
@@ -48,7 +48,7 @@ def message(kind: int, queue: int, content: bytes, *, flags: int = NLM_F_REQUEST
 
 
 def attributes(data: bytes, at: int, end: int) -> Iterator[Tuple[int, int]]:
-    """Type and start of each attribute's content."""
+    """Yield type and start of each attribute's content."""
     while at + 4 <= end:
         length, kind = struct.unpack_from("=HH", data, at)
         if length < 4:
@@ -58,7 +58,7 @@ def attributes(data: bytes, at: int, end: int) -> Iterator[Tuple[int, int]]:
 
 
 def arrivals(data: bytes) -> Iterator[Tuple[int, int]]:
-    """Identity and arrival (nanoseconds since the epoch, 0 when the kernel did not stamp it) of each packet told of."""
+    """Yield each packet's identity and arrival, nanoseconds since the epoch, 0 where the kernel did not stamp it."""
     at = 0
     while at + 20 <= len(data):
         length, kind = struct.unpack_from("=IH", data, at)
@@ -106,12 +106,12 @@ class Queue:
                 return
 
     def let_go(self, last: int) -> None:
-        """Every packet up to this one goes on its way."""
+        """Accept every packet up to this one, so that it goes on its way."""
         verdict = attribute(NFQA_VERDICT_HDR, struct.pack(">II", NF_ACCEPT, last))
         self.socket.send(message(NFQNL_MSG_VERDICT_BATCH, self.number, verdict))
 
     def dropped(self) -> int:
-        """Packets that the kernel dropped because too many were held, or because this process did not keep up."""
+        """Return how many packets the kernel dropped as too many were held, or this process did not keep up."""
         for line in Path("/proc/self/net/netfilter/nfnetlink_queue").read_text().splitlines():
             fields = line.split()
             if int(fields[0]) == self.number:
@@ -120,7 +120,7 @@ class Queue:
 
 
 class Line:
-    """What is held, in the order of its arrival, and how long what has gone was."""
+    """Packets that are held, in order of arrival, and for how long released ones were."""
 
     def __init__(self, queue: Queue, hold_ns: int) -> None:
         self._queue, self._hold_ns = queue, hold_ns
@@ -128,7 +128,7 @@ class Line:
         self._counts: "Dict[int, int]" = collections.Counter()
 
     def take(self) -> None:
-        """Note what the kernel has brought, without waiting."""
+        """Add the packets that the kernel has queued, without waiting."""
         for _ in range(AT_ONCE):
             try:
                 data = self._queue.socket.recv(65536, socket.MSG_DONTWAIT)
@@ -140,11 +140,11 @@ class Line:
                 self._held.append((came + self._hold_ns, came, packet))
 
     def wait_s(self) -> Optional[float]:
-        """Until the next one is due; None when nothing is held."""
+        """Return the seconds until the next packet is due; None when none is held."""
         return max(0, self._held[0][0] - time.time_ns()) / 1e9 if self._held else None
 
     def give(self, *, all_of_it: bool = False) -> None:
-        """Let go what is due."""
+        """Release the packets that are due."""
         now, last = time.time_ns(), -1
         while self._held and (all_of_it or self._held[0][0] <= now):
             _, came, last = self._held.popleft()
@@ -154,7 +154,7 @@ class Line:
             self._queue.let_go(last)
 
     def summary(self) -> "Dict[str, float]":
-        """Packets held to their end, and the time of which as many were held no longer, in seconds."""
+        """Return the packets held to their end, those dropped, and quantiles of the holding time in seconds."""
         total, below, quantiles = sum(self._counts.values()), 0, {}
         wanted = [("p50", 0.5), ("p99", 0.99), ("max", 1.0)]
         for step, count in sorted(self._counts.items()):

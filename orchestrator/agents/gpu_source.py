@@ -57,7 +57,7 @@ class Field(ctypes.Structure):
 
 
 class Gpu:
-    """One GPU; `columns` are those that it answers for when it is opened."""
+    """One GPU; `columns` are those for which it has values when it is opened."""
 
     def __init__(self, nvml: ctypes.CDLL, index: int, every_s: float) -> None:
         self.name = "gpu%d" % index
@@ -74,7 +74,7 @@ class Gpu:
         return [[now[name] for name in self.kept]]
 
     def read(self) -> dict[str, object]:
-        """Every value by its name; empty where the GPU does not tell."""
+        """Read every value, by its name; empty where the GPU does not tell."""
         use, memory = Utilization(), Memory()
         values: dict[str, object] = {}
         used = self.call("nvmlDeviceGetUtilizationRates", ctypes.byref(use)) == 0
@@ -104,7 +104,7 @@ class Gpu:
         return {name: value_of(self.fields[place]) for place, name in enumerate(FIELDS)}
 
     def call(self, function: str, *arguments: object) -> int:
-        """The status of a call for this GPU; a driver may be too old for one, or too new."""
+        """Call a function of NVML for this GPU and return its status; a driver may be too old for one, or too new."""
         try:
             called = getattr(self.nvml, function)
         except AttributeError:
@@ -126,7 +126,7 @@ def check(status: int, what: str) -> None:
 
 
 def open_streams(arguments: list[str]) -> list[object]:
-    """A stream a GPU. OSError without the library, or without a GPU."""
+    """Return a stream for each GPU. OSError without the library, or without a GPU."""
     nvml = ctypes.CDLL(arguments[1])
     check(nvml.nvmlInit_v2(), "starting")
     count = ctypes.c_uint()

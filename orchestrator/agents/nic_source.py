@@ -43,13 +43,13 @@ def say(text: str) -> None:
 
 
 class Patience:
-    """How long something may be gone, as while a driver is loaded anew, until it is taken for gone for good."""
+    """A limit on how long a device may be missing, as while its driver is reloaded, before it counts as gone."""
 
     def __init__(self) -> None:
         self.since: float | None = None
 
     def told(self, there: bool, what: str) -> None:
-        """Take note of whether it is there; OSError where it has been gone for too long."""
+        """Note whether it is there; OSError where it has been missing for too long."""
         if there:
             self.since = None
         elif self.since is None:
@@ -59,7 +59,7 @@ class Patience:
 
 
 class KernelCounters:
-    """What the kernel counts for every device: one RTM_GETSTATS request a device, so a row is of one instant."""
+    """The kernel's counters of every device: one RTM_GETSTATS request a device, so a row is of one instant."""
 
     name = "nic"
 
@@ -88,7 +88,7 @@ class KernelCounters:
         return [row]
 
     def look_again(self, place: int) -> None:
-        """Ask for a device that went away by the number that it has now: a driver that is loaded anew gives another."""
+        """Look up the index of a device that was missing: a reloaded driver gives it another."""
         try:
             self.requests[place] = self.request(socket.if_nametoindex(self.devices[place]))
         except OSError:
@@ -97,7 +97,10 @@ class KernelCounters:
         say("nic: %s is back" % self.devices[place])
 
     def answer(self, device: str, message: bytes) -> tuple[object, ...]:
-        """The values of KERNEL_COUNTERS; empty where there is no such device, or the kernel has no such counter."""
+        """Return the values of KERNEL_COUNTERS.
+
+        Empty where there is no such device, or the kernel has no such counter.
+        """
         kind = struct.unpack_from("=H", message, 4)[0]
         if kind == NLMSG_ERROR:
             if device not in self.lost:
@@ -116,7 +119,7 @@ class KernelCounters:
 
 
 class DriverCounters:
-    """What `ethtool -S` shows, by the same ioctl; a column stays that of its counter when their number changes."""
+    """Counters that `ethtool -S` shows, by the same ioctl; columns follow the names when the counters change."""
 
     def __init__(self, device: str, every_s: float, queues: bool) -> None:
         self.name = "ethtool." + device
@@ -131,7 +134,7 @@ class DriverCounters:
         self.settle(now)
 
     def settle(self, now: list[str]) -> None:
-        """Take these for the names of the counters, in their order."""
+        """Set the names of the counters, in their order."""
         self.count = len(now)
         at = {one: place for place, one in enumerate(counted(now))}
         self.places = [at.get(one) for one in self.kept]
@@ -143,7 +146,7 @@ class DriverCounters:
         fcntl.ioctl(self.socket, SIOCETHTOOL, request)
 
     def number(self) -> int:
-        """How many counters the driver has now."""
+        """Return how many counters the driver has now."""
         buffer = array.array("B", struct.pack("=IIQI", ETHTOOL_GSSET_INFO, 0, 1 << ETH_SS_STATS, 0))
         self.ioctl(buffer)
         _, _, mask, count = struct.unpack("=IIQI", buffer.tobytes())
@@ -185,7 +188,7 @@ class DriverCounters:
 
 
 def counted(names: list[str]) -> list[tuple[str, int]]:
-    """Names of counters, each with how often it was there before: drivers may give those of several queues one."""
+    """Return each name with its earlier occurrences in the list: drivers may name counters of several queues alike."""
     seen: dict[str, int] = {}
     found = []
     for name in names:
@@ -195,7 +198,7 @@ def counted(names: list[str]) -> list[tuple[str, int]]:
 
 
 def of_one_queue(name: str) -> bool:
-    """Whether a counter is of one ring or channel, by the number in its name.
+    """Return whether a counter is of one ring or channel, by the number in its name.
 
     Such as "rx3_packets", "tx-0.bytes", "[0]: rx_drops", "0: rcv_pkts", "rx_queue_1_drops", "rxq0: rx_bytes",
     "ptp_rx0_packets", "rx_posted_desc[0]" and "Tx Queue#", but not "rx_prio3_pause", "rx_65_to_127_bytes_phy" or
@@ -216,7 +219,7 @@ def of_one_queue(name: str) -> bool:
 
 
 def queues_number(before: str, number: int, after: str) -> bool:
-    """Whether a number in a name is that of a queue, by what stands before and after it."""
+    """Return whether a number in a name is that of a queue, by what stands before and after it."""
     if (before.endswith("[") and after.startswith("]")) or (not before.strip() and after.startswith(":")):
         return True
     bare = before.rstrip("-_ .#")
@@ -272,7 +275,7 @@ class RdmaCounters:
             return None
 
     def look_again(self, place: int) -> None:
-        """Open a file anew whose device went away: a driver that is loaded anew makes another of the same name."""
+        """Reopen the file of a device that was missing: a reloaded driver makes another of the same name."""
         try:
             fd = os.open(self.paths[place], os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -300,7 +303,7 @@ def listing(folder: str) -> list[str]:
 
 
 def rdma_files(device: str, sysfs: str) -> list[str]:
-    """Paths of the counters of those ports of RDMA devices whose network device is this one."""
+    """Return the paths of the counters of those ports of RDMA devices whose network device is this one."""
     files: list[str] = []
     for rdma in listing("%s/class/net/%s/device/infiniband" % (sysfs, device)):
         ports = "%s/class/infiniband/%s/ports" % (sysfs, rdma)
@@ -319,7 +322,7 @@ def rdma_files(device: str, sysfs: str) -> list[str]:
 
 
 def owners_of(folder: str) -> set[str]:
-    """The network devices of a port's addresses; of an address that has none its file cannot be read."""
+    """Return the network devices of a port's addresses; of an address that has none its file cannot be read."""
     found = set()
     for name in listing(folder):
         try:
@@ -331,7 +334,7 @@ def owners_of(folder: str) -> set[str]:
 
 
 def port_of(device: str, sysfs: str) -> str:
-    """The number of the port of its adapter that a network device is, as sysfs counts those of RDMA; empty if unknown.
+    """Return the port number that a network device has on its adapter, as sysfs counts those of RDMA; empty if unknown.
 
     Drivers that count by `dev_id` (mlx4) leave `dev_port` at 0 on old kernels.
     """

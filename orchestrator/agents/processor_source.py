@@ -1,4 +1,4 @@
-"""Whose work the processors do, and how long processes of this run wait for one, for the sampler.
+"""Processor time of each launch, of the node and of the machine, and time waiting for a processor, for the sampler.
 
 Arguments: seconds between samples, the folders where procfs and the control groups are mounted, and the one in which
 the agent lists the first process of each launch that runs in a container: NAME.pid. The processes of the run are those
@@ -21,7 +21,7 @@ TAG = b"ORCH_LAUNCH="
 
 
 def read(path: str) -> bytes:
-    """A small file; empty where it cannot be read, as of a process that has ended."""
+    """Return the text of a small file; empty where it cannot be read, as of a process that has ended."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:
@@ -78,7 +78,7 @@ class Tasks:
 
 
 def processes(proc: str) -> dict[int, tuple[int, int]]:
-    """Parent of every process, and ticks that it and the children that it has waited for have used."""
+    """Return each process's parent, and the ticks that it and the children that it has waited for have used."""
     table = {}
     for entry in os.listdir(proc):
         if entry.isdigit():
@@ -89,7 +89,7 @@ def processes(proc: str) -> dict[int, tuple[int, int]]:
 
 
 def listed(folder: str) -> dict[int, str]:
-    """The launches whose first processes are listed in a folder, which may not be there."""
+    """Return the launches whose first processes are listed in a folder, which may not be there."""
     try:
         names = [name for name in os.listdir(folder) if name.endswith(".pid")]
     except OSError:
@@ -99,9 +99,9 @@ def listed(folder: str) -> dict[int, str]:
 
 
 def leaders(table: dict[int, tuple[int, int]], agent: int, first: list[int]) -> dict[int, int]:
-    """Every process below the agent, and the one right below it that it descends from; or the nearest of `first`.
+    """Return every process below the agent, with its ancestor right below the agent, or the nearest of `first`.
 
-    Those count wherever they are: a daemon may have started them.
+    Those of `first` count wherever they are: a daemon may have started them.
     """
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in table.items():
@@ -117,7 +117,7 @@ def leaders(table: dict[int, tuple[int, int]], agent: int, first: list[int]) -> 
 
 
 def launch_name(proc: str, pid: int) -> str:
-    """The launch that a process is tagged with; empty where it has none, or may not be looked at."""
+    """Return the launch that a process is tagged with; empty where it has none, or may not be looked at."""
     for entry in read("%s/%d/environ" % (proc, pid)).split(b"\0"):
         if entry.startswith(TAG):
             return entry[len(TAG) :].decode(errors="replace").replace(",", ";")
@@ -125,7 +125,7 @@ def launch_name(proc: str, pid: int) -> str:
 
 
 def times(proc: str, pid: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Each thread of a process, with the nanoseconds that it has run and has waited for a processor."""
+    """Yield each thread of a process, with the nanoseconds that it has run and has waited for a processor."""
     folder = "%s/%d/task" % (proc, pid)
     try:
         threads = os.listdir(folder)
@@ -138,7 +138,7 @@ def times(proc: str, pid: int) -> Iterator[tuple[int, tuple[int, int]]]:
 
 
 class Machine:
-    """What all processors of the kernel did, in seconds since it booted, and what of it this node's processes did."""
+    """Processor time of the whole kernel, in seconds since it booted, and the part of this node's processes."""
 
     name = "machine"
     columns = tuple(
@@ -164,12 +164,15 @@ class Machine:
 
 
 def processors(stat: bytes) -> int:
-    """How many processors /proc/stat has a line of: those that are online."""
+    """Return how many processors are online, by the lines of /proc/stat."""
     return sum(line.startswith(b"cpu") and line[3:4].isdigit() for line in stat.split(b"\n"))
 
 
 def pressure_s(proc: str) -> str:
-    """The time during which some process waited for a processor (PSI); empty where the kernel does not count it."""
+    """Return the time during which some process waited for a processor (PSI).
+
+    Empty where the kernel does not count it.
+    """
     for word in read(proc + "/pressure/cpu").split(b"\n", 1)[0].split():
         if word.startswith(b"total=") and word[6:].isdigit():
             return "%.6f" % (int(word[6:]) / 1e6)
@@ -177,7 +180,7 @@ def pressure_s(proc: str) -> str:
 
 
 def limits(group: str, mounted: str) -> list[str]:
-    """The files that tell how long limits of this process' control groups, and of those above, held their members up.
+    """Return the files that count throttling by CPU limits of this process' control groups and of those above.
 
     Version 1 of the groups counts nanoseconds ("throttled_time"), version 2 microseconds ("throttled_usec").
     """
@@ -198,7 +201,7 @@ def limits(group: str, mounted: str) -> list[str]:
 
 
 def throttled_s(files: list[str]) -> str:
-    """How long the limit that held most was in force, summed over processors; empty where there is none."""
+    """Return how long the limit that throttled most was in force, summed over processors; empty where there is none."""
     held = [0.0] if files else []
     for file in files:
         for line in read(file).split(b"\n"):

@@ -24,7 +24,7 @@ COUNTERS = ("bytes", "packets", "backlog_packets", "backlog_bytes", "drops", "re
 
 
 def attributes(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Type, start and end of each attribute's content."""
+    """Yield type, start and end of each attribute's content."""
     while at + 4 <= end:
         length, kind = struct.unpack_from("=HH", data, at)
         if length < 4:
@@ -34,7 +34,7 @@ def attributes(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]
 
 
 def counters(data: bytes, start: int, end: int) -> tuple[int, ...]:
-    """The values of COUNTERS in a TCA_STATS2 attribute; drops, requeues and overlimits wrap at 32 bits."""
+    """Return the values of COUNTERS in a TCA_STATS2 attribute; drops, requeues and overlimits wrap at 32 bits."""
     octets = packets = 0
     queue = (0, 0, 0, 0, 0)
     wide = None
@@ -90,7 +90,7 @@ class Queues:
         return [row]
 
     def dump(self) -> dict[str, tuple[object, ...]]:
-        """Label of each kept queueing discipline ("eth0|qdisc.tbf") and the values of COUNTERS."""
+        """Return the label of each kept queueing discipline ("eth0|qdisc.tbf") and the values of COUNTERS."""
         header = struct.pack("=IHHII", 36, RTM_GETQDISC, NLM_F_REQUEST | NLM_F_DUMP, 0, 0)
         self.socket.send(header + bytes(20))
         found: dict[str, tuple[object, ...]] = {}

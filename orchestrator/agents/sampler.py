@@ -1,4 +1,4 @@
-"""Asks a source of counters at absolute deadlines and appends what it says to CSV files until it is told to end.
+"""Samples a source of counters at absolute deadlines and appends the rows to CSV files until it is told to end.
 
 Run as `python -I -S -B sampler.py SOURCE ARGUMENT...`, where SOURCE is a module beside this file. Its function
 `open_streams(arguments)` gives streams, each an object with
@@ -34,16 +34,16 @@ FLUSH_EVERY_S = 0.5
 
 
 class WriteError(Exception):
-    """The disk does not take what was sampled."""
+    """Writing a file of samples failed."""
 
 
 def plain(text: str) -> str:
-    """A text as a cell or a column's name: printable, and without what separates cells."""
+    """Return a text as a cell or a column's name: printable, and without what separates cells."""
     return "".join(one if one.isprintable() else "_" for one in text).replace(",", ";").replace('"', "'")
 
 
 def distinct(names: list[str]) -> list[str]:
-    """Names of which none is there twice: the second of one name gets "#2" behind it, and so on."""
+    """Return unique names: the second of one name gets "#2" behind it, and so on."""
     taken: dict[str, int] = {}
     found: list[str] = []
     there = set(names)
@@ -122,7 +122,7 @@ def sample(recorders: list[Recorder], now: float) -> list[Recorder]:
 
 
 def run(recorders: list[Recorder]) -> int:
-    """Sample and write until told to end; the exit status."""
+    """Sample and write until told to end; return the exit status."""
     flush_due = time.monotonic() + FLUSH_EVERY_S
     announced = False
     while recorders:

@@ -1,4 +1,4 @@
-"""Counters of a switch's ports for the sampler, asked over SNMP (IF-MIB, RFC 2863) by the package gufo-snmp.
+"""Counters of a switch's ports for the sampler, read over SNMP (IF-MIB, RFC 2863) by the package gufo-snmp.
 
 Arguments: seconds between samples, and a file of JSON beside it with what is asked (`Asked`). The community, or with
 SNMPv3 the passwords, are in the environment as SNMP_COMMUNITY, SNMP_AUTH and SNMP_PRIVACY.
@@ -19,7 +19,7 @@ if MYPY:
     from typing import Any, TypedDict
 
     class Asked(TypedDict):
-        """A switch: how it is reached, who asks (of SNMPv3; else the empty text), and its ports, by default all."""
+        """The switch to ask: its address, the user (of SNMPv3; else the empty text), and its ports, by default all."""
 
         switch: str
         address: str
@@ -82,12 +82,12 @@ class Ports:
         return [[found.get(oid, "") for oid in self.oids]]
 
     def meet_again(self) -> None:
-        """Ask for the switch's time anew: with SNMPv3 one that restarted answers nobody who counts the old one."""
+        """Synchronise with the switch's SNMPv3 engine time: one that restarted rejects requests with the old time."""
         with contextlib.suppress(*self.failures):  # the next sample tries again
             self.session.refresh()
 
     def values(self) -> dict[str, object]:
-        """What the switch says, without what is no number, such as noSuchInstance of a port that was taken out.
+        """Request the values of names; those that are no number are left out, such as noSuchInstance of a removed port.
 
         An error in one answer costs what was asked for there, and the first one all.
         """
@@ -111,7 +111,7 @@ class Ports:
 
 
 def named(session: Any) -> dict[str, str]:
-    """The number of each port (ifIndex) by its names, ifName and ifDescr, as text."""
+    """Return the number of each port (ifIndex) by its names, ifName and ifDescr, as text."""
     found: dict[str, str] = {}
     names: dict[str, str] = {}  # of each number the last
     for column in NAMES:
@@ -128,7 +128,7 @@ def named(session: Any) -> dict[str, str]:
 
 
 def chosen(asked: Asked, known: dict[str, str]) -> dict[str, str]:
-    """The ports that were asked for, or all, each by the first of its names."""
+    """Return the ports that were asked for, or all, each by the first of its names."""
     if asked["ports"] is None:
         first: dict[str, str] = {}
         for name, number in known.items():
@@ -141,7 +141,10 @@ def chosen(asked: Asked, known: dict[str, str]) -> dict[str, str]:
 
 
 def session_of(asked: Asked) -> Any:
-    """A session of gufo-snmp; OSError where the package or the switch's name is unknown, or a password is too short."""
+    """Return a session of gufo-snmp.
+
+    Raise OSError where the package or the switch's name is unknown, or a password is too short.
+    """
     try:
         from gufo import snmp
         from gufo.snmp.sync import SnmpSession
@@ -159,7 +162,7 @@ def session_of(asked: Asked) -> Any:
 
 
 def reached(asked: Asked, every_s: float) -> Ports:
-    """The ports of a switch that answers; OSError for one that does not, or that refuses."""
+    """Return the ports of a switch that answers; OSError for one that does not, or that refuses."""
     at = "%s at %s port %d" % (asked["switch"], asked["address"], asked["port"])
     session = session_of(asked)
     from gufo.snmp import SnmpError

@@ -1,4 +1,4 @@
-"""Runs a command for each of some processes, and writes what it prints, each line behind the instant at which it came.
+"""Runs a command for each of some processes, and writes each line that it prints with a timestamp.
 
 Run as `python -I -S -B stamped_lines.py NAME=PID... -- PROGRAM ARGUMENT...`. Among the arguments {pid} stands for a
 process id, and what PROGRAM prints for the process NAME goes to NAME.csv: the instant (this machine's clock,
@@ -29,7 +29,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def as_usual() -> None:
-    """In the child: signals as a program expects them, and an end with this process."""
+    """Restore default signals in the child, and have it end with this process."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -37,7 +37,7 @@ def as_usual() -> None:
 
 
 class Stamped:
-    """One command and the file of its lines."""
+    """One command and the file of its timestamped lines."""
 
     def __init__(self, name: str, argv: List[str]) -> None:
         program = shutil.which(argv[0], path=":".join([os.environ.get("PATH", ""), *SBIN]))
@@ -54,7 +54,7 @@ class Stamped:
         self.begun = False
 
     def take(self) -> bool:
-        """Write the lines that have come; False when there will be no more."""
+        """Write the lines that have come; return False when there will be no more."""
         data = os.read(self.fd, MOST_BYTES)
         *lines, self.rest = (self.rest + data).split(b"\n")
         stamp = b"%d," % time.time_ns()
@@ -66,7 +66,7 @@ class Stamped:
 
 
 def run(commands: List[Stamped]) -> int:
-    """Until all have ended; the exit status."""
+    """Run the commands until all have ended; return the exit status."""
     poll = select.poll()
     living: Dict[int, Stamped] = {one.fd: one for one in commands}
     for fd in living:

@@ -1,4 +1,4 @@
-"""The kernel's view of TCP connections from some local addresses, for the sampler.
+"""TCP connections from some local addresses, as the kernel reports them (inet_diag), for the sampler.
 
 Arguments: seconds between samples, then the local addresses.
 """
@@ -50,7 +50,7 @@ class Sockets:
         return rows
 
     def take(self, rows: list[tuple[object, ...]], local: tuple[bytes, ...], data: bytes) -> bool:
-        """Add the sockets in one part of the dump; False when it was the last."""
+        """Add the sockets in one part of the dump; return False when it was the last."""
         at = 0
         while at + 16 <= len(data):
             length, kind = struct.unpack_from("=IH", data, at)
@@ -72,7 +72,7 @@ def readable(family: int, packed: bytes) -> str:
 
 
 def parse(message: bytes) -> tuple[object, ...]:
-    """One inet_diag_msg as the columns of Sockets; the ports and addresses in it are in network order."""
+    """Return one inet_diag_msg as the columns of Sockets; the ports and addresses in it are in network order."""
     family = message[16]
     src_port, dst_port = struct.unpack_from(">HH", message, 20)
     src, dst = readable(family, message[24:40]), readable(family, message[40:56])

@@ -49,27 +49,27 @@ def start(argv: List[str], folder: str, prepare: Callable[[], None]) -> subproce
 
 
 def as_usual() -> None:
-    """Signals as a launch finds them."""
+    """Restore signals in the child, as a launch finds them."""
     for number in (*ENDING, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
 def as_if_deaf() -> None:
-    """Signals are blocked and ignored: programs set handlers for some, and shells let all through."""
+    """Block and ignore signals: programs set handlers for some, and shells let all through."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
 
 
 def let_go_of_input() -> None:
-    """The rank alone holds what comes in, so that its writer sees the rank's end."""
+    """Close this process's standard input: the rank alone holds it, so that its writer sees the rank's end."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.close(null)
 
 
 def wait(child: subprocess.Popen[bytes], *, parent: Optional[int]) -> int:
-    """The status with which a child ends, negative for a signal; it is killed where `parent` is no longer ours."""
+    """Wait for a child and return its status, negative for a signal; it is killed where `parent` is no longer ours."""
     while child.poll() is None:
         signal.sigtimedwait([signal.SIGCHLD], LOOK_EVERY_S)
         if parent is not None and os.getppid() != parent:
@@ -78,7 +78,7 @@ def wait(child: subprocess.Popen[bytes], *, parent: Optional[int]) -> int:
 
 
 def inside(folder: str, status_file: str, argv: List[str]) -> int:
-    """Run the rank in its folder and leave its status; with the status that a shell would give."""
+    """Run the rank in its folder and write its status to the file; return it as a shell would give it."""
     parent = os.getppid()
     try:
         rank = start(argv, folder, as_usual)
@@ -94,7 +94,7 @@ def inside(folder: str, status_file: str, argv: List[str]) -> int:
 
 
 def outside(name: str, wrapper: List[str], argv: List[str]) -> int:
-    """Run the watching program around the rank; the rank's status, negative for a signal."""
+    """Run the watching program around the rank; return the rank's status, negative for a signal."""
     folder, own = os.getcwd(), os.path.abspath(name)
     os.makedirs(own, exist_ok=True)
     status_file = os.path.join(own, STATUS_FILE)

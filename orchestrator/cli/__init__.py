@@ -1,1 +1,1 @@
-"""The command line, one module a group of commands."""
+"""The command line of `orch`, with one module for each group of commands."""

@@ -1,4 +1,4 @@
-"""The `orch capture` command: what is in packet captures from anywhere."""
+"""The `orch capture` command: reads and summarizes packet captures from anywhere."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _engine(address: str | None) -> AbstractContextManager[Executor | None]:
 
 
 def _settings(arguments: argparse.Namespace) -> ReadOptions:
-    """How captures are to be read, where an option says so; ConfigError for what cannot be."""
+    """Return the settings for reading captures that options give; ConfigError for invalid ones."""
     if arguments.top < 0 or (arguments.workers is not None and arguments.workers < 1):
         raise ConfigError("--top must not be negative, --workers at least 1")
     if arguments.bins is not None and arguments.bins < 1:
@@ -182,7 +182,7 @@ def _offsets(given: list[str]) -> dict[str, int]:
 
 
 def as_json(trace: Trace) -> Iterator[str]:
-    """Give the trace as one JSON object, in parts."""
+    """Yield the trace as one JSON object, in parts."""
     from orchestrator.analysis.capture import trace_tables
 
     yield f'{{"points":{json.dumps([dataclasses.asdict(point) for point in trace.points])}'
@@ -254,7 +254,7 @@ def _point_lines(point: TracePoint) -> list[str]:
 
 
 def _when(point: TracePoint) -> str:
-    """When a point captured, and at what rate, where its packets are of more than one instant."""
+    """Write when a point captured, and the rate where its packets are of more than one instant."""
     from datetime import datetime, timedelta, timezone
 
     epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -320,7 +320,7 @@ def _end(address: str, port: int) -> str:
 
 
 def _table(what: str, lines: list[tuple[str, ...]], head: tuple[str, ...], count: int) -> str:
-    """Aligned columns under a heading, without the last one where it is empty; numbers to the right."""
+    """Write aligned columns under a heading, without the last one where it is empty; numbers to the right."""
     if not lines:
         return ""
     if not any(row[-1] for row in lines):

@@ -1,4 +1,4 @@
-"""The command line of `orch`: parses, calls, and renders errors."""
+"""The command line of `orch`: parses arguments, calls the command, and prints errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COLLECTED_AFTER = 50_000  # objects; Python's 700 has it look through the recor
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line, with every command's help."""
+    """Return the parser of the command line, with every command's help."""
     parser = argparse.ArgumentParser(
         prog="orch", usage="orch [--help] [--version] COMMAND ...", formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -58,18 +58,18 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def exit_text() -> str:
-    """The exit codes, as help shows them."""
+    """Return the exit codes as text for the help."""
     return "\n".join(["exit codes:", *(f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items())])
 
 
 def prepare_process() -> None:
-    """Settle what is this whole process's, where it is the command and nothing else."""
+    """Set up the process when it runs the command and nothing else."""
     gc.set_threshold(_COLLECTED_AFTER)
     atexit.register(gc.freeze)  # everything is written and closed: no need to look for cycles again on the way out
 
 
 def carried_out(argv: Sequence[str] | None) -> int:
-    """Carry out the words of a command line, this process's own where there are none; gives the exit code."""
+    """Run a command line, by default this process's own arguments; return the exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # of a terminal that knows fewer letters
@@ -99,7 +99,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _as_settings(arguments: argparse.Namespace, unknown: Sequence[str]) -> str:
-    """What to write for options that are keys of the experiment, where the command takes its values by `--set`."""
+    """Return the `--set` options to suggest for unknown options that are keys of the experiment."""
     words = [*unknown, ""]
     given: dict[str, str] = {}
     for word, after in itertools.pairwise(words):
@@ -114,7 +114,7 @@ def _as_settings(arguments: argparse.Namespace, unknown: Sequence[str]) -> str:
 
 
 def _places(file: Path | None, key: str) -> list[str]:
-    """Where a key stands in the file that is named, else where it may stand in an experiment, as `--set` takes it."""
+    """Return the paths of a key in the named file, else those possible in an experiment, for `--set`."""
     from orchestrator.experiment import documents, editorschema
 
     try:
@@ -133,7 +133,7 @@ def _ways(data: object, key: str) -> Iterator[tuple[str | int, ...]]:
 
 
 def _carried_out(arguments: argparse.Namespace) -> int:
-    """Call the command; an error becomes a message and its exit code."""
+    """Call the command and return its exit code; an error is printed as a message."""
     try:
         options.make_folders(arguments)
         return int(arguments.action(arguments))
@@ -156,6 +156,6 @@ def _carried_out(arguments: argparse.Namespace) -> int:
 
 
 def _word_of(error: UnicodeEncodeError) -> str:
-    """The name that cannot be written down, out of the text that it stands in, which may be a page."""
+    """Return the word that cannot be encoded, out of its text, which may be a page."""
     before, behind = error.object[: error.start], error.object[error.start :]
     return re.split(r"[\s<>]", before)[-1] + re.split(r"[\s<>]", behind, maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""The commands of `orch` in groups: each has a line in `orch --help`, and a help of its own with an example."""
+"""Groups of commands for the parser: each has a line in `orch --help`, and a help of its own with an example."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Group:
     def add(
         self, name: str, summary: str, *, example: str, action: Action | None = None, more: str = ""
     ) -> argparse.ArgumentParser:
-        """Add a command and give its parser; `more` follows the summary in the command's own help.
+        """Add a command and return its parser; `more` follows the summary in the command's own help.
 
-        A command of commands has no `action`: each of its own commands sets one.
+        A command with subcommands has no `action`: each subcommand sets one.
         """
         parser = self._parsers.add_parser(
             name,
@@ -41,7 +41,7 @@ class Group:
         return parser
 
     def text(self, columns: int) -> str:
-        """The group as `orch --help` shows it, in so many columns."""
+        """Return the text of the group in `orch --help`, in so many columns."""
         width = max(map(len, self.summaries)) + len(_INDENT)
         lines = [f"{self.title}:"]
         for name, summary in self.summaries.items():
@@ -62,11 +62,11 @@ class Commands:
         self._groups: list[Group] = []
 
     def group(self, title: str) -> Group:
-        """Begin a group; groups are shown in the order in which they began."""
+        """Add a group; groups are shown in the order in which they began."""
         self._groups.append(Group(title, self._parsers))
         return self._groups[-1]
 
     def text(self) -> str:
-        """Every group, as wide as the terminal is."""
+        """Return the text of all groups, as wide as the terminal."""
         columns = max(40, shutil.get_terminal_size().columns - 2)
         return "\n\n".join(group.text(columns) for group in self._groups)

@@ -27,7 +27,7 @@ _ALARMS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Where a comparison is written to."""
+    """Files to which a comparison is written."""
 
     html: Path | None = None
     markdown: Path | None = None
@@ -125,14 +125,14 @@ def _add_baseline(parser: argparse.ArgumentParser) -> None:
 
 
 def require_baseline(results: Path, name: str) -> None:
-    """Raise StoreError where a night could not be judged, before it is measured."""
+    """Raise StoreError, before a night is measured, where there is no baseline to judge it by."""
     from orchestrator.store import baselines
 
     baselines.entries(results, name)
 
 
 def judge_sweep(results: Path, baseline: str, sweep: str, *, rule: Rule, folder: Path, status: int, out: TextIO) -> int:
-    """Compare a sweep with a baseline, print the summary, leave it in the sweep's folder; gives the exit code.
+    """Compare a sweep with a baseline, print the summary, write it to the sweep's folder; return the exit code.
 
     `status` is how the sweep itself ended. A worse point outranks it; where the sweep was well, the verdict decides.
     """
@@ -147,7 +147,7 @@ def judge_sweep(results: Path, baseline: str, sweep: str, *, rule: Rule, folder:
 
 
 def judge(results: Path, a: str, b: str, *, rule: Rule, files: Files) -> Comparison:
-    """Compare two names and write what was found to files."""
+    """Compare two names and write the comparison to files."""
     from orchestrator.analysis.compare import comparing
 
     found = comparing.compare(results, a, b, rule=rule)
@@ -190,7 +190,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def rule_of(arguments: argparse.Namespace) -> Rule:
-    """The rule that the options of `add_rule` make."""
+    """Return the rule that the options of `add_rule` make."""
     return _rule(
         alpha=arguments.alpha,
         margin=arguments.margin,
@@ -221,7 +221,7 @@ def _rule(
 
 
 def share(text: str, option: str) -> float:
-    """The number of an option such as 5%; ConfigError where it is none between 0 and 1."""
+    """Return the value of an option such as 5% as a fraction; ConfigError where it is not between 0 and 1."""
     from pydantic import TypeAdapter, ValidationError
 
     from orchestrator.core.fields import Share
@@ -263,7 +263,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _nights_text(days: Sequence[str]) -> str:
-    """How many nights there are, and the UTC days on which the first and the last of them began."""
+    """Write how many nights there are, and the UTC days on which the first and the last of them began."""
     count = f"{len(days)} night{'' if len(days) == 1 else 's'}"
     if days[0] == days[-1]:
         return f"{count} begun on {days[0]}"

@@ -1,4 +1,4 @@
-"""The commands that look after results: `orch export`, `store`, `prune`, `recover` and `reduce`."""
+"""The commands that maintain results: `orch export`, `store`, `prune`, `recover` and `reduce`."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _compact(arguments: argparse.Namespace) -> int:
 
 
 def _tell_compacted(done: Compacted, results: Path) -> int:
-    """Print what compacting came to; gives the exit code."""
+    """Print the result of compacting; return the exit code."""
     from orchestrator.core.units import bytes_text
 
     for problem in done.problems:
@@ -185,7 +185,7 @@ def _prune_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    """Compress and delete captures; gives the exit code."""
+    """Compress and delete captures; return the exit code."""
     from orchestrator.core.fields import Size
     from orchestrator.core.units import bytes_text
     from orchestrator.experiment import opening
@@ -228,7 +228,10 @@ def _prune(arguments: argparse.Namespace) -> int:
 def _drop_elsewhere(
     entries: Iterable[Entry], policy: Policy, named: Sequence[Named], *, dry: bool
 ) -> tuple[list[Stayed], int]:
-    """Drop captures that hosts keep; which ones went (or would go, `dry`), and of how many hosts none could."""
+    """Remove captures that stay on hosts.
+
+    Return those removed (or to remove, `dry`), and the number of failed hosts.
+    """
     from orchestrator.core.units import bytes_text
     from orchestrator.hosts import dropping
     from orchestrator.store import retention
@@ -249,7 +252,7 @@ def _drop_elsewhere(
 
 
 def _sound(runs: Iterable[Path]) -> tuple[list[Entry], int]:
-    """The runs that may be pruned, and how many may not, which are told."""
+    """Return the runs that may be pruned, and the number of others, which are printed."""
     from orchestrator.store import retention, rundir
 
     found, trouble = [], 0

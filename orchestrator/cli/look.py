@@ -1,4 +1,4 @@
-"""The commands that show what was measured: `orch ls`, `show`, `report`, `figure`, `site`, `timeline`."""
+"""The commands that show results: `orch ls`, `show`, `report`, `figure`, `site`, `timeline`."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def _site(arguments: argparse.Namespace) -> int:
 
 
 def _reports(results: Path, newest: int) -> int:
-    """Make the reports that these runs lack; gives how many could not be made."""
+    """Make the reports that these runs lack; return how many could not be made."""
     if not newest:
         return 0
     from orchestrator.report.site.page import Reports

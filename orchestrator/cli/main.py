@@ -15,7 +15,7 @@ _INTERRUPTED = 130  # as `core.exitcodes` has it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of the `orch` command; gives the exit code. Without `argv` this process is the command."""
+    """Run the `orch` command and return the exit code; without `argv` the process's own arguments are used."""
     if argv is not None:
         from orchestrator.cli import commandline
 

@@ -1,4 +1,4 @@
-"""What the parser says of each command, and man pages made of it: setup.py puts them into the wheel."""
+"""Makes man pages from the parser's help of each command; setup.py puts them into the wheel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMNS = 70
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a command: its options (none where it stands by its place), what it takes, and what it means."""
+    """An argument of a command: its options (none for a positional one), its values, and its help."""
 
     options: tuple[str, ...]
     value: str
@@ -25,14 +25,14 @@ class Argument:
 
 
 def below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """The commands of a command, in the order in which help lists them."""
+    """Yield the subcommands of a command, in the order in which help lists them."""
     for action in parser._actions:  # noqa: SLF001 - there is no other way to list what a parser takes
         if isinstance(action, _SUBCOMMANDS):
             yield from action.choices.items()
 
 
 def arguments(parser: argparse.ArgumentParser) -> list[Argument]:
-    """What a command takes, without `--help` and the commands below it."""
+    """Return the arguments of a command, without `--help` and the commands below it."""
     return [
         Argument(tuple(action.option_strings), _taken(action), _help(action))
         for action in parser._actions  # noqa: SLF001
@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> list[Argument]:
 
 
 def example(parser: argparse.ArgumentParser) -> str:
-    """A command line to try; empty where there is none."""
+    """Return a command line to try; empty where there is none."""
     return (parser.epilog or "").removeprefix("example:\n").strip()
 
 
@@ -62,7 +62,7 @@ def write(folder: Path, version: str) -> None:
 
 
 def pages(version: str) -> dict[str, str]:
-    """By name, such as orch-run: the page, in the macros of man(7)."""
+    """Return the pages, in the macros of man(7), by name, such as orch-run."""
     commands = dict(below(build_parser()))
     found = {"orch": _page("orch", "measure what the network does to training", version, _whole(commands))}
     for word, parser in commands.items():
@@ -86,7 +86,7 @@ def _whole(commands: dict[str, argparse.ArgumentParser]) -> Iterator[str]:
 
 
 def _command(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    """A command and, each under a heading of its own, the commands below it."""
+    """Write a command and, each under a heading of its own, its subcommands."""
     yield from (".SH SYNOPSIS", *_as_it_is(_usage(parser)), ".SH DESCRIPTION", *_paragraphs(parser.description or ""))
     yield from (".SH OPTIONS", *_options(parser))
     for word, inner in below(parser):
@@ -103,14 +103,14 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
-    """How it is called, as wide as a page, whatever the terminal is."""
+    """Return a command's usage, as wide as a page, whatever the terminal is."""
     formatter = argparse.HelpFormatter(parser.prog, width=_COLUMNS + len(_USAGE))
     formatter.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups)  # noqa: SLF001
     return "\n".join(line[len(_USAGE) :] for line in formatter.format_help().strip().splitlines())
 
 
 def _summary(parser: argparse.ArgumentParser) -> str:
-    """The first sentence of its description, as it stands in a list."""
+    """Return the first sentence of a command's description, for a list."""
     summary = " ".join((parser.description or "").split("\n\n")[0].split()).removesuffix(".")
     return summary[:1].lower() + summary[1:]
 
@@ -121,11 +121,11 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _as_it_is(text: str) -> tuple[str, ...]:
-    """Lines that man does not fill."""
+    """Write lines that man does not fill."""
     return (".PP", ".nf", *map(_text, text.splitlines()), ".fi")
 
 
 def _text(text: str) -> str:
-    """Text as man shows it: a hyphen that can be copied, and no line that begins with a request."""
+    """Escape text for man: hyphens that can be copied, and no line that begins with a request."""
     plain = text.replace("\\", r"\e").replace("-", r"\-")
     return rf"\&{plain}" if plain[:1] in (".", "'") else plain

@@ -123,7 +123,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Carry out every run of an experiment file, have the report made, and print what came of it."""
+    """Carry out every run of an experiment file, make the report, and print the results."""
     if arguments.sbatch is not None:
         return _submit(arguments)
     from orchestrator.core import exitcodes
@@ -154,7 +154,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _reported(runs: Sequence[Path], progress: Progress) -> Path | None:
-    """Have the report made by a process of its own, whose memory goes with it; a report that fails costs no results."""
+    """Make the report in a process of its own, whose memory is freed with it; a report that fails costs no results."""
     progress.phase("report")
     argv = [*options.ORCH, "report", *map(str, runs), "--results", str(runs[0].parents[1])]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=REPORT_S, check=False)
@@ -171,7 +171,7 @@ def _status(outcome: Outcome) -> Exit:
 
 
 def _submit(arguments: argparse.Namespace) -> int:
-    """Hand this command to sbatch, once its file is seen to be right as far as that shows without hosts."""
+    """Submit this command by sbatch, after checking its file as far as possible without hosts."""
     from orchestrator.core.errors import ConfigError
     from orchestrator.experiment import loading
     from orchestrator.testbed.slurm.job import submit
@@ -187,7 +187,7 @@ def _submit(arguments: argparse.Namespace) -> int:
 
 
 def _sweep_options(parser: argparse.ArgumentParser) -> None:
-    """Add what `orch sweep` takes beside the options of experiments."""
+    """Add the options of `orch sweep`, beside those of experiments."""
     parser.add_argument(
         "--new", action="store_true", help="start over instead of resuming the newest sweep of this file"
     )
@@ -209,7 +209,7 @@ def _sweep_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    """Carry out a sweep and print its results; gives the exit code."""
+    """Carry out a sweep and print its results; return the exit code."""
     from orchestrator.core import where
     from orchestrator.core.errors import OrchError
     from orchestrator.execution.observers import metrics
@@ -263,7 +263,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 
 def _plan_sweep(arguments: argparse.Namespace, definition: Definition) -> int:
-    """Print every run of a sweep, and how long it may take by what the store knows; gives the exit code."""
+    """Print every run of a sweep, and its estimated duration by earlier runs of the store; return the exit code."""
     from orchestrator.experiment import feasibility
     from orchestrator.sweep import run_sweep, sweepplan, sweeptext
 
@@ -283,7 +283,7 @@ def _plan_sweep(arguments: argparse.Namespace, definition: Definition) -> int:
 
 
 def _tell_detection(planned: Detection, *, as_json: bool) -> None:
-    """Print below a plan what finds a change; beside one in JSON on standard error."""
+    """Print the detectable changes below a plan; beside a plan in JSON on standard error."""
     print(f"\n{planned.text()}", file=sys.stderr if as_json else sys.stdout)
 
 
@@ -324,7 +324,7 @@ def _predict_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _predict(arguments: argparse.Namespace) -> int:
-    """Predict every setting, look for runs of them, and print both."""
+    """Predict every setting, find measured runs of it, and print both."""
     from orchestrator.predict import inputs, measured_runs, predicting, predicttext, whatif
     from orchestrator.predict.predicttext import PredictedSetting
 

@@ -52,14 +52,14 @@ def make_folders(arguments: argparse.Namespace) -> None:
 
 
 def results(parser: argparse.ArgumentParser) -> None:
-    """Where results are written, or changed: a folder."""
+    """Add the option of the folder where results are written, or changed."""
     parser.add_argument(
         "--results", type=_folder, default="results", metavar="DIR", help="the results folder (results)"
     )
 
 
 def results_to_read(parser: argparse.ArgumentParser) -> None:
-    """Where results are read: a folder, or the URL of a store elsewhere; a text in any case."""
+    """Add the option of where results are read: a folder, or the URL of a store elsewhere, as text."""
     parser.add_argument(
         "--results",
         type=_readable,
@@ -76,7 +76,7 @@ def _folder(text: str) -> Path:
 
 
 def _readable(text: str) -> str:
-    """A path or URL as it is given, if it is text: argparse says otherwise which option is meant."""
+    """Return a path or URL as it is given, if it can be encoded as text: else argparse names the option."""
     if not safepath.is_text(text):
         raise argparse.ArgumentTypeError(f"{text}: the path to it is not text in UTF-8; rename it")
     return text
@@ -87,7 +87,7 @@ def _file(text: str) -> Path:
 
 
 def testbeds(parser: argparse.ArgumentParser, what: str) -> None:
-    """The testbeds by which hosts of runs are reached again, since nothing in a run's folder is connected by."""
+    """Add the option of testbeds by which runs' hosts are reached again; a run's folder is never used for that."""
     parser.add_argument(
         "--testbed",
         type=Path,
@@ -100,7 +100,7 @@ def testbeds(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def experiment(parser: argparse.ArgumentParser, what: str) -> None:
-    """A file to be carried out, and how it is changed and reported."""
+    """Add the argument of a file to carry out, and options that change it and its report."""
     parser.add_argument("file", type=_file, metavar="FILE", help=what)
     local(parser)
     overrides(parser)
@@ -110,7 +110,7 @@ def experiment(parser: argparse.ArgumentParser, what: str) -> None:
 def local(
     parser: argparse.ArgumentParser, text: str = "run on hosts made on this machine, not on an inventory or Slurm"
 ) -> None:
-    """Hosts of this machine in place of those that the file names."""
+    """Add the option that puts local hosts in place of those that the file names."""
     parser.add_argument(
         "--local",
         "--dry-run",
@@ -121,7 +121,7 @@ def local(
 
 
 def overrides(parser: argparse.ArgumentParser) -> None:
-    """Values that replace those of the file."""
+    """Add the option of values that replace those of the file."""
     parser.add_argument(
         "--set",
         action="append",
@@ -133,7 +133,7 @@ def overrides(parser: argparse.ArgumentParser) -> None:
 
 
 def age(text: str | None, option: str, example: str) -> float | None:
-    """Seconds of an age that an option gives, which may be in days; None where it is left out."""
+    """Return the age that an option gives, which may be in days, in seconds; None where it is left out."""
     from orchestrator.core.fields import Duration
 
     if text is not None and (days := _DAYS.fullmatch(text)):
@@ -142,7 +142,10 @@ def age(text: str | None, option: str, example: str) -> float | None:
 
 
 def quantity(text: str | None, option: str, kind: Any, example: str) -> float | None:
-    """What an option gives with a unit, in SI units; ConfigError for what is none, None where it is left out."""
+    """Return the quantity that an option gives with a unit, in SI units.
+
+    Return None where it is left out; ConfigError for no such quantity.
+    """
     from pydantic import TypeAdapter, ValidationError
 
     if text is None:
@@ -154,7 +157,7 @@ def quantity(text: str | None, option: str, kind: Any, example: str) -> float | 
 
 
 def wait(parser: argparse.ArgumentParser) -> None:
-    """Patience with a testbed that is in use."""
+    """Add the option of how long to wait for a testbed that is in use."""
     parser.add_argument(
         "--wait",
         metavar="TIME",
@@ -163,14 +166,14 @@ def wait(parser: argparse.ArgumentParser) -> None:
 
 
 def force(parser: argparse.ArgumentParser) -> None:
-    """Measuring on machines that are too small."""
+    """Add the option to measure on machines that are too small."""
     parser.add_argument(
         "--force", action="store_true", help="start even if there are too few processors or too little memory"
     )
 
 
 def metrics(parser: argparse.ArgumentParser) -> None:
-    """Live metrics."""
+    """Add the option of live metrics."""
     parser.add_argument(
         "--metrics",
         metavar="[ADDRESS:]PORT",
@@ -179,7 +182,7 @@ def metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def of_runs(arguments: argparse.Namespace, observer: Observer | None = None) -> RunOptions:
-    """Return the options of runs that those of `results`, `wait` and `force` make."""
+    """Return the run options from the arguments of `results`, `wait` and `force`."""
     from orchestrator.execution.run_options import RunOptions, wait_seconds
     from orchestrator.report.site import refreshing
 
@@ -193,7 +196,7 @@ def of_runs(arguments: argparse.Namespace, observer: Observer | None = None) -> 
 
 
 def observed(arguments: argparse.Namespace) -> AbstractContextManager[Observer | None]:
-    """What serves the metrics that the option of `metrics` asks for; nothing without it."""
+    """Serve the metrics that the option of `metrics` asks for; nothing without it."""
     if arguments.metrics is None:
         return nullcontext()
     from orchestrator.execution.observers import metrics
@@ -202,7 +205,7 @@ def observed(arguments: argparse.Namespace) -> AbstractContextManager[Observer |
 
 
 def filters(parser: argparse.ArgumentParser) -> None:
-    """Which runs of the store are meant."""
+    """Add the options that select runs of the store."""
     parser.add_argument(
         "--where",
         action="append",
@@ -220,7 +223,7 @@ def filters(parser: argparse.ArgumentParser) -> None:
 
 
 def filter_of(arguments: argparse.Namespace) -> Filter:
-    """The filter that the options of `filters` make."""
+    """Return the filter that the options of `filters` make."""
     from orchestrator.store.listing import Filter
 
     return Filter(

@@ -1,4 +1,4 @@
-"""The commands to begin with and for hosts: `orch init`, `doctor`, `prepare`, `testbed`, `clean`, `schema`, ..."""
+"""The commands for starting, and for hosts: `orch init`, `doctor`, `prepare`, `testbed`, `clean`, `schema`, ..."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _init_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    """Write the folder, and say what comes next; gives the exit code."""
+    """Write the folder, and print the next commands; return the exit code."""
     from orchestrator.core.errors import ConfigError
     from orchestrator.experiment import starter_files
 
@@ -208,7 +208,7 @@ def _prepare_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
-    """Build what is missing; gives the exit code."""
+    """Build missing environments; return the exit code."""
     from orchestrator.core.errors import ConfigError
     from orchestrator.core.units import quantity
     from orchestrator.hosts import preparing
@@ -246,7 +246,7 @@ def _schema_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
-    """Print a schema, or write all of them; gives the exit code."""
+    """Print a schema, or write all of them; return the exit code."""
     from orchestrator.core.errors import OrchError
     from orchestrator.experiment import editorschema
 
@@ -270,7 +270,7 @@ def _completion_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _completion(whole: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """The action of `orch completion` for this command line."""
+    """Return the action of `orch completion` for this command line."""
 
     def act(arguments: argparse.Namespace) -> int:
         import shtab
@@ -282,7 +282,7 @@ def _completion(whole: argparse.ArgumentParser) -> Callable[[argparse.Namespace]
 
 
 def _completed(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """The parser, whose options and arguments that are files or folders complete as such."""
+    """Return the parser with completion of files and folders for its options and arguments."""
     import shtab
 
     todo = [parser]

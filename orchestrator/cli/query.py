@@ -1,4 +1,4 @@
-"""The commands `orch query` and `orch export`."""
+"""The commands `orch query`, `orch tables` and `orch export`: results as tables, by SQL and in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `orch study` and `orch calibrate`: measure what a paper measured, and show it beside the paper's own."""
+"""The commands `orch study` and `orch calibrate`: repeat a paper's measurements, and show both results."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _calibrate_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _study(arguments: argparse.Namespace) -> int:
-    """List papers, say what a study measures, measure what is missing of it, or render given runs; the exit code."""
+    """List papers, print a study's plan, measure its missing points, or render given runs; return the exit code."""
     from orchestrator.papers import registry
 
     if arguments.paper is None:
@@ -137,7 +137,7 @@ def _what(found: Study, results: Path) -> int:
 
 
 def plan(arguments: argparse.Namespace, found: Study) -> int:
-    """Print what a study would measure; of each run `orch plan` of its sweeps says more. Gives the exit code."""
+    """Print a summary of what a study would measure; return the exit code."""
     for name, option in (("json", "--json"), ("detect", "--detect"), ("verbose", "--verbose")):
         if getattr(arguments, name):
             raise ConfigError(f"{option}: {arguments.file} is a study; accepted: `orch plan` of one of its sweeps")
@@ -145,7 +145,7 @@ def plan(arguments: argparse.Namespace, found: Study) -> int:
 
 
 def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_TIMES) -> Study:
-    """The study of a paper, with these compute times; ConfigError where the file is another paper's."""
+    """Read the study of a paper, with these compute times; ConfigError where the file is another paper's."""
     from orchestrator.experiment import studyfile
 
     path = arguments.file or studyfile.find(arguments.paper)
@@ -156,7 +156,7 @@ def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_T
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:
-    """Fit the compute of a study's models to this machine; gives the exit code."""
+    """Fit the compute of a study's models to this machine; return the exit code."""
     from orchestrator.papers import registry
     from orchestrator.study import calibrating, calibrations
 
@@ -190,7 +190,7 @@ def _calibrated(arguments: argparse.Namespace, how: RunOptions) -> Study:
 
 
 def _measured(arguments: argparse.Namespace) -> int:
-    """Measure what is missing of a study, and write its page; gives the exit code."""
+    """Measure the missing points of a study, and write its page; return the exit code."""
     from orchestrator.study import run_study
     from orchestrator.sweep import sweeptext
 

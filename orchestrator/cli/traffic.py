@@ -112,7 +112,7 @@ def _ports(parser: argparse.ArgumentParser) -> None:
 
 
 def _quantity(kind: str, text: str, option: str) -> float:
-    """A rate or a duration as files write it, in SI units."""
+    """Return a rate or a duration, written as in files, in SI units."""
     from pydantic import TypeAdapter, ValidationError
 
     from orchestrator.core.fields import Duration, Rate
@@ -195,7 +195,7 @@ def _new_folder(path: Path) -> Path:
 
 
 def _run(agent: str, spec: SenderSpec | SinkSpec, folder: Path) -> int:
-    """Run an agent in a folder until it ends or somebody ends us; its status."""
+    """Run a traffic agent in a folder until it ends or a signal comes; return its status."""
     import subprocess
 
     from cross_traffic import flow_launches
@@ -275,7 +275,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _tell(folder: Path) -> int:
-    """Print what a log says; 3 when flows were shed or failed."""
+    """Print the summary of a log; return 3 when flows were shed or failed."""
     from orchestrator.analysis.windows import generated_flows
 
     log = generated_flows.log_summary(folder)
@@ -284,7 +284,7 @@ def _tell(folder: Path) -> int:
 
 
 def _headline(made: StreamSpec) -> str:
-    """A schedule in a line: its load, bursts, arrivals and seed."""
+    """Write a schedule in a line: its load, bursts, arrivals and seed."""
     burst = made["burst"]
     shape = (
         "consistent"
@@ -295,7 +295,7 @@ def _headline(made: StreamSpec) -> str:
 
 
 def _tally_text(counted: Tally, made: StreamSpec, *, seconds: float) -> str:
-    """What a schedule of so many seconds amounts to, a figure a line."""
+    """Write the totals of a schedule of so many seconds, a figure a line."""
     load, requested = counted.load_bps(seconds), made["load_bps"]
     lines = [
         _headline(made),
@@ -311,13 +311,13 @@ def _tally_text(counted: Tally, made: StreamSpec, *, seconds: float) -> str:
 
 
 def _profile(profile: Sequence[float], burst: BurstShape) -> str:
-    """How many times the mean is sent in the burst, and in the parts of the rest of its period."""
+    """Write the rate in the burst, and in parts of the rest of its period, as multiples of the mean."""
     height, *rest = (f"{value:.2f}" for value in profile) if profile else ("nothing",)
     return f"{height} times the mean for {duration_text(burst.width_s)}, then {' '.join(rest)}"
 
 
 def _sent_text(log: FlowLog) -> str:
-    """What a sender logged: how much, how late, how long and how near to what was planned, a figure a line."""
+    """Write figures of a sender's log: volume, lateness, duration and deviation from the schedule, a figure a line."""
     late, late_p99, latest = map(span_text, log.late_s)
     took, took_p99 = map(span_text, log.completion_s[:2])
     lines = [

@@ -1,1 +1,1 @@
-"""Read the files that users write, plan what they ask for, and check whether a machine can carry it."""
+"""Read experiment, sweep, study and inventory files, plan their runs, and check whether hosts can carry them."""

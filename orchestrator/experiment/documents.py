@@ -1,4 +1,4 @@
-"""Read YAML files, with those that they include, as data that knows where each of its values stands.
+"""Read YAML files with their includes, as data with the file, line and column of each value.
 
 `include:` lays other files under a file, so that what several experiments share is written once. Data of the files are
 merged as JSON Merge Patch does it (RFC 7396): mappings key by key, of anything else the higher one as a whole, and null
@@ -39,7 +39,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A YAML file: its data, and where each of its values stands."""
+    """A YAML file: its data, and the place of each value."""
 
     name: str
     data: Any
@@ -57,14 +57,14 @@ class Document:
         return tuple(dict.fromkeys(Path(layer.name).parent for layer in self.layers or (self,)))
 
     def below(self, key: str) -> Document:
-        """Return what stands at a key, as a document of its own."""
+        """Return the value at a key, as a document of its own."""
         pairs = self.root.value if isinstance(self.root, yaml.MappingNode) else []
         root = next((value for name, value in pairs if name.value == key), None)
         layers = tuple(layer.below(key) for layer in self.layers if isinstance(layer.data.get(key), dict))
         return replace(self, data=self.data[key], root=root, layers=layers)
 
     def value(self, at: Sequence[str | int]) -> Any:
-        """Return what stands at a path that is there."""
+        """Return the value at a path that exists."""
         found = self.data
         for step in at:
             found = found[step]
@@ -85,7 +85,7 @@ class Document:
         return (owner.name, mark.line, mark.column) if mark else (owner.name, 0, 0)
 
     def owner(self, at: Sequence[str | int]) -> tuple[Document | str, yaml.Mark | None]:
-        """Find the document (or the origin of what was laid over it) that a path is in, and where in its file."""
+        """Find the document (or the origin of a value laid over it) that has a path, and the path in its file."""
         for length in range(len(at), 0, -1):
             head = tuple(at[:length])
             if head in self.parts:
@@ -97,7 +97,10 @@ class Document:
 
 
 def _depth(data: Any, at: Sequence[str | int]) -> int:
-    """How far a path leads into data; all the way where it ends in what no lower file is merged with."""
+    """Return how many steps of a path exist in data.
+
+    Where it meets a value that lower files are not merged with, all of its steps count.
+    """
     for depth, step in enumerate(at):
         if not isinstance(data, dict):
             return len(at)
@@ -156,7 +159,7 @@ def patched(low: Any, high: Any) -> Any:
 
 
 def _layers(own: Document, path: Path, above: Sequence[Path]) -> Iterator[Document]:
-    """A file and what it includes without their own `include`, the highest first; `above` leads to it.
+    """Yield a file and its includes, without their `include` keys, the highest first; `above` are the files above it.
 
     Each is read when it is asked for.
     """
@@ -179,7 +182,7 @@ def _layers(own: Document, path: Path, above: Sequence[Path]) -> Iterator[Docume
 
 
 def _beside(named: str, path: Path, where: str) -> Path:
-    """The file that is meant, from the including file's folder; outside of that only where the path itself says so."""
+    """Return the path of an included file, in the including file's folder unless the path itself leads out of it."""
     folder = path.parent
     try:
         given = Path(named).expanduser()
@@ -199,7 +202,7 @@ def _beside(named: str, path: Path, where: str) -> Path:
 def _load_one(path: Path, *, needs: str) -> Document:
     """Read and parse a YAML file; ConfigError with the place of the first mistake.
 
-    `needs` tells in messages what such a file has at least.
+    `needs` names in messages the keys that such a file needs.
     """
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Make JSON Schemas of the files that users write, for editors: the models', with `include` and variables."""
+"""Make JSON Schemas of the files that users write, for editors: of the models, with `include` and variables."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def of(kind: str) -> JsonSchema:
 
 
 def paths(kind: str, key: str) -> list[str]:
-    """Find where a key may stand in a kind of file, as `--set` takes it: nearest to the top alone; 0 is any entry."""
+    """Find the paths of a key in a kind of file, for `--set`: those nearest to the top; 0 is any entry."""
     schema = KINDS[kind]().model_json_schema(by_alias=True)
     reached: list[tuple[tuple[str, ...], Any]] = [((), schema)]
     for _ in range(_DEEP):
@@ -60,7 +60,7 @@ def paths(kind: str, key: str) -> list[str]:
 
 
 def _below(here: Any, schema: JsonSchema) -> dict[str, Any]:
-    """What may stand below a part of a schema, by its key; entries of lists by 0."""
+    """Return the properties below a part of a schema, by its key; entries of lists by 0."""
     if not isinstance(here, dict):
         return {}
     if "$ref" in here:
@@ -74,7 +74,7 @@ def _below(here: Any, schema: JsonSchema) -> dict[str, Any]:
 
 
 def _with_references(schema: Any) -> Any:
-    """A schema that takes references to variables for scalars, in everything below it."""
+    """Return a schema that accepts references to variables for all scalars below it."""
     if not isinstance(schema, dict):
         return schema
     changed = dict(schema)
@@ -94,7 +94,7 @@ def _with_references(schema: Any) -> Any:
 
 
 def _is_narrow(schema: JsonSchema) -> bool:
-    """Whether it is of a scalar and would not take the text of a reference."""
+    """Return whether a schema is of a scalar and does not accept the text of a reference."""
     narrow = {"enum", "const", "pattern", "format", "maxLength"} & schema.keys()
     return schema.get("type") in ("integer", "number", "boolean", "array") or bool(narrow)
 

@@ -1,4 +1,4 @@
-"""Define what an experiment file can say: frozen models, built from the parts that are there."""
+"""Define the models of an experiment file: frozen, built from the installed parts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Choice(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
-        """Exactly one key; or the bare name of a part that needs nothing below it."""
+        """Return a schema of exactly one key, or of the bare name of a part that needs no configuration."""
         schema = handler.resolve_ref_schema(handler(core))
         properties = {name: _without_null(inner) for name, inner in schema.get("properties", {}).items()}
         bare = [
@@ -89,13 +89,13 @@ class Choice(BaseModel):
 
 
 def _without_null(schema: JsonSchema) -> JsonSchema:
-    """The schema of an optional part where it stands: it is left out, or it is something."""
+    """Return the schema of an optional part without null: it is left out, or has a value."""
     (kept,) = [inner for inner in schema["anyOf"] if inner != {"type": "null"}]
     return dict(kept)
 
 
 def config_of(choice: type[Choice], name: str) -> type[BaseModel]:
-    """Return the model of what stands below a part's name."""
+    """Return the model of a part's configuration."""
     (field,) = [field for field in choice.model_fields.values() if field.alias == name]
     return next(kind for kind in typing.get_args(field.annotation) if isinstance(kind, type))
 
@@ -106,7 +106,7 @@ def names_of(model: type[BaseModel]) -> list[str]:
 
 
 def choice_of(title: str, kind: registry.Kind) -> type[Choice]:
-    """Make the model of a choice among the parts of a kind that are there."""
+    """Make the model of a choice among the installed parts of a kind."""
     fields: dict[str, Any] = {
         name.replace("-", "_"): (part.Config | None, Field(default=None, alias=name))
         for name, part in registry.parts_of(kind).items()
@@ -204,7 +204,7 @@ class Validity(Model):
 
 
 class Captures(Model):
-    """What becomes of captures once they are made."""
+    """What is done with captures once they are made."""
 
     stay: bool = False
     """Each host reduces its captures itself and keeps them; tables and hashes come home. Hosts of this machine write
@@ -300,7 +300,7 @@ class Experiment(Model):
 
 @cache
 def model() -> type[Experiment]:
-    """Return the experiment's model with the parts that are there in the place of every Choice."""
+    """Return the experiment's model with the installed parts in the place of every Choice."""
     workload = choice_of("WorkloadChoice", "workload")
     traffic = choice_of("TrafficChoice", "traffic")
     job = _with(JobSpec, workload=workload)
@@ -319,7 +319,7 @@ def model() -> type[Experiment]:
 
 @cache
 def validity_model() -> type[Validity]:
-    """The model of `validity:`, with a key for each limit that a gate declares."""
+    """Return the model of `validity:`, with a key for each limit that a gate declares."""
     fields: dict[str, Any] = {
         key: (limit.kind, Field(default=limit.default, description=limit.help)) for key, limit in gates.limits().items()
     }
@@ -329,7 +329,7 @@ def validity_model() -> type[Validity]:
 
 
 def _with(base: type[T], **annotations: Any) -> type[T]:
-    """The same model with other types for some fields; descriptions stay, and defaults that are no such models."""
+    """Return a model with other types for some fields; descriptions stay, and defaults that are no such models."""
     fields: dict[str, Any] = {}
     for name, kind in annotations.items():
         fields[name] = (kind, copy(base.model_fields[name]))
@@ -373,7 +373,7 @@ def on_this_machine(experiment: Experiment) -> Experiment:
 
 
 def _of_slurm(spec: SlurmSpec, asked: YamlMapping) -> YamlMapping:
-    """What stands for hosts that only an allocation will name: as many as `local_run` says, at the declared rate."""
+    """Return local hosts in place of those of an allocation: as many as `local_run` says, at the declared rate."""
     if "hosts" not in asked or spec.link is None:
         raise ConfigError(
             "--local: hosts and links of an experiment on Slurm are known in its allocation alone",
@@ -392,7 +392,7 @@ def resolved_data(experiment: Experiment) -> YamlMapping:
 
 
 def recorded_data(experiment: Experiment) -> YamlMapping:
-    """Return the same with what was learned of its hosts, by which its results can be read anywhere."""
+    """Return the same with the facts of its allocated hosts, so that its results can be read anywhere."""
     data = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     for key in ("conditions", "jobs", "traffic", "windows", "collect"):
         if not data[key]:

@@ -1,4 +1,4 @@
-"""Check what keeps runs from starting or makes them slow, as far as it shows before they start."""
+"""Check before runs start whether this machine has the programs, memory and processors that they need."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ PROBE_S = 30.0  # for an interpreter to say which modules it has
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """Something that is not there: `what` with the cause, and the `remedy`."""
+    """Something missing: `what` with the cause, and the `remedy`."""
 
     what: str
     remedy: str
 
 
 def lacking_on(topology: Topology, requirements: Iterable[Requirement]) -> list[Lack]:
-    """Find what of these, and of what its testbed needs of this machine, the hosts of a local testbed will lack.
+    """Find which of these requirements, and of those of the testbed, the hosts of a local testbed will lack.
 
-    Only what all of them share is looked at: programs, and modules of Python interpreters.
+    Only what all hosts share is checked: programs, and modules of Python interpreters.
     """
     wanted = list(requirements)
     in_images = [need for need in wanted if need.container is not None]
@@ -62,7 +62,7 @@ def lacking_on(topology: Topology, requirements: Iterable[Requirement]) -> list[
 
 
 def _images(requirements: Iterable[Requirement]) -> list[Lack]:
-    """What keeps launches from containers of images that are here; what is in them their hosts will say."""
+    """Return why launches cannot use images on this machine; the hosts check later what is in the images."""
     names = dict.fromkeys((one.runtime, one.image) for need in requirements if (one := need.container) is not None)
     if names and os.geteuid() != 0:
         return [Lack(what="a container on a host of this machine takes root", remedy=_ROOT)]
@@ -76,7 +76,7 @@ def _images(requirements: Iterable[Requirement]) -> list[Lack]:
 
 
 def lacking_here(requirements: Iterable[Requirement]) -> list[Lack]:
-    """Find what of these, and of what every local testbed needs, this machine lacks: once each, whatever the host."""
+    """Find which of these requirements, and of those of every local testbed, this machine lacks, each once."""
     found = [Lack(what=what, remedy=remedy) for what, remedy in netns_needs.missing_programs()]
     return list(dict.fromkeys([*found, *_lacking(ThisMachine(), list(requirements))]))
 
@@ -102,7 +102,7 @@ def _lacking(place: ProgramSource, wanted: list[Requirement]) -> list[Lack]:
 
 
 def _modules(place: ProgramSource, wanted: Iterable[Requirement]) -> dict[str, Mapping[str, str | None] | str]:
-    """For each interpreter why a module cannot be imported, None where it can; or why it does not run."""
+    """Return for each interpreter why each module cannot be imported, None where it can; or why it does not run."""
     names: dict[str, list[str]] = {}
     for need in wanted:
         if need.kind == "module":
@@ -138,7 +138,7 @@ ANYWAY = "--force starts all the same"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a run takes of one machine.
+    """The resources of one machine that a run needs.
 
     `memory` in bytes; `start_s` seconds of a processor until every rank is ready, for which they have `within_s`;
     `busy` processors while it is measured.
@@ -160,9 +160,9 @@ class Verdict:
 
 
 def need(plan: RunPlan, nodes: Collection[str], *, controller: bool) -> Need:
-    """Add up what the run takes of a machine that has these nodes, and the `controller` if it is the same.
+    """Add up the resources that a run needs of a machine with these nodes, and with the `controller` if it is the same.
 
-    Of several windows, whose traffic comes one after the other, the one that takes most counts.
+    Of several windows, whose traffic comes one after the other, the one that needs most counts.
     """
     standing = [launch for launch in _standing(plan) if launch.node in nodes]
     ranks = [launch for launch in standing if launch.rank is not None]
@@ -179,7 +179,7 @@ def need(plan: RunPlan, nodes: Collection[str], *, controller: bool) -> Need:
 
 
 def judge(wanted: Need, machine: Machine, *, scales: bool) -> Verdict:
-    """Hold what is wanted against what there is; `scales` says whether a larger scale makes what ranks hold smaller."""
+    """Compare needed with available resources; `scales` is whether a larger scale lowers the memory of ranks."""
     refused = [*_memory(wanted, machine, scales=scales), *_start(wanted, machine)]
     return Verdict(
         refused=tuple(refused), warnings=() if refused else (*_tight(wanted, machine), *_busy(wanted, machine))
@@ -246,7 +246,7 @@ def _standing(plan: RunPlan) -> list[Launch]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What this machine lacks; in what it is too small; what will merely be slow."""
+    """Findings on this machine: what it lacks, where it is too small, and what will merely be slow."""
 
     lacking: tuple[Lack, ...] = ()
     room: Verdict = field(default_factory=Verdict)
@@ -259,7 +259,7 @@ class Findings:
         return lines + [f"warning: {line}" for line in self.room.warnings]
 
     def refuse(self, *, force: bool) -> None:
-        """Raise one error with all that keeps runs from starting; what is too small does not where it is forced."""
+        """Raise one error with all that keeps runs from starting; with `force` a machine that is too small does not."""
         errors: list[TestbedError] = [MissingRequirement(lack.what, hint=lack.remedy) for lack in self.lacking]
         errors += [TestbedError(line) for line in (() if force else self.room.refused)]
         if errors:
@@ -269,7 +269,7 @@ class Findings:
 
 
 def look(plans: Iterable[RunPlan]) -> Findings:
-    """Hold runs on containers of this machine against it; of hosts elsewhere nothing is known before they are asked."""
+    """Check this machine for runs on local hosts; hosts elsewhere are checked when they are asked."""
     runs = list(plans)
     found = secret_env.lacking(launch for plan in runs for launch in plan.launches())
     lacking = [Lack(what=what, remedy=remedy) for what, remedy in found]
@@ -282,15 +282,15 @@ def look(plans: Iterable[RunPlan]) -> Findings:
 
 
 def _missing(plans: Sequence[RunPlan], runtime: str, image: str) -> list[Lack]:
-    """What those of the plans lack whose hosts this runtime makes of this image."""
+    """Return what this machine lacks for those plans whose hosts this runtime makes of this image."""
     alike = [plan for plan in plans if (plan.topology.runtime, plan.topology.image) == (runtime, image)]
     return lacking_on(alike[0].topology, dict.fromkeys(need for plan in alike for need in plan.requirements))
 
 
 def settle(plans: Iterable[RunPlan], *, force: bool, say: Callable[[str], None]) -> tuple[str, ...]:
-    """Raise what keeps runs from starting, and say what will be slow; gives what speaks against them all the same.
+    """Raise an error for what keeps runs from starting, and print what will be slow; return what is forced.
 
-    That is none unless `force` starts them on a machine that is too small.
+    It returns nothing unless `force` starts them on a machine that is too small.
     """
     findings = look(plans)
     findings.refuse(force=force)
@@ -300,7 +300,7 @@ def settle(plans: Iterable[RunPlan], *, force: bool, say: Callable[[str], None])
 
 
 def tell(plans: Iterable[RunPlan]) -> int:
-    """Print what `settle` would raise or say on standard error; 1 where this machine is too small, else 0."""
+    """Print on standard error what `settle` would raise or print; return 1 where this machine is too small, else 0."""
     findings = look(plans)
     for line in findings.lines:
         print(line, file=sys.stderr)
@@ -308,7 +308,7 @@ def tell(plans: Iterable[RunPlan]) -> int:
 
 
 def of_hosts(plan: RunPlan, machines: Mapping[str, Machine]) -> Verdict:
-    """Hold a run against the hosts of an inventory, each for itself."""
+    """Check each host of an inventory for a run."""
     verdicts = {node: judge(need(plan, [node], controller=False), one, scales=False) for node, one in machines.items()}
     return Verdict(
         refused=tuple(f"{node}: {line}" for node, verdict in verdicts.items() for line in verdict.refused),

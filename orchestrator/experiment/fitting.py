@@ -1,4 +1,4 @@
-"""Fit an experiment to its testbed: loads as rates, and every mistake that shows only against the testbed; pure."""
+"""Fit an experiment to its testbed: loads become rates, and mistakes that depend on the testbed are found; pure."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _with_rate(choice: Choice, topology: Topology) -> Choice:
 
 
 def problems(experiment: Experiment, topology: Topology) -> list[Located]:
-    """Find every mistake that shows when the file is held against its testbed, with its path in the file."""
+    """Find every mistake of an experiment that depends on its testbed, with its path in the file."""
     found: list[Located] = []
 
     def ask(kind: registry.Kind, choice: Choice, *path: str | int) -> None:
@@ -130,7 +130,7 @@ def _in_containers(workload: Choice, at: tuple[str | int, ...], topology: Topolo
 
 
 def withheld(kind: registry.Kind, choice: Choice, topology: Topology) -> Iterator[Problem]:
-    """Find a right that a part needs and the hosts, as is known beforehand, grant nobody.
+    """Find a right that a part needs, and that the hosts are known beforehand to grant nobody.
 
     Workloads need none: their ranks are programs of the user's.
     """
@@ -144,7 +144,7 @@ def withheld(kind: registry.Kind, choice: Choice, topology: Topology) -> Iterato
 
 
 def is_silent(choice: Choice) -> bool:
-    """Tell whether a source of cross traffic is asked for no load at all: it is planned as if it was not there."""
+    """Return whether a source of cross traffic is asked for no load at all: it is left out of the plan."""
     demands = registry.traffic(choice.name).demands(choice.config)
     return bool(demands) and not any(demand.rate for demand in demands)
 

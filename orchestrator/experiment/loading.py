@@ -1,4 +1,4 @@
-"""Read an experiment file in one pass, in which each stage takes what the stage before it gave.
+"""Read an experiment file in one pass of stages, each of which takes the result of the stage before it.
 
 1. read: the file and those that it includes, as a document that knows where each value stands (`documents.load`)
 2. fill in: values of variables in the place of `$name` (`variables.filled`)
@@ -39,7 +39,7 @@ INVENTORY_NEEDS = "link and hosts"
 
 
 class Checked(NamedTuple):
-    """An experiment that is fit to be planned, and the document that it was read from."""
+    """An experiment that is fit to be planned, and the document from which it was read."""
 
     experiment: Experiment
     document: Document
@@ -61,7 +61,7 @@ def checked_document(document: Document, overrides: Sequence[str], *, local: boo
 
 
 def load_experiment(path: Path, options: Sequence[str] = ()) -> tuple[Experiment, Document]:
-    """Read an experiment file as far as that goes without its hosts: nothing is held against the testbed."""
+    """Read an experiment file without its hosts: nothing is checked against the testbed."""
     document = documents.load(path, needs=EXPERIMENT_NEEDS)
     refuse_other(document, "experiment")
     expanded = with_hosts(changed(document, options), document.folders)
@@ -69,7 +69,7 @@ def load_experiment(path: Path, options: Sequence[str] = ()) -> tuple[Experiment
 
 
 def changed(document: Document, options: Sequence[str]) -> Document:
-    """Put values of variables in their places, and lay the `--set` options of other keys over the document."""
+    """Fill in the variables of a document, and apply the `--set` options of other keys."""
     filled, others = variables.filled(document, options)
     return variables.with_overrides(filled, others)
 
@@ -98,7 +98,7 @@ class Files:
 
 
 def with_hosts(document: Document, folders: Sequence[Path], files: Files | None = None) -> Document:
-    """Put the inventory file that an experiment names in its place, or spell out the hosts that stand there.
+    """Put the named inventory file into an experiment, or spell out the hosts that stand there.
 
     Files are looked up in `folders`, and read by `files`.
     """
@@ -127,19 +127,19 @@ def named_by(document: Document, at: Keys, folders: Sequence[Path]) -> Path:
 
 
 def validated(document: Document, folders: Sequence[Path]) -> Experiment:
-    """Return the experiment that a document describes; files that it names are looked up in `folders`."""
+    """Validate a document and return its experiment; files that it names are looked up in `folders`."""
     return validate(document, experiment_model(), folders=folders)
 
 
 def fit(experiment: Experiment, document: Document, *, local: bool) -> Experiment:
-    """Choose the hosts of an experiment, and hold it against them; mistakes are placed in the document."""
+    """Choose the hosts of an experiment, and fit it to them; mistakes are placed in the document."""
     return fitted(on_this_machine(experiment) if local else with_allocation(experiment), document.place)
 
 
 def with_allocation(experiment: Experiment) -> Experiment:
-    """Add to an experiment on hosts of Slurm what those of the allocation that this process is in say of themselves.
+    """Add the properties of this process's Slurm allocation to an experiment on its hosts.
 
-    Outside of one it keeps what was learned before. TestbedError where the hosts cannot be asked.
+    Outside of one it keeps those that were recorded. TestbedError where the hosts cannot be asked.
     """
     if (spec := experiment.testbed.slurm) is None:
         return experiment
@@ -148,7 +148,7 @@ def with_allocation(experiment: Experiment) -> Experiment:
 
 
 def sealed(run: Path) -> Experiment:
-    """Read the experiment of the run in a folder, whichever names its keys had when it was written.
+    """Read the experiment in a run's folder, with keys of this version or of earlier ones.
 
     The folder may be somebody else's: it is data about the run. No file that it names is opened, and no host of it is
     reached (`testbeds.reached`). StoreError where it cannot be read, ConfigError where it is none of today.
@@ -163,7 +163,7 @@ def resolved_text(experiment: Experiment) -> str:
 
 
 def kind_of(data: Mapping[str, object]) -> Kind:
-    """Tell what a file is of those that can be planned or examined, by the keys at its top."""
+    """Return the kind of a file that can be planned or examined, by its top-level keys."""
     if "experiment" in data and "workload" not in data:
         return "sweep"
     if "paper" in data and data.keys() & {"quick", "full"}:

@@ -1,4 +1,4 @@
-"""Expand the axes of a sweep: the values of each, their combinations, and where in an experiment one is set; pure."""
+"""Expand the axes of a sweep: the values of each, their combinations, and the paths that they set; pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Axis(Model):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
-        """A mapping, or a list of values alone."""
+        """Return a schema of a mapping, or of a list of values alone."""
         return {"anyOf": [handler.resolve_ref_schema(handler(core)), {"type": "array", "minItems": 1}]}
 
     @model_validator(mode="after")
@@ -65,14 +65,14 @@ class Axis(Model):
         return self
 
     def pairs(self) -> list[tuple[Any, Any]]:
-        """Return what people call each value, and the value; what has no name of its own is called like itself."""
+        """Return the label of each value, and the value; a value without a name is its own label."""
         if self.named:
             return list(self.named.items())
         values = [_with_unit(value, self.unit) for value in self.values or self._range()]
         return [(value, value) for value in values]
 
     def _length(self) -> float:
-        """How many numbers a whole range has, before any of them is made."""
+        """Return how many numbers a range has, without making them."""
         if self.count is not None:
             return self.count
         return ((self.to or 0.0) - (self.first or 0.0)) / (self.step or 1.0) + 1
@@ -96,7 +96,7 @@ def _with_unit(value: Any, unit: str) -> Any:
 def combinations(
     axes: Mapping[str, Axis], zipped: Sequence[Mapping[str, Axis]], exclude: Sequence[AxisValues], path: Path
 ) -> Iterator[tuple[AxisValues, AxisValues]]:
-    """Give every point of a sweep file's matrix that is not excluded: what each axis sets, and what people call it.
+    """Yield every point of a sweep file's matrix that is not excluded: the value and the label of each axis.
 
     Axes of a group in `zipped` go hand in hand. ConfigError for too many points, for none, and for an exclusion by an
     axis that is not there.
@@ -142,7 +142,7 @@ def _bound(key: str, value: Any) -> where.Condition:
 
 
 def places(data: Any, way: Keys, at: Keys = ()) -> Iterator[Keys]:
-    """Give the ways that a way with `*` in it means; one without means itself, whether something is there or not."""
+    """Yield the paths that a path with `*` matches; one without stands for itself, whether it exists or not."""
     if "*" not in way:
         yield (*at, *way)
         return
@@ -157,7 +157,7 @@ def places(data: Any, way: Keys, at: Keys = ()) -> Iterator[Keys]:
 
 
 def value_at(data: Any, way: Keys, default: Any) -> Any:
-    """Return what stands at this way through the data; the default where there is nothing."""
+    """Return the value at a path in the data; the default where there is none."""
     for step in way:
         try:
             data = data[step]

@@ -27,8 +27,8 @@ _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 def expanded(data: YamlMapping, folders: Sequence[Path], *, where: str) -> YamlMapping:
     """Spell out node sets and hosts files of an inventory (as data); ConfigError, at `where`, for one that is wrong.
 
-    What stands below a set is each host's: of sets in it the first host gets the first element, and so on, and {name}
-    is the host's name.
+    Values below a set are those of each host: of sets in them the first host gets the first element, and so on, and
+    {name} is the host's name.
     """
     hosts = data.get("hosts")
     if not isinstance(hosts, Mapping) or not any(_is_many(str(name)) for name in hosts):
@@ -51,7 +51,7 @@ def _is_many(name: str) -> bool:
 
 
 def _hosts(key: str, below: Any, folders: Sequence[Path], *, where: str) -> Iterator[tuple[str, Any]]:
-    """The hosts that one key stands for, each with what is its own of what stands below."""
+    """Yield the hosts of one key, each with its own values of those below the key."""
     if not _is_many(key):
         yield key, below
         return
@@ -73,7 +73,7 @@ def _hosts(key: str, below: Any, folders: Sequence[Path], *, where: str) -> Iter
 
 
 def _names(text: str, *, where: str) -> list[str]:
-    """The elements of a node set, in its order, as ClusterShell reads it."""
+    """Return the elements of a node set, in its order, as ClusterShell reads it."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     if (most := sum(map(_product, _BETWEEN.split(text)))) > MOST:
@@ -88,7 +88,7 @@ def _names(text: str, *, where: str) -> list[str]:
 
 
 def _ranges(text: str, *, where: str) -> list[str]:
-    """The texts that one with ranges in brackets stands for; the last range runs fastest."""
+    """Return the texts that one with ranges in brackets expands to; the last range runs fastest."""
     from ClusterShell.RangeSet import RangeSet, RangeSetException
 
     parts = _RANGES.split(text)
@@ -105,12 +105,12 @@ def _ranges(text: str, *, where: str) -> list[str]:
 
 
 def _product(text: str) -> int:
-    """How many elements a node set without operators has at most, by its ranges alone: none of it is made."""
+    """Return how many elements a node set without operators has at most, by its ranges alone: none of it is made."""
     return math.prod(map(_length, _BRACKETS.findall(text)))
 
 
 def _length(ranges: str) -> int:
-    """How many numbers ranges such as "1-63/2,70" have at most; one of what is no range, which ClusterShell refuses."""
+    """Return how many numbers ranges such as "1-63/2,70" have at most; 1 for no range, which ClusterShell refuses."""
     count = 0
     for one in ranges.split(","):
         span, _, step = one.partition("/")
@@ -123,7 +123,7 @@ def _length(ranges: str) -> int:
 
 
 def _columns(below: Any, names: Sequence[str], *, where: str) -> dict[str, list[str]]:
-    """What each text with ranges below a set is for each of its hosts."""
+    """Return for each text with ranges below a set its value for each host."""
     columns = {}
     for text in _texts(below):
         if _RANGES.search(text):
@@ -151,7 +151,7 @@ def _own(value: Any, name: str, texts: Mapping[str, str]) -> Any:
 
 
 def _of_file(named: str, folders: Sequence[Path], *, where: str) -> tuple[list[str], list[int | None]]:
-    """Names and slots of a hosts file: one host a line, as Open MPI reads it ("n1 slots=8"), `#` begins a comment."""
+    """Read names and slots of a hosts file in Open MPI's format: one host a line ("n1 slots=8"), comments after `#`."""
     path = lookup.find(named, folders)
     if path is None:
         raise ConfigError(f"{where}: {lookup.nowhere(named, folders)}; accepted: {lookup.ACCEPTED}")

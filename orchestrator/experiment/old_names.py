@@ -1,4 +1,4 @@
-"""Translate keys and words of files that had other names in earlier versions.
+"""Translate keys and words that had other names in earlier versions.
 
 In a file that a user writes an old name is a mistake that says the new one. A sealed run's experiment is read by the
 names of today, whichever it was written with.
@@ -34,17 +34,17 @@ _WORDS = {("peers", "in-turn"): "round-robin"}  # key, old value: the new one
 
 
 def key_now(at: Keys) -> str | None:
-    """Return what the key at the end of this path is called now; None for one that was never called so."""
+    """Return the present name of the key at the end of this path; None for one that was never renamed."""
     return _KEYS.get((_above(at[:-1]), str(at[-1])))
 
 
 def word_now(at: Keys, value: object) -> str | None:
-    """Return what the value at this path is called now; None for one that was never called so."""
+    """Return the present name of the value at this path; None for one that was never renamed."""
     return _WORDS.get((_above(at), str(value)))
 
 
 def current(data: Any, at: Keys = ()) -> Any:
-    """Return what a sealed file holds, by the names of today."""
+    """Return the data of a sealed file, with present names."""
     if isinstance(data, dict):
         return {key_now((*at, key)) or key: current(value, (*at, key)) for key, value in data.items()}
     if isinstance(data, list):
@@ -53,7 +53,7 @@ def current(data: Any, at: Keys = ()) -> Any:
 
 
 def recorded(run: Path) -> Document:
-    """Read the experiment in a run's folder, by the names of today.
+    """Read the experiment in a run's folder, with present names.
 
     The folder may be somebody else's. StoreError where the file cannot be read.
     """

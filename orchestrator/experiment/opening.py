@@ -1,4 +1,4 @@
-"""Open a file that a command line names, whichever kind it is: an experiment, a sweep, a study or an inventory."""
+"""Open a file named on a command line, of any kind: an experiment, a sweep, a study or an inventory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Planned = Checked | Definition | Study
 
 
 def open_file(path: Path, overrides: Sequence[str] = (), *, local: bool) -> Planned | Inventory:
-    """Read a file that can be planned or examined, whichever of the four it is, fit to be carried out.
+    """Read and check a file that can be planned or examined, of any of the four kinds.
 
     `overrides` are `--set` options, `local` puts hosts of this machine in the place of others; of a study all sweeps of
     its full version are read. ConfigError tells every mistake with its place.
@@ -41,7 +41,7 @@ def open_file(path: Path, overrides: Sequence[str] = (), *, local: bool) -> Plan
 
 
 def experiments(found: Planned) -> list[Experiment]:
-    """Return each experiment that a file means: a sweep has one a point."""
+    """Return the experiments of a file: a sweep has one for each point."""
     if isinstance(found, Checked):
         return [found.experiment]
     definitions = found.sweeps if isinstance(found, Study) else (found,)
@@ -49,7 +49,7 @@ def experiments(found: Planned) -> list[Experiment]:
 
 
 def inventory_or_experiment(path: Path) -> Inventory | Experiment:
-    """Read what a file of one of both says of hosts; of an experiment nothing else is held against its testbed."""
+    """Read the hosts of an inventory or an experiment; nothing of an experiment is checked against its testbed."""
     found = _inventory_or_experiment(documents.load(path, needs=NEEDS))
     return found if isinstance(found, Inventory) else loading.with_allocation(found)
 

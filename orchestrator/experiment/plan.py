@@ -1,4 +1,4 @@
-"""Plan the runs of an experiment: who plays which rank, every process, flag and file; pure, and without a network."""
+"""Plan the runs of an experiment: the placement of ranks, every process, flag and file; pure, without a network."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _AFTERWARDS = ("status", "failed")  # of a process: what is known once it has en
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedJob:
-    """A job with its processes and what theory says of its traffic."""
+    """A job with its processes and the traffic that theory predicts for it."""
 
     job: Job
     workload: str
@@ -45,13 +45,13 @@ class PlannedJob:
     remarks: tuple[str, ...] = ()
 
     def ranks(self) -> list[Launch]:
-        """The processes of its ranks, without those that ranks meet by."""
+        """Return the processes of the job's ranks, without those of the rendezvous."""
         return [launch for launch in self.launches if launch.rank is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EscalatedSource:
-    """What a traffic source starts instead when its load was not reached by what came before."""
+    """The processes that a traffic source starts instead where its load was not reached."""
 
     text: str
     launches: tuple[Launch, ...]
@@ -59,7 +59,7 @@ class EscalatedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSource:
-    """A traffic source in one window. Sources of one `shape` differ in nothing but how much they are to send."""
+    """A traffic source in one window. Sources of one `shape` differ in their load alone."""
 
     name: str
     part: str
@@ -81,7 +81,7 @@ class PlannedWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """One run: everything that it would start and change, in the order of its kind."""
+    """One run: every process and change, in order."""
 
     experiment: str
     point: str  # the same for the same experiment and repetition, on any day
@@ -98,7 +98,7 @@ class RunPlan:
     as_they_close: bool = False  # whether hosts read these while they are written
 
     def launches(self) -> Iterator[Launch]:
-        """Give every process that the run may start."""
+        """Yield every process that the run may start."""
         yield from self.helper_processes()
         yield from self.collectors
         for job in self.jobs:
@@ -110,7 +110,7 @@ class RunPlan:
                     yield from stronger.launches
 
     def helper_processes(self) -> Iterator[Launch]:
-        """Give the processes of changes."""
+        """Yield the processes of changes."""
         yield from (change.process for change in self.changes if change.process is not None)
 
     def nodes(self) -> tuple[str, ...]:
@@ -160,14 +160,14 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, text: str)
 
 
 def _processors(experiment: Experiment, plan: RunPlan) -> Iterator[Launch]:
-    """What watches the processors of every node that takes part, unless the experiment says itself how it is to."""
+    """Yield the sampler of processors for every node that takes part, unless the experiment configures it."""
     if processor.NAME not in {choice.name for choice in experiment.collect}:
         for launch in processor.launches(processor.Config(hosts=plan.nodes()), plan.topology):
             yield replace(launch, part=f"collector.{processor.NAME}")
 
 
 def _collectors(experiment: Experiment, topology: Topology, of_jobs: Sequence[Launch]) -> Iterator[Launch]:
-    """The processes of collectors, those that watch these ranks among them."""
+    """Yield the processes of collectors, with those that watch these ranks."""
     for choice in experiment.collect:
         if (collector := registry.node_collector(choice.name)) is not None:
             for launch in collector.launches(choice.config, topology):
@@ -178,7 +178,7 @@ def _collectors(experiment: Experiment, topology: Topology, of_jobs: Sequence[La
 
 
 def _wrapped(job: PlannedJob, experiment: Experiment, topology: Topology) -> PlannedJob:
-    """A job whose ranks run below the commands of collectors, the first one's innermost."""
+    """Return a job whose ranks run below the commands of collectors, the first one's innermost."""
     launches = []
     for launch in job.launches:
         rank = launch
@@ -192,7 +192,7 @@ def _wrapped(job: PlannedJob, experiment: Experiment, topology: Topology) -> Pla
 
 
 def _changes(experiment: Experiment, topology: Topology) -> tuple[Change, ...]:
-    """Every change in its order, those that conditions share once, at their first."""
+    """Return every change in order; one that conditions share stands once, at its first."""
     found: dict[tuple[str, str], Change] = {}
     for choice in experiment.conditions:
         for change in registry.condition(choice.name).changes(choice.config, topology):
@@ -208,7 +208,7 @@ def _owned(
 
 
 def _with_secrets(launch: Launch, env_from: Mapping[str, str]) -> Launch:
-    """A rank with the variables whose values the run itself looks up; what ranks meet by needs none of them."""
+    """Return a rank with variables whose values the run itself looks up; a rendezvous process needs none of them."""
     return launch if launch.rank is None else replace(launch, env_from=env_from)
 
 
@@ -303,7 +303,7 @@ def _requirements(
 
 
 def _ports(jobs: Sequence[PlannedJob], windows: Sequence[PlannedWindow]) -> Iterator[Requirement]:
-    """That nobody else listens where a process of the run is to."""
+    """Yield requirements of free ports where processes of the run are to listen."""
     of_jobs = (launch for job in jobs for launch in job.launches)
     of_windows = (launch for window in windows for source in window.sources for launch in source.launches)
     for launch in itertools.chain(of_jobs, of_windows):
@@ -337,7 +337,7 @@ def _of_parts(experiment: Experiment, topology: Topology, jobs: Sequence[Planned
 
 
 def _of_collector(choice: Choice, topology: Topology, of_jobs: Sequence[Launch]) -> Iterator[Requirement]:
-    """What a collector needs: of one that watches ranks alone, on their nodes; of one around them, in their images."""
+    """Yield a collector's requirements: on ranks' nodes where it watches them, in their images where it wraps them."""
     needed = registry.collector(choice.name).requirements(choice.config, topology)
     if registry.node_collector(choice.name) is None:
         nodes = {rank.node for rank in of_jobs}
@@ -349,7 +349,7 @@ def _of_collector(choice: Choice, topology: Topology, of_jobs: Sequence[Launch])
 
 
 def _refuse_twins(plan: RunPlan) -> None:
-    """Two processes of one name would share a folder: a part that plans that has a bug."""
+    """Raise for two processes of one name, which would share a folder: a bug of the part that plans them."""
     seen: set[tuple[str, str]] = set()
     for launch in plan.launches():
         if (launch.node, launch.name) in seen:
@@ -361,12 +361,12 @@ def _refuse_twins(plan: RunPlan) -> None:
 
 
 def captures_stay(experiment: Experiment, topology: Topology) -> bool:
-    """Tell whether captures stay on hosts: those of this machine write them into the run's folder."""
+    """Return whether captures stay on hosts: local hosts write them into the run's folder."""
     return experiment.captures is not None and experiment.captures.stay and topology.kind != "local"
 
 
 def read_as_they_close(experiment: Experiment, topology: Topology) -> bool:
-    """Tell whether hosts read captures that stay while they are written."""
+    """Return whether hosts read captures that stay while they are written."""
     return (
         captures_stay(experiment, topology)
         and experiment.captures is not None
@@ -375,7 +375,7 @@ def read_as_they_close(experiment: Experiment, topology: Topology) -> bool:
 
 
 def reduction_requirements(collectors: Sequence[Launch], topology: Topology) -> Iterator[Requirement]:
-    """Give what each host that captures needs in order to reduce."""
+    """Yield what each host that captures needs to reduce its captures."""
     nodes = dict.fromkeys(launch.node for launch in collectors if launch.part == f"collector.{tcpdump.NAME}")
     for node in nodes:
         python = topology.node(node).python
@@ -391,7 +391,7 @@ def reduction_requirements(collectors: Sequence[Launch], topology: Topology) -> 
 
 
 class VariableData(TypedDict):
-    """A variable of a file: its value, and where that is from."""
+    """A variable of a file: its value, and its origin."""
 
     value: YamlValue
     type: str
@@ -448,7 +448,7 @@ def variables_data(variables: Iterable[Variable]) -> dict[str, VariableData]:
 
 
 def _launches(launches: Iterable[Launch]) -> list[JsonObject]:
-    """Processes that have not run."""
+    """Return processes as data, without results."""
     return [
         {key: value for key, value in dataclasses.asdict(launch_record(launch)).items() if key not in _AFTERWARDS}
         for launch in launches
@@ -456,7 +456,7 @@ def _launches(launches: Iterable[Launch]) -> list[JsonObject]:
 
 
 def launch_record(launch: Launch, *, status: int | None = None, failed: str | None = None) -> records.Launch:
-    """Return a process as manifests keep it; of its files the sizes."""
+    """Return a process as a manifest's record, with the sizes of its files."""
     same = {one.name: getattr(launch, one.name) for one in dataclasses.fields(LaunchFacts) if one.name != "files"}
     sizes = {
         name: len(content) if isinstance(content, bytes) else Path(content).stat().st_size

@@ -1,4 +1,4 @@
-"""Write what an experiment would do: every run, change and process, those that are alike together."""
+"""Write a plan as text: every run, change and process, with similar ones grouped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STEP = "  "
 
 
 class _Text:
-    """Lines, each broken to the width of the screen."""
+    """Lines of text, each broken to the width of the screen."""
 
     def __init__(self, width: int | None) -> None:
         self.lines: list[str] = []
@@ -34,7 +34,7 @@ class _Text:
 
 
 def plan_text(runs: Sequence[RunPlan], *, verbose: bool = False, width: int | None = None) -> str:
-    """Write every process of the first run, and how the others differ from it.
+    """Write every process of the first run, and the differences of other runs.
 
     Processes that run the same program on several hosts are one entry that names what differs, unless `verbose`.
     Lines are broken to `width` columns.
@@ -80,7 +80,7 @@ def _testbed(text: _Text, run: RunPlan, count: int) -> None:
 
 
 def _hosts(topology: Topology) -> str:
-    """Every host with its address, as two ranges where both are numbered on side by side."""
+    """Write every host with its address, as two ranges where both are numbered in parallel."""
     names = [host.name for host in topology.hosts]
     if topology.rails > 1:
         return ", ".join(f"{host.name} ({', '.join(host.addresses)})" for host in topology.hosts)
@@ -92,7 +92,7 @@ def _hosts(topology: Topology) -> str:
 
 
 def _changes(changes: Iterable[Change], *, verbose: bool) -> Iterator[str]:
-    """A line for changes of one kind; they are called after their nodes, and so their names form ranges."""
+    """Write a line for changes of one kind, with their nodes as ranges."""
     if verbose:
         yield from (f"change: {change.name} on {change.node}" for change in changes)
         return
@@ -118,7 +118,7 @@ def _job(text: _Text, job: PlannedJob, topology: Topology, *, verbose: bool) -> 
 
 
 def _ranks(nodes: Sequence[str]) -> str:
-    """Who is where: "0..3=h1..h4" where the order is that of the names, else each stretch on one node."""
+    """Write the placement of ranks: "0..3=h1..h4" in the order of the names, else each stretch on one node."""
     last = len(nodes) - 1
     if len(set(nodes)) == len(nodes) and ".." in (spread := alike.names(nodes)) and "," not in spread:
         first, end = spread.split("..")
@@ -133,7 +133,7 @@ def _ranks(nodes: Sequence[str]) -> str:
 
 
 def _windows(text: _Text, run: RunPlan, *, verbose: bool) -> None:
-    """Windows with their loads, those that differ in nothing but how much is sent together; then what sends it."""
+    """Write windows with their loads, those that differ in load alone together; then the sources of traffic."""
     alike_ones: dict[tuple[str, ...], list[PlannedWindow]] = {}
     for window in run.windows:
         shape = (_measure(window), *(source.shape for source in window.sources), window.name if verbose else "")
@@ -153,7 +153,7 @@ def _windows(text: _Text, run: RunPlan, *, verbose: bool) -> None:
 
 
 def _demands(sources: Sequence[PlannedSource], scale: int) -> Iterator[str]:
-    """Who sends how much to whom: one source in windows that follow one another, in bit/s at full size."""
+    """Write the demands of one source in consecutive windows: sender, receiver and rate, in bit/s at full size."""
     senders: dict[tuple[str, tuple[float, ...]], list[str]] = {}
     for demands in zip(*(source.demands for source in sources), strict=True):
         senders.setdefault((demands[0].dst, tuple(one.rate for one in demands)), []).append(demands[0].src)
@@ -195,14 +195,14 @@ def _processes(text: _Text, launches: Sequence[Launch], topology: Topology, *, v
 
 
 def _container(container: Container) -> str:
-    """What processes run in, with what they see of their host."""
+    """Write the container of processes, with the folders of the host that they see."""
     mounts = [f"{one.source}:{one.target}{':rw' if one.writable else ''}" for one in container.mounts]
     seen = f", sees {' '.join(mounts)}" if mounts else ""
     return f"in a container of {container.image} by {container.runtime}{seen}{', GPUs' if container.gpus else ''}"
 
 
 def _called(group: Sequence[Launch]) -> str:
-    """Name and node of a process, or what those of a group are called together."""
+    """Write the name and node of a process, or the common name of a group."""
     first = group[0]
     if len(group) == 1:
         return f"{first.name} on {first.node}"
@@ -212,7 +212,7 @@ def _called(group: Sequence[Launch]) -> str:
 
 
 def _stem(launch: Launch) -> str:
-    """A launch's name without what tells it from others of its kind: its node, its rank, its window."""
+    """Return a launch's name without what tells it from others of its kind: its node, its rank, its window."""
     name = re.sub(rf"(?<=[.-]){re.escape(launch.node)}\Z", "<host>", launch.name)
     if launch.rank is not None:
         name = re.sub(rf"rank{launch.rank}\b", "rank<rank>", name)
@@ -220,7 +220,7 @@ def _stem(launch: Launch) -> str:
 
 
 def _groups(launches: Sequence[Launch]) -> Iterator[list[Launch]]:
-    """Launches that are alike but for few words, in the order of the first of each."""
+    """Group launches whose command lines differ in few words, in the order of the first of each."""
     kinds: dict[tuple[object, ...], list[Launch]] = {}
     for launch in launches:
         shape = (
@@ -240,12 +240,12 @@ def _groups(launches: Sequence[Launch]) -> Iterator[list[Launch]]:
 
 
 def _merged(lines: Sequence[Sequence[str]], group: Sequence[Launch], topology: Topology) -> list[str]:
-    """A word for each place of the lines, which belong to the launches of the group."""
+    """Merge the command lines of a group's launches into one, word by word."""
     return [_word(words, group, topology) for words in zip(*lines, strict=True)]
 
 
 def _word(words: Sequence[str], group: Sequence[Launch], topology: Topology) -> str:
-    """What stands at one place: the word, what of the host or rank it is, or every value."""
+    """Write the word at one position: the common word, a property of the host or rank, or every value."""
     if len(set(words)) == 1:
         return shlex.quote(words[0])
     for name, values in _of_hosts(group, topology).items():
@@ -257,12 +257,12 @@ def _word(words: Sequence[str], group: Sequence[Launch], topology: Topology) -> 
 
 
 def _whole(value: str) -> str:
-    """A pattern that finds a value, and not as a part of a longer word or number."""
+    """Return a pattern that finds a value, but not within a longer word or number."""
     return rf"(?<!\d){value}(?!\d)" if value.isdigit() else rf"(?<!\w){re.escape(value)}(?!\w)"
 
 
 def _of_hosts(group: Sequence[Launch], topology: Topology) -> Mapping[str, list[str]]:
-    """What differs from host to host and from rank to rank, for each launch of a group."""
+    """Return the properties that differ by host and by rank, for each launch of a group."""
     found = {
         "address": [topology.node(launch.node).address for launch in group],
         "host": [launch.node for launch in group],

@@ -105,7 +105,7 @@ LoadSummary = TypedDict(
 
 
 class WindowData(TypedDict):
-    """A measured window."""
+    """A summary of a measured window."""
 
     window: str
     valid: bool
@@ -115,7 +115,10 @@ class WindowData(TypedDict):
 
 
 class RunSummary(TypedDict):
-    """A run; `capture` is the manifest's record of what captures lost, phases are seconds by name."""
+    """A summary of a run.
+
+    `capture` is the manifest's record of packets that captures lost; `phases` has seconds by name.
+    """
 
     run: str
     experiment: str
@@ -200,7 +203,7 @@ def _window_summary(window: WindowSummary, scale: int) -> WindowData:
 
 
 def outcomes_text(outcomes: Sequence[tuple[Path, Manifest]], page: Path | None) -> str:
-    """Write what `orch run` ends with: a row a run, window and job, then verdicts and where everything lies."""
+    """Write the output of `orch run`: a row for each run, window and job, then verdicts and the folder of results."""
     rows = []
     last = {manifest.repetition: manifest for _, manifest in outcomes}
     for _, manifest in outcomes:
@@ -221,7 +224,7 @@ def outcomes_text(outcomes: Sequence[tuple[Path, Manifest]], page: Path | None) 
 
 
 def _conclusion(runs: Sequence[Manifest]) -> list[str]:
-    """How many runs are valid; where others were measured whole, what works, what disturbed them, and what to do."""
+    """Write how many runs are valid; of others measured to their end, what works, what disturbed them, and a remedy."""
     invalid = [run for run in runs if not run.valid]
     if not invalid or any(run.outcome != "completed" for run in runs):
         return []
@@ -242,7 +245,7 @@ def _conclusion(runs: Sequence[Manifest]) -> list[str]:
 
 
 def iterations_counted(windows: Sequence[Window]) -> list[str]:
-    """Say why windows have other iterations than were asked for: a sentence for those of which as many were."""
+    """Write why windows have more or fewer iterations than requested: a sentence for windows with equally many."""
     more: dict[int, list[int]] = {}
     for window in windows:
         wanted = window.wanted_iterations
@@ -257,7 +260,7 @@ def iterations_counted(windows: Sequence[Window]) -> list[str]:
 
 
 def verdict(manifest: Summary, outcome: str | None = None) -> str:
-    """Say in a word, or two, whether a run counts."""
+    """Write in a word, or two, whether a run counts."""
     ended = outcome or manifest.outcome
     if ended != "completed":
         return f"{ended} ({manifest.stage})"
@@ -287,7 +290,7 @@ def window_rows(manifest: Summary, *, repeated: bool = False) -> list[list[str]]
 
 
 def listing(entries: Sequence[Listed], results: Path) -> str:
-    """Write the store as a table, and what to do with what is unfinished."""
+    """Write the store as a table, and what to do with unfinished runs."""
     if not entries:
         return f"no runs in {results}"
     rows = []
@@ -316,7 +319,7 @@ def listing(entries: Sequence[Listed], results: Path) -> str:
 
 
 def run_text(entry: Entry, *, verbose: bool = False, width: int | None = None) -> str:
-    """Write one run, broken to `width` columns; gates that say alike are one line, unless `verbose`."""
+    """Write one run, broken to `width` columns; gates with the same text are one line, unless `verbose`."""
     manifest = entry.manifest
     lines = [f"{entry.run} of experiment {manifest.experiment}: {verdict(manifest, entry.outcome)}"]
     lines += [layout.hanging(value, width, indent=f"  {name:<9} ", rest=" " * 12) for name, value in _facts(entry)]
@@ -335,7 +338,7 @@ def run_text(entry: Entry, *, verbose: bool = False, width: int | None = None) -
 
 
 def _scaled(scale: int) -> Iterator[str]:
-    """What rates and bytes are told in, where hosts of this machine stand for faster ones."""
+    """Write the unit of rates and bytes, where local hosts stand for faster ones."""
     if scale > 1:
         yield f"rates: at full size, {scale} times what the links carried; bytes that gates name: as they were carried"
 
@@ -371,7 +374,7 @@ def _facts(entry: Entry) -> Iterator[tuple[str, str]]:
 def gate_lines(windows: Sequence[Window], *, verbose: bool, width: int | None) -> list[str]:
     """Write every gate of a run by its kind, those that failed first; each line names windows, where not all.
 
-    Unless `verbose`, gates of one kind and outcome that say alike are one line, with what differs as ranges.
+    Unless `verbose`, gates of one kind and outcome with similar texts are one line, with the differences as ranges.
     """
     gates = [(window.name, gate) for window in windows for gate in window.gates]
     counts = {passed: sum(gate.passed is passed for _, gate in gates) for passed in _MARKS}
@@ -400,7 +403,7 @@ def _one_by_one(found: Sequence[tuple[str, str]], windows: Sequence[str]) -> lis
 
 
 def _together(found: Sequence[tuple[str, str]], windows: Sequence[str]) -> list[str]:
-    """What gates of one kind and outcome say: windows that say alike are named together, unless they are all."""
+    """Return the texts of gates of one kind and outcome: windows with the same text are named together, if not all."""
     said: dict[tuple[str, ...], list[str]] = {}
     for window in dict.fromkeys(window for window, _ in found):
         forms = alike.forms(message for other, message in found if other == window)
@@ -418,7 +421,7 @@ def _together(found: Sequence[tuple[str, str]], windows: Sequence[str]) -> list[
 
 
 def _variation(windows: Sequence[Window], *, verbose: bool, width: int | None) -> list[str]:
-    """How much iterations vary in each window, `verbose` by rank too; nothing of a run whose manifest has none."""
+    """Write the variation of iterations in each window, `verbose` by rank too; nothing where the manifest has none."""
     lines: list[str] = []
     rows = []
     for window in windows:

@@ -1,4 +1,4 @@
-"""Write the files that somebody starts with: `orch init`."""
+"""Write starter files of an experiment: `orch init`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _PLAIN = re.compile(r"[\w./+-]+")  # of a path that units and crontabs take as i
 
 
 def write(kind: str, folder: Path) -> list[Path]:
-    """Write the files of a kind into a folder, which is made where it is missing; their paths.
+    """Write the files of a kind into a folder, which is made where it is missing; return their paths.
 
     ConfigError where one of them is there already: nothing is written then.
     """
@@ -95,7 +95,7 @@ def write(kind: str, folder: Path) -> list[Path]:
 
 
 def _filled(text: str, folder: Path) -> str:
-    """A playbook's text with the places and the user of this machine in it."""
+    """Return a playbook's text with this machine's paths and user filled in."""
     places = {"orch": Path(sys.executable).with_name("orch"), "here": folder.resolve()}
 
     def now(match: re.Match[str]) -> str:

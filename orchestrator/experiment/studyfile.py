@@ -1,4 +1,4 @@
-"""Read a study file: which sweeps make up a study, in short and in full, and with which paper it is compared."""
+"""Read a study file: the sweeps of a study, in short and in full, and the paper with which it is compared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OF_ALL = ("testbed.", "conditions", "workload.", "validity.")  # options that ar
 
 
 class Needs(Model):
-    """What the hosts of a study have to have, beside what every run needs."""
+    """Requirements of a study's hosts, beside those of every run."""
 
     hosts: int = Field(ge=1)
     """How many hosts."""
@@ -34,21 +34,21 @@ class Needs(Model):
 
 
 class Takes(Model):
-    """How long each version takes on two cores of one machine."""
+    """The time that each version takes on two cores of one machine."""
 
     quick: Duration | None = None
     full: Duration | None = None
 
 
 class Covers(Model):
-    """Which part of what the paper measured each version measures."""
+    """The part of the paper's measurements that each version repeats."""
 
     quick: str = ""
     full: str = ""
 
 
 class Calibrate(Model):
-    """What emulated compute is fitted to on each machine, so that a study's iterations take as long as the paper's."""
+    """The target to which emulated compute is fitted on each machine: iterations that take as long as the paper's."""
 
     experiment: str = Field(min_length=1)
     """An experiment file without cross traffic, as it is or from this file's folder; each model is put into it."""
@@ -57,7 +57,7 @@ class Calibrate(Model):
 
 
 class StudyFile(Model):
-    """Sweeps whose results stand beside those of a paper."""
+    """Sweeps whose results are compared with those of a paper."""
 
     name: Name
     """Its name, and its page's."""
@@ -88,7 +88,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A study that can be carried out.
+    """A study that has been read and checked.
 
     `covers` says which part of the paper's measurements it is, `takes_s` how long it takes on two cores, where the file
     says so. `calibration` is of the models whose compute is emulated and whose compute time the study leaves open.
@@ -109,7 +109,7 @@ def there(name: str) -> Path | None:
 
 
 def find(name: str) -> Path:
-    """Find the same; ConfigError where there is none."""
+    """Find the file of a study of this name; ConfigError where there is none."""
     path = there(name)
     if path is None:
         raise ConfigError(
@@ -132,7 +132,7 @@ def load(
     local: bool = False,
     compute_s: Mapping[str, float] = NO_TIMES,
 ) -> Study:
-    """Read a study and every point of its sweeps; ConfigError tells mistakes before anything is touched.
+    """Read a study and every point of its sweeps; ConfigError tells every mistake.
 
     `compute_s` are compute times by model, for points whose compute is emulated and that have no time of their own.
     """
@@ -183,7 +183,7 @@ def study(
 def _calibration(
     document: Document, asked: Calibrate, overrides: Sequence[str], sweeps: Sequence[Definition]
 ) -> Calibration | None:
-    """What has to be fitted for these sweeps; None where nothing has."""
+    """Return the calibration that these sweeps need; None where they need none."""
     models = dict.fromkeys(model for definition in sweeps for model in definition.timeless())
     wanted = {model: asked.iteration[model] for model in models if model in asked.iteration}
     if not wanted:

@@ -1,4 +1,4 @@
-"""Read a sweep file, and expand it into points: every one a whole, checked experiment."""
+"""Read a sweep file, and expand it into points: each a whole, checked experiment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
 
 class SweepFile(Model):
-    """An experiment over axes: every point of the matrix is measured, as often as asked."""
+    """An experiment over axes: every point of the matrix is measured, with repetitions."""
 
     name: Name
     """Its name: a folder of the results is called like it."""
@@ -104,7 +104,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A sweep that can be carried out; `digest` stands for all that decides what is measured."""
+    """A sweep that has been read and checked; `digest` covers all that decides what is measured."""
 
     file: SweepFile
     points: tuple[Point, ...]
@@ -119,7 +119,7 @@ class Definition:
 
     @property
     def testbeds(self) -> tuple[TestbedChoice, ...]:
-        """Return where its points are measured, each testbed once."""
+        """Return the testbeds of its points, each once."""
         found: list[TestbedChoice] = []
         for point in self.points:
             if point.experiment.testbed not in found:
@@ -127,13 +127,13 @@ class Definition:
         return tuple(found)
 
     def curve(self, point: Point) -> tuple[tuple[str, Any], ...]:
-        """Return what the points of one curve share: all values but the loads, and what goes hand in hand with them."""
+        """Return the values that the points of one curve share: all but the loads, and axes zipped with them."""
         along = {path for group in self.file.zip if any(map(_is_load, group)) for path in group}
         shared = (path for path in point.values if not _is_load(path) and path not in along)
         return tuple((path, where.text_of(point.values[path])) for path in shared)
 
     def timeless(self) -> tuple[str, ...]:
-        """Return models whose compute is emulated, for a time that the experiment leaves open."""
+        """Return the models with emulated compute for which the experiment gives no compute time."""
         found = (config for point in self.points for config in _emulated(point.resolved).values())
         return tuple(dict.fromkeys(config["model"] for config in found))
 
@@ -158,7 +158,7 @@ def load(
     """Read a sweep file and check every point; `overrides` are `--set` options of the experiment below it.
 
     `compute_s` are compute times by model, for points whose compute is emulated and that have no time of their own.
-    `files` reads what the sweep names; what several sweeps share they read by the same.
+    `files` reads the files that the sweep names; sweeps that share files share it.
 
     ConfigError tells every mistake of the file, or all of the first point that has any.
     """
@@ -209,7 +209,7 @@ def definition(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Base:
-    """The experiment below a sweep as it is written, the folders of its files, and the `--set` options for it.
+    """The experiment of a sweep as it is written, the folders of its files, and the `--set` options for it.
 
     `variable_axes` are those axes of the sweep that are variables of the experiment.
     """
@@ -222,7 +222,7 @@ class _Base:
     files: Files
 
     def filled(self, values: AxisValues) -> Document:
-        """Return the experiment with these values of a point's axes, as far as they are variables'."""
+        """Return the experiment with these values of a point's axes, as far as these are variables."""
         of_variables = {axis: values[axis] for axis in self.variable_axes}
         document, options = variables.filled(self.document, self.options, of_variables)
         document = replace(document, data={**document.data, "name": self.name})
@@ -230,7 +230,7 @@ class _Base:
 
 
 def _base(sweep: Document, experiment: Any, axes: Sequence[str], options: Sequence[str], files: Files) -> _Base:
-    """Read what stands at `experiment` of a sweep with these axes; ConfigError where that is none."""
+    """Read the experiment of a sweep with these axes, from its key `experiment`; ConfigError where it is none."""
     document, folders = _experiment(sweep, experiment, files)
     names = variables.names(document)
     own = {variable.name for variable in sweep.variables}
@@ -261,7 +261,7 @@ def _refuse_nested(sweep: Document) -> None:
 
 
 def _experiment(sweep: Document, named: Any, files: Files) -> tuple[Document, tuple[Path, ...]]:
-    """Return the experiment, and the folders of the files that it is written in."""
+    """Return the experiment, and the folders of its files."""
     if isinstance(named, str):
         path = loading.named_by(sweep, ("experiment",), sweep.folders)
         found = files.experiment(path)
@@ -280,7 +280,7 @@ def _once(point: Point) -> Point:
 
 
 def label(values: AxisValues) -> str:
-    """Write a point's values in a few words."""
+    """Write a short label of a point's values."""
     return ", ".join(secret_looks.masked(f"{path}={where.text_of(value)}") for path, value in values.items())
 
 
@@ -316,7 +316,7 @@ def _point(
 
 
 def _emulated(experiment: YamlMapping) -> dict[str, YamlMapping]:
-    """By workload: the configuration of a model whose compute is emulated, for a time that is left open."""
+    """Return by workload the configuration of a model with emulated compute and no compute time."""
     workload = experiment.get("workload")
     found = workload.items() if isinstance(workload, dict) else ()
     return {

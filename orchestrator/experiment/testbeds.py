@@ -1,4 +1,4 @@
-"""Choose the testbed that an experiment names, and those by which the hosts of a run are reached again.
+"""Choose the testbed that an experiment names, and testbeds by which a run's hosts are reached again.
 
 A run's folder may be somebody else's, so its hosts are reached only by a testbed that the caller names: no host, key,
 program or SSH option is taken from the folder.
@@ -33,7 +33,7 @@ REMOTE_RETRY_S = 10.0  # each try starts an agent on every host
 class UnopenedTestbed:
     """A testbed before it is opened.
 
-    `made` gives one for the run of this id, and `retry_s` is how long to wait, in seconds, before it is tried again
+    `made` makes one for the run of this id, and `retry_s` is how long to wait, in seconds, before it is tried again
     where it is in use.
     """
 
@@ -43,7 +43,7 @@ class UnopenedTestbed:
 
 
 def place(choice: TestbedChoice) -> UnopenedTestbed:
-    """Return the testbed that an experiment names, not opened yet."""
+    """Return the testbed that an experiment names, without opening it."""
     if choice.local is not None:
         spec = local_spec(choice.local)
         return UnopenedTestbed(topology=netns.topology(spec), made=partial(NetnsTestbed, spec), retry_s=LOCAL_RETRY_S)
@@ -58,7 +58,7 @@ def place(choice: TestbedChoice) -> UnopenedTestbed:
 
 
 def _allocated(spec: slurm.SlurmSpec) -> UnopenedTestbed:
-    """The hosts of an allocation, of which everything has been learned by now."""
+    """Return the testbed of an allocation, whose properties are known."""
     allocation = spec.allocation
     if allocation is None:
         raise TestbedError("this is not inside an allocation of Slurm", hint=job.OUTSIDE)
@@ -70,9 +70,9 @@ def _allocated(spec: slurm.SlurmSpec) -> UnopenedTestbed:
 
 
 def learned(spec: SlurmSpec) -> SlurmSpec:
-    """Ask the hosts of the allocation that this process is in, and return those of Slurm with what they say.
+    """Ask the hosts of this process's allocation, and return the Slurm testbed with their properties.
 
-    Outside of one they keep what was learned before. TestbedError where they cannot be asked.
+    Outside of one it keeps those that were recorded. TestbedError where they cannot be asked.
     """
     if not (job.id_here() or spec.allocation is None):
         return spec
@@ -83,13 +83,13 @@ def learned(spec: SlurmSpec) -> SlurmSpec:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A testbed that whoever calls has named; `file` is where it stands."""
+    """A testbed that the caller names; `file` is the file that describes it."""
 
     choice: TestbedChoice
     file: str
 
     def lacks(self, host: Node) -> str:
-        """Say why a host that a run recorded cannot be reached by this testbed; empty where it can.
+        """Return why a host that a run recorded cannot be reached by this testbed; empty where it can.
 
         The names of two racks may be the same, so addresses in the data plane have to be, too; in Slurm a node has
         one name. Another `work` would look for the run's folder where it is not.
@@ -115,7 +115,7 @@ class Named:
         return f"{self.file}: {host.of_slurm} is not in the allocation (salloc --nodelist={host.of_slurm})"
 
     def made(self, recorded: Topology) -> Testbed:
-        """Make the testbed, in which hosts are called as the run called them."""
+        """Make the testbed, with the run's names of its hosts."""
         if self.choice.inventory is not None:
             return InventoryTestbed(self.choice.inventory)
         if self.choice.slurm is None:
@@ -134,7 +134,7 @@ def _allocation(spec: SlurmSpec) -> Allocation:
 
 
 def reached(recorded: Topology, hosts: Iterable[str], named: Sequence[Named]) -> dict[str, Testbed]:
-    """Find the testbed by which each of these hosts of a run is reached again: the first of those named that has it.
+    """Find the testbed by which each of a run's hosts is reached again: the first named one that has it.
 
     `recorded` is what the run's manifest says of its hosts; they are held against it, and reached by nothing of it.
     TestbedError where a host is in none of those named, StoreError where the manifest does not describe it.
@@ -166,7 +166,7 @@ def reached(recorded: Topology, hosts: Iterable[str], named: Sequence[Named]) ->
 
 
 def local_spec(local: LocalTestbed) -> netns.LocalSpec:
-    """Return what the local testbed needs to know of the experiment file."""
+    """Return the specification of the local testbed from the experiment."""
     return netns.LocalSpec(
         hosts=local.names,
         rates={name: local.rate_of(name) for name in local.names},

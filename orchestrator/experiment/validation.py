@@ -1,4 +1,4 @@
-"""Validate a document against a model: every mistake with its place in the file, and what would be accepted instead."""
+"""Validate a document against a model: every mistake with its place in the file, and the accepted values."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MAPPINGS = ("model_type", "dict_type", "model_attributes_type")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """One of pydantic's errors in our words."""
+    """One of pydantic's errors, reworded."""
 
     at: Keys
     union: Keys | None  # where a choice between several types stands, if this is about one of them
@@ -72,7 +72,7 @@ def validate(document: Document, model: type[M], *, folders: Sequence[Path] | No
 
 
 def _explained(document: Document, model: type[BaseModel], errors: Sequence[ErrorDetails]) -> list[str]:
-    """Write a line for every mistake, in the order of the file: `place: path: message; accepted: what would do`."""
+    """Write a line for every mistake, in the order of the file: `place: path: message; accepted: values`."""
     said = [_say(document, model, error) for error in errors]
     kept = [entry for entry in said if entry.union is None]
     for union in dict.fromkeys(entry.union for entry in said if entry.union is not None):
@@ -97,7 +97,7 @@ def _below(lower: Keys, upper: Keys) -> bool:
 
 
 def _chosen(said: Sequence[_Said], union: Keys) -> list[_Said]:
-    """Of what is wrong with each type that would do, what is wrong with the one that was meant."""
+    """Select, of the errors of each alternative of a union, those of the alternative that was meant."""
     meant = {entry.branch for entry in said} - {entry.branch for entry in said if entry.misfit and entry.at == union}
     fitting = [entry for entry in said if entry.branch in meant]
     if len(meant) == 1:
@@ -130,7 +130,7 @@ def _say(document: Document, model: type[BaseModel], error: ErrorDetails) -> _Sa
 
 
 def _located(data: Any, loc: Sequence[str | int], kind: str) -> tuple[Keys, Keys | None, str]:
-    """The path of an error in the file; what is no step in it names a type of several, or a key as such."""
+    """Return the path of an error in the file, without pydantic's steps for types of a union and for keys."""
     at: list[str | int] = []
     union: Keys | None = None
     branch = ""
@@ -155,7 +155,7 @@ def _has(data: Any, step: str | int) -> bool:
 
 
 def _words(model: type[BaseModel], at: Keys, error: ErrorDetails) -> tuple[str, str]:
-    """What is wrong, and what would be accepted."""
+    """Return what is wrong, and what would be accepted."""
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind in ("extra_forbidden", "missing", *_MAPPINGS):
         return _words_on_keys(model, at, kind, value)
@@ -212,7 +212,7 @@ def _similar(word: str, known: Sequence[str]) -> str:
 
 
 def _described(model: type[BaseModel], at: Keys) -> tuple[str, str]:
-    """What belongs at a path where nothing stands, by the description of its field, and the example of its type."""
+    """Describe a missing value, by the description of its field and the example of its type."""
     field = _field_at(model, at)
     if field is None:
         return "", ""
@@ -227,7 +227,7 @@ def _described(model: type[BaseModel], at: Keys) -> tuple[str, str]:
 
 
 def _keys_at(model: type[BaseModel], at: Sequence[str | int]) -> list[str]:
-    """The keys that the model at this path takes; empty where it is no mapping of fixed keys."""
+    """Return the keys that the model at this path takes; empty where it is no mapping of fixed keys."""
     kind: Any = model
     for step in at:
         kind = _step(kind, step)
@@ -245,7 +245,7 @@ def _field_at(model: type[BaseModel], at: Keys) -> FieldInfo | None:
 
 
 def _literal(model: type[BaseModel], at: Keys) -> Any:
-    """The type of a field that lists what it may be."""
+    """Return the type of a field that lists its possible values."""
     field = _field_at(model, at)
     kind = field.annotation if field else None
     return next((inner for inner in typing.get_args(kind) if typing.get_origin(inner) is typing.Literal), kind)

@@ -1,4 +1,4 @@
-"""Fill in the variables of a file, and lay `--set KEY.PATH=VALUE` options over it.
+"""Fill in the variables of a file, and apply `--set KEY.PATH=VALUE` options.
 
 `vars:` in a file has names for values that change from use to use, with types and defaults, set by `--set NAME=VALUE`.
 `$name` or `${name}` stands for the value in any text of the file but its keys: alone for the value itself, within text
@@ -28,7 +28,7 @@ QUANTITIES = ("rate", "size", "duration", "share")
 
 
 def _measures(kind: str, value: Any) -> bool:
-    """Whether a value is the text of a quantity of this kind."""
+    """Return whether a value is the text of a quantity of this kind."""
     found = quantity(value) if isinstance(value, str) else None
     return found is not None and found[0] == kind
 
@@ -70,7 +70,7 @@ _REFERENCE = re.compile(r"\$(?:(?P<dollar>\$)|(?P<bare>[A-Za-z_]\w*)|\{(?P<brace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Declared:
-    """What `vars` says of one variable."""
+    """The declaration of one variable in `vars`."""
 
     type: str
     default: Any = None
@@ -84,7 +84,7 @@ def names(document: Document) -> frozenset[str]:
 
 
 def filled(document: Document, options: Sequence[str] = (), axes: AxisValues = NO_AXES) -> tuple[Document, list[str]]:
-    """Put the values of its variables into a document; returns it with the `--set` options that are of something else.
+    """Fill in a document's variables; return it with the `--set` options that set no variable.
 
     `axes` are values of variables that are axes of a sweep; they are not among the document's variables then.
     ConfigError with the place of a variable that is declared wrongly, has no value, or is not declared.
@@ -123,7 +123,7 @@ def _declared(document: Document) -> dict[str, _Declared]:
 
 
 def _of(document: Document, name: str, about: Any) -> _Declared:
-    """One variable, from its default alone or from a mapping of type, default and help."""
+    """Read one variable, from its default alone or from a mapping of type, default and help."""
     if about is None:
         raise _wrong(document, (name,), "is null", "its default, or {type: TYPE} for what --set has to give")
     if not isinstance(about, dict):
@@ -177,7 +177,7 @@ def _at(document: Document, name: str) -> str:
 
 
 class _Filling:
-    """Puts values of variables in their places, and counts what they come to there."""
+    """Fills in values of variables, and counts the values that result."""
 
     def __init__(self, document: Document, values: Mapping[str, Variable]) -> None:
         self._document = document
@@ -232,7 +232,7 @@ def _wrong(document: Document, at: Keys, message: str, accepted: str) -> ConfigE
 
 
 def with_overrides(document: Document, options: Sequence[str]) -> Document:
-    """Lay `key.path=value` options (values in YAML) over a document's data."""
+    """Apply `key.path=value` options (values in YAML) to a document's data."""
     for option in options:
         key, equals, text = option.partition("=")
         origin = f"--set {shortened(secret_looks.masked(option))}"
@@ -249,12 +249,12 @@ def with_overrides(document: Document, options: Sequence[str]) -> Document:
 
 
 def steps(path: str) -> Keys:
-    """Split a dotted path into its steps; digits are places in lists."""
+    """Split a dotted path into its steps; numbers are indices of lists."""
     return tuple(int(step) if re.fullmatch("[0-9]{1,6}", step) else step for step in path.split("."))
 
 
 def with_value(document: Document, way: Keys, value: Any, *, origin: str) -> Document:
-    """Replace one value of a document; mistakes in it are told as at `origin`."""
+    """Replace one value of a document; mistakes in it are reported at `origin`."""
     data = _replaced(document.data, way, value, origin=origin, at=())
     overrides = {path: owner for path, owner in document.overrides.items() if path[: len(way)] != way}
     return replace(document, data=data, overrides={**overrides, way: origin})

@@ -1,4 +1,4 @@
-"""Parse YAML text as plain data: scalars of YAML 1.2, nothing deep, doubled or foreign; mistakes with their place."""
+"""Parse YAML text as plain data: YAML 1.2 scalars, limited depth, no duplicate keys; mistakes with their place."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RESOLVERS = (
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with the scalars of YAML 1.2, and with a floor."""
+    """SafeLoader with the scalars of YAML 1.2, and a limit of depth."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own way
 
@@ -74,7 +74,7 @@ def decoded(raw: bytes, name: str) -> str:
 
 
 def _line_column(before: str) -> str:
-    """Where a text is that has so much before it; lines end as YAML ends them."""
+    """Return line and column after a given text; lines end as in YAML."""
     lines = re.split(r"\r\n|[\r\n\x85\u2028\u2029]", before)
     return f"{len(lines)}:{len(lines[-1]) + 1}"
 
@@ -82,7 +82,7 @@ def _line_column(before: str) -> str:
 def parsed(text: str, name: str, *, most: int = MOST_NODES) -> tuple[yaml.Node | None, Any]:
     """Parse a text into nodes and data; it is called `name` in messages; ConfigError with the place of a mistake.
 
-    More than `most` values, all aliases spelled out, are one.
+    More than `most` values, with aliases expanded, are a mistake.
     """
     try:
         loader = _Loader(text, most)
@@ -126,7 +126,7 @@ def _error_text(error: yaml.MarkedYAMLError) -> str:
 
 
 def _refuse_oddities(root: yaml.Node, name: str, loader: _Loader) -> None:
-    """Duplicate keys, keys that are no text, foreign tags, and aliases that contain themselves or multiply."""
+    """Raise for duplicate keys, keys that are no text, foreign tags, and aliases that contain themselves or grow."""
     count = 0
     # A node, those above it, and the entry of the file that it belongs to (an alias has no place of its own).
     stack: list[tuple[yaml.Node, tuple[int, ...], yaml.Mark]] = [(root, (), root.start_mark)]
@@ -154,7 +154,7 @@ def _odd(name: str, mark: yaml.Mark, message: str) -> ConfigError:
 
 
 def _refuse_scalar(node: yaml.Node, name: str, loader: _Loader) -> None:
-    """Values whose tag is not what they look like, and what no number or text can be."""
+    """Raise for scalars whose tag contradicts their text, numbers that are too long, and halves of surrogate pairs."""
     plain = _TAG + ("map" if isinstance(node, yaml.MappingNode) else "seq")
     if isinstance(node, yaml.ScalarNode):
         plain = loader.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]

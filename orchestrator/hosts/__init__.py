@@ -1,1 +1,1 @@
-"""Looks at hosts, prepares them and cleans up on them."""
+"""Checks hosts (`orch doctor`), prepares their environments, and cleans up on them."""

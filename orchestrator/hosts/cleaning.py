@@ -31,7 +31,7 @@ CLEAN = "clean"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be cleaned: with `data` folders too; of the run `forget` what cannot be taken back is given up.
+    """What to clean: with `data` folders too; changes of the run `forget` that cannot be undone are given up.
 
     Captures that stay are removed once they have stayed for `stayed_s` seconds; None leaves all.
     """
@@ -67,7 +67,7 @@ def clean(target: str | None, wanted: Wanted) -> int:
 
 
 def _elsewhere(found: Inventory | Experiment | None) -> Testbed | None:
-    """The testbed of a file whose hosts stay when runs end: those of an inventory or an allocation."""
+    """Return a file's testbed if its hosts outlive runs, as those of an inventory or an allocation; else None."""
     if found is None:
         return None
     if isinstance(found, Inventory):
@@ -99,7 +99,7 @@ def _sweep(node: Node, channel: Channel, wanted: Wanted) -> Swept:
 def _report(
     answers: Mapping[str, Swept | OrchError], wanted: Wanted, *, done: Sequence[str] = (), failed: Sequence[str] = ()
 ) -> int:
-    """Print what became of each node, and what else was done, or failed, on this machine."""
+    """Print the result of each node, and what else was done, or failed, on this machine."""
     trouble = 0
     for node, answer in answers.items():
         if isinstance(answer, OrchError):

@@ -1,4 +1,4 @@
-"""`orch doctor`: what a testbed lacks, host by host, and what would mend it."""
+"""`orch doctor`: checks host by host what a testbed lacks, with a remedy for each."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MUCH_LOAD = 0.1  # of the processors' time, from which a run is warned of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a host said: its `trouble` alone where it cannot be used."""
+    """A host's answers; `trouble` alone where it cannot be used."""
 
     findings: tuple[Finding, ...] = ()
     astray: tuple[TestbedError, ...] = ()  # traffic that would not take the data plane
@@ -53,7 +53,7 @@ class Answer:
 
 
 def examine(target: str | None, overrides: Sequence[str] = (), *, local: bool) -> int:
-    """Print what is there and what is missing; 0 when nothing is. Parts that cannot be used are warned of.
+    """Print what hosts have and lack, with warnings of parts that cannot be used; return 0 when nothing is missing.
 
     `target` is an inventory, or what `orch plan` takes; mistakes of the file are those that `orch plan` tells.
     """
@@ -105,7 +105,10 @@ def _experiments(experiments: Sequence[Experiment]) -> int:
 def _by_testbed(
     experiments: Sequence[Experiment], runs: Sequence[RunPlan]
 ) -> Iterator[tuple[TestbedChoice, list[RunPlan]]]:
-    """The testbeds to look at with the runs on each; hosts of this machine that differ in size or rate are alike."""
+    """Yield the testbeds to examine with the runs on each.
+
+    Local hosts that differ only in size or rate count as one.
+    """
     found: dict[str, tuple[TestbedChoice, list[RunPlan]]] = {}
     for experiment, run in zip(experiments, runs, strict=True):
         topology = run.topology
@@ -117,7 +120,7 @@ def _by_testbed(
 
 
 def usual(topology: Topology) -> tuple[Requirement, ...]:
-    """What a host is usually asked for."""
+    """Return the requirements of a host for usual runs."""
     wanted: list[Requirement] = []
     for host in topology.hosts:
         wanted += [
@@ -191,7 +194,7 @@ def _hosts(
 
 
 def _room(runs: Sequence[RunPlan], machines: Mapping[str, Machine]) -> int:
-    """Print which hosts are too small for runs, and which will be slow; how many are too small."""
+    """Print which hosts are too small for runs, and which will be slow; return how many are too small."""
     rooms = [feasibility.of_hosts(run, machines) for run in runs]
     refused = dict.fromkeys(line for room in rooms for line in room.refused)
     for refusal in refused:
@@ -252,7 +255,7 @@ def _answer(
 
 
 def _warning(client: AgentClient, deadline: Deadline) -> str:
-    """Of a host whose processors are at other work, before anything of ours begins there."""
+    """Return a warning of a host whose processors are busy before anything of ours begins there."""
     before = client.read([PROC_STAT], deadline).texts[PROC_STAT]
     time.sleep(LOAD_LOOK_S)
     after = client.read([PROC_STAT], deadline).texts[PROC_STAT]
@@ -260,7 +263,7 @@ def _warning(client: AgentClient, deadline: Deadline) -> str:
 
 
 def busy_share(before: str, after: str) -> float:
-    """What was used between two contents of /proc/stat, also by the hypervisor; of 1, NaN when they are the same."""
+    """Return the busy share between two contents of /proc/stat, with steal, from 0 to 1; NaN when they are the same."""
     first, second = _used_and_all(before), _used_and_all(after)
     return (second[0] - first[0]) / (second[1] - first[1]) if second[1] > first[1] else float("nan")
 
@@ -272,7 +275,7 @@ def _used_and_all(stat: str) -> tuple[int, int]:
 
 
 def load_warning(taken: float) -> str:
-    """What to tell of a machine before anything of a run is on it; empty where it is free enough."""
+    """Return a warning of a machine that is busy before a run is on it; empty where it is free enough."""
     if not taken >= MUCH_LOAD:
         return ""
     return f"other work takes {taken:.0%} of the processors' time now: a window measured beside it may not be valid"

@@ -1,4 +1,4 @@
-"""Drops captures of sealed runs that stay on their hosts, and says of which ones it could not."""
+"""Removes captures of sealed runs that stay on their hosts, and reports those that it could not remove."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REACH_S = 60.0
 
 
 def drop(entry: Entry, why: str, named: Sequence[Named]) -> tuple[list[Stayed], list[str]]:
-    """Remove the captures of a run from the hosts that keep them; which ones went, and what could not be removed.
+    """Remove the captures of a run from the hosts that keep them; return which were removed, and what could not be.
 
     Hosts are reached by the testbeds that are `named`, and by nothing that stands in the run's folder. They are asked
     first and the manifest is written after: whoever is interrupted in between asks again.
@@ -83,7 +83,7 @@ def _remove(entry: Entry, node: str, some: Sequence[Stayed], named: Sequence[Nam
 
 
 def _unlike(folder: str, there: Sequence[RunFile], some: Sequence[Stayed]) -> str:
-    """Why what lies in a folder of a host is not what a manifest says; empty where all of it is, or nothing is there.
+    """Return how a folder on a host differs from the manifest; empty where it does not, or is not there.
 
     A run's folder that is somebody else's may bear the id of a run of one's own.
     """

@@ -30,7 +30,7 @@ _LOCK = "prepare"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What the playbook is asked for: environments; where they go and what they are made with, if not by default."""
+    """Arguments of the playbook: environments, and where they go and what they are made with, if not by default."""
 
     environments: tuple[str, ...]
     folder: str | None = None
@@ -38,7 +38,7 @@ class Step:
     within_s: float = 3600.0
 
     def argv(self, folder: PurePosixPath, *, check: bool) -> list[str]:
-        """The command on a host where the playbook lies in `folder`."""
+        """Return the command on a host where the playbook lies in `folder`."""
         settings = {"ORCH_FRAMEWORKS": self.folder, "PYTHON": self.python, "TENSORFLOW_PYTHON": self.python}
         variables = [f"{name}={value}" for name, value in settings.items() if value is not None]
         options = ["--check"] if check else []
@@ -47,7 +47,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one host: what it said it lacks, what it said while it was prepared, and what went wrong."""
+    """The result of one host: what it lacks, the playbook's output, and what went wrong."""
 
     lacks: tuple[str, ...]
     said: tuple[str, ...] = ()
@@ -55,7 +55,10 @@ class Outcome:
 
 
 def hosts_of(path: Path) -> Inventory:
-    """The inventory in a file, or in the experiment in it; ConfigError for one of this machine's own containers."""
+    """Return the inventory in a file, or in the experiment in it.
+
+    Raise ConfigError for one of this machine's own containers.
+    """
     found = opening.inventory_or_experiment(path)
     if isinstance(found, Inventory):
         return found
@@ -73,7 +76,7 @@ def hosts_of(path: Path) -> Inventory:
 
 
 def prepare(inventory: Inventory, step: Step, *, check: bool) -> int:
-    """Say of every host what it lacks, then mend it unless only to `check`; 0 when all of them have all.
+    """Print what every host lacks, then prepare it unless only to `check`; return 0 when no host lacks anything.
 
     A host that fails keeps what was finished, and the others go on: the same command again does what is left.
     """
@@ -104,7 +107,7 @@ def prepare(inventory: Inventory, step: Step, *, check: bool) -> int:
 
 
 def prepare_here(step: Step, *, check: bool) -> int:
-    """Build what this machine's own containers lack, in this user's cache; 0 when nothing is left to do.
+    """Build environments that local containers lack, in this user's cache; return 0 when nothing is left to do.
 
     The playbook prints what it does, and asks for sudo where system packages are missing.
     """
@@ -120,7 +123,7 @@ def prepare_here(step: Step, *, check: bool) -> int:
 
 
 def prepare_image(runtime: str) -> int:
-    """Make the image of local hosts that a runtime runs, unless it is there; 0."""
+    """Make the image of local hosts for a container runtime, unless it is there; return 0."""
     image = containers.ensure_image(runtimes.able(runtime), Deadline.after(_IMAGE_S))
     print(f"{runtime} has the image {image}, whose hosts see this machine's programs")
     return Exit.OK
@@ -156,7 +159,7 @@ def _failure(done: Completed) -> str:
 
 
 def _report(host: str, outcome: Outcome, *, check: bool) -> int:
-    """Print what became of a host; its share of the exit status."""
+    """Print the result of a host; return its part of the exit status."""
     for line in outcome.said:
         print(f"{host}: {line}")
     for line in outcome.lacks:
@@ -169,7 +172,7 @@ def _report(host: str, outcome: Outcome, *, check: bool) -> int:
 
 
 def _playbook() -> dict[str, Path]:
-    """The playbook and what it needs, by their names below a folder on the host."""
+    """Return the files of the playbook, by their names below a folder on the host."""
     folder = playbooks.HOSTS
     beside = (folder / "install-packages", folder / "packages.txt", *sorted((folder / "frameworks").iterdir()))
     return {str(path.relative_to(folder)): path for path in (folder / SCRIPT, *beside)}

@@ -1,1 +1,1 @@
-"""The client of the agent on each host, and the channels that reach it."""
+"""The controller's client of the agents on hosts, and the transports that reach them."""

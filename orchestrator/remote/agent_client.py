@@ -1,4 +1,4 @@
-"""The controller's end of an agent's channel: every request has a deadline, every failure says where and why."""
+"""Client of an agent: the controller's requests to a node, each with a deadline and errors that name the node."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SENT = ("name", "argv", "gate", "follow", "privileged", "container")  # of a la
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Whether a requirement is met, and what was seen; of an image which one."""
+    """Whether a requirement is met, and what was seen; `image` is what an image was found to be."""
 
     requirement: Requirement
     found: bool
@@ -50,7 +50,7 @@ class Finding:
 
 
 class AgentClient:
-    """An agent on a node, as seen by the controller; several threads may ask at once.
+    """The client of an agent on a node; several threads may send requests at once.
 
     `on_event` is called in a thread of the client and must not block or ask the client. An agent that hears nothing for
     `silence_s` takes its controller, or the network between, for dead; the client speaks up in time while it lives.
@@ -82,7 +82,7 @@ class AgentClient:
         self._connection = Connection(node.name, channel, on_event=on_event, silence_s=silence_s)
 
     def hello(self, deadline: Deadline, *, folder: str | None = None) -> Greeting:
-        """Make the run's folder, in the node's work folder unless given as an absolute path, and learn who answers."""
+        """Make the run's folder, in the node's work folder unless absolute, and return the agent's greeting."""
         values = {
             "node": self.node.name,
             "run": self._run,
@@ -101,7 +101,7 @@ class AgentClient:
         self._connection.ask("lock", deadline, {"name": name, "holder": self._holder})
 
     def clock(self, samples: int, deadline: Deadline) -> ClockSample:
-        """Compare the clocks: of several pings with four timestamps, the one with the shortest round trip counts.
+        """Measure the offset of the node's clock by several pings with four timestamps; the shortest round trip counts.
 
         The offset is the mean of both ways, as in NTP (RFC 5905, section 8); half the round trip bounds its error.
         """
@@ -116,7 +116,7 @@ class AgentClient:
         return ClockSample(best[1], (best[0] + 1) // 2)
 
     def check(self, requirements: Sequence[Requirement], deadline: Deadline, *, storage: str = "") -> list[Finding]:
-        """Look for what a run needs, on the node and then in images; what is missing comes with the node's own remedy.
+        """Check a run's requirements on the node and then in images; findings of missing ones have a remedy.
 
         Images are not looked for where the node lacks something itself: their runtime, perhaps.
         """
@@ -150,7 +150,7 @@ class AgentClient:
         return [replace(finding, requirement=own(finding.requirement)) for finding in findings]
 
     def run(self, argv: Sequence[str], deadline: Deadline, *, stdin: bytes = b"", privileged: bool = True) -> Completed:
-        """Run a short command to its end, with the agent's own rights unless not `privileged`."""
+        """Run a short command to its end and return its result, with the agent's own rights unless not `privileged`."""
         values = {"argv": list(argv), "timeout_s": deadline.remaining, "privileged": privileged}
         asked = self._connection.ask("run_command", deadline, values, payload=stdin, late_s=ANSWER_S, argv=argv)
         return asked.read(Completed)
@@ -164,7 +164,7 @@ class AgentClient:
         return list(found)
 
     def read(self, paths: Sequence[str], deadline: Deadline, *, globs: Sequence[str] = ()) -> Texts:
-        """Small files such as counters, all in one go; of each at most its last 256 KiB.
+        """Read small files such as counters, all in one go; of each at most its last 256 KiB.
 
         A path that is not absolute is in the run's folder.
         """
@@ -188,7 +188,7 @@ class AgentClient:
             raise _not_started(launch, error) from error
 
     def go(self, name: str, deadline: Deadline) -> int:
-        """Open a launch's gate; when, by the node's clock in nanoseconds."""
+        """Open a launch's gate; return when, by the node's clock in nanoseconds."""
         try:
             return self._connection.ask("go", deadline, {"name": name}).read(Instant).wall_ns
         except AgentError as error:
@@ -196,7 +196,7 @@ class AgentClient:
             raise LaunchError(message, node=self.node.name, tail=error.tail) from error
 
     def stop(self, launch: Launch, deadline: Deadline, *, grace: float = 1.0) -> Ended:
-        """Ask a launch and all its children to end as it wishes to be asked, then kill; grace periods times `grace`."""
+        """Stop a launch and its children by its own signals, then SIGKILL; grace periods are multiplied by `grace`."""
         signals = [(int(number), grace_s * grace) for number, grace_s in launch.stop.signals]
         values = {"name": launch.name, "signals": signals}
         return self._connection.ask("stop", deadline, values, late_s=ANSWER_S, argv=launch.argv).read(Ended)
@@ -206,7 +206,7 @@ class AgentClient:
         self._connection.ask("signal", deadline, {"name": name, "number": int(number)})
 
     def wait(self, name: str, deadline: Deadline) -> int:
-        """Wait until a launch has ended; its exit status."""
+        """Wait until a launch has ended; return its exit status."""
         values = {"name": name, "timeout_s": deadline.remaining}
         return self._connection.ask("wait", deadline, values, late_s=ANSWER_S).read(Ended).status
 
@@ -236,11 +236,14 @@ class AgentClient:
         self._connection.ask("undo", deadline, {"key": key})
 
     def files(self, deadline: Deadline) -> list[RunFile]:
-        """Every file in the run's folder, by path; the paths are the node's own words, and `fetch` checks them."""
+        """Return every file in the run's folder, by path.
+
+        The paths come from the node unchecked, and `fetch` checks them.
+        """
         return list(self.contents(deadline).files)
 
     def contents(self, deadline: Deadline) -> Listing:
-        """The same, and what else lies in the run's folder: pipes, links, files that are nearly all holes."""
+        """Return every file in the run's folder, and all else there: pipes, links, files that are nearly all holes."""
         return files.listed(self._connection, deadline)
 
     def fetch(self, file: RunFile, home: Path, deadline: Deadline) -> str:
@@ -253,11 +256,11 @@ class AgentClient:
         return files.fetch(self._connection, file, home, deadline)
 
     def disk(self, deadline: Deadline, *, path: str | None = None) -> Disk:
-        """Room at `path`, or where the run's folder lies."""
+        """Return the disk space at `path`, or where the run's folder lies."""
         return self._connection.ask("disk", deadline, {"path": path}).read(Disk)
 
     def processes(self, deadline: Deadline) -> list[RunProcess]:
-        """What still runs of this run on the node, by descent and by tag, except its agent."""
+        """Return the processes of this run on the node, by descent and by tag, except its agent."""
         return list(self._connection.ask("list_processes", deadline).read(Processes).processes)
 
     def sweep(
@@ -269,7 +272,7 @@ class AgentClient:
         forget: str = "",
         stayed_s: float | None = None,
     ) -> Swept:
-        """Put down what runs whose agents died left on the node: processes, changes and, unless kept, folders.
+        """Clean up after dead agents on the node: end processes, undo changes and, unless kept, remove folders.
 
         What cannot be taken back of the run `forget` is not tried again. Captures that have stayed for `stayed_s`
         seconds are removed; without a number none are.
@@ -282,7 +285,10 @@ class AgentClient:
         self._connection.ask("remove", deadline, {"keep": list(keep)})
 
     def close(self, deadline: Deadline | None = None) -> None:
-        """Have the agent end everything, take all changes back and exit; AgentError names what it could not."""
+        """End everything of the run on the node, undo all changes and have the agent exit.
+
+        AgentError names what failed.
+        """
         reply = self._connection.close(deadline or Deadline.after(CLOSE_S))
         if reply is None:
             return
@@ -301,9 +307,9 @@ def come_back(
     patience_s: float = ENDING_S,
     waiting: Callable[[LockedError], None] = lambda _: None,
 ) -> AgentClient:
-    """A client on a node where this run had an agent before, which may still be putting things down by itself.
+    """Connect again to a node where this run's previous agent may still be ending things by itself.
 
-    `reach` gives a fresh client each time it is called; `waiting` hears once that the agent before is still there.
+    `reach` makes a client each time it is called; `waiting` is called once if the previous agent is still there.
     """
     patience = deadline.sooner(patience_s)
     last: LockedError | None = None
@@ -329,7 +335,7 @@ def come_back(
 def _look(
     connection: Connection, container: Container, needs: Sequence[Requirement], deadline: Deadline, *, storage: str
 ) -> list[Finding]:
-    """What there is of an image and, of these needs, in it; one of the kind "image" says which very one it is.
+    """Check an image and, in it, these needs; the finding of the kind "image" has the image's identity.
 
     `storage` is the text of podman's storage.conf for hosts that have none of their own, else empty.
     """
@@ -358,7 +364,7 @@ def _look(
 
 
 def _refused(need: Requirement, error: AgentError) -> Finding:
-    """The image lacks, with why; of what is in it nothing is known, and that is not one more thing to mend."""
+    """Return findings for an image that cannot be used: it is missing, and nothing in it counts as missing too."""
     if need.kind != "image":
         return Finding(need, True, "")
     hint = error.hint or need.remedy
@@ -368,7 +374,7 @@ def _refused(need: Requirement, error: AgentError) -> Finding:
 def _start_request(
     launch: Launch, deadline: Deadline, *, run_key: str, secrets: Mapping[str, str]
 ) -> dict[str, object]:
-    """Return what the agent has to know of a launch whose files lie in its folder: the keywords of its `start`."""
+    """Return the keywords of the agent's `start` for a launch whose files lie in its folder."""
     given = {launch.run_key: run_key} if launch.run_key else {}
     return {
         **{name: msgspec.to_builtins(getattr(launch, name)) for name in _SENT},
@@ -379,7 +385,7 @@ def _start_request(
 
 
 def _not_started(launch: Launch, error: OrchError | OSError) -> LaunchError:
-    """Why a launch does not run: its files could not be put, or it did not start or get ready."""
+    """Return the error of a launch that does not run: its files could not be put, or it did not start or get ready."""
     if isinstance(error, OSError):
         return LaunchError(f"files of {launch.name} cannot be written on the node: {error}", node=launch.node)
     return LaunchError(

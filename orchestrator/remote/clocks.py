@@ -1,4 +1,4 @@
-"""Offsets of the nodes' clocks: which nodes share a clock, and how well each is known; pure.
+"""Offsets of the nodes' clocks and their uncertainty; nodes on one kernel share a clock. Pure functions.
 
 Hosts that run on one kernel share its clock, whatever pings between them say. Of others the offset is that of the ping
 with the shortest round trip: what a ping waits for on its way shows as an offset of half as much (Mills, RFC 5905,
@@ -27,7 +27,7 @@ class ClockSample:
 
 
 def said(facts: Mapping[str, object]) -> dict[str, int]:
-    """What a node's own synchronisation says of its clock, in nanoseconds, as far as it has any.
+    """Return bounds of a node's clock error, in nanoseconds, by its own synchronisation, where it has one.
 
     `chrony_ns`: how far the clock may be off true time at most, by its own bound: offset, half the root delay, and root
     dispersion (chronyc(1), `tracking`). `ptp_ns`: how far ptp4l last saw it from its master (pmc(8)).
@@ -44,7 +44,7 @@ def said(facts: Mapping[str, object]) -> dict[str, int]:
 
 
 def doubts(uncertainties_s: Mapping[str, float], limit_s: float) -> list[str]:
-    """A sentence for each node whose clock is not known well enough, with what to do."""
+    """Return a warning for each node whose clock is not known well enough, with a remedy."""
     return [
         f"{node}: its clock is known to {span_text(uncertainty)}, not to {span_text(limit_s)}: half the round trip"
         f" of its connection. Run orch nearer to it, or allow it with `validity: {{clock: {allowed(uncertainty)}}}`"
@@ -54,12 +54,12 @@ def doubts(uncertainties_s: Mapping[str, float], limit_s: float) -> list[str]:
 
 
 def allowed(uncertainty_s: float) -> str:
-    """A limit that this uncertainty keeps to with a fifth to spare, as it is written in an experiment."""
+    """Return a limit a fifth above this uncertainty, as it is written in an experiment."""
     return f"{math.ceil(uncertainty_s * 1.2e3)}ms"
 
 
 def asked(kernels: Mapping[str, str], own: str) -> dict[str, str]:
-    """By kernel that is not the controller's own: the node whose clock is asked for all that run on it."""
+    """Return the node whose clock is asked, by kernel: one for each kernel that is not the controller's own."""
     found: dict[str, str] = {}
     for node, kernel in sorted(kernels.items()):
         if kernel != own:
@@ -68,7 +68,7 @@ def asked(kernels: Mapping[str, str], own: str) -> dict[str, str]:
 
 
 def agreed(samples: Mapping[str, ClockSample], kernels: Mapping[str, str], own: str) -> dict[str, ClockSample]:
-    """The clock of every node: `samples` by kernel, `kernels` by node, `own` is the controller's kernel.
+    """Return the clock of every node, from `samples` by kernel and `kernels` by node; `own` is the controller's kernel.
 
     Of the controller's own kernel the offset is exactly 0. Nodes that share another kernel share its one offset, so
     that between them it is exactly 0 too. A node whose kernel did not answer is left out.
@@ -78,5 +78,5 @@ def agreed(samples: Mapping[str, ClockSample], kernels: Mapping[str, str], own: 
 
 
 def better(one: ClockSample | None, other: ClockSample) -> ClockSample:
-    """Of two samples the one with the shorter round trip; the earlier one of equals."""
+    """Return the sample with the shorter round trip; the earlier one of equals."""
     return other if one is None or other.uncertainty_ns < one.uncertainty_ns else one

@@ -1,4 +1,4 @@
-"""The connection to an agent: frames both ways, requests matched with their answers, and an end when it is silent."""
+"""Connection to an agent: frames in both directions, requests matched with answers, and an end to silent agents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Request:
-    """A request, and its answer once that has come; instants of this machine's clock."""
+    """A request, and its answer once that has come; times are of this machine's clock."""
 
     def __init__(self, op: str, *, node: str, sink: Callable[[bytes], None] | None = None) -> None:
         self.op = op
@@ -42,11 +42,11 @@ class Request:
         self.received_ns = 0
 
     def read(self, kind: type[T]) -> T:
-        """Return the answer, once it has come, as the named tuple that the agent declares for it; else BadAnswer."""
+        """Return the answer, once it has come, as the agent's named tuple for it; else BadAnswer."""
         return read(kind, self.reply, of=repr(self.op), node=self.node)
 
     def fail(self, error: Exception) -> None:
-        """Whoever waits for the answer gets this instead."""
+        """Fail the request: whoever waits for the answer gets this error instead."""
         self.error = error
         self.answered.set()
 
@@ -81,7 +81,7 @@ class Connection:
         self._writer.start()
 
     def await_greeting(self, deadline: Deadline) -> None:
-        """Wait until the agent has greeted, or never will: whoever asks it something then learns why.
+        """Wait until the agent has greeted, or failed to: later requests then raise why.
 
         An agent that says nothing for GREETING_S, or has not greeted by the deadline, is let go.
         """
@@ -105,7 +105,7 @@ class Connection:
         late_s: float = 0.0,
         argv: Sequence[str] | None = None,
     ) -> Request:
-        """One request and its answer; an answer that is a refusal is raised. `read` of it tells what it holds."""
+        """Send a request and wait for its answer, whose `read` decodes it; a refusal is raised."""
         pending = Request(op, node=self.node, sink=sink)
         request = self._send(values or {}, payload, pending)
         try:
@@ -127,7 +127,7 @@ class Connection:
         return pending
 
     def close(self, deadline: Deadline) -> Request | None:
-        """Say goodbye and close the channel; what the agent said last, None if it was gone or closed already."""
+        """Say goodbye and close the channel; return the agent's last message, None if it was gone or closed already."""
         with self._lock:
             already, self._closing = self._closing or self._lost is not None, True
         try:
@@ -162,7 +162,7 @@ class Connection:
                     )  # nobody waits for the answer
 
     def _bytes(self) -> Iterator[bytes]:
-        """What the agent sends, from the end of its first words on."""
+        """Yield the bytes that the agent sends, from the end of its greeting on."""
         while MAGIC not in self._noise:
             if len(self._noise) > NOISE_LIMIT:
                 size = len(self._noise)
@@ -179,7 +179,7 @@ class Connection:
             yield data
 
     def _heard(self) -> bytes:
-        """What the agent says next."""
+        """Return the next bytes from the agent."""
         self._hearing.listening = True
         data = self._channel.read(READ_SIZE)
         self._hearing.heard, self._hearing.listening = True, False
@@ -203,7 +203,7 @@ class Connection:
                     self._channel.close()
 
     def _ended(self, reason: str) -> None:
-        """The channel is at its end; it is told why, as far as that is known."""
+        """Handle the end of the channel; the error says why, as far as that is known."""
         stood_still_s = MONITOR.stood_still_s()
         if stood_still_s >= self._silence_s:
             message = (
@@ -223,14 +223,14 @@ class Connection:
             self._end(error, time.monotonic())
 
     def _unstarted(self, how: str) -> TransportError:
-        """That no agent greeted, with what the host said in its place, on both of its streams."""
+        """Return the error for an agent that did not greet, with what the host printed instead, on both streams."""
         streams = (self._noise.decode(errors="replace"), self._channel.diagnosis())
         said = "\n".join(text for text in map(str.strip, streams) if text)
         message = f"its agent did not start: {how}"
         return TransportError(message, node=self.node, tail=said, hint=remedy(said) or unstarted(self._channel.by_hand))
 
     def _fallen_silent(self, silence: Silence) -> None:
-        """Let a silent agent go, in a thread that nobody waits for: to close its channel may take long."""
+        """Drop a silent agent, in a thread that nobody waits for: closing its channel may take long."""
         threading.Thread(target=self._let_go, args=(silence,), name=f"agent-{self.node}-end", daemon=True).start()
 
     def _let_go(self, silence: Silence) -> None:
@@ -240,7 +240,7 @@ class Connection:
             self._channel.close()
 
     def _end(self, error: TransportError, since: float) -> None:
-        """Tell everybody that the agent is lost, whatever befalls one of them; who finds it out first says why."""
+        """Fail all requests and report the agent as lost; the first error found counts."""
         with self._lock:
             if self._lost is not None:
                 return
@@ -281,7 +281,7 @@ class Connection:
             raise OrchError(f"handling an event of its agent failed: {type(error).__name__}: {error}") from error
 
     def _sink(self, request: int, payload: bytes) -> None:
-        """Hand on a part of an answer; where it cannot be taken, that is the answer, and the agent may stop."""
+        """Write a part of an answer to its sink; where that fails, the error is the answer, and the agent may stop."""
         with self._lock:
             pending = self._pending.get(request)
         if pending is None or pending.sink is None:
@@ -295,7 +295,7 @@ class Connection:
             self._out.put((cancel, Request("cancel", node=self.node)))
 
     def _settle(self, request: int) -> Request | None:
-        """Wait for an answer no longer; the request, if it was still waited for."""
+        """Stop waiting for an answer; return the request, if it was still waited for."""
         with self._lock:
             pending = self._pending.pop(request, None)
             self._hearing.owed -= 0 if pending is None else pending.size

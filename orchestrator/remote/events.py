@@ -1,4 +1,4 @@
-"""Events that agents tell on their own account: read from their channel, and kept in order until they are taken."""
+"""Events that agents send unasked: read from their channel, and queued in order until they are taken."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class LineRead:
 
 @dataclass(frozen=True, slots=True)
 class AgentLost:
-    """The channel ended and nobody had asked for it, or nothing was heard on it for too long.
+    """The channel ended unasked, or nothing was heard on it for too long.
 
-    `error` says why, and blames whom it seems to be the fault of; `since` is an instant of our monotonic clock.
+    `error` says why, and names the node or link at fault; `since` is of this process's monotonic clock.
     """
 
     node: str
@@ -54,7 +54,7 @@ AgentEvent = ProcessExited | LineRead | AgentLost
 
 
 def events(node: str, header: Mapping[str, object]) -> Iterator[AgentEvent]:
-    """What an agent says on its own account."""
+    """Yield the events in a message that an agent sent unasked."""
     kind, of = header["event"], "nothing (an event)"
     if kind == "exit":
         ended = read(ExitEvent, header, of=of, node=node)
@@ -72,7 +72,7 @@ _EVENT_BYTES = 128  # of an event, beside its text
 
 
 class Inbox:
-    """Events of all nodes; one that says more than anybody takes is refused, so that it is let go."""
+    """A queue of events of all nodes; a node with too many untaken events is refused, and dropped."""
 
     def __init__(self) -> None:
         self._events: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
@@ -80,7 +80,7 @@ class Inbox:
         self._lock = threading.Lock()
 
     def put(self, event: AgentEvent) -> None:
-        """Take an event, in any thread; BadAnswer where too many of its node wait. A loss always goes in."""
+        """Queue an event, from any thread; BadAnswer where too many of its node wait. AgentLost is always taken."""
         with self._lock:
             waiting = self._waiting[event.node] + _size(event)
             if waiting > MOST_BYTES and not isinstance(event, AgentLost):
@@ -91,7 +91,7 @@ class Inbox:
         self._events.put(event)
 
     def get(self, wait_s: float = 0.0) -> AgentEvent:
-        """The next event, waited for as long; queue.Empty when none has come."""
+        """Return the next event, waiting at most so long; queue.Empty when none has come."""
         event = self._events.get(timeout=wait_s) if wait_s > 0 else self._events.get_nowait()
         with self._lock:
             self._waiting[event.node] -= _size(event)

@@ -57,7 +57,7 @@ def listed(connection: Connection, deadline: Deadline) -> Listing:
 
 
 def fetch(connection: Connection, file: RunFile, home: Path, deadline: Deadline) -> str:
-    """Fetch a file to its path below `home`, beside it as `*.part` until it is whole; its SHA-256."""
+    """Fetch a file to its path below `home`, beside it as `*.part` until it is whole; return its SHA-256."""
     destination = safepath.under(home, file.path)
     part = destination.with_name(destination.name + ".part")
     digest = hashlib.sha256()
@@ -92,7 +92,7 @@ def fetch(connection: Connection, file: RunFile, home: Path, deadline: Deadline)
 
 
 def _hash_into(digest: Any, file: BinaryIO) -> int:
-    """Hash what a file holds already; its size in bytes."""
+    """Add what a file holds already to the hash; return its size in bytes."""
     file.seek(0)
     size = 0
     while data := file.read(PUT_CHUNK):

@@ -1,4 +1,4 @@
-"""Frames of an agent's channel, both ways: four bytes with the length of a JSON header, the header, raw bytes.
+"""Encodes and decodes frames of an agent's channel: four bytes with the length of a JSON header, the header, raw bytes.
 
 An agent is a program on somebody's machine: whatever comes, decoding gives whole frames or a BadAnswer, and holds no
 more than one frame of the largest size.
@@ -21,14 +21,14 @@ JsonObject = Mapping[str, object]  # whose fields `replies.py` reads, each as it
 
 
 class Frames:
-    """Cuts what is received into frames."""
+    """Cuts a stream of received bytes into frames."""
 
     def __init__(self) -> None:
         self._received = bytearray()
         self._header: JsonObject | None = None  # of a frame whose payload has not come yet
 
     def feed(self, data: bytes) -> Iterator[tuple[JsonObject, bytes]]:
-        """The frames that are whole with these bytes; BadAnswer where they cannot be."""
+        """Yield the frames that are complete with these bytes; BadAnswer where they cannot be decoded."""
         self._received += data
         while True:
             if self._header is None and (text := self._cut_header()) is not None:
@@ -79,6 +79,6 @@ def _payload_size(header: Mapping[str, object]) -> int:
 
 
 def frame(header: Mapping[str, object], payload: bytes = b"") -> bytes:
-    """A frame to send."""
+    """Encode a frame."""
     text = json.dumps(header).encode()
     return struct.pack(">I", len(text)) + text + payload

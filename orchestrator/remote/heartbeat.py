@@ -1,4 +1,4 @@
-"""Detects silent agents: one thread of this process looks at every connection, and tells who or what is to blame.
+"""Detects silent agents: one thread of this process checks every connection, and names the host or link at fault.
 
 A connection pings when it is idle, so that a living agent is heard of every few seconds, however busy its host is.
 """
@@ -25,7 +25,7 @@ _SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """That nothing is heard any more, told as an error tells it; `node` is None where no single host is to blame."""
+    """The report of silence, with the fields of an error; `node` is None where no single host is at fault."""
 
     message: str
     hint: str
@@ -36,7 +36,7 @@ class Silence:
 
 @dataclass(slots=True, eq=False)
 class Hearing:
-    """What is heard on one connection: its threads write it down, the monitor reads it.
+    """When one connection was last heard: its threads write it, the monitor reads it.
 
     `way` names what the connection goes through before its node. `fallen_silent` must not block.
     """
@@ -60,7 +60,7 @@ class Hearing:
 
 
 class Monitor:
-    """Looks at connections while there are any."""
+    """The monitor of silent connections: its thread runs while there are any."""
 
     def __init__(self) -> None:
         self._hearings: list[Hearing] = []
@@ -70,7 +70,7 @@ class Monitor:
         self._stood_still = (0.0, 0.0)  # for how many seconds this process did, and until when
 
     def add(self, hearing: Hearing) -> None:
-        """Look at a connection from now on."""
+        """Monitor a connection from now on."""
         with self._changed:
             self._hearings.append(hearing)
             if self._thread is None:
@@ -79,14 +79,17 @@ class Monitor:
                 self._thread.start()
 
     def remove(self, hearing: Hearing) -> None:
-        """Look at it no more; nothing happens to one that is gone already."""
+        """Stop monitoring a connection; one that is gone already is no error."""
         with self._changed:
             if hearing in self._hearings:
                 self._hearings.remove(hearing)
                 self._changed.notify()
 
     def stood_still_s(self) -> float:
-        """For how long this process was stopped, or its machine slept, until just now; 0 where it was not."""
+        """Return the seconds for which this process was stopped, or its machine slept, until just now.
+
+        Return 0 where it was not.
+        """
         with self._changed:
             if self._thread is not None:
                 self._note_standstill(_now() - self._looked)
@@ -121,7 +124,7 @@ class Monitor:
             self._stood_still = (elapsed, _now())
 
     def _judged(self, silent: Hearing) -> list[tuple[Hearing, Silence]]:
-        """Everybody who fell silent with this one, for the same reason; they are looked at no more."""
+        """Return the connections that fell silent with this one, for the same reason, and stop monitoring them."""
         for place in silent.way:
             behind = [one for one in self._hearings if place in one.way]
             if _all_silent(behind):
@@ -144,7 +147,7 @@ class Monitor:
 
 
 def _all_silent(group: Sequence[Hearing]) -> bool:
-    """Whether these are several, and an answer of each of them is overdue."""
+    """Return whether these are several, and an answer of each of them is overdue."""
     return len(group) > 1 and all(one.silent_s >= _MISSED_S for one in group)
 
 
@@ -155,7 +158,7 @@ def _names(group: Sequence[Hearing]) -> str:
 
 
 def _now() -> float:
-    """Seconds of a clock that goes on while the machine sleeps."""
+    """Return the seconds of a clock that goes on while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

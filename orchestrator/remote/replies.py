@@ -1,4 +1,4 @@
-"""Reads what an agent says as the named tuple that the agent declares for it, and refuses what is none.
+"""Decodes agents' messages to the named tuples that the agent declares, with checks of types and bounds.
 
 The controller trusts no host: each field must be there and of its type, whole numbers within 64 bits or the bounds that
 `agents.agent.bounds` declares, other numbers finite. Of text what cannot be printed or written is replaced. Fields that
@@ -43,9 +43,9 @@ T = TypeVar("T")
 
 
 def read(kind: type[T], values: object, *, of: str, node: str) -> T:
-    """Return what `values` say as a `kind` of named tuple; BadAnswer names the first field that is wrong.
+    """Return `values` as a named tuple of this `kind`; BadAnswer names the first field that is wrong.
 
-    `of` is what is read, in words, and `node` whose agent said it.
+    `of` names the message, and `node` its sender, for the error.
     """
     if not isinstance(values, Mapping):
         _refuse("it", values, "an object", of=of, node=node)
@@ -60,13 +60,13 @@ def read(kind: type[T], values: object, *, of: str, node: str) -> T:
 
 @functools.cache
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """The type of each field of a named tuple, and whether it may be missing."""
+    """Return the type of each field of a named tuple, and whether it may be missing."""
     hints = get_type_hints(kind, localns=vars(bounds), include_extras=True)
     return {name: (hint, name in kind._field_defaults) for name, hint in hints.items()}
 
 
 def _value(hint: Any, name: str, value: Any, *, of: str, node: str) -> Any:
-    """A value as its type says it; `name` is what the field is called, of the thing `of`."""
+    """Return a value checked by its type; `name` is the field's name, in the message `of`."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Union:  # with None alone
         return None if value is None else _value(arguments[0], name, value, of=of, node=node)
@@ -91,7 +91,7 @@ _ACCEPTED: dict[Any, str] = {
 
 
 def _scalar(accepted: Any, value: Any) -> Any:
-    """A text, a number or a truth value, None where it is none; `accepted` is a key of `_ACCEPTED`."""
+    """Return a text, a number or a truth value, None for any other; `accepted` is a key of `_ACCEPTED`."""
     whole = range(-_MOST, _MOST + 1) if accepted is int else accepted
     if isinstance(whole, range):
         return value if type(value) is int and value in whole else None
@@ -104,7 +104,7 @@ def _scalar(accepted: Any, value: Any) -> Any:
 
 
 def _several(origin: Any, types: Sequence[Any], name: str, value: Any, *, of: str, node: str) -> Any:
-    """A list, an object with names of its own, or a list of as many values as there are types."""
+    """Return a list, an object with arbitrary names, or a list of as many values as there are types."""
     if origin is Mapping:
         if not isinstance(value, Mapping):
             _refuse(name, value, "an object", of=of, node=node)
@@ -121,12 +121,12 @@ def _refuse(name: str, value: Any, accepted: str, *, of: str, node: str) -> NoRe
 
 
 def _clean(text: str) -> str:
-    """Text that can be written and printed: halves of surrogate pairs, which JSON can spell, are replaced."""
+    """Return text that can be written and printed: halves of surrogate pairs, which JSON can hold, are replaced."""
     return text if text.isascii() else _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def refusal(node: str, reply: Mapping[str, object], argv: Sequence[str] | None) -> OrchError:
-    """The error that a refusal of a request is for whoever asked."""
+    """Return the error to raise for a refused request."""
     refused = read(Refused, reply, of="a request, a refusal", node=node)
     message, kind, tail = shortened(refused.error), refused.kind, refused.tail or ""
     words = refused.argv or argv

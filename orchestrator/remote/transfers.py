@@ -1,4 +1,4 @@
-"""Limits how many transfers go on at a time, so that those behind one slow link, such as a gateway, all go on."""
+"""Limits how many transfers go on at a time, so that those behind one slow link, such as a gateway, do not time out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _slots = threading.BoundedSemaphore(AT_ONCE)
 
 @contextmanager
 def turn(deadline: Deadline, *, node: str) -> Iterator[None]:
-    """A place among the few that carry much at a time; DeadlineExceeded when none gets free."""
+    """Hold one of the few slots for large transfers; DeadlineExceeded when none gets free."""
     if not _slots.acquire(timeout=deadline.remaining):
         raise DeadlineExceeded("gave up waiting for its turn to send or fetch files", node=node)
     try:

@@ -1,4 +1,4 @@
-"""The file that lists real machines, and the testbed that reaches them by SSH."""
+"""Reads inventories of real machines, and makes the testbed that reaches them by SSH."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ RdmaDevice = Annotated[str, _matching(_RDMA, "an RDMA device", "its name and por
 
 
 def _listed(value: Any) -> Any:
-    """One rail need not stand in a list."""
+    """Return a value as a list: a single rail need not stand in one."""
     return (value,) if isinstance(value, (dict, Data)) else value
 
 
@@ -199,7 +199,7 @@ class Inventory(Model):
         return self
 
     def _check_addresses(self) -> None:
-        """An address belongs to one rail of one host."""
+        """Check that an address belongs to one rail of one host."""
         owners: dict[str, str] = {}
         for name, host in self.hosts.items():
             for rail in host.data:
@@ -210,7 +210,7 @@ class Inventory(Model):
                 owners[address] = name
 
     def _check_rails(self) -> None:
-        """Every host has as many rails, each by a device of its own, and all addresses are of one version of IP."""
+        """Check that hosts have equally many rails, each with its own device, and addresses of one version of IP."""
         first, *_ = self.hosts
         count, version = len(self.hosts[first].data), ipaddress.ip_interface(self.hosts[first].data[0].address).version
         for name, host in self.hosts.items():
@@ -225,7 +225,7 @@ class Inventory(Model):
                 raise Mistake(message, accepted="one version of IP on all rails of all hosts", at=at)
 
     def value(self, host: str, key: str, otherwise: Any = None) -> Any:
-        """A `Reach` value of a host: its own, else the common one, else `otherwise`."""
+        """Return a `Reach` value of a host: its own, else the common one, else `otherwise`."""
         for place in (self.hosts[host], self.defaults):
             if (value := getattr(place, key)) is not None:
                 return value
@@ -233,9 +233,9 @@ class Inventory(Model):
 
 
 def requirements(topology: Topology, names: Iterable[str]) -> Iterator[Requirement]:
-    """That the hosts' data-plane devices are up and what the file says, by which rates and bytes are judged.
+    """Yield the requirements that data-plane devices are up, with the rate and MTU that the file says.
 
-    A device may be faster than its link, which something else may make as slow as is told.
+    A device may be faster than its link, which something else may limit to the rate in the file.
     """
     by = "the data plane"
     for name in names:
@@ -256,7 +256,7 @@ def _device_requirements(topology: Topology, name: str, device: str) -> Iterator
 
 
 def topology(inventory: Inventory) -> Topology:
-    """The testbed as the plan sees it; the switch has a name but no port, as no agent runs on it."""
+    """Return the topology of the testbed for the plan; the switch has a name but no port, as no agent runs on it."""
     nodes = []
     for name, host in inventory.hosts.items():
         nodes.append(
@@ -295,7 +295,7 @@ class InventoryTestbed:
         self._channels: list[Channel] = []
 
     def open(self, run_folder: Path, deadline: Deadline) -> None:
-        """Nothing to bring up, and nothing that the hosts could see of `run_folder`."""
+        """Do nothing: the hosts exist already, and see nothing of `run_folder`."""
 
     def connect(self, node: str, deadline: Deadline) -> Channel:
         """Start an agent on a host by SSH, under sudo where the inventory grants it."""
@@ -324,6 +324,6 @@ class InventoryTestbed:
         return {}
 
     def close(self) -> None:
-        """End what channels are left; each agent puts its node's part of the run down."""
+        """Close the channels that are left; each agent ends its node's part of the run."""
         while self._channels:
             self._channels.pop().close()

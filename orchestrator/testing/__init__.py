@@ -1,4 +1,4 @@
-"""Tests that every part has to pass, ours and those of other packages: docs/own-parts.md shows their use."""
+"""Tests that every part and gate has to pass, ours and those of other packages: docs/own-parts.md shows their use."""
 
 from orchestrator.testing.case import HOSTS, TOPOLOGIES, Case
 from orchestrator.testing.contract import Check, checks

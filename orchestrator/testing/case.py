@@ -1,4 +1,4 @@
-"""A part with its samples, as the contract's checks take it, and the testbeds on which they try it."""
+"""A part with sample files, for the contract's checks, and the topologies on which they try it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOPOLOGIES: Mapping[str, Topology] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A part, and the folder with real samples of what it reads.
+    """A part, and the folder with real samples of its launches' output.
 
     `example.yaml` in that folder has `config`, a minimal configuration for a testbed with the hosts h1 to h4 ("{here}"
     in it is that folder), and `output`, where it is given, says under which names samples lie in the folder that a
@@ -59,12 +59,12 @@ class Case:
 
     @property
     def reads(self) -> bool:
-        """Whether it brings output home."""
+        """Whether the part reads output of its launches."""
         return hasattr(self.part, "read")
 
     @property
     def example(self) -> YamlMapping:
-        """What example.yaml says; AssertionError where there is none."""
+        """The content of example.yaml; AssertionError where there is none."""
         path = self.samples / "example.yaml"
         if not path.is_file():
             raise AssertionError(f"{self.name} has no example: put one into {path} (orchestrator/testing/case.py)")
@@ -73,23 +73,23 @@ class Case:
 
     @property
     def config(self) -> Any:
-        """Its configuration."""
+        """The part's minimal configuration, from the example."""
         return self.part.Config.model_validate(self.example["config"])
 
     @property
     def files(self) -> list[Path]:
-        """Its samples."""
+        """The sample files."""
         found = sorted(self.samples.iterdir()) if self.samples.is_dir() else []
         return [path for path in found if path.name != "example.yaml" and path.is_file()]
 
     @property
     def brought_home(self) -> dict[str, str]:
-        """By name in the folder that a launch brings home: the sample that lies there."""
+        """Sample files by their names in the folder that a launch brings home."""
         named: dict[str, str] | None = self.example.get("output")
         return named or {path.name: path.name for path in self.files}
 
     def made(self, topology: Topology) -> tuple[list[Any], list[Requirement], Any]:
-        """Launches (of a condition: changes), requirements, and theory or demands where the kind has them."""
+        """Return launches (of a condition: changes), requirements, and theory or demands where the kind has them."""
         part, config = self.part, self.config
         if self.kind == "workload":
             job = Job(name="training", index=0, ranks=placement.ranks(getattr(config, "hosts", None), topology))
@@ -104,7 +104,7 @@ class Case:
         return self._collecting(topology), part.requirements(config, topology), None
 
     def _collecting(self, topology: Topology) -> list[Launch]:
-        """What a collector starts beside a job with a rank on each host, and the ranks that it runs around."""
+        """Return what a collector starts for a job with a rank on each host, and the ranks that it wraps."""
         part, config, of_job = self.part, self.config, _ranks(topology)
         found: list[Launch] = []
         if hasattr(part, "launches"):
@@ -118,7 +118,7 @@ class Case:
         return found
 
     def launches(self, topology: Topology) -> list[Launch]:
-        """The processes that it starts."""
+        """Return the launches that the part starts."""
         found = self.made(topology)[0]
         if self.kind == "condition":
             return [change.process for change in found if change.process is not None]
@@ -126,7 +126,7 @@ class Case:
 
 
 def _ranks(topology: Topology) -> list[Launch]:
-    """A job with a rank on each host."""
+    """Return a job with a rank on each host."""
     return [
         Launch(
             name=f"training-rank{number}",
@@ -142,7 +142,7 @@ def _ranks(topology: Topology) -> list[Launch]:
 
 
 def output(folder: Path) -> LaunchOutput:
-    """What a launch brought home into this folder."""
+    """Return the outputs in a folder that a launch brought home."""
     return LaunchOutput(
         folder=folder, node="h1", launch="x", job="training", rank=0, window="w1", source="s0", offset_ns=5_000
     )

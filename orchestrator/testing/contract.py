@@ -1,4 +1,4 @@
-"""The contract of parts as checks: each takes a case and raises AssertionError, with a sentence, if it is broken."""
+"""The contract of parts as checks: each takes a case and raises AssertionError with a sentence where it is broken."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Check:
 
 
 def checks(case: Case) -> list[Check]:
-    """Every check that a part of this kind has to pass, on each of `TOPOLOGIES` where that matters."""
+    """Return every check that a part of this kind has to pass, on each of `TOPOLOGIES` where that matters."""
     found = [Check(name, partial(held, case)) for name, held in _of(case, _ONCE)]
     for where, topology in TOPOLOGIES.items():
         found += [Check(f"{name}-{where}", partial(_on, held, case, topology)) for name, held in _of(case, _ON_EACH)]
@@ -60,7 +60,7 @@ def _on(held: Callable[[Case, Topology], None], case: Case, topology: Topology, 
 
 
 def _of(case: Case, held: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Those of these checks that are about a part of this kind, by readable names."""
+    """Yield the checks that apply to a kind of part, by readable names."""
     for about, function in held:
         if about in ("all", case.kind) or (about == "reads" and case.reads):
             yield function.__name__.strip("_").replace("_", "-"), function
@@ -102,7 +102,7 @@ def _refuses(action: Callable[[], object], what: str) -> None:
 
 
 def models_below(model: type[BaseModel], seen: tuple[type[BaseModel], ...] = ()) -> Iterator[type[BaseModel]]:
-    """A model and all those that it holds."""
+    """Yield a model and all models in its fields."""
     yield model
     for field in model.model_fields.values():
         for inner in re.findall(r"[\w.]+", repr(field.annotation)):
@@ -155,7 +155,7 @@ def _what_was_cut_short_is_read_as_far_as_it_goes(case: Case, scratch: Path) -> 
 
 
 def _what_is_no_file_is_not_read(case: Case, scratch: Path) -> None:
-    """A process may leave a pipe, a link or a folder where its output was; `safepath.opened` opens files alone."""
+    """Check that a pipe, link or folder in place of an output is not read; `safepath.opened` opens files alone."""
     kinds: dict[str, Callable[[Path, Path], None]] = {
         "pipe": lambda path, _: os.mkfifo(path),
         "link": lambda path, sample: path.symlink_to(sample),
@@ -180,7 +180,7 @@ def _what_is_no_file_is_not_read(case: Case, scratch: Path) -> None:
 
 
 def _freed(folder: Path) -> Iterator[Path]:
-    """Let go whoever reads a pipe in a folder; which ones somebody read."""
+    """Unblock readers of pipes in a folder; yield the pipes that had a reader."""
     for path in folder.iterdir():
         with suppress(OSError):
             os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
@@ -226,7 +226,7 @@ def _launches_can_be_carried_out(case: Case, topology: Topology) -> None:
 
 
 def _of_a_launch(case: Case, launch: Launch, topology: Topology) -> Iterator[tuple[str, object]]:
-    """What has to hold of a launch, each with what it is called where it does not."""
+    """Yield the conditions on a launch, each with its message where it does not hold."""
     files, stop = launch.files, launch.stop
     yield "role", launch.role == ("rank" if case.kind == "workload" or launch.wrapped_by else case.kind)
     yield "node", launch.node in {node.name for node in topology.nodes}
@@ -246,7 +246,7 @@ def _of_a_launch(case: Case, launch: Launch, topology: Topology) -> Iterator[tup
 
 
 def _is_safe(name: str) -> bool:
-    """Whether a file of a launch, perhaps in a folder below, has a name that any host takes."""
+    """Return whether a file of a launch, perhaps in a folder below, has a name that any host takes."""
     return all(SAFE.fullmatch(part) for part in name.split("/"))
 
 

@@ -1,4 +1,4 @@
-"""The contract of gates as checks, and windows that are made for their tests."""
+"""The contract of gates as checks, and artificial windows for their tests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _record() -> Window:
 
 @dataclass(frozen=True, kw_only=True)
 class MadeWindow:
-    """A window of which a test says what its gate asks for; all else is empty.
+    """A window made by a test, with the values that its gate asks for; all else is empty.
 
     `rows` are those of the run's tables, by name; `grown` is by how much counters grew, by node, port and name.
     """
@@ -81,7 +81,7 @@ class MadeWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCase:
-    """A module of gates by its NAME, with windows that pass its gates, and some that each fail one."""
+    """A module of gates, by its NAME, with windows that pass its gates, and windows that each fail one."""
 
     name: str
     passes: tuple[MadeWindow, ...]
@@ -89,14 +89,14 @@ class GateCase:
 
     @property
     def module(self) -> GateModule:
-        """The module as it is found; AssertionError where it is not."""
+        """The module of gates with this NAME; AssertionError where there is none."""
         found = [module for module in registry.modules() if self.name == module.NAME]
         if not found:
             raise AssertionError(f"no gates of this name are found: {', '.join(map(str, registry.unusable()))}")
         return found[0]
 
     def judged(self, window: MadeWindow) -> list[Gate]:
-        """The verdicts of its gates on a window."""
+        """Return the verdicts of the module's gates on a window."""
         return list(self.module.judge(window))
 
 

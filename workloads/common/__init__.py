@@ -1,1 +1,1 @@
-"""Shared by workloads: places of ranks, how they are launched, what they take, and what theory says they send."""
+"""Modules that workloads share: placement of ranks, launches, resources, and traffic in theory."""

@@ -1,4 +1,4 @@
-"""Say what collective operations send: by whom to whom, in how many rounds, and what their bandwidths are made of."""
+"""Traffic of collective operations: bytes between ranks, rounds, and factors of bus bandwidth."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from workloads.common.rank_traffic import Pairs
 
 
 def bus_factor(operation: str, world: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, as nccl-tests' PERFORMANCE.md defines it.
+    """Return bus bandwidth over algorithm bandwidth, as nccl-tests' PERFORMANCE.md defines it.
 
-    It is the share of the message that the busiest link must carry at least, so that a bus bandwidth can be held
-    against the link's rate whatever the operation and the number of ranks.
+    It is the share of the message that the busiest link must carry at least, so that a bus bandwidth can be compared
+    with the link's rate for any operation and number of ranks.
     """
     if operation == "all-reduce":
         return 2 * (world - 1) / world
@@ -20,7 +20,7 @@ def bus_factor(operation: str, world: int) -> float:
 
 
 def members(ranks: int, groups: int) -> list[list[int]]:
-    """The ranks of each group."""
+    """Return the ranks of each group."""
     size = ranks // groups
     return [list(range(first, first + size)) for first in range(0, ranks, size)]
 
@@ -28,7 +28,7 @@ def members(ranks: int, groups: int) -> list[list[int]]:
 def exchanged(
     operation: str, ranks: int, size: float, *, groups: int, backend: str, algorithm: mpi_ranks.Algorithm | None = None
 ) -> tuple[Pairs, int]:
-    """Who sends how much to whom in one operation of all groups, and in how many rounds one after the other."""
+    """Return the bytes between ranks in one operation of all groups, and its number of consecutive rounds."""
     own = ranks // groups
     within = sent_in(operation, own, size, backend=backend, algorithm=algorithm)
     pairs = {(group[src], group[dst]): sent for group in members(ranks, groups) for (src, dst), sent in within.items()}
@@ -36,7 +36,7 @@ def exchanged(
 
 
 def rounds(operation: str, world: int, *, backend: str) -> int:
-    """Messages of an operation that wait for one another: twice around a ring, once, along a tree, or none."""
+    """Return how many consecutive messages an operation takes: twice around a ring, once, along a tree, or none."""
     if operation == "all-reduce" or (operation == "reduce-scatter" and backend == "gloo"):
         return 2 * (world - 1)
     if operation == "broadcast":
@@ -47,7 +47,7 @@ def rounds(operation: str, world: int, *, backend: str) -> int:
 def sent_in(
     operation: str, world: int, size: float, *, backend: str, algorithm: mpi_ranks.Algorithm | None = None
 ) -> Pairs:
-    """Who sends how much to whom in one operation: rings, a mesh, and a binomial tree rooted at rank 0.
+    """Return the bytes between ranks in one operation: rings, a mesh, and a binomial tree rooted at rank 0.
 
     Gloo's reduce-scatter is an all-reduce of which each rank keeps its share: it sends twice what it would have to.
     MPI's all-reduce goes by the `algorithm`, and its rings turn the other way.

@@ -1,4 +1,4 @@
-"""The key `container` of every workload: the image whose programs its processes run, and what it sees of the host."""
+"""The key `container` of every workload: the image whose programs its processes run, and the host's folders in it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _program(value: str) -> str:
 
 
 def mount_of(value: str) -> Mount:
-    """SOURCE[:TARGET][:rw] as data; raises Mistake."""
+    """Parse SOURCE[:TARGET][:rw]; raise Mistake for other texts."""
     source, *more = value.split(":")
     writable = _WORDS[more.pop()] if more and more[-1] in _WORDS else False
     target = more.pop() if more else source
@@ -68,7 +68,7 @@ class ContainerConfig(Model):
 
 
 def problems(config: ContainerConfig | None, topology: Topology) -> list[Problem]:
-    """Where hosts of the testbed cannot run such containers at all."""
+    """Find why hosts of the testbed cannot run such containers at all."""
     if config is None or topology.kind != "local":
         return []
     if topology.runtime:
@@ -81,7 +81,7 @@ def problems(config: ContainerConfig | None, topology: Topology) -> list[Problem
 
 
 def containers(config: ContainerConfig, job: Job) -> dict[str, Container]:
-    """The container of each of a job's nodes; it has GPUs where a rank there computes on one."""
+    """Return the container of each of a job's nodes; it has GPUs where a rank there computes on one."""
     mounts = tuple(map(mount_of, config.mounts))
     on_gpus = {rank.node for rank in job.ranks if rank.device.startswith("cuda")}
     return {

@@ -17,7 +17,7 @@ TORCH_FILES = {
 
 
 def remedy(environment: str, topology: Topology) -> str:
-    """The step that makes an environment where it is missing."""
+    """Return the command that makes an environment where it is missing."""
     if topology.shares_files:
         return f"orch prepare --only {environment}"
     if topology.image:
@@ -26,19 +26,19 @@ def remedy(environment: str, topology: Topology) -> str:
 
 
 def built(environment: str) -> Path:
-    """The interpreter of an environment that `orch prepare` builds on this machine, whether it is there or not."""
+    """Return the path of the interpreter that `orch prepare` builds for an environment here, built or not."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = Path(os.environ.get("ORCH_FRAMEWORKS") or cache / "orch" / "frameworks")
     return folder / environment / "bin" / "python"
 
 
 def is_built(environment: str) -> bool:
-    """Whether this user can run the interpreter of an environment; not in a folder that is closed to them."""
+    """Return whether this user can run an environment's interpreter, which may be in a folder closed to them."""
     return os.access(built(environment), os.X_OK)
 
 
 def interpreter(given: str | None, environment: str, node: Node, topology: Topology) -> str:
-    """What ranks run with on a node: what was given, else on this machine's containers what was built, else its own."""
+    """Return the interpreter of ranks on a node: the given one, on local hosts else the built one, else the host's."""
     if given is not None:
         return given
     return str(built(environment)) if topology.shares_files else node.python
@@ -53,7 +53,7 @@ def requirements(
     environment: str,
     needed_by: str,
 ) -> list[Requirement]:
-    """The modules in the environment on every one of the nodes, and its data-plane device."""
+    """Return requirements of the environment's modules on every node, and of its data-plane devices."""
     needed = []
     step = remedy(environment, topology)
     for name in dict.fromkeys(nodes):
@@ -68,7 +68,7 @@ def requirements(
 
 
 def device_requirements(node: Node, *, needed_by: str) -> list[Requirement]:
-    """The data-plane devices of a node."""
+    """Return requirements of a node's data-plane devices."""
     remedy = f"name the data-plane devices of {node.name} in the testbed file"
     return [
         Requirement(node=node.name, kind="device", what=device, remedy=remedy, needed_by=needed_by)

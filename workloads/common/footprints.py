@@ -1,4 +1,4 @@
-"""Estimate what a rank takes of its machine, from measurements: enough to say beforehand that it is too small.
+"""Estimate a rank's memory and processor time from measurements, to tell beforehand that a machine is too small.
 
 Measured on two processors of 2026 with torch 2.13 on gloo, by /proc/PID/smaps_rollup and /proc/PID/stat: ResNet-50 and
 VGG-16 at scales of 100, 10 and 2, two to sixteen ranks.
@@ -25,19 +25,19 @@ ITERATION_A_BYTE_S = 1.0e-9  # for each byte of gradients
 
 
 def emulated(model_bytes: float, *, compute_s: float, ranks: int, framework: Framework = "torch") -> Footprint:
-    """A rank that holds `model_bytes` of parameters and sleeps where it would compute for `compute_s`."""
+    """Return the footprint of a rank that holds `model_bytes` of parameters and sleeps `compute_s` s to compute."""
     working_s = ITERATION_S + ITERATION_A_PEER_S * (ranks - 1) + ITERATION_A_BYTE_S * model_bytes
     busy = working_s / max(compute_s, working_s)
     return _rank(model_bytes, busy=busy, ranks=ranks, framework=framework)
 
 
 def computing(model_bytes: float, *, threads: int, ranks: int, framework: Framework = "torch") -> Footprint:
-    """A rank that computes on processors; what its activations take comes on top, and nobody knows it yet."""
+    """Return the footprint of a rank that computes on processors, without its activations, whose size is unknown."""
     return _rank(model_bytes, busy=threads, ranks=ranks, framework=framework)
 
 
 def unknown(ranks: int) -> Footprint:
-    """A rank of torch whose model is on a GPU, or whose messages come one after the other as fast as they can."""
+    """Return the footprint of a rank of torch with its model on a GPU, or with messages as fast as possible."""
     return _rank(0.0, busy=0.0, ranks=ranks, framework="torch")
 
 

@@ -1,4 +1,4 @@
-"""Launchers of others, torchrun, mpirun and srun, around ranks that our agents start.
+"""Run ranks that our agents start under external launchers: torchrun, mpirun and srun.
 
 A launcher tells each rank who it is in the job, by environment variables, and supervises it. So each rank stays a
 launch of its own, with its folder, gate, log and exit status; what the launcher starts in its place is a stub, which
@@ -34,7 +34,7 @@ _STUB_OF_SRUN = (
 
 
 def problems(launcher: Launcher | None, hosts: list[str], *, contained: bool = False) -> list[Problem]:
-    """Placements of ranks that a launcher cannot make, `contained` where they are in containers."""
+    """Find placements of ranks that a launcher cannot make; `contained` is whether they are in containers."""
     if launcher == "mpirun":
         return mpi_ranks.problems(hosts)
     if launcher == "srun" and contained:
@@ -52,7 +52,7 @@ def problems(launcher: Launcher | None, hosts: list[str], *, contained: bool = F
 def launches(
     launcher: Launcher, job: Job, topology: Topology, *, program: str | None, env: Mapping[str, str]
 ) -> list[Launch]:
-    """What starts the stubs: torchrun on each host, mpirun or srun on the first one."""
+    """Return the launches that start the stubs: torchrun on each host, mpirun or srun on the first one."""
     if launcher == "mpirun":
         return mpi_ranks.launches(_mpi(program, env), job, topology)
     if launcher == "torchrun":
@@ -61,26 +61,26 @@ def launches(
 
 
 def rank_env(launcher: Launcher, job: Job, rank: Rank, topology: Topology, *, program: str | None) -> dict[str, str]:
-    """What tells a rank the name under which its stub calls it, and of Open MPI its ports."""
+    """Return variables with the name by which a rank's stub calls it, and with Open MPI's ports."""
     if launcher == "mpirun":
         return mpi_ranks.rank_env(_mpi(program, {}), job, rank, topology)
     return {"MPI_NAME": mpi_ranks.rank_name(job, rank.rank)}
 
 
 def programs(launcher: Launcher | None) -> tuple[str, ...]:
-    """What the archive of each rank has beside the rank's own program: srun brings no files to other hosts."""
+    """Return programs for each rank's archive beside the rank's own: srun brings no files to other hosts."""
     return (_STUB,) if launcher == "srun" else ()
 
 
 def flows(launcher: Launcher | None, job: Job, topology: Topology) -> tuple[Flow, ...]:
-    """What the ranks send; of Open MPI its launches say so."""
+    """Return the flows of the ranks; with Open MPI its launches have them."""
     return () if launcher == "mpirun" else rank_traffic.flows(job, topology, port=RENDEZVOUS_PORT + job.index)
 
 
 def requirements(
     launcher: Launcher, job: Job, topology: Topology, *, program: str | None, by: str
 ) -> list[Requirement]:
-    """The launcher, where it is started."""
+    """Return the requirement of the launcher, where it is started."""
     if launcher == "mpirun":
         remedy = "install Open MPI 4.1 there, or say with `launcher_program` where its mpirun is"
         return mpi_ranks.requirements(_mpi(program, {}), job, remedy=remedy, needed_by=by)
@@ -100,12 +100,12 @@ def requirements(
 
 
 def _mpi(program: str | None, env: Mapping[str, str]) -> Mpi:
-    """Open MPI between hosts over TCP, on known ports; its algorithms are the command's business."""
+    """Return Open MPI's settings: TCP between hosts, on known ports; the command chooses its algorithms."""
     return Mpi(mpirun=program or "mpirun", algorithm=None, transport="tcp", rdma_device=None, env=env)
 
 
 def _torchrun(job: Job, topology: Topology, node: Node, program: str | None, env: Mapping[str, str]) -> Launch:
-    """Torchrun of one host, with the store for all on the first host's data-plane address."""
+    """Return the launch of torchrun on one host, with the store for all on the first host's data-plane address."""
     started = (program,) if program else (node.python, "-m", "torch.distributed.run")
     command = (
         *started,
@@ -133,7 +133,7 @@ def _torchrun(job: Job, topology: Topology, node: Node, program: str | None, env
 
 
 def _srun(job: Job, topology: Topology, program: str | None, env: Mapping[str, str]) -> Launch:
-    """One step of the allocation that this is in, with a stub for each rank on the rank's host."""
+    """Return the launch of srun: one step of this allocation, with a stub for each rank on the rank's host."""
     first = topology.node(job.nodes[0])
     work = first.work.replace("{uid}", "$(id -u)").rstrip("/")
     stub = _STUB_OF_SRUN.format(work=work, archive=shipping.ARCHIVE, python=shlex.quote(first.python), stub=_STUB)

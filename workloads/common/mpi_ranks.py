@@ -53,7 +53,7 @@ class Mpi:
 
 
 def problems(hosts: Sequence[str]) -> list[Problem]:
-    """More ranks on a host than it has ports for."""
+    """Find hosts with more ranks than ports."""
     return [
         Problem(
             at=("hosts",),
@@ -66,7 +66,7 @@ def problems(hosts: Sequence[str]) -> list[Problem]:
 
 
 def launches(mpi: Mpi, job: Job, topology: Topology) -> list[Launch]:
-    """Starts mpirun at the host of rank 0, then a daemon at each other host.
+    """Return the launches of mpirun at the host of rank 0, then of a daemon at each other host.
 
     The ranks are launches of their own: they call `join.join` before they initialize MPI.
     """
@@ -87,7 +87,7 @@ def launches(mpi: Mpi, job: Job, topology: Topology) -> list[Launch]:
 
 
 def _called(job: Job, topology: Topology, name: str) -> str:
-    """What mpirun calls a host: its address, or with IPv6 one of a block that nobody has (RFC 1112, class E).
+    """Return mpirun's name of a host: its address, or with IPv6 one of a block that nobody has (RFC 1112, class E).
 
     In a word of `--host` it takes what follows the first colon for a number of slots.
     """
@@ -121,7 +121,7 @@ def _helper(mpi: Mpi, job: Job, topology: Topology, *, host: str, name: str, com
 
 
 def _command(mpi: Mpi, job: Job, topology: Topology) -> tuple[str, ...]:
-    """mpirun, with a stub for each rank on the host of that rank; what it runs is found on each host by itself."""
+    """Return the command of mpirun, with a stub for each rank on its host; each host finds its own stub."""
     settings = {
         "plm": "rsh",  # even where a batch system is at hand
         "plm_rsh_no_tree_spawn": "1",
@@ -136,12 +136,12 @@ def _command(mpi: Mpi, job: Job, topology: Topology) -> tuple[str, ...]:
 
 
 def rank_name(job: Job, rank: int | str) -> str:
-    """What a rank's launch is called, and what it calls itself when it joins."""
+    """Return the name of a rank's launch, by which it also joins the job."""
     return f"{job.name}-rank{rank}"
 
 
 def rank_env(mpi: Mpi, job: Job, rank: Rank, topology: Topology) -> dict[str, str]:
-    """What tells a rank its name, its transport, its ports and its algorithms."""
+    """Return variables with a rank's name, transport, ports and algorithms."""
     node = topology.node(rank.node)
     settings: dict[str, str] = {}
     if mpi.algorithm is not None:
@@ -170,7 +170,7 @@ def rank_env(mpi: Mpi, job: Job, rank: Rank, topology: Topology) -> dict[str, st
 
 
 def _network(rail: Rail) -> str:
-    """The network of a rail as its host sees it, or the device there.
+    """Return the network of a rail as its host sees it, or the device there.
 
     A network of one address Open MPI takes for any, and of IPv6 it knows none.
     """
@@ -187,7 +187,7 @@ def _tensor_ports(job: Job) -> int:
 
 
 def _flows(mpi: Mpi, job: Job, topology: Topology) -> tuple[Flow, ...]:
-    """What mpirun and its daemons say to each other, then what the ranks do."""
+    """Return the flows of mpirun and its daemons, then those of the ranks."""
     base = _port(job)
     control = list(range(base + _DAEMON_AT, base + _COMMAND_AT + 1))
     ranks = [] if mpi.transport == "rdma" else list(range(base, base + _tensor_ports(job)))  # RDMA shows no ports
@@ -200,7 +200,7 @@ def _flows(mpi: Mpi, job: Job, topology: Topology) -> tuple[Flow, ...]:
 
 
 def requirements(mpi: Mpi, job: Job, *, remedy: str, needed_by: str) -> list[Requirement]:
-    """Program mpirun at the host of rank 0, and its daemon at the others."""
+    """Return requirements of mpirun at the host of rank 0, and of its daemon at the others."""
     folder = str(PurePosixPath(mpi.mpirun).parent) if "/" in mpi.mpirun else ""
     daemon = f"{folder}/orted" if folder else "orted"
     return [
@@ -210,7 +210,7 @@ def requirements(mpi: Mpi, job: Job, *, remedy: str, needed_by: str) -> list[Req
 
 
 def all_reduce(algorithm: Algorithm, world: int, size: float) -> Pairs:
-    """Who sends how much to whom when `size` bytes are reduced by this algorithm of Open MPI (its module coll/tuned).
+    """Return the bytes between ranks of an all-reduce of `size` bytes by an algorithm of Open MPI (coll/tuned).
 
     Its rings turn from each rank to the next. Ranks beyond a power of two take part through a neighbour (Thakur et al.,
     2005, section 4).
@@ -238,7 +238,7 @@ def all_reduce(algorithm: Algorithm, world: int, size: float) -> Pairs:
 
 
 def between_hosts(job: Job, algorithm: Algorithm, size: float) -> Pairs:
-    """What hierarchical all-reduce sends over the network: each rank reduces its part with the same rank of others."""
+    """Return the bytes between hosts of a hierarchical all-reduce: each rank reduces its part with counterparts."""
     places: dict[int, list[int]] = defaultdict(list)
     for rank in job.ranks:
         places[rank.local_rank].append(rank.rank)

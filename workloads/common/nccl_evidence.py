@@ -1,4 +1,4 @@
-"""Have NCCL write down what it does: the options that ask for its log and its Inspector, and their variables."""
+"""Options and environment variables for NCCL's log and its Inspector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVERY_US = 100_000  # between dumps of the Inspector: a rank is ended by a sign
 
 
 class NcclConfig(WorkloadConfig):
-    """What every workload takes whose ranks may use NCCL."""
+    """Options of every workload whose ranks may use NCCL."""
 
     nccl_log: bool = True
     """Whether ranks on NCCL keep its log of what connects them (NCCL_DEBUG=INFO into a file): tables `nccl_connections`
@@ -26,7 +26,7 @@ class NcclConfig(WorkloadConfig):
 
 
 def env(config: NcclConfig) -> dict[str, str]:
-    """The variables of a rank on NCCL."""
+    """Return the variables of a rank on NCCL."""
     found: dict[str, str] = {}
     if config.nccl_log:
         found |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": _SUBSYSTEMS, "NCCL_DEBUG_FILE": _LOG}
@@ -41,14 +41,14 @@ def env(config: NcclConfig) -> dict[str, str]:
 
 
 def problems(config: NcclConfig, *, used: bool, accepted: str) -> list[Problem]:
-    """An Inspector of what does not run; `accepted` says how to have NCCL `used`."""
+    """Find an Inspector without NCCL; `accepted` says how to have NCCL `used`."""
     if used or config.nccl_inspector is None:
         return []
     return [Problem(at=("nccl_inspector",), message="is NCCL's, which carries nothing here", accepted=accepted)]
 
 
 def away(config: NcclConfig, cwd: str | None) -> list[Problem]:
-    """What NCCL would write into a working folder that does not come home."""
+    """Find files that NCCL would write into a working folder that is not fetched."""
     if cwd is None or not env(config):
         return []
     message = "what NCCL writes lies in the working folder, and this one does not come home"

@@ -1,4 +1,4 @@
-"""Share the keys that every workload has (hosts, environment variables, container), and say which rank is where."""
+"""Keys that every workload has (hosts, environment variables, container), and the placement of ranks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _taken(value: Any) -> Any:
 
 
 def _beside(sources: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-    """Relative paths from the folder of the file that names them."""
+    """Resolve relative paths from the folder of the file that names them."""
     return {name: secret_source.beside(source, info) for name, source in sources.items()}
 
 
@@ -93,7 +93,7 @@ class WorkloadConfig(Model):
 
 
 def ranks(hosts: Sequence[str] | None, topology: Topology) -> tuple[Rank, ...]:
-    """One rank for each entry of `hosts` (default: each host once); the first ranks of a node get its GPUs."""
+    """Return one rank for each entry of `hosts` (default: each host once); the first ranks of a node get its GPUs."""
     seen: Counter[str] = Counter()
     placed = []
     for rank, name in enumerate(hosts if hosts is not None else topology.placed):
@@ -105,7 +105,7 @@ def ranks(hosts: Sequence[str] | None, topology: Topology) -> tuple[Rank, ...]:
 
 
 def placement_problems(hosts: Sequence[str] | None, topology: Topology, *, least: int = 2) -> list[Problem]:
-    """Hosts that the testbed does not have, and fewer than `least` ranks."""
+    """Find hosts that the testbed does not have, and fewer than `least` ranks."""
     known = [node.name for node in topology.hosts]
     named = topology.placed if hosts is None else hosts
     problems = named_hosts.problems(named_hosts.listed("hosts", named), topology)

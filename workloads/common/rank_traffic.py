@@ -1,4 +1,4 @@
-"""Say what the ranks of a job send each other: flows to know their packets by, and bytes in theory."""
+"""Traffic between the ranks of a job: flows to recognise their packets, and bytes in theory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Pairs = Mapping[tuple[int, int], float]  # (sending rank, receiving rank) -> byt
 
 
 def flows(job: Job, topology: Topology, *, port: int) -> tuple[Flow, ...]:
-    """The rendezvous store at rank 0, then what each two hosts of the job send each other."""
+    """Return the flows of the rendezvous store at rank 0, then those between each two hosts of the job."""
     store = Flow(kind="control", name=job.name, src=topology.node(job.nodes[0]).address, port=port)
     return (store, *training_flows(job, topology))
 
 
 def training_flows(job: Job, topology: Topology, *, others: Iterable[str] = ()) -> tuple[Flow, ...]:
-    """What each two hosts of the job, those of its ranks and `others`, send each other, by each rail."""
+    """Return flows between each two hosts of the job, those of its ranks and `others`, on each rail."""
     hosts = [topology.node(name) for name in dict.fromkeys((*job.nodes, *others))]
     return tuple(
         Flow(kind="training", name=job.name, src=src, dst=dst)
@@ -29,7 +29,7 @@ def training_flows(job: Job, topology: Topology, *, others: Iterable[str] = ()) 
 
 
 def between_nodes(job: Job, pairs: Pairs) -> tuple[tuple[str, str, float], ...]:
-    """Bytes in an iteration from node to node; what two ranks of one node exchange does not cross the network."""
+    """Return bytes in an iteration from node to node, without those between ranks of one node."""
     found: dict[tuple[str, str], float] = {}
     for (src, dst), size in pairs.items():
         way = job.ranks[src].node, job.ranks[dst].node
@@ -39,30 +39,30 @@ def between_nodes(job: Job, pairs: Pairs) -> tuple[tuple[str, str, float], ...]:
 
 
 def theory(job: Job, pairs: Pairs, *, parameters: int, source: str, spread: Spread = "") -> Theory:
-    """What ranks that send each other these bytes send over the network: the mean over ranks, as it is measured."""
+    """Return the bytes over the network of ranks that send each other these: the mean over ranks, as measured."""
     between = between_nodes(job, pairs)
     mean = sum(size for _, _, size in between) / len(job.ranks)
     return Theory(bytes_per_iteration=mean, parameters=parameters, source=source, pairs=between, spread=spread)
 
 
 def ring(world: int, size: float) -> Pairs:
-    """Each rank sends `size` bytes to the one before it: so gloo's rings turn."""
+    """Return a ring in gloo's direction: each rank sends `size` bytes to the one before it."""
     return ring_of(range(world), size)
 
 
 def ring_of(members: Sequence[int], size: float) -> Pairs:
-    """A ring of these ranks alone, such as a process group has: in the order of their numbers, whatever the given."""
+    """Return a ring of these ranks alone, such as a process group has: always in the order of their numbers."""
     ordered = sorted(members)
     return {(rank, ordered[place - 1]): size for place, rank in enumerate(ordered)} if len(ordered) > 1 else {}
 
 
 def turned(pairs: Pairs) -> Pairs:
-    """The same the other way round: each rank sends to the one after it, as gloo's all-gather turns."""
+    """Reverse a ring: each rank sends to the one after it, as in gloo's all-gather."""
     return {(dst, src): size for (src, dst), size in pairs.items()}
 
 
 def summed(parts: Iterable[Pairs]) -> Pairs:
-    """What is sent in all of these together."""
+    """Sum several traffic matrices."""
     total: dict[tuple[int, int], float] = {}
     for pairs in parts:
         for pair, size in pairs.items():

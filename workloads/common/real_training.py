@@ -1,4 +1,4 @@
-"""Share what workloads have that can really train a model: data, optimizer, their problems, their settings.
+"""Options, problems and settings of workloads with real training: model, data, optimizer.
 
 Frameworks that meet by themselves (Horovod, TensorFlow) build on `RealConfig`, those on torch.distributed on
 `TorchModelConfig`.
@@ -32,7 +32,7 @@ TORCHVISION = {"torchvision": "pip install --no-deps torchvision pillow"}
 
 
 class LearningConfig(WorkloadConfig):
-    """What is learned and how."""
+    """Options of learning: data, optimizer, evaluation."""
 
     data: str | None = None
     """Real compute: `gratings`, a set of ten classes that each rank makes from the seed, or a folder of images, the
@@ -62,7 +62,7 @@ class RealConfig(LearningConfig, EmulatedConfig):
 
 
 class Trained(Protocol):
-    """What this module needs of a configuration with `LearningConfig`."""
+    """The keys of a configuration with `LearningConfig` that this module reads."""
 
     @property
     def compute(self) -> Literal["emulated", "real"]: ...
@@ -87,7 +87,7 @@ class Trained(Protocol):
 
 
 def real_option_problems(config: Trained) -> list[Problem]:
-    """Options of real compute where layers sleep."""
+    """Find options of real compute where layers sleep."""
     found = []
     given = {
         "data": config.data,
@@ -104,7 +104,7 @@ def real_option_problems(config: Trained) -> list[Problem]:
 
 
 def real_problems(config: Trained, topology: Topology, *, known: tuple[str, ...]) -> list[Problem]:
-    """What keeps a model from really being trained; `known` are those that the framework has."""
+    """Find why a model cannot be trained with real compute; `known` are the framework's models."""
     found = []
     if topology.scale != 1:
         message = f"real gradients cannot be divided by the testbed's scale of {topology.scale}"
@@ -134,12 +134,12 @@ def _data_problems(config: Trained) -> list[Problem]:
 
 
 def on_torch() -> tuple[str, ...]:
-    """The models whose real compute PyTorch has."""
+    """Return the models whose real compute PyTorch has."""
     return (*(name for name in catalog.names() if catalog.load(name).torchvision), SMALL)
 
 
 def real_settings(config: Trained, *, image: int, loaders: int, seed: int) -> RealSettings:
-    """What a rank is given of real compute."""
+    """Return a rank's settings of real compute."""
     return {
         "model": config.model,
         "batch": trained_model.batch(config),
@@ -156,13 +156,13 @@ def real_settings(config: Trained, *, image: int, loaders: int, seed: int) -> Re
 
 
 class ThreadedSettings(ModelSettings):
-    """What a rank is given whose framework meets the others by itself."""
+    """The settings of a rank whose framework meets the others by itself."""
 
     threads: int
 
 
 def problems(config: RealConfig, topology: Topology, *, known: tuple[str, ...]) -> list[Problem]:
-    """What keeps this model from being trained on this testbed."""
+    """Find why this model cannot be trained on this testbed."""
     if config.compute == "real":
         found = [*placement_problems(config.hosts, topology), *trained_model.without_classes(config)]
         return found or real_problems(config, topology, known=known)
@@ -170,7 +170,7 @@ def problems(config: RealConfig, topology: Topology, *, known: tuple[str, ...]) 
 
 
 def settings(config: RealConfig, topology: Topology, *, seed: int) -> ThreadedSettings:
-    """The same for all ranks; of real compute images are taken as they are."""
+    """Return the settings of the model, which are the same for all ranks; in real compute images keep their size."""
     real = config.compute == "real"
     return {
         **real_settings(config, image=32, loaders=0, seed=seed),
@@ -181,7 +181,7 @@ def settings(config: RealConfig, topology: Topology, *, seed: int) -> ThreadedSe
 
 
 def footprint(config: RealConfig, topology: Topology, *, ranks: int, framework: Framework) -> Footprint:
-    """What a rank takes of its machine."""
+    """Return the footprint of a rank."""
     if config.compute == "emulated":
         return trained_model.footprint(config, topology, ranks=ranks, framework=framework)
     held = trained_model.parameters(config, topology) * trained_model.BYTES_PER_PARAMETER
@@ -217,7 +217,7 @@ class TorchModelConfig(LearningConfig, TorchConfig):
 
 
 def torch_problems(config: TorchModelConfig, topology: Topology) -> list[Problem]:
-    """What keeps this model from being trained on this testbed."""
+    """Find why this model cannot be trained on this testbed."""
     found = [*placement_problems(config.hosts, topology), *trained_model.without_classes(config)]
     if config.compute == "real":
         found += real_problems(config, topology, known=on_torch())
@@ -227,7 +227,7 @@ def torch_problems(config: TorchModelConfig, topology: Topology) -> list[Problem
 
 
 def torch_settings(config: TorchModelConfig, topology: Topology, *, seed: int) -> ModelSettings:
-    """What the rank program is given of the model; the same for all ranks."""
+    """Return the rank program's settings of the model, the same for all ranks."""
     return {
         **real_settings(config, image=config.image, loaders=config.loaders, seed=seed),
         "compute": config.compute,
@@ -236,13 +236,13 @@ def torch_settings(config: TorchModelConfig, topology: Topology, *, seed: int) -
 
 
 def on_gpu(config: TorchModelConfig, job: Job) -> bool:
-    """Gloo takes gradients from the CPU; only where real compute has a GPU for each rank does it run there."""
+    """Return whether ranks compute on GPUs: with gloo only where real compute has a GPU for each rank."""
     with_gpus = all(rank.device != "cpu" for rank in job.ranks)
     return backend_of(config, job.ranks) == "nccl" or (config.compute == "real" and with_gpus)
 
 
 def torch_footprint(config: TorchModelConfig, job: Job, topology: Topology) -> Footprint:
-    """What a rank takes of its machine, where it computes on processors."""
+    """Return the footprint of a rank, where it computes on processors."""
     ranks = len(job.ranks)
     if on_gpu(config, job):
         return footprints.unknown(ranks)
@@ -253,7 +253,7 @@ def torch_footprint(config: TorchModelConfig, job: Job, topology: Topology) -> F
 
 
 def torch_modules(config: TorchModelConfig) -> dict[str, str]:
-    """Python modules beside torch that the ranks import, and how to get them."""
+    """Return Python modules beside torch that the ranks import, and how to get them."""
     if config.compute == "emulated":
         return {}
     return NUMPY if config.model == SMALL else TORCHVISION

@@ -1,4 +1,4 @@
-"""Programs of ranks as an archive that any Python runs: of the package `workloads.rank` what they import, no more."""
+"""Packs programs of ranks into an archive that any Python runs, with the imported modules of `workloads.rank`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,22 @@ Module = tuple[str, ...]  # ("torch", "ddp"); the package itself is ()
 
 
 def argv(python: str, program: str, *options: str) -> tuple[str, ...]:
-    """The command of a program, such as `torch.ddp`, in a folder that has the archive."""
+    """Return the command of a program, such as `torch.ddp`, in a folder that has the archive."""
     return (python, "-u", ARCHIVE, program, *options)
 
 
 def files(*programs: str, settings: Mapping[str, object] | None = None) -> dict[str, bytes | Path]:
-    """What a launch that runs these programs has in its folder: the archive, and the settings that they read."""
+    """Return the files of a launch that runs these programs: the archive, and the settings that they read."""
     given = {} if settings is None else {lifecycle.SETTINGS_FILE: json.dumps(settings).encode()}
     return {ARCHIVE: packed(*programs), **given}
 
 
 @functools.cache
 def packed(*programs: str) -> bytes:
-    """The archive, as Python's `zipapp` makes them; compressed, since it comes home with what the launch wrote."""
+    """Return the archive, as Python's `zipapp` makes them.
+
+    It is compressed, since it is fetched with the launch's output.
+    """
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as archive:
         archive.writestr(zipfile.ZipInfo("__main__.py", _DATE), _START)
@@ -48,7 +51,7 @@ def packed(*programs: str) -> bytes:
 
 
 def _needed(*modules: Module) -> set[Module]:
-    """These modules, the packages that they are in, and all that they import of them, wherever the import stands."""
+    """Return these modules, their packages, and all modules of `workloads.rank` that they import anywhere."""
     found: set[Module] = set()
     left = list(modules)
     while left:
@@ -65,7 +68,7 @@ def _source(module: Module) -> Path:
 
 
 def _imported(module: Module) -> Iterator[Module]:
-    """The modules of the package that this one imports; its imports of them are relative."""
+    """Yield the modules of the package that this one imports; its imports of them are relative."""
     path = _source(module)
     package = path.parent.relative_to(_FOLDER).parts
     for node in ast.walk(ast.parse(path.read_bytes(), str(path))):

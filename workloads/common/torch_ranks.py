@@ -24,7 +24,7 @@ READY_S = 120.0
 
 
 class TorchConfig(NcclConfig):
-    """What every workload on torch.distributed takes."""
+    """Options of every workload on torch.distributed."""
 
     backend: Literal["auto", "gloo", "nccl"] = "auto"
     """What carries the tensors. `auto`: nccl where each rank has a GPU of its own, else gloo."""
@@ -45,7 +45,7 @@ class TorchConfig(NcclConfig):
 
 
 def backend_problems(config: TorchConfig, topology: Topology) -> list[Problem]:
-    """Where backend or transport cannot be what was asked for; the placement must be without problems."""
+    """Find why backend or transport cannot be the requested ones; the placement must be without problems."""
     placed = ranks(config.hosts, topology)
     found = transport_problems(config, backend_of(config, placed))
     if config.backend != "nccl":
@@ -54,7 +54,10 @@ def backend_problems(config: TorchConfig, topology: Topology) -> list[Problem]:
 
 
 def gpu_problems(placed: Iterable[Rank], *, at: str, asked: str, instead: str) -> list[Problem]:
-    """Ranks without a GPU of their own, where `asked` stands `at` this option and needs one; `instead` needs none."""
+    """Find ranks without a GPU of their own, where `asked` stands `at` this option and needs one.
+
+    `instead` is an alternative that needs none.
+    """
     return [
         Problem(
             at=(at,),
@@ -67,7 +70,7 @@ def gpu_problems(placed: Iterable[Rank], *, at: str, asked: str, instead: str) -
 
 
 def transport_problems(config: TorchConfig, backend: Literal["gloo", "nccl", "mpi"]) -> list[Problem]:
-    """A transport that the backend does not have, and a device for one that is not used."""
+    """Find a transport that the backend lacks, and a device for one that is not used."""
     found = []
     if config.transport == "rdma" and backend == "gloo":
         message = "gloo sends over TCP alone"
@@ -79,21 +82,24 @@ def transport_problems(config: TorchConfig, backend: Literal["gloo", "nccl", "mp
 
 
 def backend_of(config: TorchConfig, placed: tuple[Rank, ...]) -> Literal["gloo", "nccl"]:
-    """The backend that these ranks use."""
+    """Return the backend that these ranks use."""
     if config.backend != "auto":
         return config.backend
     return "gloo" if any(rank.device == "cpu" for rank in placed) else "nccl"
 
 
 def spread(config: TorchConfig, job: Job, *, traced: bool) -> Spread:
-    """How the collectives of a job's one process group share rails; gloo's turns are known where each was `traced`."""
+    """Return how the collectives of a job's one process group share rails; gloo's order is known where `traced`."""
     if backend_of(config, job.ranks) == "nccl":
         return "even"
     return "turns" if traced else ""
 
 
 def settings(config: TorchConfig, job: Job, *, seed: int, on_gpu: bool | None = None) -> TorchSettings:
-    """What programs of all such workloads are given; `on_gpu` where nccl alone computing on the GPU is wrong."""
+    """Return settings for the programs of all such workloads.
+
+    `on_gpu` overrides the default, by which ranks compute on the GPU with nccl alone.
+    """
     backend = backend_of(config, job.ranks)
     return {
         "backend": backend,
@@ -108,7 +114,7 @@ def settings(config: TorchConfig, job: Job, *, seed: int, on_gpu: bool | None = 
 def launches(
     config: TorchConfig, job: Job, topology: Topology, *, program: str, settings: TorchSettings, footprint: Footprint
 ) -> list[Launch]:
-    """A launch for each rank of `program`; training and rendezvous flows stand on that of rank 0."""
+    """Return a launch for each rank of `program`; training and rendezvous flows stand on that of rank 0."""
     port = RENDEZVOUS_PORT + job.index
     files = shipping.files(program, settings=settings)
     started = []
@@ -154,7 +160,7 @@ def _nccl(config: TorchConfig, node: Node) -> dict[str, str]:
 
 
 def nccl(transport: Literal["auto", "tcp", "rdma"], rdma_device: str | None, *, node: Node) -> dict[str, str]:
-    """What tells NCCL its transport and the rails of a node, by their exact names ("=").
+    """Return variables of NCCL's transport and of a node's rails, by their exact names ("=").
 
     The socket interfaces are those of its own rendezvous whatever carries tensors. Of several rails a ring keeps to one
     (NCCL_CROSS_NIC), since different ones need not reach each other.
@@ -173,7 +179,7 @@ def nccl(transport: Literal["auto", "tcp", "rdma"], rdma_device: str | None, *, 
 def requirements(
     job: Job, topology: Topology, *, needed_by: str, modules: Mapping[str, str] | None = None
 ) -> list[Requirement]:
-    """Torch and `modules` (name -> how to get it) on every node of the job, and its data-plane device."""
+    """Return requirements of torch and `modules` (name -> how to get it) on every node, and of data-plane devices."""
     wanted = {"torch": "pip install torch==2.13.0", **(modules or {})}
     needed = []
     for name in job.nodes:

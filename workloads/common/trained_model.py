@@ -1,4 +1,4 @@
-"""Share what workloads have that train a model of the catalog: its name, layers, parameters and compute time."""
+"""Options of workloads that train a model of the catalog: its name, layers, parameters and compute time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ModelName = Annotated[
 
 
 class Modelled(Protocol):
-    """A configuration that names a model; `None` is what the catalog says of it."""
+    """A configuration that names a model; `None` stands for the catalog's value."""
 
     @property
     def model(self) -> str: ...
@@ -50,13 +50,13 @@ class Modelled(Protocol):
 
 
 def data(config: Modelled) -> ModelData:
-    """The model as the catalog describes it, with the configuration's number of classes."""
+    """Return the model as the catalog describes it, with the configuration's number of classes."""
     found = catalog.load(config.model)
     return found if config.classes is None else catalog.with_classes(found, config.classes)
 
 
 def without_classes(config: Modelled) -> list[Problem]:
-    """A number of classes for a model that has none."""
+    """Find a number of classes for a model that has none."""
     if config.classes is None or catalog.has_classes(catalog.load(config.model)):
         return []
     known = [name for name in catalog.names() if catalog.has_classes(catalog.load(name))]
@@ -70,19 +70,19 @@ def without_classes(config: Modelled) -> list[Problem]:
 
 
 def batch(config: Modelled) -> int:
-    """Samples of a rank in an iteration."""
+    """Return the samples of a rank in an iteration."""
     return config.batch if config.batch is not None else data(config).batch
 
 
 def compute_time(config: Modelled) -> float | None:
-    """Seconds of emulated compute in an iteration; None where they are neither given nor calibrated."""
+    """Return the seconds of emulated compute in an iteration; None where they are neither given nor calibrated."""
     if config.compute_time is not None:
         return config.compute_time
     return catalog.compute_time(data(config), batch(config))
 
 
 def uncalibrated(config: Modelled) -> list[Problem]:
-    """A model whose time nobody knows."""
+    """Find a model without a given or calibrated compute time."""
     if compute_time(config) is not None:
         return []
     return [
@@ -95,20 +95,23 @@ def uncalibrated(config: Modelled) -> list[Problem]:
 
 
 def model_problems(config: Modelled) -> list[Problem]:
-    """What keeps a model from being emulated."""
+    """Find why a model cannot be emulated."""
     return [*without_classes(config), *uncalibrated(config)]
 
 
 def footprint(
     config: Modelled, topology: Topology, *, ranks: int, share: float = 1.0, framework: Framework = "torch"
 ) -> Footprint:
-    """What a rank with this `share` of the emulated model takes; the configuration must be without problems."""
+    """Return the footprint of a rank with this `share` of the emulated model.
+
+    The configuration must be without problems.
+    """
     held = share * parameters(config, topology) * BYTES_PER_PARAMETER
     return footprints.emulated(held, compute_s=compute_time(config) or 0.0, ranks=ranks, framework=framework)
 
 
 def layers(config: Modelled, topology: Topology) -> list[LayerPlan]:
-    """The emulated layers as rank programs are told of them; the configuration must be without problems."""
+    """Return the emulated layers for rank programs; the configuration must be without problems."""
     compute_s = compute_time(config)
     if compute_s is None:
         raise AssertionError("a configuration without problems has a compute time")
@@ -117,7 +120,7 @@ def layers(config: Modelled, topology: Topology) -> list[LayerPlan]:
 
 
 def parameters(config: Modelled, topology: Topology) -> int:
-    """Parameters that are trained, scaled."""
+    """Return the number of trained parameters, scaled."""
     return data(config).parameters // topology.scale
 
 
@@ -146,10 +149,10 @@ class EmulatedConfig(WorkloadConfig):
 
 
 def emulated_problems(config: EmulatedConfig, topology: Topology, *, least: int = 2) -> list[Problem]:
-    """Hosts that are not there, and a model whose time nobody knows."""
+    """Find unknown hosts, and a model without a compute time."""
     return [*placement_problems(config.hosts, topology, least=least), *model_problems(config)]
 
 
 def emulated_settings(config: EmulatedConfig, topology: Topology, *, seed: int) -> TrainingSettings:
-    """What every such program is given."""
+    """Return the settings of every such program."""
     return {"layers": layers(config, topology), "batch": batch(config), "seed": seed, "threads": config.threads}

@@ -48,7 +48,7 @@ class ModelData:
 
 @dataclass(frozen=True, slots=True)
 class EmulatedLayer:
-    """What a layer does in place of computing: times in seconds, scaled sizes of its parameter tensors."""
+    """An emulated layer: times in seconds, scaled sizes of its parameter tensors."""
 
     forward_s: float
     backward_s: float
@@ -57,13 +57,13 @@ class EmulatedLayer:
 
 @cache
 def names() -> tuple[str, ...]:
-    """The known models in alphabetical order."""
+    """Return the known models in alphabetical order."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.json")))
 
 
 @cache
 def load(name: str) -> ModelData:
-    """The data of a known model."""
+    """Return the data of a known model."""
     data = json.loads((_FOLDER / f"{name}.json").read_text())
     layers = tuple(Layer(layer, tuple(sizes), flops) for layer, sizes, flops in data.pop("layers"))
     shape = data.pop("transformer", None)
@@ -71,18 +71,18 @@ def load(name: str) -> ModelData:
 
 
 def has_classes(model: ModelData) -> bool:
-    """Whether a model ends in layers with a value for each class of ImageNet."""
+    """Return whether a model ends in layers with a value for each class of ImageNet."""
     return any(map(_is_head, model.layers))
 
 
 def with_classes(model: ModelData, classes: int) -> ModelData:
-    """The same model for so many classes: its last layers (Inception has two) have as many outputs."""
+    """Return the model with so many classes: its last layers (Inception has two) have as many outputs."""
     layers = tuple(_with_outputs(layer, classes) if _is_head(layer) else layer for layer in model.layers)
     return replace(model, layers=layers, parameters=sum(sum(layer.sizes) for layer in layers))
 
 
 def _is_head(layer: Layer) -> bool:
-    """A linear layer with an output, and so a bias, for each class."""
+    """Return whether a layer is linear with an output, and so a bias, for each class."""
     return len(layer.sizes) == 2 and layer.sizes[1] == CLASSES and layer.sizes[0] % CLASSES == 0
 
 
@@ -92,14 +92,14 @@ def _with_outputs(layer: Layer, classes: int) -> Layer:
 
 
 def compute_time(model: ModelData, batch: int) -> float | None:
-    """Calibrated seconds of a forward and a backward pass of `batch` samples, taken as proportional to the batch."""
+    """Return the calibrated seconds of forward and backward pass of `batch` samples, proportional to the batch."""
     return None if model.compute_s is None else model.compute_s * batch / model.batch
 
 
 def scaled_sizes(model: ModelData, scale: int) -> tuple[tuple[int, ...], ...]:
-    """Sizes of each layer's parameter tensors, divided by `scale`; a tensor that vanishes is left out.
+    """Return the sizes of each layer's parameter tensors, divided by `scale`; a tensor that vanishes is left out.
 
-    The running total is what is divided and rounded down, so that the sum is exactly that of all parameters divided.
+    The running total is divided and rounded down, so that the sum is exactly that of all parameters divided.
     """
     totals = accumulate((size for layer in model.layers for size in layer.sizes), initial=0)
     scaled = iter([after // scale - before // scale for before, after in pairwise(totals)])
@@ -107,7 +107,7 @@ def scaled_sizes(model: ModelData, scale: int) -> tuple[tuple[int, ...], ...]:
 
 
 def emulate(model: ModelData, *, compute_s: float, scale: int) -> tuple[EmulatedLayer, ...]:
-    """The model's layers for emulated compute: each has the share of the time that it has of the FLOPs."""
+    """Return the model's layers for emulated compute: each has its share of the FLOPs as its share of the time."""
     total = sum(layer.flops for layer in model.layers)
     return tuple(
         EmulatedLayer(

@@ -52,7 +52,7 @@ UNCALIBRATED = UNFITTED.capitalize()
 
 
 def vision_layers(name: str) -> list[Layer]:
-    """The layers of a torchvision model; FLOPs of inference for one image."""
+    """Return the layers of a torchvision model; FLOPs of inference for one image."""
     model = build_torchvision(name).eval()
     flops: dict[nn.Module, int] = {}
 
@@ -77,7 +77,7 @@ def vision_layers(name: str) -> list[Layer]:
 
 
 def bert_layers(depth: int, hidden: int) -> Iterator[Layer]:
-    """The layers of a BERT encoder with pooler, from its architecture; FLOPs for one sequence of 512 tokens."""
+    """Yield the layers of a BERT encoder with pooler, from its architecture; FLOPs for one sequence of 512 tokens."""
 
     def dense(name: str, inputs: int, outputs: int, *, extra: int = 0, tokens: int = SEQUENCE) -> Layer:
         return name, [inputs * outputs, outputs], 2 * tokens * inputs * outputs + extra
@@ -102,7 +102,10 @@ def bert_layers(depth: int, hidden: int) -> Iterator[Layer]:
 
 
 def gpt_layers(depth: int, hidden: int, sequence: int, vocabulary: int) -> Iterator[Layer]:
-    """The layers of a GPT-2 from its architecture; FLOPs for one sequence, the tied output projection counts last."""
+    """Yield the layers of a GPT-2 from its architecture.
+
+    FLOPs are for one sequence; the tied output projection counts last.
+    """
 
     def dense(name: str, inputs: int, outputs: int, *, extra: int = 0) -> Layer:
         return name, [inputs * outputs, outputs], 2 * sequence * inputs * outputs + extra
@@ -130,7 +133,7 @@ def _tokens(name: str) -> int:
 
 
 def describe(name: str, layers: list[Layer]) -> str:
-    """The data file of a model as JSON text, a layer a line."""
+    """Return the data file of a model as JSON text, a layer a line."""
     batch, compute_s, source = CALIBRATED.get(name, (64 if name in VISION else 8, None, UNCALIBRATED))
     head = {
         "name": name,

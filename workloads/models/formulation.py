@@ -46,57 +46,57 @@ class Times:
 
 
 def message_bytes(*, b: int, s: int, h: int) -> int:
-    """2 b s h: what a tensor-parallel all-reduce or a send between stages carries (section 5.1)."""
+    """Return 2 b s h, the bytes of a tensor-parallel all-reduce or of a send between stages (section 5.1)."""
     return ELEMENT_BYTES * b * s * h
 
 
 def ring_factor(ranks: int) -> float:
-    """2 (n - 1) / n: what each rank of a ring all-reduce sends, as a multiple of the message."""
+    """Return 2 (n - 1) / n, what each rank of a ring all-reduce sends, as a multiple of the message."""
     return 2 * (ranks - 1) / ranks
 
 
 def tensor_s(split: Split, *, layers: int, message: float, c: float, all_reduces: int = ALL_REDUCES) -> float:
-    """Equation 2: all-reduces of activations over tensor ranks, of all micro-batches."""
+    """Return equation 2: all-reduces of activations over tensor ranks, of all micro-batches."""
     return split.m * (layers / split.p) * all_reduces * message * ring_factor(split.t) / c
 
 
 def pipeline_s(split: Split, *, message: float, c: float) -> float:
-    """Equation 3: one send and one receive of a micro-batch at rank 0; nothing with a single stage."""
+    """Return equation 3: one send and one receive of a micro-batch at rank 0; nothing with a single stage."""
     return 0.0 if split.p == 1 else split.m * 2 * message / c
 
 
 def data_s(split: Split, *, parameters: float, c: float) -> float:
-    """Equation 4: the all-reduce of a rank's share of the gradients over replicas."""
+    """Return equation 4: the all-reduce of a rank's share of the gradients over replicas."""
     return ELEMENT_BYTES * parameters / (split.p * split.t) * ring_factor(split.d) / c
 
 
 def bubble_s(split: Split, *, compute_s: float, tensor_s: float, pipeline_s: float) -> float:
-    """Equation 5, from the times of all micro-batches: p - 1 micro-batches' worth of them."""
+    """Return equation 5, from the times of all micro-batches: p - 1 micro-batches' worth of them."""
     return (split.p - 1) * (compute_s + tensor_s + pipeline_s) / split.m
 
 
 def bubble_share(split: Split) -> float:
-    """Equation 7: the bubble's share of an iteration without its all-reduce of gradients."""
+    """Return equation 7: the bubble's share of an iteration without its all-reduce of gradients."""
     return (split.p - 1) / (split.p - 1 + split.m)
 
 
 def compute_flops(split: Split, *, parameters: float, s: int, per_token: int = FLOPS) -> float:
-    """Equation 8: FLOPs of a micro-batch on one rank."""
+    """Return equation 8: FLOPs of a micro-batch on one rank."""
     return per_token * parameters / (split.p * split.t) * split.b * s
 
 
 def compute_s(split: Split, *, parameters: float, s: int, f: float, mu: float, per_token: int = FLOPS) -> float:
-    """Equation 9: time of computing in an iteration."""
+    """Return equation 9: time of computing in an iteration."""
     return split.m * compute_flops(split, parameters=parameters, s=s, per_token=per_token) / (mu * f)
 
 
 def parameters(*, layers: int, h: int, s: int, vocabulary: int) -> float:
-    """Equation 10: N, parameters of a GPT."""
+    """Return equation 10: N, parameters of a GPT."""
     return 12 * layers * h**2 * (1 + 13 / (12 * h) + (vocabulary + s) / (12 * layers * h))
 
 
 def iteration_flops(*, b: int, s: int, layers: int, h: int, vocabulary: int) -> float:
-    """Equation 11: P, FLOPs of an iteration over `b` samples, with recomputation."""
+    """Return equation 11: P, FLOPs of an iteration over `b` samples, with recomputation."""
     return 96 * b * s * layers * h**2 * (1 + s / (6 * h) + vocabulary / (16 * layers * h))
 
 
@@ -112,7 +112,7 @@ def iteration(
     c_data: float,
     all_reduces: int = ALL_REDUCES,
 ) -> Times:
-    """Equations 1 and 6: the terms of an iteration, from the time of its computing on one rank.
+    """Return the terms of an iteration (equations 1 and 6), from the time of its computing on one rank.
 
     A dimension of one rank has no traffic, whatever its bandwidth.
     """

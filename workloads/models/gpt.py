@@ -1,4 +1,4 @@
-"""GPTs by their shape: what the blocks of a pipeline stage hold, compute and send, as Megatron-LM splits them."""
+"""GPTs by their shape: parameters, FLOPs and messages of the blocks of a pipeline stage, as Megatron-LM splits them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workloads.models import catalog
 
 
 def names() -> tuple[str, ...]:
-    """The GPTs of the catalog."""
+    """Return the GPTs of the catalog."""
     return tuple(name for name in catalog.names() if catalog.load(name).transformer is not None)
 
 
@@ -46,7 +46,7 @@ GptName = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string
 
 
 def shape_of(model: str | Shape) -> Shape:
-    """The numbers of a GPT that is named or given."""
+    """Return the shape of a GPT that is named or given."""
     if isinstance(model, Shape):
         return model
     known = catalog.load(model).transformer
@@ -58,7 +58,7 @@ def shape_of(model: str | Shape) -> Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What one rank of a pipeline stage holds of the model, in parameters, and computes, in FLOPs of one sample.
+    """The part of the model in one rank of a pipeline stage, in parameters, and its FLOPs for one sample.
 
     `attention_flops` and `feed_forward_flops` are those of the forward pass of one block, `head_flops` those of the
     projection on words, all of the whole stage before it is divided among its tensor ranks.
@@ -78,7 +78,7 @@ class Stage:
         return self.blocks * (self.attention_flops + self.feed_forward_flops) + self.head_flops
 
     def all_reduces(self, *, recompute: bool) -> int:
-        """Tensor-parallel all-reduces of a microbatch, each of one activation.
+        """Return the number of tensor-parallel all-reduces of a microbatch, each of one activation.
 
         Two in each block's forward pass and two in its backward pass, two more where the forward pass is done again
         (Li, eq. 2); one after the look-up of words, which is split too; one for the projection's input gradient.
@@ -87,7 +87,7 @@ class Stage:
 
 
 def stages(shape: Shape, *, pipeline: int, tensor: int) -> list[Stage]:
-    """The pipeline's stages; where the blocks do not divide evenly the first stages have one more.
+    """Return the pipeline's stages; where the blocks do not divide evenly the first stages have one more.
 
     Weights of the four products of a block are split over tensor ranks, so are the biases of those that are split by
     columns; the other biases, both normalizations and the table of positions are held by each.

@@ -1,4 +1,4 @@
-"""Time collective operations: one step is one pass over all operations and all message sizes.
+"""Time collective operations: one step is one pass over all operations and message sizes.
 
 A message is counted as nccl-tests counts it: what a rank contributes to an all-reduce, a broadcast and an all-to-all,
 what all ranks together contribute to an all-gather, and what a rank brings to a reduce-scatter.
@@ -18,7 +18,7 @@ Operation = Callable[[], object]
 
 
 class PassSettings(TypedDict):
-    """What is passed over; a rank's link in bit/s."""
+    """Operations and message sizes of a pass; a rank's link in bit/s."""
 
     operations: Sequence[str]
     sizes: Sequence[int]  # of messages in bytes
@@ -27,7 +27,7 @@ class PassSettings(TypedDict):
 
 
 def floats_of(size: int, world: int) -> int:
-    """Each rank's part of a message of `size` bytes, rounded up to whole floats."""
+    """Return the floats of each rank's part of a message of `size` bytes, rounded up to whole floats."""
     return max(1, -(-size // (4 * world)))
 
 
@@ -40,10 +40,10 @@ def passes(
     world: int,
     finished: Callable[[], None],
 ) -> Step:
-    """Make the messages; what is given passes over all of them once.
+    """Make the messages, and return a step that passes over all of them once.
 
-    `operation` gives what carries out one operation of a size, and its message in bytes; `finished` returns when what
-    was asked for has been done.
+    `operation` returns a function that carries out one operation of a size, and its message in bytes; `finished`
+    waits until all operations have been done.
     """
     log = IterationLog(Path("collectives.jsonl"))
     planned = [(name, *operation(name, size)) for name in config["operations"] for size in config["sizes"]]

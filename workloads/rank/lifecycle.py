@@ -36,7 +36,7 @@ LayerPlan = Tuple[float, float, List[int]]  # forward in seconds, backward in se
 
 
 class TrainingSettings(TypedDict):
-    """What a rank is given of an emulated model, where its framework meets the other ranks by itself."""
+    """Settings of a rank's emulated model, where its framework meets the other ranks by itself."""
 
     layers: List[LayerPlan]
     batch: int  # samples of an iteration
@@ -45,7 +45,7 @@ class TrainingSettings(TypedDict):
 
 
 def load_settings() -> Any:
-    """Return the settings that the launch has beside the program, in the shape of the program's own TypedDict."""
+    """Read the settings file beside the program, with the type of the program's own TypedDict."""
     return json.loads(Path(SETTINGS_FILE).read_text())
 
 
@@ -79,7 +79,7 @@ def fail(reason: str) -> NoReturn:
 
 
 def peer_lost(error: Exception) -> NoReturn:
-    """A collective failed: give the signal to end a moment to arrive, then fail."""
+    """Handle a failed collective: wait a moment for the signal to end, then fail."""
     threading.Event().wait(PEER_GRACE_S)
     fail(f"a collective failed: {first_line(error)}")
 
@@ -91,7 +91,7 @@ def first_line(error: BaseException) -> str:
 
 
 def report_ready() -> None:
-    """Say that this rank can start its first iteration."""
+    """Print `ready`: this rank can start its first iteration."""
     print("ready", flush=True)
 
 
@@ -104,7 +104,10 @@ def wait_for_go() -> None:
 
 
 def own_scratch() -> Callable[[], None]:
-    """Have Python's temporary files lie in SCRATCH; return what removes them, for a process that is asked to end."""
+    """Put Python's temporary files into SCRATCH.
+
+    Return a function that removes them, for a process that is asked to end.
+    """
     SCRATCH.mkdir(exist_ok=True)
     tempfile.tempdir = str(SCRATCH.resolve())
     return lambda: shutil.rmtree(SCRATCH, ignore_errors=True)
@@ -116,7 +119,7 @@ Step = Callable[[int], Dict[str, float]]
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A step, and what is done after it that does not count as its time, such as looking at held-out images."""
+    """A step, and work after it that does not count as its time, such as evaluation on held-out images."""
 
     step: Step
     afterwards: Callable[[int], None]
@@ -126,14 +129,14 @@ class Evaluated:
 
 
 class Ended(Protocol):
-    """Hears of each iteration that ended."""
+    """A callback for each iteration that ended."""
 
     def __call__(self, iteration: int, *, start_ns: int, mono_start_ns: int) -> None:
         """Take its number, and its start by both clocks."""
 
 
 def iterate(step: Step, log: IterationLog, *, ended: Ended | None = None) -> None:
-    """Report ready, wait for the gate, iterate for good."""
+    """Report ready, wait for the gate, and iterate without end."""
     report_ready()
     wait_for_go()
     for iteration in itertools.count():
@@ -157,7 +160,7 @@ def iterate(step: Step, log: IterationLog, *, ended: Ended | None = None) -> Non
 
 
 def timed(begin_ns: int, forward_ns: int, backward_ns: int, *, wait_s: float) -> dict[str, float]:
-    """Return the parts of an iteration for its line; the backward pass with its waiting ended at `backward_ns`."""
+    """Return an iteration's parts for its log line; the backward pass with its waiting ended at `backward_ns`."""
     return {
         "forward_s": round((forward_ns - begin_ns) * 1e-9, 9),
         "backward_s": round((backward_ns - forward_ns) * 1e-9 - wait_s, 9),
@@ -169,15 +172,15 @@ Given_contra = TypeVar("Given_contra", contravariant=True)
 
 
 class Build(Protocol[Given_contra]):
-    """Makes what does one iteration."""
+    """A function that builds the step of one iteration."""
 
     def __call__(self, config: Given_contra, *, checksum: bool) -> Step:
-        """`checksum` is whether the step gives the sum of all parameters."""
+        """Build the step; `checksum` is whether it returns the sum of all parameters."""
         ...
 
 
 def run_rank(build: Build[Given_contra], *, framework: str, trace: Trace | None = None) -> None:
-    """Be a rank; `framework` is what people are told did not start. Of its errors a RuntimeError is a peer's loss.
+    """Run a rank; `framework` is its name in messages. A RuntimeError of the framework counts as the loss of a peer.
 
     A `trace` that the steps add spans to is written down after each iteration.
     """

@@ -26,7 +26,7 @@ class IterationLog:
             os.write(self._file, line)
 
     def close(self) -> None:
-        """Let a line that is being written end, and write no more: the lock is kept until the process is gone."""
+        """Finish a line that is being written, and write no more: the lock is kept until the process is gone."""
         self._lock.acquire()
         os.close(self._file)
 
@@ -49,17 +49,17 @@ class Trace:
     def add(
         self, lane: str, name: str, *, begin_ns: int, end_ns: int, what: str = "", peer: int = -1, size: int = 0
     ) -> None:
-        """A span of `size` bytes from `begin_ns` to `end_ns` of the monotonic clock."""
+        """Add a span of `size` bytes from `begin_ns` to `end_ns` of the monotonic clock."""
         if self._log is not None:
             with self._lock:
                 self._spans.append((lane, name, what, peer, size, begin_ns, end_ns))
 
     def communicated(self, name: str, begin_ns: int, *, size: int, what: str = "", peer: int = -1) -> None:
-        """A communication that began at `begin_ns` has just ended."""
+        """Add the span of a communication that began at `begin_ns` has just ended."""
         self.add(COMMUNICATION, name, begin_ns=begin_ns, end_ns=time.monotonic_ns(), what=what, peer=peer, size=size)
 
     def computed(self, name: str, begin_ns: int, end_ns: int, *, what: str = "") -> None:
-        """A computation took this long."""
+        """Add the time of a computation."""
         self.add(COMPUTE, name, begin_ns=begin_ns, end_ns=end_ns, what=what)
 
     def close_iteration(self, iteration: int, *, start_ns: int, mono_start_ns: int) -> None:

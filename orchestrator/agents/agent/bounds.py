@@ -1,4 +1,4 @@
-"""Bounds of the numbers in answers, which the controller checks as it reads them; other numbers have 64 bits.
+"""Bounds of the integers in the agent's answers, checked by the controller as it reads them; others have 64 bits.
 
 No agent imports this on its host: `Annotated` is of Python 3.9.
 """

@@ -37,7 +37,7 @@ print(json.dumps(found))
 
 
 class Need(TypedDict):
-    """One of the requirements of `check`; `python` is the interpreter that has to find a module."""
+    """A requirement to `check`; `python` is the interpreter that has to find a module."""
 
     kind: str
     what: str
@@ -45,7 +45,7 @@ class Need(TypedDict):
 
 
 class Finding(NamedTuple):
-    """Of one requirement whether it is met, and what was seen; `broken` is that the interpreter asked does not run."""
+    """The outcome for one requirement: whether it is met, and what was seen; `broken`: the interpreter does not run."""
 
     found: bool
     detail: str
@@ -59,7 +59,7 @@ class Findings(NamedTuple):
 
 
 def check(commands: Commands, *, requirements: List[Need]) -> Steps[Findings]:
-    """What was found of each requirement, in the order asked."""
+    """Return a finding for each requirement, in the order asked."""
     modules: Dict[str, List[str]] = {}
     for need in requirements:
         if need["kind"] == "module":
@@ -81,7 +81,7 @@ def check(commands: Commands, *, requirements: List[Need]) -> Steps[Findings]:
 
 
 def check_here(kind: str, what: str) -> Tuple[bool, str]:
-    """Whether this node has what no interpreter has to be asked about."""
+    """Return whether this node meets a requirement that no other interpreter has to be asked about."""
     if kind == "program":
         try:
             return True, find_program(what)
@@ -97,7 +97,7 @@ def check_here(kind: str, what: str) -> Tuple[bool, str]:
 
 
 def check_device(kind: str, what: str) -> Tuple[bool, str]:
-    """Whether there is such a device, or it has a link, or the MTU or speed that the first word is."""
+    """Return whether a network device exists, has a link, or has the MTU or speed that the first word names."""
     if kind == "device":
         return os.path.exists(os.path.join(NET, what)), "devices: " + ", ".join(sorted(os.listdir(NET)))
     if kind == "link":
@@ -118,7 +118,7 @@ def check_device(kind: str, what: str) -> Tuple[bool, str]:
 
 
 def check_port(port: int) -> Tuple[bool, str]:
-    """Whether nobody listens on a TCP port of this node, else who does, as far as we may see."""
+    """Return whether a TCP port of this node is free, else which process listens on it, as far as we may see."""
     inodes = listeners(port)
     if not inodes:
         return True, "nobody listens there"
@@ -127,7 +127,7 @@ def check_port(port: int) -> Tuple[bool, str]:
 
 
 def check_link(device: str) -> Tuple[bool, str]:
-    """Whether a device is up and has a carrier."""
+    """Return whether a device is up and has a carrier."""
     try:
         with open(os.path.join(NET, device, "carrier")) as file:
             carrier = file.read().strip() == "1"
@@ -139,14 +139,14 @@ def check_link(device: str) -> Tuple[bool, str]:
 
 
 def nominal(device: str) -> bool:
-    """Whether the speed that a device tells is a number that its driver made up."""
+    """Return whether a device's reported speed is a constant that its driver made up, as virtual devices report."""
     path = os.path.join(NET, device)
     driver = os.path.basename(os.path.realpath(os.path.join(path, "device/driver")))
     return "/devices/virtual/" in os.path.realpath(path) or driver in ("vmxnet3", "virtio_net", "xen_netfront")
 
 
 def find_modules(commands: Commands, python: str, names: List[str]) -> Steps[Tuple[Dict[str, Tuple[bool, str]], str]]:
-    """Of each module whether an interpreter finds it and where; or why that interpreter tells nothing."""
+    """Return for each module whether an interpreter finds it and where, or why that interpreter cannot tell."""
     try:
         done = yield from commands.command([python, "-c", FIND_MODULES, *sorted(set(names))], 30.0, privileged=False)
     except (Refusal, OSError) as error:
@@ -158,7 +158,7 @@ def find_modules(commands: Commands, python: str, names: List[str]) -> Steps[Tup
 
 
 def modules_told(printed: str) -> Optional[Dict[str, Tuple[bool, str]]]:
-    """What FIND_MODULES printed, among whatever else is printed there; None where it is not."""
+    """Return what FIND_MODULES printed, parsed, among whatever else is printed there; None where it is not."""
     for line in reversed(printed.splitlines()):
         if line.startswith("{"):
             try:
@@ -170,7 +170,7 @@ def modules_told(printed: str) -> Optional[Dict[str, Tuple[bool, str]]]:
 
 
 def complaint(python: str, status: int, said: str, environ: Mapping[str, str]) -> str:
-    """Why an interpreter does not run what it is given, from what it said, and what of its environment may be why."""
+    """Return why an interpreter does not run, from what it printed, and environment variables that may be the cause."""
     lines = [line.strip() for line in said.splitlines() if line.strip() and "<no Python frame>" not in line]
     errors = [line for line in lines if re.match(r"Fatal Python error|\w*(Error|Exception)\b", line)]
     why = (errors or lines or ["it ended with status %d" % status])[-1]
@@ -184,13 +184,13 @@ PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 
 
 def mask(field: str) -> int:
-    """A set of capabilities of this process, as /proc tells it."""
+    """Return a capability set of this process as a bit mask, from /proc/self/status."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1], 16) for line in file if line.startswith(field + ":"))
 
 
 def passed_on() -> int:
-    """The capabilities that what this agent starts has."""
+    """Return the capabilities, as a bit mask, that processes started by this agent have."""
     return mask("CapEff") if os.geteuid() == 0 else mask("CapAmb")
 
 
@@ -203,7 +203,7 @@ def who() -> str:
 
 
 def granted(what: str) -> Tuple[bool, str]:
-    """Whether what the agent starts has a right, such as "root" or "CAP_NET_RAW", and why or why not.
+    """Return whether processes that the agent starts have a right, such as "root" or "CAP_NET_RAW", and why or why not.
 
     "CAP_NET_RAW of tcpdump": or whether that program has it by its file.
     """
@@ -226,7 +226,7 @@ def granted(what: str) -> Tuple[bool, str]:
 
 
 def may_count() -> Tuple[bool, str]:
-    """Tell whether what the agent starts may count performance events of its processes, at least in user space."""
+    """Return whether processes that the agent starts may count their performance events, at least in user space."""
     try:
         with open(PARANOID) as file:
             level = int(file.read())

@@ -30,7 +30,7 @@ PATIENCE_S = 2.0  # after each of the signals
 
 
 def capabilities(program: str) -> int:
-    """The capabilities that a program has by its file, whoever starts it."""
+    """Return the capabilities that a program has by its file, whoever starts it."""
     try:
         flags, low, _, high, _ = struct.unpack_from("<5I", os.getxattr(program, FILE_CAPABILITIES))
     except (OSError, struct.error):
@@ -39,7 +39,7 @@ def capabilities(program: str) -> int:
 
 
 def stand_guard(pipe: int) -> None:
-    """In a child of the agent that has not become a program yet: a guard stays, and its child goes on."""
+    """Fork a guard in a child that is not a program yet: the guard stays and waits, its child returns and goes on."""
     program = os.fork()
     if not program:
         return
@@ -56,7 +56,7 @@ def stand_guard(pipe: int) -> None:
 
 
 def watch(program: int, pipe: int) -> int:
-    """Wait for the program's end, and bring it about when the pipe ends; its wait status.
+    """Wait for the program's end, and kill it when the pipe ends; return its wait status.
 
     What asks the program to end asks this process, too, which goes on as long as the program does.
     """
@@ -80,7 +80,7 @@ def watch(program: int, pipe: int) -> int:
 
 
 def end_as(status: int) -> NoReturn:
-    """End as the program did."""
+    """End with the program's status: the same exit status, or the same signal."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:
@@ -109,12 +109,12 @@ class Child:
 
     @property
     def stdin(self) -> Any:
-        """The writing end of its standard input; None where it has none of ours."""
+        """The writing end of its standard input; None where it has no pipe of ours."""
         return self.popen.stdin
 
 
 def find_program(name: str, folder: Optional[Folder] = None) -> str:
-    """What to execute for a program's name; one that is relative is in `folder`, where it will be started."""
+    """Return the path to execute for a program's name; a relative one is in `folder`, where it will be started."""
     if "/" in name:
         where = folder.fd if folder else None
         if os.access(name, os.X_OK, dir_fd=where):
@@ -131,7 +131,7 @@ def find_program(name: str, folder: Optional[Folder] = None) -> str:
 
 
 def refuse_noexec(name: str, where: Optional[int]) -> None:
-    """Tell of a program that may be executed by its mode, but not where it lies."""
+    """Raise for a program with an executable mode on a file system mounted noexec."""
     with contextlib.suppress(OSError):
         fd = os.open(name, O_PATH, dir_fd=where)
         try:
@@ -153,12 +153,12 @@ def hit(pids: List[int], number: int) -> None:
 
 
 def adopt() -> None:
-    """Become the parent of every descendant that loses its own."""
+    """Become the subreaper: the parent of every descendant that loses its own."""
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def ladder(find: Callable[[], List[int]], signals: List[Tuple[int, float]]) -> Steps[Tuple[bool, List[int]]]:
-    """Each signal to all that `find` finds, with its grace in seconds, then SIGKILL until none remain.
+    """Send each signal to all that `find` finds, with its grace in seconds, then SIGKILL until none remain.
 
     Returns whether SIGKILL was needed and which processes would not die.
     """
@@ -182,7 +182,7 @@ def ladder(find: Callable[[], List[int]], signals: List[Tuple[int, float]]) -> S
 
 
 class Children:
-    """All that this agent has started and not yet reaped."""
+    """The processes that this agent has started and not yet reaped."""
 
     def __init__(self, run_folder: RunFolder) -> None:
         self.run_folder = run_folder
@@ -240,7 +240,7 @@ class Children:
         return child
 
     def environment(self, launch: str, more: Dict[str, str], *, privileged: bool) -> Dict[str, str]:
-        """The agent's own, without sudo's traces for a user, then `more`, then the tags by which strays are known."""
+        """Return the environment of a child: the agent's, without sudo's variables for a user, plus `more` and tags."""
         env = dict(os.environ)
         user = None if privileged else self.run_folder.user
         if user:
@@ -250,11 +250,11 @@ class Children:
         return env
 
     def tagged(self, launch: str, more: Dict[str, str]) -> Dict[str, str]:
-        """These variables with the tags of a launch."""
+        """Return these variables with the tags of a launch."""
         return dict(more, ORCH_RUN=self.run_folder.run, ORCH_NODE=self.run_folder.node, ORCH_LAUNCH=launch)
 
     def reap(self) -> None:
-        """Take note of every child that has ended, and let adopted ones go."""
+        """Reap every child that has ended: note its status, and discard adopted ones."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)

@@ -34,7 +34,7 @@ class AllCompleted(NamedTuple):
 
 
 def argvs(value: Any) -> List[List[str]]:
-    """The value, if it is commands that can be started; they may be asked for long before they are."""
+    """Return commands after checking their form; they may be checked long before they are started."""
     if not isinstance(value, list) or not all(
         isinstance(argv, list) and argv and all(map(is_word, argv)) for argv in value
     ):
@@ -43,7 +43,7 @@ def argvs(value: Any) -> List[List[str]]:
 
 
 def is_word(value: Any) -> bool:
-    """Whether the kernel takes this as a word of a command."""
+    """Return whether the kernel takes this as an argument of a command."""
     if not isinstance(value, str) or "\0" in value:
         return False
     try:
@@ -54,7 +54,7 @@ def is_word(value: Any) -> bool:
 
 
 class Feed:
-    """Gives a command its input as it takes it; no file system has to have room for it."""
+    """Feeds a command its standard input from memory, as it reads; no file is needed."""
 
     def __init__(self, selector: selectors.BaseSelector, data: bytes) -> None:
         self.selector = selector
@@ -81,7 +81,7 @@ class Feed:
 
 
 class Drain:
-    """Takes what a command prints, and forgets what is beyond the limit."""
+    """Reads what a command prints, and drops what is beyond the limit."""
 
     def __init__(self, selector: selectors.BaseSelector, stream: Any) -> None:
         self.selector = selector
@@ -105,7 +105,7 @@ class Drain:
             self.stream.close()
 
     def finish(self) -> str:
-        """The text so far, with what still lies in the pipe; a grandchild that holds it open does not matter."""
+        """Return the text so far, with what still lies in the pipe; a grandchild that holds it open does not matter."""
         before = -1
         while not self.stream.closed and before != len(self.data):
             before = len(self.data)
@@ -124,9 +124,10 @@ class Commands:
     def command(
         self, argv: List[str], timeout_s: float, stdin: bytes = b"", *, privileged: bool = True
     ) -> Steps[Completed]:
-        """Run a command to its end and keep what it prints; after `timeout_s` it is killed with all its children.
+        """Run a command to its end and return its status and output.
 
-        One that even then does not end, since the kernel holds it (state D), is left to the kernel and told.
+        After `timeout_s` it is killed with all its children. One that even then does not end, since the kernel holds it
+        (state D), is left to the kernel and told.
         """
         env = self.children.environment("", {"LC_ALL": "C.UTF-8"}, privileged=privileged)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -155,7 +156,7 @@ class Commands:
         return Completed(child.status, stdout, stderr, late)
 
     def each(self, lines: List[List[str]]) -> Steps[Optional[Failure]]:
-        """Run commands one after the other; what went wrong with the first that failed, or None."""
+        """Run commands one after the other; return what went wrong with the first that failed, or None."""
         for argv in lines:
             try:
                 done = yield from self.command(argv, COMMAND_S)

@@ -1,4 +1,4 @@
-"""The socket at which a container's first process calls the agent, and what they say (`container_rank.py`)."""
+"""The socket on which a container's first process calls the agent, and their messages (`container_rank.py`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMESPACES = ("net", "ipc")  # that a rank shares with its host
 
 
 class Wanted(TypedDict):
-    """What the first process is told: the rank, with what it would inherit of the agent.
+    """The first message to a container's first process: the rank to start, and what it would inherit of the agent.
 
     That is its processors, limits by number (soft, hard), nice value and umask.
     """
@@ -46,7 +46,7 @@ class Wanted(TypedDict):
 
 
 class Began(TypedDict):
-    """What it answers: the namespaces of the container, and why the rank could not be started, if it could not."""
+    """The first process's answer: the container's namespaces, or why the rank could not be started."""
 
     net: str
     ipc: str
@@ -54,7 +54,7 @@ class Began(TypedDict):
 
 
 class RankEnded(TypedDict):
-    """What it says last: how the rank ended; a negative status is a signal's number."""
+    """The first process's last message: how the rank ended; a negative status is a signal's number."""
 
     status: int
     user_s: float
@@ -63,7 +63,7 @@ class RankEnded(TypedDict):
 
 
 class Words(NamedTuple):
-    """What the container is to become: a launch, with descriptors for its output; `gate` whether it has an input."""
+    """A launch for the container to run, with descriptors for its output; `gate` whether it has an input."""
 
     argv: List[str]
     env: Dict[str, str]
@@ -73,7 +73,7 @@ class Words(NamedTuple):
 
 
 class Call:
-    """One container's: first a socket that listens, then the connection of the container's first process."""
+    """The call of one container: a listening socket, then the connection of the container's first process."""
 
     def __init__(self, folder: Folder, uid: int, gid: int, words: Words) -> None:
         self.folder = folder.again()
@@ -102,7 +102,7 @@ class Call:
             raise
 
     def answered(self, client_status: Callable[[], Optional[int]], within_s: float) -> Steps[None]:
-        """Wait for the first process to call; refused where the runtime's client ends without that, or none calls."""
+        """Wait for the first process to call; Refused where the runtime's client ends without that, or none calls."""
         end = time.monotonic() + within_s
         while self.line is None:
             status = client_status()
@@ -125,7 +125,10 @@ class Call:
         self.unlisten()
 
     def told(self, within_s: float) -> Steps[int]:
-        """Say what to become, and hear whether it did; the launch's own process. Refused where it did not."""
+        """Send the launch, wait until the first process has started it, and return its process.
+
+        Raise Refused where it did not.
+        """
         line = self.connected()
         join_groups(self.first)
         message: Wanted = {
@@ -161,7 +164,7 @@ class Call:
         return self.line
 
     def hear(self) -> Optional[JsonObject]:
-        """The next message, if there is one; takes note of the end."""
+        """Return the next message, None if there is none; note the end of the connection."""
         if self.line is None:
             return None
         try:
@@ -181,7 +184,7 @@ class Call:
         return found if isinstance(found, dict) else None
 
     def watch(self, loop: Loop, heard: Callable[[], None]) -> None:
-        """From now on `heard` is called when the first process says something, or has ended."""
+        """Call `heard` from now on when the first process says something, or has ended."""
         self.loop = loop
         loop.selector.register(self.connected(), selectors.EVENT_READ, heard)
 
@@ -200,7 +203,7 @@ class Call:
             os.close(self.given.pop())
 
     def close(self) -> None:
-        """Let everything go; the container, should it still be there, ends with that."""
+        """Close the socket and the connection; the container, should it still be there, ends with that."""
         self.unwatch()
         self.unlisten()
         self.close_given()

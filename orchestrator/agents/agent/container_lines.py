@@ -1,4 +1,4 @@
-"""The command lines of container runtimes, pure but for what they say of the host: the one place with their options."""
+"""Command lines of container runtimes (podman, docker, enroot, pyxis): the one place with their options."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Container(TypedDict):
 
 
 class Host(NamedTuple):
-    """What a line depends on of the host: who runs it, and what there is.
+    """Properties of the host that a command line depends on: its user, its limits and its files.
 
     `limits` are the agent's hard limits by the runtimes' names for them, `node` is Slurm's name of the host.
     """
@@ -60,7 +60,7 @@ class Host(NamedTuple):
 
 
 def host_of(owner: Owner, user: Optional[pwd.struct_passwd]) -> Host:
-    """This host, for who the launches' user is."""
+    """Return this host's properties, for the user `who` of the launches."""
     limits = []
     for number, name in LIMITS:
         hard = resource.getrlimit(number)[1]
@@ -96,20 +96,20 @@ def key_of(container: Container) -> str:
 
 
 def with_image(container: Container, identity: str) -> Container:
-    """Return the same of the very image that was found, where the runtime takes its identity for a name."""
+    """Return the container with the found image's identity, where the runtime takes its identity for a name."""
     if container["runtime"] not in ("podman", "docker"):
         return container
     return {**container, "image": identity}
 
 
 def _binds(folder: str, container: Container) -> List[Tuple[str, str, bool]]:
-    """What a container sees of the host: the launch's folder at the same path, and its mounts."""
+    """Return the bind mounts of a container: the launch's folder at the same path, and its mounts."""
     mounts = [(mount["source"], mount["target"], bool(mount["writable"])) for mount in container["mounts"]]
     return [(folder, folder, True), *mounts]
 
 
 def client(container: Container, host: Host) -> List[str]:
-    """The runtime's program, with what goes before every command."""
+    """Return the runtime's program with its global options, which go before every command."""
     runtime = container["runtime"]
     program = {"pyxis": "srun"}.get(runtime, runtime)
     return [program, *(("--runtime", host.runc) if runtime == "podman" and host.runc else ())]
@@ -125,7 +125,7 @@ def line(
     env: Sequence[str],
     command: Sequence[str],
 ) -> List[str]:
-    """What runs a command of the image's Python in a container that sees the folder at the same path.
+    """Return the line that runs a command of the image's Python in a container that sees the folder at the same path.
 
     `env` has variables, NAME=VALUE, that everybody may see.
     """
@@ -143,7 +143,7 @@ def _daemonic(
     env: Sequence[str],
     command: Sequence[str],
 ) -> List[str]:
-    """`podman run` or `docker run`: the same options but for users, limits and groups."""
+    """Return the line of `podman run` or `docker run`: they differ in users, limits and groups."""
     words = [*client(container, host), "run", "--rm", "--pull", "never", "--log-driver", "none", "--sig-proxy=false"]
     words += ["--cidfile", cidfile] if cidfile else []
     words += ["--label", "%s=%s" % (LABEL, label), "--network", "host", "--ipc", "host", "--uts", "host"]
@@ -161,7 +161,10 @@ def _daemonic(
 
 
 def _user(container: Container, host: Host) -> List[str]:
-    """The launches' user: root in a rootless podman's container is that one, in one of docker's daemon root is root."""
+    """Return the options for the launches' user.
+
+    Root in a rootless podman's container is that one, in one of docker's daemon root is root.
+    """
     rights = _each("--cap-add", PINS) if host.uid == 0 else []
     if container["runtime"] == "podman":
         return ["--user", "0:0", *rights]
@@ -177,7 +180,7 @@ def _read_only(writable: bool) -> Tuple[str, ...]:
 
 
 def _fields(*fields: str) -> str:
-    """What `--mount` takes: fields with commas between, quoted as CSV."""
+    """Return the value of `--mount`: fields with commas between, quoted as CSV."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(fields)
     return text.getvalue()
@@ -193,7 +196,7 @@ def _enroot(
     env: Sequence[str],
     command: Sequence[str],
 ) -> List[str]:
-    """`enroot start`: no daemon and no namespaces but its own of users and mounts; without the image's entry point."""
+    """Return the line of `enroot start`: no daemon, namespaces of users and mounts alone, no entry point."""
     del cidfile, label
     words = [*client(container, host), "start", "--rw", "--rc", "%s/%s" % (folder, COMMAND_SCRIPT)]
     for source, target, writable in _binds(folder, container):
@@ -217,7 +220,7 @@ def _pyxis(
     env: Sequence[str],
     command: Sequence[str],
 ) -> List[str]:
-    """A step of `srun` on this very host, with the plugin pyxis, inside of the allocation."""
+    """Return the line of an `srun` step on this very host, with the plugin pyxis, inside of the allocation."""
     del cidfile, label
     mounts = _binds(folder, container)
     mounts += [("/dev/infiniband", "/dev/infiniband", True)] if host.infiniband else []

@@ -1,4 +1,4 @@
-"""Launches in containers: started by the runtime's client, known by their first process, ended and removed; and images.
+"""Starts, watches and removes launches in containers, and looks up images.
 
 A runtime may keep a container under a daemon, far from this agent. So the container's first process calls back at a
 socket (`container_rank.py`): the kernel says which process that is, and the socket's end that it is over. What a
@@ -63,7 +63,7 @@ echo "$said"; exit 1
 
 
 class Usage(NamedTuple):
-    """What a rank has used, by the names of `getrusage`."""
+    """Resources that a rank has used, by the names of `getrusage`."""
 
     ru_utime: float
     ru_stime: float
@@ -71,7 +71,7 @@ class Usage(NamedTuple):
 
 
 class Inside:
-    """A launch in a container, as a child is: until its end is known, and after."""
+    """A launch in a container, with the interface of a child process."""
 
     def __init__(self, name: str, client: Child, key: str) -> None:
         self.name = name
@@ -88,19 +88,19 @@ class Inside:
         self.cleared = False
 
     def members(self) -> List[int]:
-        """The living processes of the container, parents first; none when its first one has ended."""
+        """Return the living processes of the container, parents first; none when its first one has ended."""
         if self.call is None:
             return []
         table = process_table()
         return [pid for pid in (self.call.first, *descendants(table, self.call.first)) if pid in table]
 
     def end(self, status: int, usage: Any = None) -> None:
-        """Take note of how the launch ended, which the first one to say it knows."""
+        """Note how the launch ended; the first source to report it counts."""
         if self.status is None:
             self.status, self.usage, self.ended_ns = status, usage, time.time_ns()
 
     def call_off(self) -> None:
-        """End what has not begun yet."""
+        """End a container whose launch has not begun yet."""
         if self.call is None and self.client.status is None:
             hit([self.client.pid], signal.SIGKILL)
 
@@ -117,11 +117,11 @@ class Containers:
         self.all: List[Inside] = []
 
     def members(self) -> List[int]:
-        """The living processes of all containers."""
+        """Return the living processes of all containers."""
         return [pid for inside in self.all for pid in inside.members()]
 
     def environment(self, container: Container) -> Dict[str, str]:
-        """What a client of the runtime has: the user's own variables, and where images are on a local testbed."""
+        """Return the environment of the runtime's client: the user's variables, and a local testbed's images."""
         env = self.children.environment("", {}, privileged=False)
         storage = self.run_folder.storage
         return dict(env, CONTAINERS_STORAGE_CONF=storage) if storage and container["runtime"] == "podman" else env
@@ -177,7 +177,7 @@ class Containers:
         return inside
 
     def note(self, name: str, container: Container, cidfile: str) -> str:
-        """Write down how to remove a container before it is there: as the user whose it is, from its id in a file."""
+        """Write down how to remove a container before it exists: as the user who owns it, by its id in a file."""
         key = "container of " + name
         user, storage = self.run_folder.user, self.run_folder.storage
         words = ["runuser", "-u", user.pw_name, "--", "env", "HOME=" + user.pw_dir] if user else ["env"]
@@ -190,7 +190,7 @@ class Containers:
         return key
 
     def live(self, inside: Inside, call: Call, within_s: float) -> Steps[None]:
-        """The whole life of a container: called, told what to become, ended, and removed."""
+        """Run the whole life of a container: wait for its call, start the launch, wait for its end, and remove it."""
         try:
             yield from call.answered(lambda: inside.client.status, within_s)
             inside.call = call
@@ -215,7 +215,7 @@ class Containers:
         yield from self.clear(inside)
 
     def heard(self, inside: Inside, call: Call) -> None:
-        """What the first process said of the launch's end, if it did before its own."""
+        """Note how the launch ended, if the first process said so before its own end."""
         about = call.hear()
         with contextlib.suppress(LookupError, TypeError, ValueError):  # it is the image's, after all
             if about:
@@ -224,7 +224,7 @@ class Containers:
         self.loop.woken = True
 
     def list_first(self, inside: Inside) -> None:
-        """Tell samplers which process is the container's first: it may be far from all that this agent started."""
+        """List for samplers which process is the container's first: it may be no descendant of this agent."""
         with self.run_folder.below(CONTAINERS) as place:
             fd = place.replace(inside.name + ".pid", 0o644, self.run_folder.owner)
         with open(fd, "w") as file:
@@ -247,7 +247,7 @@ class Containers:
         self.loop.woken = True
 
     def drop(self, key: str, name: str) -> Steps[None]:
-        """Have the runtime forget a container that is over; its id stays on the disk until that is done."""
+        """Have the runtime remove a container that is over; its id stays on the disk until that is done."""
         yield from self.changes.undo(key=key)
         with contextlib.suppress(OSError, Refusal), self.run_folder.below(CONTAINERS) as place:
             for file in (name + ".cid", name + ".pid"):
@@ -255,7 +255,7 @@ class Containers:
                     os.unlink(file, dir_fd=place.fd)
 
     def tidy(self) -> None:
-        """Remove the folder of what tells of containers, unless one is about to write there."""
+        """Remove the folder with the containers' ids and logs, unless a client is about to write there."""
         if not self.all:
             with contextlib.suppress(OSError):
                 os.rmdir(CONTAINERS, dir_fd=self.run_folder.folder.fd)
@@ -287,7 +287,7 @@ print(json.dumps(found))
 
 
 class ImageFound(NamedTuple):
-    """The answer to `image`: which very one it is, the runtime's version and that of the image's Python.
+    """The answer to `image`: the image's identity, the runtime's version and that of the image's Python.
 
     Of modules and programs that it should have: whether, and where or why not.
     """
@@ -300,7 +300,7 @@ class ImageFound(NamedTuple):
 
 
 class Images:
-    """What is known of images on this host."""
+    """Looks up container images on this host."""
 
     def __init__(self, run_folder: RunFolder, commands: Commands, containers: Containers) -> None:
         self.run_folder = run_folder
@@ -311,7 +311,7 @@ class Images:
     def look(
         self, *, container: Container, modules: List[str], programs: List[str], storage: Optional[str] = None
     ) -> Steps[ImageFound]:
-        """Resolve an image, and start a container of it, as a launch would be, that says what it has.
+        """Resolve an image and start a container of it, as for a launch, to find its Python, modules and programs.
 
         So what keeps launches from starting shows here: no such image, no such Python, a user who may not.
         `storage` is what podman's storage.conf is to say on a host of a local testbed, whose /run is its own.
@@ -369,7 +369,7 @@ class Images:
         return found._replace(version=version)
 
     def identify(self, container: Container, words: List[str]) -> Steps[str]:
-        """What tells an image from any other: its id; of a squashfs its superblock, as reading all of it takes long."""
+        """Return the identity of an image: its id; of a squashfs its superblock, as reading all of it takes long."""
         if container["runtime"] in ("podman", "docker"):
             done = yield from self.ask(
                 container, [*words, "image", "inspect", "--format", "{{.Id}}", container["image"]], RUNTIME_S
@@ -382,7 +382,7 @@ class Images:
         return "squashfs-" + hashlib.sha256(identity).hexdigest()
 
     def version(self, container: Container) -> Steps[str]:
-        """The runtime's version, as it says it."""
+        """Return the runtime's version, as it says it."""
         if container["runtime"] == "enroot":
             argv = ["enroot", "version"]
         elif container["runtime"] == "docker":
@@ -393,7 +393,10 @@ class Images:
         return done.stdout.strip().split(" ")[-1]
 
     def ask(self, container: Container, argv: List[str], within_s: float) -> Steps[Completed]:
-        """Run a command of the runtime as the user; refused with what it printed where it fails."""
+        """Run a command of the runtime as the user and return its output.
+
+        Raise Refused with what it printed where it fails.
+        """
         storage = self.run_folder.storage if container["runtime"] == "podman" else ""
         prefix = ["env", "CONTAINERS_STORAGE_CONF=" + storage] if storage else []
         done = yield from self.commands.command([*prefix, *argv], within_s, privileged=False)

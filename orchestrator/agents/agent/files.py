@@ -1,4 +1,4 @@
-"""Reads and writes files: of the run's folder, small ones of the node, and what processes print."""
+"""Reads and writes files for the controller: of the run's folder, small ones of the node, and output of processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunFile(NamedTuple):
 
 
 class SkippedFile(NamedTuple):
-    """What lies in the run's folder and does not come home, and why; what is `kept` holds data, and stays there."""
+    """A path in the run's folder that is not fetched, and why; one that is `kept` holds data, and stays on the node."""
 
     path: RawText
     why: str
@@ -60,7 +60,7 @@ class Fetched(NamedTuple):
 
 
 class Disk(NamedTuple):
-    """The answer to `disk`: the room where a path, or the run's folder, lies."""
+    """The answer to `disk`: the space on the file system of a path, or of the run's folder."""
 
     free_bytes: Count
     total_bytes: Count
@@ -96,7 +96,7 @@ class Files:
         return Texts(wall_ns, texts)
 
     def opened(self, path: str) -> int:
-        """A descriptor of a file of the node, or of the run's folder when its path is relative."""
+        """Open a file of the node, or of the run's folder when its path is relative."""
         if path.startswith("/"):
             return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         folders, name = self.run_folder.inside(path)
@@ -104,7 +104,7 @@ class Files:
             return folder.open(name, os.O_RDONLY, self.run_folder.owner)
 
     def put(self, *, path: str, mode: int, payload: bytes, append: bool = False, privileged: bool = False) -> None:
-        """Write a file for what runs as the user, or with the agent's rights: then the user has no hand in it.
+        """Write a file for what runs as the user, or with the agent's rights: then the user cannot change it.
 
         What comes is compressed: many nodes get the same programs over one network, which may be slow.
         """
@@ -120,7 +120,7 @@ class Files:
             file.write(content)
 
     def listing(self) -> Listing:
-        """What a run has here; where processes left what nobody can take, all else can be taken all the same."""
+        """List the files of the run's folder, and entries that cannot be fetched, such as links and pipes."""
         files: List[RunFile] = []
         skipped: List[SkippedFile] = []
         for path, status, folder in self.run_folder.folder.entries():
@@ -143,7 +143,7 @@ class Files:
         return Listing(sorted(files), skipped)
 
     def fetch(self, *, path: str, offset: int, most: int, request: object) -> Steps[Fetched]:
-        """Send a file from `offset` on in frames of their own; the reply has the SHA-256 of its first `most` bytes."""
+        """Send a file from `offset` on in its own frames; the reply has the SHA-256 of its first `most` bytes."""
         import hashlib  # here, because it is slow to import and an agent starts without it
 
         digest = hashlib.sha256()
@@ -173,7 +173,7 @@ AT_ONCE = 1 << 18
 
 
 def last_words(folder: Folder, owner: Owner) -> str:
-    """The end of what a process printed, errors first."""
+    """Return the end of what a process printed, errors first."""
     for name in ("stderr", "stdout"):
         try:
             with open(folder.open(name, os.O_RDONLY, owner), "rb") as file:
@@ -187,7 +187,7 @@ def last_words(folder: Folder, owner: Owner) -> str:
 
 
 class Lines:
-    """Whole lines of a file that is being written, from its start."""
+    """Reads whole lines of a file that is being written, from its start."""
 
     def __init__(self, folder: Folder, name: str, owner: Owner) -> None:
         self.folder = folder

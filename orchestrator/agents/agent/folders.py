@@ -1,4 +1,4 @@
-"""Folders by descriptor, and the run's folder: no planted link is followed, and nothing of somebody else's is opened.
+"""Opens folders by descriptor, below the run's folder: no planted link is followed, no other user's file is opened.
 
 An agent may be root and work for a user who owns the run's folder, below folders where everybody may write. So a path
 is walked name by name, each folder on it has to belong to somebody trusted, and what lies below the run's folder is
@@ -20,7 +20,7 @@ from .steps import Refusal
 
 
 class Owner(NamedTuple):
-    """By whom and for whom files are made: two users where the agent runs under sudo."""
+    """The users for whom files are made, and whom it trusts: two users where the agent runs under sudo."""
 
     agent: int
     uid: int
@@ -30,7 +30,7 @@ class Owner(NamedTuple):
         return status.st_uid in (self.agent, self.uid)
 
     def accepts(self, status: os.stat_result) -> bool:
-        """Whether a file in a folder of ours is what it seems: the user may have linked one of root's there."""
+        """Return whether a file in a folder of ours may be used: the user may have linked one of root's there."""
         if not stat.S_ISREG(status.st_mode):
             return False
         if self.uid in (self.agent, status.st_uid):
@@ -38,13 +38,13 @@ class Owner(NamedTuple):
         return status.st_uid == self.agent and status.st_nlink == 1
 
     def is_shared(self, status: os.stat_result) -> bool:
-        """Whether others than its owner may add and remove entries of a folder."""
+        """Return whether others than its owner may add and remove entries of a folder."""
         if status.st_mode & stat.S_IWOTH:
             return True
         return bool(status.st_mode & stat.S_IWGRP) and not self.alone_in(status.st_gid)
 
     def alone_in(self, gid: int) -> bool:
-        """Whether a group is the private one of root or of the user, as many systems give each user one."""
+        """Return whether a group is the private one of root or of the user, as many systems give each user one."""
         try:
             group = grp.getgrgid(gid)
         except KeyError:
@@ -53,7 +53,7 @@ class Owner(NamedTuple):
 
 
 def vouch(path: str, status: os.stat_result, owner: Owner) -> None:
-    """Refuse a folder on the way that others own, or where they may exchange what is not theirs."""
+    """Raise for a folder on a path that others own, or in which they may replace entries."""
     advice = "; name in `work:` a folder whose path belongs to root or to you, such as /var/tmp/orch-{uid}"
     if status.st_uid not in (0, owner.agent, owner.uid):
         raise Refusal(
@@ -94,7 +94,7 @@ class Folder:
         self.close()
 
     def again(self) -> Folder:
-        """The same folder, open for somebody else."""
+        """Duplicate the folder's descriptor for another owner."""
         return Folder(os.dup(self.fd), self.path)
 
     def path_of(self, name: str) -> str:
@@ -111,7 +111,7 @@ class Folder:
             os.close(fd)
 
     def enter(self, name: str, flags: int = OPEN) -> Folder:
-        """A folder in this one; a link in its place is an error."""
+        """Open a folder in this one; a link in its place is an error."""
         try:
             return Folder(os.open(name, flags, dir_fd=self.fd), self.path_of(name))
         except OSError as error:
@@ -122,7 +122,10 @@ class Folder:
             raise OSError(error.errno, error.strerror, self.path_of(name)) from None
 
     def unlock(self, name: str) -> bool:
-        """Let its owner, who runs this, into a folder that a process has closed to everybody; whether it was closed."""
+        """Give the owner, as whom this runs, access to a folder that a process made inaccessible.
+
+        Return whether it was.
+        """
         fd = os.open(name, PASS, dir_fd=self.fd)
         try:
             about = os.fstat(fd)
@@ -134,7 +137,7 @@ class Folder:
             os.close(fd)
 
     def make(self, name: str, owner: Owner, mode: int = 0o700) -> Folder:
-        """A folder in this one that belongs to the user for whom the agent works, made if it is not there."""
+        """Open a folder in this one, made for the user for whom the agent works if it is missing."""
         try:
             os.mkdir(name, 0o700, dir_fd=self.fd)
         except FileExistsError:
@@ -160,7 +163,7 @@ class Folder:
             time.sleep(0.01)
 
     def open(self, name: str, flags: int, owner: Owner) -> int:
-        """A descriptor of a file that is there, if it is a file of ours and no link."""
+        """Open a file for reading and return its descriptor, if it is a file of ours and no link."""
         try:
             fd = os.open(name, flags | SAFE, dir_fd=self.fd)
         except OSError as error:
@@ -173,7 +176,10 @@ class Folder:
         return fd
 
     def create(self, name: str, flags: int, mode: int, owner: Owner) -> int:
-        """A descriptor of a new file that belongs to the user; FileExistsError where anything has the name."""
+        """Create a file that belongs to the user and return its descriptor.
+
+        Raise FileExistsError where anything has the name.
+        """
         try:
             fd = os.open(name, flags | os.O_CREAT | os.O_EXCL | SAFE, mode, dir_fd=self.fd)
         except OSError as error:
@@ -183,20 +189,20 @@ class Folder:
         return fd
 
     def append(self, name: str, mode: int, owner: Owner) -> int:
-        """A descriptor to write at the end of a file, made if it is not there."""
+        """Open a file to append to it, made if it is missing, and return its descriptor."""
         try:
             return self.create(name, os.O_WRONLY | os.O_APPEND, mode, owner)
         except FileExistsError:
             return self.open(name, os.O_WRONLY | os.O_APPEND, owner)
 
     def replace(self, name: str, mode: int, owner: Owner) -> int:
-        """A descriptor of a new file in the place of whatever had its name."""
+        """Create a file in the place of whatever had its name, and return its descriptor."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self.fd)
         return self.create(name, os.O_WRONLY, mode, owner)
 
     def entries(self, below: str = "") -> Iterator[Tuple[str, os.stat_result, Folder]]:
-        """All but folders in this one and those in it: its path from `below` on, what it is, and where it lies.
+        """Yield each entry below this folder that is no folder: its path from `below` on, its status and its folder.
 
         What vanishes meanwhile is left out. A folder comes too where it lies deeper than MOST_DEEP, and is not entered.
         """
@@ -212,7 +218,10 @@ class Folder:
                 continue
 
     def clear(self, keep: AbstractSet[str] = frozenset(), below: str = "") -> None:
-        """Remove all that is in this folder but files to `keep`, by their paths from `below` on; of a link the link."""
+        """Remove all that is in this folder but files to `keep`, by their paths from `below` on.
+
+        Links are not followed.
+        """
         for name in self.names():
             path = below + name
             if not stat.S_ISDIR(os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode):
@@ -233,14 +242,14 @@ class Folder:
 
 
 def kind_of(mode: int) -> str:
-    """What lies somewhere, by its mode, in words."""
+    """Return the type of a file in words, by its mode."""
     kinds = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
     deep = "a folder in more than %d others" % MOST_DEEP
     return deep if stat.S_ISDIR(mode) else kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def holes(folder: Folder, name: str, status: os.stat_result) -> int:
-    """How many bytes of a file are nowhere on the disk, as far as that matters.
+    """Return how many bytes of a file are holes, with nothing on the disk, as far as that matters.
 
     Blocks alone do not tell: a file system that compresses has fewer of them, too.
     """
@@ -268,9 +277,9 @@ def names_of(path: str) -> List[str]:
 
 
 def reach(path: str, owner: Owner, *, make: bool = False) -> Folder:
-    """Open a folder by its absolute path when nobody else could have led it elsewhere; what is missing may be made.
+    """Open a folder by its absolute path if no other user could have replaced a part of it.
 
-    Links of root, and of the agent's own user, are followed as the kernel would.
+    Missing folders may be made. Links of root, and of the agent's own user, are followed as the kernel would.
     """
     stack = [Folder(os.open("/", PASS), "/")]
     todo = names_of(path)[::-1]
@@ -309,7 +318,7 @@ def step(folder: Folder, name: str, owner: Owner, *, make: bool) -> Folder:
 
 
 def link_in(folder: Folder, name: str, owner: Owner) -> Optional[str]:
-    """Where a link leads; None for anything else."""
+    """Return the target of a link; None for anything else."""
     try:
         status = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -343,7 +352,7 @@ TRIES = 5  # at a work folder that another agent removes, empty, each time it wa
 
 
 class RunFolder:
-    """What this agent works for: a run, a node, a user, and their folder; without names until the greeting."""
+    """The run, node and user for which this agent works, and the run's folder; without names until the greeting."""
 
     def __init__(self) -> None:
         self.run = self.node = self.name = ""
@@ -358,7 +367,7 @@ class RunFolder:
         self.owner = Owner(own.agent, self.user.pw_uid, self.user.pw_gid) if self.user else own
 
     def place(self, path: str) -> str:
-        """A path as it is meant on this node: `{uid}` is the user for whom the agent works."""
+        """Return a path with its fields filled in for this node: `{uid}` is the user for whom the agent works."""
         if not path.startswith("/"):
             raise ValueError("not an absolute path: %r" % path)
         return os.path.normpath(path.replace("{uid}", str(self.owner.uid)))
@@ -370,7 +379,7 @@ class RunFolder:
         return self.open
 
     def settle(self, path: str) -> Folder:
-        """Make the run's folder; it is ours, and so is the way to it, or this is refused."""
+        """Make the run's folder; Refusal where it, or a folder on its path, may be another user's."""
         above, self.name = os.path.split(self.place(path))
         for left in reversed(range(TRIES)):
             work = reach(above, self.owner, make=True)
@@ -405,14 +414,14 @@ class RunFolder:
         drop(self.work.path, self.owner)
 
     def inside(self, path: str) -> Tuple[str, str]:
-        """The folders below the run's, and the name, of a path in it."""
+        """Return the folders below the run's, and the name, of a path in it."""
         names = path.split("/")
         if not path or path.startswith("/") or any(name in ("", ".", "..") for name in names):
             raise ValueError("%r is not in the run's folder" % path)
         return "/".join(names[:-1]), names[-1]
 
     def below(self, folders: str, make: Optional[Owner] = None) -> Folder:
-        """A folder in the run's; with `make` what is missing is made, and belongs to its user."""
+        """Open a folder below the run's; with `make` missing ones are made, and belong to its user."""
         here = self.folder.again()
         mode = 0o700 if make == self.owner else 0o755  # what the agent alone may write its user may read
         for name in folders.split("/") if folders else ():

@@ -1,4 +1,4 @@
-"""The protocol: frames in and out over the agent's channel.
+"""The agent's protocol: reads and writes frames over its channel.
 
 A frame is four bytes (big endian) with the length of a JSON header, the header, and `header["bytes"]` raw bytes.
 """
@@ -25,7 +25,7 @@ def refuse(name: str) -> None:
 
 
 class Wire:
-    """Frames in and out over two file descriptors, never blocking; any thread may send, one reads and selects."""
+    """A channel of frames over two file descriptors, never blocking; any thread may send, one reads and selects."""
 
     def __init__(self, selector: selectors.BaseSelector, fds: Tuple[int, int], early: bytes) -> None:
         self.selector = selector
@@ -39,7 +39,7 @@ class Wire:
             os.set_blocking(fd, False)
 
     def read(self) -> bool:
-        """Take what has come; False at the end of the stream."""
+        """Read what has come; False at the end of the stream."""
         try:
             data = os.read(self.reader, 1 << 18)
         except BlockingIOError:
@@ -80,7 +80,7 @@ class Wire:
             self.write()
 
     def flush(self) -> None:
-        """Write what can be written, and see that the rest is when there is room."""
+        """Write what can be written without blocking; the rest is written when the descriptor takes more."""
         with self.sending:
             self.write()
         if bool(self.pending) != self.writing:

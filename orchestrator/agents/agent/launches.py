@@ -48,7 +48,7 @@ class Running(NamedTuple):
 
 
 class Instant(NamedTuple):
-    """The answer to `go`: when, by the node's clock."""
+    """The answer to `go`: when the gate opened, by the node's clock."""
 
     wall_ns: int
 
@@ -84,7 +84,7 @@ class Processes(NamedTuple):
 
 
 class LinesEvent(NamedTuple):
-    """Whole lines of a followed file, told by the agent on its own account."""
+    """An event: whole lines of a followed file."""
 
     event: str
     name: str
@@ -93,7 +93,7 @@ class LinesEvent(NamedTuple):
 
 
 class ExitEvent(NamedTuple):
-    """The end of a launch, told likewise; instants are of the node's clock."""
+    """An event: the end of a launch; instants are of the node's clock."""
 
     event: str
     name: str
@@ -299,7 +299,7 @@ class Launches:
             yield max(0.0, end - time.monotonic())
 
     def members(self, process: Process) -> List[int]:
-        """The living processes of a launch: below it, in its session, or with its name in their environment.
+        """Return the living processes of a launch: below it, in its session, or with its name in their environment.
 
         Parents come first: one that hears of its child's end before it is asked to end itself takes that for a failure.
         """
@@ -320,7 +320,7 @@ class Launches:
         return found
 
     def list_processes(self) -> Processes:
-        """Processes of this run: everything below this agent, and what carries its tag."""
+        """Return the processes of this run: everything below this agent, and what carries its tag."""
         run_folder = self.run_folder
         table = process_table()
         mine = set(descendants(table, os.getpid()))

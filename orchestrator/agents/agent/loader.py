@@ -11,7 +11,7 @@ PACKAGE = "orch_agent"
 
 
 class Texts:
-    """Finds and loads the modules of one package, and of those in it, among texts, as `import` asks for them."""
+    """Finds and loads the modules of one package from source texts in memory, as an import hook."""
 
     def __init__(self, texts: Dict[str, str]) -> None:
         self.texts = {("%s.%s" % (PACKAGE, name)): text for name, text in texts.items()}
@@ -24,12 +24,12 @@ class Texts:
         return ModuleSpec(name, self, origin=self.origin(name), is_package=name in self.packages)  # type: ignore[arg-type]
 
     def origin(self, name: str) -> str:
-        """What a traceback calls the module."""
+        """Return the file name of a module in tracebacks."""
         inside = name.split(".")[1:] + ["__init__"] * (name in self.packages)
         return "orch-agent/%s.py" % "/".join(inside)
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Leave it to `import`."""
+        """Return None: the import system makes the module."""
 
     def exec_module(self, module: Any) -> None:
         name = module.__name__

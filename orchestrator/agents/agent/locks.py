@@ -23,7 +23,7 @@ MOST_BYTES = 4096  # of that
 
 
 class Locks:
-    """What this agent holds, and for whom."""
+    """The locks that this agent holds, and the text that each tells of its holder."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self.selector = selector
@@ -31,7 +31,7 @@ class Locks:
         self.holder: Holder = {}
 
     def hold(self, name: str) -> None:
-        """Listen on an abstract socket, which the kernel frees when this process dies, and tell who holds it."""
+        """Listen on an abstract socket, which the kernel frees with this process; callers get the holder's text."""
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         server.setblocking(False)
         try:
@@ -44,7 +44,10 @@ class Locks:
         self.selector.register(server, selectors.EVENT_READ, lambda: self.tell(server))
 
     def owner(self, name: str) -> int:
-        """The process that holds a lock, as the kernel knows it; 0 for none, or one that cannot be seen from here."""
+        """Return the process that holds a lock, as the kernel knows it.
+
+        0 for none, or one that cannot be seen from here.
+        """
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.setblocking(False)
             try:
@@ -54,7 +57,7 @@ class Locks:
                 return 0
 
     def show(self, name: str) -> None:
-        """Hold a lock as a sign for others, where it excludes nobody: another user who has its name changes nothing.
+        """Hold a lock as a sign for others, which excludes nobody: it is skipped where another user holds its name.
 
         Refusal where it is held by an agent of this user, or of root.
         """
@@ -98,7 +101,7 @@ class Locks:
             raise Refusal("locked", str(refusal), holder=other) from None
 
     def ask(self, name: str) -> Steps[Holder]:
-        """Who holds a lock: what it says within TELL_S, and whose it is where it is another user's."""
+        """Return who holds a lock: what it says within TELL_S, and which user's it is where that is another one."""
         end = time.monotonic() + TELL_S
         data = b""
         other: Holder = {}
@@ -128,13 +131,13 @@ class Locks:
 
 
 def credentials(client: socket.socket) -> Tuple[int, int]:
-    """Process and user that listen at the other end, as the kernel knows them."""
+    """Return the process and user that listen at the other end, as the kernel knows them."""
     pid, uid, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return pid, uid
 
 
 def is_own(uid: int) -> bool:
-    """Whether a user's word is believed: this agent's own, and root's."""
+    """Return whether a user's word is believed: this agent's own, and root's."""
     return uid in (0, os.geteuid())
 
 

@@ -24,13 +24,13 @@ IDLE_S = 3600.0  # at most, before it looks again: selectors take no time withou
 
 
 class Answered(NamedTuple):
-    """What every answer says: of which request it is."""
+    """The field of every answer: the request that it answers."""
 
     id: Count
 
 
 class Task:
-    """An answer that takes a while."""
+    """A request whose answer takes several steps."""
 
     def __init__(self, request: object, steps: Steps[Any], *, whole: bool = False) -> None:
         self.request = request
@@ -40,7 +40,7 @@ class Task:
 
 
 class Loop:
-    """The channel, what is to be answered on it, and when to go on with that."""
+    """The agent's event loop: its channel, the requests to answer on it, and when each goes on."""
 
     def __init__(self, fds: Tuple[int, int], early: bytes, handle: Callable[[object, bytes], None]) -> None:
         self.selector = selectors.DefaultSelector()
@@ -78,7 +78,7 @@ class Loop:
         reap()
 
     def serve(self) -> None:
-        """Answer until the input ends, nobody has spoken for too long, or a signal comes."""
+        """Answer until the input ends, nothing has come for too long, or a signal comes."""
         self.wire.pending += MAGIC
         self.wire.flush()
         self.handle_frames()
@@ -97,7 +97,7 @@ class Loop:
             key.data()
 
     def busy_s(self) -> float:
-        """For how long it has not looked who asks for something."""
+        """Return for how long, in seconds, the loop has not looked for requests."""
         turned_at = self.turned_at
         return 0.0 if turned_at is None else time.monotonic() - turned_at
 
@@ -124,7 +124,7 @@ class Loop:
                 self.tasks.remove(task)
 
     def step(self, task: Task) -> bool:
-        """Let a task go on; True when it is over and answered."""
+        """Run one step of a task; return True when it is over and answered."""
         try:
             pause = next(task.steps)
         except StopIteration as end:
@@ -144,13 +144,13 @@ class Loop:
         return True
 
     def cancel(self, *, request: int) -> None:
-        """Let a task go that nobody waits for any more; one that must become whole goes on."""
+        """Cancel a task whose answer nobody waits for; one that must not be left half done goes on."""
         for task in self.tasks:
             if task.request == request and not task.whole:
                 task.steps.close()
 
     def answer(self, request: object, result: Any) -> None:
-        """Send an answer: a named tuple, None where there is nothing to say, or an object with an error."""
+        """Send an answer: a named tuple, None for an empty answer, or an object with an error."""
         header = as_json(result) or {}
         if request is None and "error" not in header:
             return  # a task of the agent's own
@@ -167,7 +167,7 @@ class Loop:
         return min(IDLE_S, max(0.0, min(times) - time.monotonic())) if times else None
 
     def finish_whole(self, within_s: float) -> None:
-        """Go on with the tasks that must not be dropped, and drop the others."""
+        """Finish the tasks that must not be left half done, and drop the others."""
         self.tasks = [task for task in self.tasks if task.whole]
         end = time.monotonic() + within_s
         while self.tasks and time.monotonic() < end:
@@ -190,7 +190,7 @@ BUSY_S = 1.5  # how long a step may hold up answers before a word of ours stands
 
 
 def speak_when_busy(loop: Loop) -> None:
-    """Let a thread of its own speak while the loop does not come around; a process that is stopped is silent."""
+    """Start a thread that sends a sign of life while the loop is held up; a process that is stopped sends none."""
     threading.Thread(target=beat, args=(loop,), daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""Starts the agent: sets its channel apart from the standard streams, then serves."""
+"""Starts the agent: moves its channel off the standard streams, then answers requests."""
 
 from __future__ import annotations
 

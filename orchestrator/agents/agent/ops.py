@@ -1,4 +1,4 @@
-"""The operations of an agent: by name what answers each request, from the greeting to the farewell.
+"""The operations of an agent: the handler of each request, from the greeting to the farewell.
 
 An operation takes what the request holds as keywords. It returns its answer, a named tuple, or a generator that does
 (`steps.Steps`); the controller asks by a method of `remote.agent_client.AgentClient`.
@@ -40,7 +40,10 @@ SUCCEED_S = 10.0  # for a lost agent to put everything down before it is killed
 
 
 class Greeting(NamedTuple):
-    """The answer to `hello`: who answers; `user` is whom it drops to under sudo, `folder` the run's on the node."""
+    """The answer to `hello`: who answers.
+
+    `user` is the user to whom it drops under sudo, `folder` the run's on the node.
+    """
 
     pid: Pid
     uid: Count
@@ -71,12 +74,12 @@ class Farewell(NamedTuple):
 
 
 def said_in(marker: int) -> JsonObject:
-    """What an agent has said of itself in the file that marks a run's folder; nothing if none has."""
+    """Return what an agent has written about itself in the marker file of a run's folder; nothing if none has."""
     return about_of(os.pread(marker, 1 << 16, 0))
 
 
 def locked(marker: int) -> bool:
-    """Lock that file; False where another agent has it locked."""
+    """Lock the marker file; return False where another agent has it locked."""
     try:
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -85,7 +88,7 @@ def locked(marker: int) -> bool:
 
 
 class Agent:
-    """Everything of one run on one node."""
+    """The state and the operations of one run on one node."""
 
     def __init__(self, fds: Tuple[int, int], early: bytes) -> None:
         self.loop = Loop(fds, early, self.handle)
@@ -127,7 +130,7 @@ class Agent:
         }
 
     def serve(self) -> None:
-        """Answer until the input ends or a signal comes, then put everything down."""
+        """Answer until the input ends or a signal comes, then end everything."""
         self.loop.catch_signals(self.children.reap)
         adopt()
         speak_when_busy(self.loop)
@@ -192,7 +195,7 @@ class Agent:
                 loop.turn(0.05)
 
     def living(self) -> List[int]:
-        """What runs below this agent, or in its containers, which a daemon may hold."""
+        """Return the processes below this agent, or in its containers, which a daemon may hold."""
         return list(dict.fromkeys([*descendants(process_table(), os.getpid()), *self.containers.members()]))
 
     def hello(
@@ -235,14 +238,14 @@ class Agent:
         )
 
     def mark(self, folder: Folder) -> int:
-        """A descriptor of the file that says whose folder it is."""
+        """Open the marker file of a run's folder and return its descriptor."""
         try:
             return folder.create(MARKER, os.O_RDWR, 0o600, self.run_folder.agents)
         except FileExistsError:
             return folder.open(MARKER, os.O_RDWR, self.run_folder.owner)
 
     def succeed(self, lock: str, proof: str) -> Steps[None]:
-        """End the agent of this run before us, which our controller has lost: only they share the proof.
+        """End this run's previous agent on the node, which our controller has lost: only the two share the proof.
 
         Only the agent and root can read it. One that is stopped goes on first, to put everything down itself.
         """
@@ -255,7 +258,7 @@ class Agent:
             )
 
     def inherit(self, journal: Journal, before: JsonObject) -> None:
-        """Take over what the run's agent before this one has not taken back, as far as a reboot has not."""
+        """Take over the changes that this run's previous agent has not taken back, unless the node has rebooted."""
         if before and elsewhere(before):
             message = "%s is of the machine %s" % (journal.folder.path, before.get("machine"))
             raise Refusal("folder", message + ": each host of an inventory needs a name of its own")

@@ -20,7 +20,7 @@ class Row(NamedTuple):
 
 
 def process_table() -> Dict[int, Row]:
-    """Every process that is not a zombie, by pid."""
+    """Return every process that is not a zombie, by pid."""
     table = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -50,7 +50,7 @@ def descendants(table: Dict[int, Row], root: int) -> List[int]:
 
 
 def tags(pid: int) -> Dict[str, str]:
-    """The environment variables of ours that a process carries; none where we may not look."""
+    """Return the environment variables of ours that a process carries; none where we may not look."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
             entries = file.read().decode(errors="replace").split("\0")
@@ -68,12 +68,12 @@ def command_line(pid: int) -> List[str]:
 
 
 def listening(port: int) -> bool:
-    """Whether any TCP socket of this network namespace listens on the port."""
+    """Return whether any TCP socket of this network namespace listens on the port."""
     return bool(listeners(port))
 
 
 def listeners(port: int) -> List[str]:
-    """The inodes of the TCP sockets of this network namespace that listen on the port."""
+    """Return the inodes of the TCP sockets of this network namespace that listen on the port."""
     found: List[str] = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -86,7 +86,7 @@ def listeners(port: int) -> List[str]:
 
 
 def holding(inodes: List[str]) -> List[int]:
-    """The processes that hold one of these sockets, of those whose descriptors we may see."""
+    """Return the processes that hold one of these sockets, of those whose descriptors we may see."""
     links = {"socket:[%s]" % inode for inode in inodes}
     found = []
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
@@ -100,13 +100,13 @@ def holding(inodes: List[str]) -> List[int]:
 
 
 def identity() -> Dict[str, str]:
-    """What makes kernel state ours to restore: after a reboot or in another network namespace it is somebody else's."""
+    """Return the identity of the kernel state: it differs after a reboot, and in another network namespace."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return {"boot": file.read().strip(), "netns": os.readlink("/proc/self/ns/net"), "machine": machine()}
 
 
 def machine() -> str:
-    """What tells this machine from others that see the same work folder: its name and its id, as either may repeat."""
+    """Return the machine's name and id, which tell it from others that share the work folder; either may repeat."""
     try:
         with open("/etc/machine-id") as file:
             number = file.read().strip()
@@ -116,10 +116,10 @@ def machine() -> str:
 
 
 def of_this_boot(about: JsonObject) -> bool:
-    """Whether what an agent said of itself is of this kernel's network namespace as it still is."""
+    """Return whether an agent's record of itself is of this boot and network namespace."""
     return all(about.get(key) == value for key, value in identity().items() if key != "machine")
 
 
 def elsewhere(about: JsonObject) -> bool:
-    """Whether it is of another machine, and so nothing that a reboot of this one could have ended."""
+    """Return whether an agent's record of itself is of another machine, so that no reboot of this one ended it."""
     return not of_this_boot(about) and about.get("machine", machine()) != machine()

@@ -1,4 +1,4 @@
-"""Answers to requests: steps that may pause, and end with a named tuple that is the answer, or with a refusal."""
+"""Steps of requests: generators that may pause, and end with an answer (a named tuple) or a refusal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Steps = Generator[Optional[float], None, T]
 
 
 class Refusal(Exception):
-    """A request that cannot be granted, told to whoever asked."""
+    """A request that cannot be granted, with the reason for the controller."""
 
     def __init__(self, kind: str, message: str, **more: object) -> None:
         super().__init__(message)

@@ -32,7 +32,7 @@ class Stray(NamedTuple):
 
 
 class StayedFolder(NamedTuple):
-    """A folder of a run that was left with captures in it: they have stayed for `age_s` s, or were `removed`."""
+    """A folder of a run with captures that stay on the node: they have stayed for `age_s` s, or were `removed`."""
 
     folder: str
     run: str
@@ -61,7 +61,7 @@ class Swept(NamedTuple):
 
 
 class DeadFolder:
-    """The folder that a dead agent left: its name in the work folder, what it says of itself, and its lock."""
+    """The folder of a dead agent: its name in the work folder, what it says of itself, and its lock."""
 
     def __init__(self, folder: Folder, name: str, about: JsonObject, lock: int) -> None:
         self.folder = folder
@@ -75,7 +75,7 @@ class DeadFolder:
 
 
 class Sweep:
-    """One sweep of a work folder: whose agents live, what it holds meanwhile, and what it has done.
+    """One sweep of a work folder: the living agents, the folders of dead ones, and what was done.
 
     What a journal of the run `forget` still says once that was tried is forgotten. Captures that stay are removed where
     they have stayed for longer than `stayed_s` seconds, and otherwise told; None removes none.
@@ -108,7 +108,7 @@ class Sweep:
         self.stayed: List[StayedFolder] = []
 
     def carry_out(self) -> Steps[Swept]:
-        """End what dead agents left: processes by their tag, changes by their journals, and folders if asked."""
+        """End dead agents' processes by their tag, take back changes by their journals, and remove folders if asked."""
         try:
             work = self.look()
             named = [Stray(pid, command_line(pid), tags(pid).get("ORCH_RUN", "")) for pid in self.strays()]
@@ -137,7 +137,7 @@ class Sweep:
         )
 
     def look(self) -> Optional[Folder]:
-        """The work folder, if there is one; the folders of dead agents in it are then known, and locked."""
+        """Open the work folder, if there is one, and lock the folders of dead agents in it."""
         try:
             work = reach(self.work, self.run_folder.owner)
         except FileNotFoundError:
@@ -152,7 +152,7 @@ class Sweep:
         return work
 
     def strays(self) -> List[int]:
-        """Processes with the tag of a run whose agent on this node is gone."""
+        """Return the processes with the tag of a run whose agent on this node is gone."""
         table = process_table()
         mine = {os.getpid(), *descendants(table, os.getpid())}
         found = []
@@ -174,7 +174,7 @@ class Sweep:
         return found
 
     def take(self, folder: Folder, name: str) -> bool:
-        """Lock a run's folder whose agent is gone, and note it; False for any other, of which the living are noted."""
+        """Lock a run's folder whose agent is gone, and note it; return False for any other, and note the living."""
         try:
             fd = folder.open(MARKER, os.O_RDWR, self.run_folder.owner)
         except (OSError, Refusal):
@@ -194,7 +194,7 @@ class Sweep:
         return True
 
     def sweep_folder(self, work: Folder, dead: DeadFolder) -> Steps[None]:
-        """Sweep one folder, and tell what went wrong with it: that keeps nobody from the next one."""
+        """Sweep one folder, and note what went wrong with it: the next one is swept all the same."""
         path = dead.folder.path
         try:
             safe = yield from self.sweep_journal(dead, Journal(dead.folder, self.run_folder.agents, dead.about))
@@ -210,7 +210,7 @@ class Sweep:
         (self.kept if self.keep_data or not safe else self.removed).append(path)
 
     def sweep_stayed(self, work: Folder, name: str) -> None:
-        """Tell of the captures that stay in a folder; remove them where that is asked for, and they are old enough."""
+        """Note the captures that stay in a folder; remove them where that is asked for, and they are old enough."""
         path = work.path_of(name)
         try:
             with work.enter(name) as folder:
@@ -238,7 +238,7 @@ class Sweep:
         self.stayed.append(StayedFolder(path, run, len(sizes), sum(sizes), age_s, removed))
 
     def sweep_journal(self, dead: DeadFolder, journal: Journal) -> Steps[bool]:
-        """Take back what a journal holds; whether nothing of it is left to be done."""
+        """Take back what a journal holds; return whether nothing of it is left."""
         taken = yield from take_back(journal, self.commands)
         self.undone += taken.undone
         self.already += taken.already

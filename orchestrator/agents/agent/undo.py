@@ -1,4 +1,4 @@
-"""Changes to the node, taken back by a journal that is on its disk before each is made, if need be by a later agent."""
+"""Changes to the node and their undo, by a journal on its disk that is written before each change is made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORGOTTEN = "undo.forgotten.jsonl"  # what a journal is called once somebody has
 
 
 class Sign(NamedTuple):
-    """What shows whether a change stands: its pattern is found in what a command prints for as long as it does."""
+    """A sign that a change stands: a pattern that is found in a command's output for as long as it does."""
 
     read: List[str]
     pattern: str
@@ -42,7 +42,7 @@ class FailedChange(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The same in a sentence."""
+        """A sentence for a message."""
         return ": ".join(filter(None, (self.id, " ".join(self.argv), self.tail)))
 
 
@@ -54,7 +54,7 @@ class ForgottenChange(NamedTuple):
 
 
 def sign_of(value: Any) -> Optional[Sign]:
-    """A sign as it was sent, or as a journal has it; those of older agents have none."""
+    """Return a sign from its JSON, as it was sent or as a journal has it; those of older agents have none."""
     if value is None:
         return None
     read, pattern = value
@@ -63,7 +63,7 @@ def sign_of(value: Any) -> Optional[Sign]:
 
 
 def about_of(text: bytes) -> JsonObject:
-    """What an agent wrote into its folder's marker of itself; nothing where that cannot be read."""
+    """Return what an agent wrote into its folder's marker about itself; nothing where that cannot be read."""
     try:
         found = json.loads(text.partition(b"\n")[0].decode())
     except (ValueError, RecursionError):
@@ -102,7 +102,10 @@ class Journal:
         self.troubles += ["%s: %s" % trouble for trouble in unclear.items()]
 
     def follow(self, entry: JsonObject, about: JsonObject, unclear: Dict[str, str]) -> None:
-        """Take note of an entry; of a change that nobody has taken back `unclear` says why it cannot be done here."""
+        """Apply an entry read from the journal.
+
+        Of a change that nobody has taken back `unclear` says why it cannot be done here.
+        """
         key = entry["id"]
         if not isinstance(key, str):
             raise TypeError("an id that is no text")
@@ -124,9 +127,10 @@ class Journal:
             self.doubtful.add(key)
 
     def opened(self, flags: int) -> int:
-        """A descriptor of it; what it holds is run with this agent's rights, so that nobody else may have written it.
+        """Open the journal and return its descriptor.
 
-        Its user can put a file there that others with the agent's rights once wrote: one with a single name is new.
+        What it holds is run with this agent's rights, so that nobody else may have written it. Its user can put a file
+        there that others with the agent's rights once wrote: one with a single name is new.
         """
         fd = self.folder.open(JOURNAL, flags, self.agents)
         status = os.fstat(fd)
@@ -159,7 +163,7 @@ class Journal:
         self.doubtful.add(key)
 
     def mark(self, key: str, *, whole: bool) -> None:
-        """Whether the change is there as it was asked for, or in doubt from now on."""
+        """Write whether the change stands as it was asked for, or is in doubt from now on."""
         (self.doubtful.discard if whole else self.doubtful.add)(key)
         with contextlib.suppress(OSError):  # on a full disk it is in doubt for longer than it has to be
             self.append({"id": key, "whole": whole})
@@ -169,12 +173,12 @@ class Journal:
         self.append({"id": key, "done": True})
 
     def unreadable(self) -> List[FailedChange]:
-        """What cannot be followed, as failures are reported."""
+        """Return the entries that cannot be followed, as failed changes."""
         path = self.folder.path_of(JOURNAL)
         return [FailedChange(path, (), None, trouble) for trouble in self.troubles]
 
     def forget(self) -> List[ForgottenChange]:
-        """Let nothing of it count any more; what would have been done for each change, by its name."""
+        """Discard all entries; return what would have been done for each change, by its name."""
         os.rename(JOURNAL, FORGOTTEN, src_dir_fd=self.folder.fd, dst_dir_fd=self.folder.fd)
         forgotten = [
             ForgottenChange(key, "; ".join(" ".join(argv) for argv in change.undo))
@@ -195,7 +199,7 @@ class TakenBack(NamedTuple):
 
 
 def stands(commands: Commands, sign: Optional[Sign]) -> Steps[Optional[bool]]:
-    """Whether a change is still there; None where that cannot be told."""
+    """Return whether a change is still there; None where that cannot be told."""
     if sign is None:
         return None
     try:
@@ -208,7 +212,7 @@ def stands(commands: Commands, sign: Optional[Sign]) -> Steps[Optional[bool]]:
 
 
 def put_back(journal: Journal, commands: Commands, key: str) -> Steps[Optional[Failure]]:
-    """Carry out the undo commands of a change; what went wrong with it, or None.
+    """Carry out the undo commands of a change; return what went wrong, or None.
 
     Of one in doubt each command is tried, and none has to find anything to undo; but each has to run to its end. So is
     each of one that has a sign, which then tells whether anything of the change is left. One that hangs ends that.

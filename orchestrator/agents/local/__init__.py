@@ -1,1 +1,1 @@
-"""PID 1 of a local testbed, and what it is asked and answers."""
+"""PID 1 of a local testbed, and its messages."""

@@ -110,7 +110,7 @@ def batch(program: str, lines: Sequence[str], *, step: str) -> None:
 
 
 def guilty(lines: Sequence[str], output: str) -> List[str]:
-    """The words of the line that `ip -batch` or `tc -batch` complained of ("Command failed -:3")."""
+    """Return the words of the line that `ip -batch` or `tc -batch` complained of ("Command failed -:3")."""
     for word in output.split():
         if word.startswith("-:") and word[2:].isdigit() and 0 < int(word[2:]) <= len(lines):
             return lines[int(word[2:]) - 1].split()
@@ -118,14 +118,14 @@ def guilty(lines: Sequence[str], output: str) -> List[str]:
 
 
 def ethtool(control: socket.socket, device: str, request: bytes) -> bytes:
-    """One question or order of linux/ethtool.h to a device; the kernel answers in the same bytes."""
+    """Make one SIOCETHTOOL call (linux/ethtool.h) on a device; the kernel answers in the same bytes."""
     buffer = array.array("B", request)
     fcntl.ioctl(control, SIOCETHTOOL, struct.pack("16sP16x", device.encode(), buffer.buffer_info()[0]))
     return buffer.tobytes()
 
 
 def super_packet_bits(control: socket.socket, device: str) -> Dict[int, int]:
-    """The features that make or merge packets larger than the MTU, as bits in blocks of 32."""
+    """Return the features that make or merge packets larger than the MTU, as bits in blocks of 32."""
     answer = ethtool(control, device, struct.pack("=IIQI", ETHTOOL_GSSET_INFO, 0, 1 << ETH_SS_FEATURES, 0))
     (count,) = struct.unpack_from("=I", answer, 16)
     request = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count) + bytes(count * STRING_BYTES)
@@ -162,7 +162,7 @@ def write_sysctls(settings: Dict[str, Union[int, str]]) -> None:
 
 
 def open_settings(mounts: int) -> None:
-    """Let a container write what is its own of /proc/sys: the settings of its network."""
+    """Make the settings of a container's network in /proc/sys writable."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -178,7 +178,7 @@ def open_settings(mounts: int) -> None:
 
 
 def no_router_chatter(version: int) -> None:
-    """Devices made from here on carry no IPv6, whose own packets would be in every capture.
+    """Switch off IPv6 for devices made from here on, whose own packets would be in every capture.
 
     Where the data plane is of IPv6 they carry it with the addresses that they are given, and ask nobody for more.
     """
@@ -195,7 +195,7 @@ def no_router_chatter(version: int) -> None:
 
 
 def private_files(files: Dict[str, str], binds: Sequence[Sequence[str]]) -> None:
-    """Put files that exist nowhere else over the machine's own, for everything in this mount namespace."""
+    """Mount files that exist nowhere else over the machine's own, for everything in this mount namespace."""
     mount("tmpfs", "/run", "tmpfs", flags=MS_NOSUID | MS_NODEV, data="mode=755")
     for number, (target, text) in enumerate(sorted(files.items())):
         place = Path("/run/file%d" % number)
@@ -214,7 +214,7 @@ def private_files(files: Dict[str, str], binds: Sequence[Sequence[str]]) -> None
 
 
 def node_files(node: NodeSetup) -> None:
-    """A node's own /run, /dev/shm, /proc and /sys, and the run's folder of the node where the owner sees it too."""
+    """Mount a node's own /run, /dev/shm, /proc and /sys, and the node's run folder where the owner sees it too."""
     shared = os.open(node["folder"], os.O_PATH)
     mount("tmpfs", "/run", "tmpfs", flags=MS_NOSUID | MS_NODEV, data="mode=755")
     for folder in ("/run/sshd", "/run/lock", node["work"]):
@@ -238,7 +238,7 @@ def node_files(node: NodeSetup) -> None:
 
 
 def known(node: NodeSetup, neighbours: Dict[str, Dict[str, str]]) -> List[str]:
-    """Commands of ip by which a node knows all hosts for good, itself too: nobody has to ask for their MACs."""
+    """Return commands of ip for permanent neighbour entries of all hosts, itself too: nothing asks for MACs."""
     line = "neigh replace %s lladdr %s dev %s nud permanent"
     rails = neighbours.items() if node["links"] else ()
     return [line % (address, mac, device) for device, hosts in rails for address, mac in hosts.items()]
@@ -268,7 +268,7 @@ def node_init(node: NodeSetup, version: int, go: int, report: int, waiting: sock
 
 
 class Start(NamedTuple):
-    """A forked node: its first parent, where both tell who they are, what lets it go on, what tells of a failure."""
+    """A forked node: its parent process, the pipe that lets it go on, and the one that reports failures."""
 
     middle: int
     told: socket.socket
@@ -313,7 +313,7 @@ def fork_node(node: NodeSetup, version: int, log: int, joined: "Optional[Joined]
 
 
 def hear_pid(start: Start) -> int:
-    """The node's PID as seen from here, once the node waits for its link; raise what it says instead."""
+    """Return the node's PID as seen from here, once the node waits for its link; raise what it says instead."""
     said = [start.told.recv(32), start.told.recv(32)]  # its first parent and itself, in any order
     start.told.close()
     os.waitpid(start.middle, 0)
@@ -357,7 +357,7 @@ def wait_listening(name: str, pid: int, *, log: int, until: float) -> None:
 
 
 def build(document: Setup, logs: Dict[str, int], joined: "Dict[str, Joined]") -> Dict[str, int]:
-    """Everything from an empty sandbox to hosts that answer. Returns the PID of every node."""
+    """Build everything from an empty sandbox to hosts that answer; return the PID of every node."""
     private_files(document["files"], document["bind"])
     no_router_chatter(4)  # of the switch, whose ports have no addresses
     for container in joined.values():
@@ -399,7 +399,7 @@ def log_text(log: int) -> str:
 
 
 def hear_document(owner: socket.socket) -> "tuple[bytes, array.array[int]]":
-    """The owner's first message, and the descriptors that came along."""
+    """Receive the owner's first message, and the descriptors that came along."""
     most = socket.CMSG_SPACE(4 * MOST_DESCRIPTORS)
     message, ancillary, _, _ = owner.recvmsg(MESSAGE_BYTES, most, socket.MSG_CMSG_CLOEXEC)
     given = array.array("i")
@@ -409,7 +409,7 @@ def hear_document(owner: socket.socket) -> "tuple[bytes, array.array[int]]":
 
 
 def containers(document: Setup, given: Sequence[int]) -> "Dict[str, Joined]":
-    """The namespaces of the nodes that are containers, by the nodes' names."""
+    """Return the namespaces of the nodes that are containers, by the nodes' names."""
     names = [node["name"] for node in document["nodes"] if node["joins"]]
     return {name: Joined(*given[2 * number : 2 * number + 2]) for number, name in enumerate(names)}
 
@@ -436,7 +436,7 @@ def start_builder(document: Setup, logs: Dict[str, int], joined: "Dict[str, Join
 
 
 def wait_built(owner: socket.socket, outcome: int) -> Optional[Outcome]:
-    """What the builder says, or None when the owner has gone first."""
+    """Return what the builder says, or None when the owner has gone first."""
     parts: List[bytes] = []
     poll = select.poll()
     poll.register(owner, select.POLLRDHUP)
@@ -454,7 +454,7 @@ def wait_built(owner: socket.socket, outcome: int) -> Optional[Outcome]:
 
 
 def socket_in(namespace: int, own: int) -> socket.socket:
-    """A TCP socket that belongs to another network namespace for good."""
+    """Create a TCP socket in another network namespace, to which it belongs from then on."""
     libc("setns", namespace, CLONE_NEWNET)
     try:
         return socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -477,7 +477,7 @@ def answer(
 
 
 def opened_namespaces(pids: Dict[str, int], logs: Dict[str, int]) -> Dict[str, int]:
-    """Every node's network namespace, held so that it outlives the node's sshd; "" is this process's own."""
+    """Open every node's network namespace, so that it outlives the node's sshd; "" is this process's own."""
     namespaces = {"": os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)}
     for name, pid in pids.items():
         try:
@@ -500,7 +500,7 @@ def serve(owner: socket.socket, pids: Dict[str, int], namespaces: Dict[str, int]
 
 
 def reaped() -> Iterator[int]:
-    """PIDs of children that have ended since the last call."""
+    """Yield the PIDs of children that have ended since the last call."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)

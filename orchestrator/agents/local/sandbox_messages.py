@@ -1,4 +1,4 @@
-"""What a local testbed's sandbox and its owner tell each other, for type checkers: the sandbox imports nothing."""
+"""Types of the messages between a local testbed's sandbox and its owner, for type checkers alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SwitchSetup(TypedDict):
 
 
 class NodeSetup(TypedDict):
-    """A host, or the switch as it is reached: likewise, its files with their modes, and its sshd."""
+    """The same of a host, or of the switch's own node, its files with their modes, and its sshd."""
 
     name: str
     folder: str
@@ -42,13 +42,13 @@ class Setup(TypedDict):
 
 
 class SocketRequest(TypedDict):
-    """What the owner says from then on: the node of which it wants a socket."""
+    """The owner's later messages: the node of which it wants a socket."""
 
     socket: str
 
 
 class Failure(TypedDict, total=False):
-    """What failed, in which step of which node; nothing of it where nothing has."""
+    """A failure: what failed, in which step of which node."""
 
     error: str
     step: str
@@ -58,13 +58,13 @@ class Failure(TypedDict, total=False):
 
 
 class Outcome(Failure, total=False):
-    """What the process that builds says: the PID of every node, or a failure."""
+    """The builder's message: the PID of every node, or a failure."""
 
     pids: Dict[str, int]
 
 
 class Answer(Failure, total=False):
-    """What the owner hears: the seconds that it took, the node whose socket comes along, or a failure."""
+    """The sandbox's answer: the seconds that it took, the node whose socket comes along, or a failure."""
 
     ready: float
     socket: str

@@ -1,1 +1,1 @@
-"""Ways to carry bytes to an agent on a node."""
+"""Transports that carry bytes to an agent on a node: SSH, a local process, and agents that call back."""

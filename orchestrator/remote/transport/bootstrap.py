@@ -1,4 +1,4 @@
-"""Start an agent on a node without leaving a file there: the one command line, and the one place that quotes."""
+"""Builds the command line and the source that start an agent on a node without leaving a file there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OLD_ENOUGH = (
 
 
 def agent_argv(python: str, *, sudo: bool | str = False) -> list[str]:
-    """The command that waits for an agent's source on its standard input and becomes it.
+    """Return the command that waits for an agent's source on its standard input and becomes it.
 
     `sudo` is whether it becomes root, or a program on the node that sudo starts as root and that starts it with less.
     """
@@ -41,12 +41,12 @@ def agent_argv(python: str, *, sudo: bool | str = False) -> list[str]:
 
 
 def agent_command_line(python: str, *, sudo: bool | str = False) -> str:
-    """`agent_argv` for a channel that takes a line for the login shell, as SSH does."""
+    """Return `agent_argv` quoted for a channel that takes a line for the login shell, as SSH does."""
     return shlex.join(agent_argv(python, sudo=sudo))
 
 
 def agent_modules() -> dict[str, str]:
-    """The source of each of the agent's modules, by its name in their package: `ops`, `files`."""
+    """Return the source of each of the agent's modules, by its name in their package: `ops`, `files`."""
     return dict(_modules(resources.files("orchestrator.agents.agent")))
 
 
@@ -59,7 +59,7 @@ def _modules(folder: Traversable, inside: str = "") -> Iterator[tuple[str, str]]
 
 
 def packed(modules: Mapping[str, str], *, before: str = "") -> bytes:
-    """The agent's modules as one compressed text, behind a line that ends with its length.
+    """Return the agent's modules as one compressed text, behind a line that ends with its length.
 
     The text is the loader, and a call that gives it the others. A slow network carries it once for each node.
     `before` is a program that the interpreter carries out first, with names of its own.
@@ -73,5 +73,5 @@ def packed(modules: Mapping[str, str], *, before: str = "") -> bytes:
 
 @functools.cache
 def agent_source() -> bytes:
-    """What to write to the command's standard input."""
+    """Return the text to write to the command's standard input."""
     return packed(agent_modules())

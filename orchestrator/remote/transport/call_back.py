@@ -35,7 +35,7 @@ Wanted = Generator[int, bytes, str]  # yields how many bytes it waits for, is se
 
 @dataclass(slots=True, eq=False)
 class _Caller:
-    """A connection on which nothing is proved yet."""
+    """A connection that has not proved yet that it knows the run's key."""
 
     connection: socket.socket
     words: Wanted
@@ -63,12 +63,12 @@ class Callers:
         threading.Thread(target=self._serve, name="calls back", daemon=True).start()
 
     def program(self) -> bytes:
-        """What a host's interpreter is to read: the call, with port and key, then the agent."""
+        """Return the program that a host's interpreter reads: the call back, with port and key, then the agent."""
         text = resources.files("orchestrator.agents").joinpath("call_back.py").read_text(encoding="utf-8")
         return packed(agent_modules(), before=f"{text}\ncall_back({self.port}, {self._key.hex()!r}, {CALL_S})\n")
 
     def take(self, host: str, deadline: Deadline) -> socket.socket:
-        """The connection of a host, once it has called; raises what `fail` was given where it will not."""
+        """Wait for the connection of a host and return it; raises the error given to `fail` where it will not call."""
         with self._changed:
             while host not in self._arrived:
                 if self._failed is not None:
@@ -78,13 +78,13 @@ class Callers:
             return self._arrived.pop(host)
 
     def fail(self, error: TransportError) -> None:
-        """Say that nobody will call any more, and why."""
+        """Set the error for hosts that have not called: nobody will call any more."""
         with self._changed:
             self._failed = self._failed or error
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Listen no more, and close what nobody took; a second call does nothing."""
+        """Stop listening, and close connections that nobody took; a second call does nothing."""
         self.fail(TransportError("nobody listens for agents any more"))
         with self._changed:
             self._awaited.clear()
@@ -124,9 +124,9 @@ class Callers:
             selector.register(connection, selectors.EVENT_READ, caller)
 
     def _make_room(self, selector: selectors.BaseSelector, callers: list[_Caller]) -> None:
-        """Drop a caller of the source that has most: any of them, so that nobody's calls push out another's for sure.
+        """Drop a random caller of the source that has most, so that no source can push out another's callers.
 
-        What it has said is heard first: a proof that is here counts.
+        What it has sent is read first: a proof that has arrived counts.
         """
         crowd, _ = Counter(one.source for one in callers).most_common(1)[0]
         caller = secrets.choice([one for one in callers if one.source == crowd])
@@ -136,7 +136,7 @@ class Callers:
         _drop(selector, callers, caller)
 
     def _heard(self, caller: _Caller) -> bool:
-        """Take what a caller says; False where that is all, or wrong."""
+        """Read what a caller sends; return False at its end, or where it is wrong."""
         try:
             data = caller.connection.recv(caller.wanted - len(caller.heard))
             caller.heard += data
@@ -185,7 +185,7 @@ class Callers:
 
 
 def _listening(ports: Sequence[int]) -> socket.socket:
-    """A socket at the first of these ports that is free, by IPv4 and, where this machine has it, IPv6."""
+    """Return a socket at the first of these ports that is free, by IPv4 and, where this machine has it, IPv6."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     for port in ports:
@@ -196,7 +196,7 @@ def _listening(ports: Sequence[int]) -> socket.socket:
 
 
 def _source(address: str) -> str:
-    """Whose calls count together: those of an address, by IPv6 of its network of 64 bits, of this machine all."""
+    """Return the source of a call for the limit: its address, its /64 network in IPv6, or this machine."""
     found = ipaddress.ip_address(address.partition("%")[0])
     found = getattr(found, "ipv4_mapped", None) or found
     if found.is_loopback:
@@ -205,7 +205,7 @@ def _source(address: str) -> str:
 
 
 def _says(connection: socket.socket) -> bool:
-    """Whether something that was said is still to be heard, or the end of it."""
+    """Return whether there is something to read on a connection, or its end."""
     try:
         connection.recv(1, socket.MSG_PEEK)
     except BlockingIOError:
@@ -216,16 +216,16 @@ def _says(connection: socket.socket) -> bool:
 
 
 def _drop(selector: selectors.BaseSelector, callers: list[_Caller], caller: _Caller) -> None:
-    """Hear a caller no more; where it was let in, another descriptor of its connection lives on."""
+    """Close a caller's socket; where it was let in, another descriptor keeps its connection open."""
     callers.remove(caller)
     selector.unregister(caller.connection)
     caller.connection.close()
 
 
 class CalledBack:
-    """The connection of an agent that has called back; `said` gives what its host printed so far.
+    """The connection of an agent that has called back; `said` returns what its host printed so far.
 
-    `ended` is whether the agent has ended it: it does so last of all, when everything is put down.
+    `ended` is whether the agent has ended it, which it does last, when everything of the run is ended.
     """
 
     way: Sequence[str] = ()
@@ -251,7 +251,7 @@ class CalledBack:
             raise TransportError(f"the agent does not listen: {error}", tail=self.diagnosis()) from error
 
     def close(self) -> None:
-        """End the stream, which the agent takes for the end of all; a second call does nothing."""
+        """Close the stream, upon which the agent ends everything; a second call does nothing."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Check that a server is the one that it should be: its key or certificate against the known_hosts files."""
+"""Verifies an SSH server's host key or certificate against the known_hosts files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_ALGORITHM = ("ext-info-", "kex-strict-")
 
 
 class Transport(paramiko.Transport):
-    """A transport that asks for host keys in the order that it is told, and keeps what a server says of itself.
+    """A paramiko transport with a given order of host key algorithms, which keeps the server's banner.
 
     `said` are the lines that it sends before its version (RFC 4253, 4.2): why it lets nobody in, or that it is another
     service.
@@ -58,7 +58,7 @@ class Transport(paramiko.Transport):
         return self.wanted
 
     def unlike(self) -> tuple[str, list[str], list[str]] | None:
-        """The option of sshd_config that leaves nothing in common, the server's algorithms of it and ours."""
+        """Return the option of sshd_config without a common algorithm, with the server's algorithms and ours."""
         for offered, option, preferred in _NEGOTIATED:
             theirs, ours = self._offered.get(offered, []), list(getattr(self, preferred))
             if theirs and not set(theirs) & set(ours):
@@ -92,7 +92,7 @@ class Transport(paramiko.Transport):
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Where keys are known: the user's files, whose first takes new keys, and the system's."""
+    """The known_hosts files: the user's files, whose first takes new keys, and the system's."""
 
     user: tuple[Path, ...]
     system: tuple[Path, ...]
@@ -108,7 +108,7 @@ class _Files:
 
 
 class HostKeys(paramiko.MissingHostKeyPolicy):
-    """Decides about the key of one server; paramiko knows no keys of its own, so that it asks for each.
+    """The policy for one server's key; paramiko knows no keys of its own, so that it asks for each.
 
     `trusted` is the only key that the server may have, in the wire format; else the known_hosts files decide.
     """
@@ -121,7 +121,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         self._known = self._files.lookup(self._name)
 
     def transport(self, sock: Any, **options: Any) -> Transport:
-        """A transport that asks for what can be verified first, with the algorithms that the settings allow."""
+        """Return a transport that prefers verifiable key types, with the algorithms that the settings allow."""
         transport = Transport(sock, **options)
         security = transport.get_security_options()
         settings, node = self._hop.settings, self._hop.target.name
@@ -133,7 +133,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         return transport
 
     def _ordered(self, algorithms: Sequence[str]) -> tuple[str, ...]:
-        """Certificates first where somebody may sign them, then types of known keys, as ssh does."""
+        """Return key algorithms in ssh's order: certificates where an authority is known, then types of known keys."""
         kinds = self._known.kinds if self._trusted is None else (known_hosts.kind_of(self._trusted),)
         known = [name for kind in kinds for name in _SIGNATURES.get(kind, (kind,))]
         authority = self._trusted is None and self._known.has_authority
@@ -156,7 +156,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
             self._check_plain(blob, doubt)
 
     def _uncertified(self, key: paramiko.PKey) -> str | None:
-        """None where a certificate speaks for the server; else why none does, empty where it shows none."""
+        """Return None where a certificate verifies the server; else why none does, empty where it shows none."""
         if key.public_blob is None:
             return ""
         try:
@@ -187,7 +187,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
             raise self._unknown(blob, doubt)
 
     def _known_without_port(self, blob: bytes) -> bool:
-        """OpenSSH takes a key that is known for the host itself for one of its other ports too."""
+        """Return whether the key is known for the host without its port, which OpenSSH accepts too."""
         settings = self._hop.settings
         if self._name == settings.principal:
             return False
@@ -235,7 +235,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
 
 
 def _allowed(able: Sequence[str], names: Sequence[str], option: str, node: str) -> tuple[str, ...]:
-    """Those of `names` that paramiko is able to do, in their order."""
+    """Return those of `names` that paramiko supports, in their order."""
     found = tuple(name for name in names if name in able)
     if not found:
         raise TransportError(

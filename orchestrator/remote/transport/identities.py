@@ -1,4 +1,4 @@
-"""Offer keys to a server in OpenSSH's order: those of the agent that settings name, its others, files."""
+"""Offers SSH keys to a server in OpenSSH's order: those of the SSH agent that settings name, its others, files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNUSABLE = (OSError, ValueError, UnsupportedAlgorithm, paramiko.SSHException, U
 
 
 class _Agent(AgentSSH):
-    """The agent that answers at a socket."""
+    """The SSH agent at a socket."""
 
     def __init__(self, path: Path, deadline: Deadline) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class _Agent(AgentSSH):
 
 
 class Identities(AuthStrategy):
-    """Offers one key after the other; `tried` says of each how it went, `close` lets go of the agent."""
+    """Offers one key after the other; `tried` has the outcome of each, `close` closes the SSH agent's connection."""
 
     def __init__(self, hop: Hop, deadline: Deadline) -> None:
         super().__init__(paramiko.SSHConfig())
@@ -72,7 +72,10 @@ class Identities(AuthStrategy):
     def _from_agent(
         self, held: list[paramiko.AgentKey], signed: list[bytes], named: set[bytes]
     ) -> Iterator[AuthSource]:
-        """Keys of the agent, those first that the settings name; a certificate by itself where its key is not held."""
+        """Yield the SSH agent's keys, those first that the settings name.
+
+        A certificate comes alone where the agent does not hold its key.
+        """
         owners = {key.blob: known_hosts.certificate_holder(key.blob) or key.blob for key in held}
         plain = set(owners)
         for key in sorted(held, key=lambda key: owners[key.blob] not in named):
@@ -90,7 +93,7 @@ class Identities(AuthStrategy):
                 yield from self._offered(own, own.asbytes(), str(file), signed)
 
     def _offered(self, key: paramiko.PKey, blob: bytes, name: str, signed: list[bytes]) -> Iterator[AuthSource]:
-        """A key with each certificate that is for it, and then without."""
+        """Yield a key with each certificate that is for it, and then without."""
         for certificate in dict.fromkeys(signed):
             if known_hosts.certificate_holder(certificate) == blob:
                 key.load_certificate(paramiko.Message(certificate))
@@ -103,7 +106,7 @@ class Identities(AuthStrategy):
         return InMemoryPrivateKey(self._hop.settings.user, key)
 
     def _loaded(self, path: Path) -> paramiko.PKey | None:
-        """A private key; None where the file is missing or cannot be used."""
+        """Load a private key; None where the file is missing or cannot be used."""
         try:
             return paramiko.PKey.from_path(path)
         except FileNotFoundError:
@@ -140,7 +143,7 @@ class Identities(AuthStrategy):
 
 
 def _public(path: Path) -> bytes | None:
-    """The public half of an identity: the file beside it, the file itself where it is public, or a part of it."""
+    """Return the public half of an identity: the file beside it, the file itself if it is public, or a part of it."""
     for file in (Path(f"{path}.pub"), path):
         with contextlib.suppress(OSError, ValueError):
             return PublicBlob.from_file(str(file)).key_blob
@@ -152,7 +155,7 @@ def _public(path: Path) -> bytes | None:
 
 
 def _certificates(paths: list[Path]) -> list[bytes]:
-    """The certificates in those of the files that have one."""
+    """Return the certificates in those of the files that have one."""
     found = []
     for path in paths:
         with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Read known_hosts files, as sshd(8) describes them, and host certificates of OpenSSH.
+"""Reads known_hosts files, as sshd(8) describes them, and host certificates of OpenSSH.
 
 The files say whose keys are known, which are revoked, and which sign for others; a certificate is good for a host or
 not, and bears a signature.
@@ -60,7 +60,7 @@ class Entry:
 
 
 class Verdict(enum.Enum):
-    """What the files say about a key."""
+    """The files' verdict on a key: known, unknown, changed or revoked."""
 
     KNOWN = "known"
     NEW = "new"
@@ -85,11 +85,11 @@ class KnownHost:
         return any(entry.marker == _AUTHORITY for entry in self.entries)
 
     def authority(self, blob: bytes) -> bool:
-        """Whether a key may sign certificates of this host."""
+        """Return whether a key may sign certificates of this host."""
         return any(entry.marker == _AUTHORITY and entry.blob == blob for entry in self.entries)
 
     def judged(self, blob: bytes) -> tuple[Verdict, Entry | None]:
-        """The verdict on a plain key, with the line that decides."""
+        """Return the verdict on a plain key, with the line that decides."""
         for entry in self.entries:
             if entry.marker == _REVOKED and entry.blob == blob:
                 return Verdict.REVOKED, entry
@@ -102,7 +102,7 @@ class KnownHost:
 
 
 def lookup(name: str, paths: Iterable[Path]) -> KnownHost:
-    """What the files have about a host; a file that does not exist says nothing."""
+    """Return the lines of the files about a host; a missing file has none."""
     return KnownHost(name, tuple(entry for path in paths for entry in _naming(name, path)))
 
 
@@ -120,7 +120,10 @@ def _naming(name: str, path: Path) -> Iterator[Entry]:
 
 
 def key(kind: str, text: str) -> bytes | None:
-    """The key in its wire format; None where OpenSSH would pass the line over, or its type cannot be verified here."""
+    """Return the key in its wire format.
+
+    Return None where OpenSSH would pass the line over, or its type cannot be verified here.
+    """
     if kind not in _KINDS:
         return None
     try:
@@ -132,7 +135,7 @@ def key(kind: str, text: str) -> bytes | None:
 
 
 def matches(name: str, hosts: str) -> bool:
-    """Whether the first field of a line means `name`: a hash of it, or patterns, of which one with `!` excludes."""
+    """Return whether the first field of a line means `name`: a hash, or patterns, of which one with `!` excludes."""
     if hosts.startswith("|"):
         return _hash_matches(name, hosts)
     found = False
@@ -160,7 +163,7 @@ def _hashed(name: str, salt: bytes) -> bytes:
 
 
 def _like(text: str, pattern: str) -> bool:
-    """Match `*` and `?`, and nothing else, in time that is bounded by both lengths multiplied."""
+    """Return whether a pattern of `*` and `?` matches, in time that is bounded by both lengths multiplied."""
     at = star = -1
     where = 0
     pattern_at = 0
@@ -180,19 +183,19 @@ def _like(text: str, pattern: str) -> bool:
 
 
 def fingerprint(blob: bytes) -> str:
-    """A key as people compare it: its type and `SHA256:...`."""
+    """Return a key's fingerprint: its type and `SHA256:...`."""
     digest = base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
     return f"{kind_of(blob)} SHA256:{digest}"
 
 
 def kind_of(blob: bytes) -> str:
-    """The type with which a key in its wire format begins."""
+    """Return the type with which a key in its wire format begins."""
     size = int.from_bytes(blob[:4], "big")
     return blob[4 : 4 + size].decode(errors="replace")
 
 
 def remember(name: str, blob: bytes, path: Path, *, hashed: bool) -> Verdict:
-    """Append a new host's key, unless another process or thread was first; gives what holds then.
+    """Append a new host's key, unless another process or thread was first; return the key that is known then.
 
     Raises OSError where that cannot be done.
     """
@@ -228,7 +231,7 @@ def _hidden(name: str) -> str:
 
 
 def _ends_a_line(descriptor: int) -> bool:
-    """Whether what is appended begins a line; a device has none."""
+    """Return whether appended text begins a line; for a device it always does."""
     with contextlib.suppress(OSError):
         size = os.fstat(descriptor).st_size
         return size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
@@ -247,7 +250,7 @@ class HostCertificate:
     """Algorithm of that signature."""
 
     def refusal(self, name: str, algorithms: Collection[str]) -> str | None:
-        """Why it is not good for a host of this name now, under these algorithms of signatures; None when it is."""
+        """Return why it is not valid for a host of this name now, under these signature algorithms; None when it is."""
         certificate, now = self.certificate, time.time()
         if certificate.type is not SSHCertificateType.HOST:
             return "it is no host certificate"
@@ -264,7 +267,7 @@ class HostCertificate:
 
 
 def read_certificate(blob: bytes) -> HostCertificate:
-    """The certificate in its wire format; raises ValueError where it is none, or its signature does not hold."""
+    """Read a certificate in its wire format; ValueError where it is none, or its signature does not verify."""
     try:
         certificate = _parsed_identity(blob)
         if not isinstance(certificate, SSHCertificate):
@@ -276,12 +279,15 @@ def read_certificate(blob: bytes) -> HostCertificate:
 
 
 def is_certificate(blob: bytes) -> bool:
-    """Whether this begins as a certificate does, not as a plain key."""
+    """Return whether this begins as a certificate does, not as a plain key."""
     return kind_of(blob).endswith(CERTIFICATE_SUFFIX)
 
 
 def certificate_holder(blob: bytes) -> bytes | None:
-    """The key, in the wire format, that a certificate is for; None where it is no certificate that can be read."""
+    """Return the key, in the wire format, that a certificate is for.
+
+    Return None where it is no certificate that can be read.
+    """
     with contextlib.suppress(ValueError, UnsupportedAlgorithm):
         if isinstance(identity := _parsed_identity(blob), SSHCertificate):
             return _wire(identity.public_key())
@@ -300,7 +306,7 @@ def _wire(key: SSHCertPublicKeyTypes) -> bytes:
 
 
 def _algorithm(blob: bytes) -> str:
-    """By which algorithm a certificate is signed: SHA-1 and SHA-2 differ in nothing else."""
+    """Return a certificate's signature algorithm, which alone tells SHA-1 from SHA-2."""
     message = Message(blob)
     numbers = 1 if message.get_text().startswith("ssh-ed25519") else 2
     for _ in range(1 + numbers):  # a nonce, and the numbers of the key

@@ -1,4 +1,4 @@
-"""An agent as a child process of this one, for this machine."""
+"""Starts an agent on this machine as a child process."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LocalChannel:
             raise TransportError(f"the agent does not listen: {error}", tail=self.diagnosis()) from error
 
     def close(self) -> None:
-        """End the stream, and see that the agent, which takes that for the end of all, is gone."""
+        """Close the stream and wait until the agent, which ends upon that, is gone."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -79,5 +79,5 @@ class LocalChannel:
 
 
 def connect() -> LocalChannel:
-    """A fresh agent on this machine, with this process's rights and interpreter."""
+    """Start an agent on this machine, with this process's rights and interpreter."""
     return LocalChannel()

@@ -1,4 +1,4 @@
-"""Logins that a busy server turns away are tried again, and few at a time are tried at any one server.
+"""Retries SSH logins that a busy server drops, with few logins at a time at any one server.
 
 sshd drops connections while many are not logged in yet (`MaxStartups`), before it says a word.
 """
@@ -31,7 +31,7 @@ class DroppedError(Exception):
 
 
 def patiently(hop: Hop, attempt: Callable[[], T], deadline: Deadline) -> T:
-    """What `attempt` gives, which may raise DroppedError; the last one leaves here when the deadline has passed."""
+    """Return what `attempt` returns, repeated after DroppedError, which is raised when the deadline has passed."""
     pause = _FIRST_PAUSE_S
     while True:
         with _turn(hop, deadline):
@@ -46,7 +46,7 @@ def patiently(hop: Hop, attempt: Callable[[], T], deadline: Deadline) -> T:
 
 @contextmanager
 def _turn(hop: Hop, deadline: Deadline) -> Iterator[None]:
-    """A place among the few that log in at the same server, or by the same ProxyCommand, at a time."""
+    """Hold one of the few slots for those that log in at the same server, or by the same ProxyCommand, at a time."""
     settings = hop.settings
     with _gates_lock:
         key = settings.proxycommand or (settings.hostname, settings.port)

@@ -1,4 +1,4 @@
-"""Connect to agents over SSH: the way to a node, host by host, and an agent at its end."""
+"""Connects to agents over SSH: through jump hosts and proxy commands to a node, where an agent is started."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def connect(
     sock: socket.socket | None = None,
     host_key: str | None = None,
 ) -> SshChannel:
-    """Start an agent on a node and give its channel; the first answer tells whether it runs.
+    """Start an agent on a node and return its channel; the first answer tells whether it runs.
 
     `sock` is a connected socket to the node's SSH server, for a node that no address of this machine leads to.
     `host_key` is the only key that the server may have ("ssh-ed25519 AAAA..."); else the known_hosts files decide.
@@ -75,7 +75,7 @@ def connect(
 
 
 def _through(way: list[Hop]) -> list[str]:
-    """What leads to the last host of the way, in words."""
+    """Return in words how the last host is reached."""
     proxy = way[0].settings.proxycommand
     return [*([f"ProxyCommand {proxy}"] if proxy is not None else []), *(hop.target.name for hop in way[:-1])]
 
@@ -89,7 +89,7 @@ def _public_key(target: SshTarget, line: str) -> bytes:
 
 
 def _hand_over(session: paramiko.Channel, source: bytes) -> None:
-    """Give the command its input; one that has ended already, without a python say, tells why when it is asked."""
+    """Write the command's input; one that has ended already, as without a python, is reported by the first request."""
     try:
         session.sendall(source)
     except OSError:
@@ -100,7 +100,7 @@ def _hand_over(session: paramiko.Channel, source: bytes) -> None:
 def _reached(
     way: list[Hop], sock: socket.socket | None, trusted: bytes | None, deadline: Deadline, closing: contextlib.ExitStack
 ) -> paramiko.Transport:
-    """The connection to the last host of the way, through those before it, each with a verified key and in time."""
+    """Connect to the last host, through the jump hosts before it, each with a verified key and in time."""
     jump: Jump | None = None
     for hop in way:
         _check(hop)
@@ -112,7 +112,7 @@ def _reached(
 
 
 def _check(hop: Hop) -> None:
-    """Refuse what cannot be followed and must be; tell once what is not followed."""
+    """Raise for SSH settings that are not supported and must hold; warn once of those that are ignored."""
     for what, remedy in hop.settings.refused:
         message = f"{what} of the SSH settings of {hop.target.host} cannot be followed"
         raise TransportError(message, node=hop.target.name, hint=remedy)
@@ -127,7 +127,7 @@ def _tell(note: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """The bytes to and from a server, and what a ProxyCommand that carries them said last, once it has ended."""
+    """A byte stream to a server, and the last output of a ProxyCommand that carries it, once that has ended."""
 
     sock: socket.socket | paramiko.Channel
     said: Callable[[], str] | None = None
@@ -135,7 +135,7 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True)
 class _Login:
-    """A login at one host of the way: over `sock`, through a jump host, by a ProxyCommand, or straight."""
+    """A login at one host of the route: over `sock`, through a jump host, by a ProxyCommand, or straight."""
 
     hop: Hop
     jump: Jump | None
@@ -144,7 +144,7 @@ class _Login:
     deadline: Deadline
 
     def attempt(self, closing: contextlib.ExitStack) -> paramiko.Transport:
-        """Log in; raises DroppedError where the other side closes the connection before it says who it is."""
+        """Log in; DroppedError where the other side closes the connection before it says who it is."""
         self.deadline.check("the SSH connection", node=self.hop.target.name)
         keys, identities = HostKeys(self.hop, self.trusted), Identities(self.hop, self.deadline)
         with contextlib.ExitStack() as mine:
@@ -189,7 +189,7 @@ class _Login:
         return _Stream(sock)
 
     def _connection(self, stream: _Stream, keys: HostKeys, identities: Identities) -> Connection:
-        """What fabric needs, with an empty configuration: every setting has been found."""
+        """Return a connection of fabric with an empty configuration, since every setting has been resolved."""
         settings, left = self.hop.settings, self.deadline.remaining
         options: dict[str, object] = {
             "sock": stream.sock,
@@ -214,7 +214,7 @@ class _Login:
         return TimeoutError() if self.deadline.expired else ssh_errors.refused(self.hop, identities, banner or b"")
 
     def _unheard(self, stream: _Stream, error: Exception) -> Exception:
-        """What a connection means that ended, or never began, without a word of the server."""
+        """Return the error of a connection that ended, or never began, without a word of the server."""
         dropped = logins.DroppedError("the server closed the connection before it said who it is")
         if stream.said is None:
             return dropped if self.sock is None else error
@@ -262,7 +262,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 class SshChannel:
-    """The standard streams of one command on a node, and the connection that carries nothing else."""
+    """The standard streams of one command on a node, over an SSH connection of its own."""
 
     def __init__(
         self,
@@ -297,7 +297,7 @@ class SshChannel:
             ) from error
 
     def close(self) -> None:
-        """Close the stream to the node, then those to the hosts before it; whoever comes second leaves it to the first.
+        """Close the stream to the node, then those to the jump hosts; a second call does nothing.
 
         A stream through a host that has gone cannot say so there: it is closed all the same.
         """
@@ -315,13 +315,13 @@ class SshChannel:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """A host that this machine is logged in to, on the way to another one."""
+    """A jump host that this machine is logged in to."""
 
     hop: Hop
     transport: paramiko.Transport
 
     def opened(self, hop: Hop, deadline: Deadline) -> paramiko.Channel:
-        """A stream from there to the server of `hop`."""
+        """Open a stream from there to the server of `hop`."""
         there = (hop.settings.hostname, hop.settings.port)
         try:
             return self.transport.open_channel("direct-tcpip", there, ("", 0), timeout=deadline.remaining)
@@ -330,7 +330,7 @@ class Jump:
 
 
 def straight(hop: Hop, deadline: Deadline) -> socket.socket:
-    """A connection from this machine, to the first address of the host that answers; raises the last one's OSError.
+    """Connect from this machine to the first address of the host that answers; raises the last one's OSError.
 
     TransportError where its name has no address.
     """
@@ -357,7 +357,7 @@ def straight(hop: Hop, deadline: Deadline) -> socket.socket:
 
 
 def watch_peer(transport: paramiko.Transport) -> None:
-    """See that a peer that has gone is noticed, and that small messages do not wait."""
+    """Set TCP keep-alive, so that a dead peer is noticed, and no delay for small messages."""
     transport.set_keepalive(KEEPALIVE_S)
     sock = transport.sock
     if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:

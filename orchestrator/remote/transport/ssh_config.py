@@ -1,4 +1,4 @@
-"""Read which SSH settings hold for a host, and for those on the way to it: `ssh -G` of OpenSSH says so itself.
+"""Reads the SSH settings for a host and its jump hosts, as `ssh -G` of OpenSSH prints them.
 
 What stands for something else in settings (`%h` and its like, `${VARIABLE}` and `~`) is as ssh_config(5) has it.
 """
@@ -47,7 +47,7 @@ _VARIABLE = re.compile(r"\$\{(\w*)}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshTarget:
-    """Where a node answers; what is None comes from the SSH configuration.
+    """The SSH address of a node; what is None comes from the SSH configuration.
 
     `host` may be an alias of it. `config` is read instead of the user's and the system's file. `jump` is written as for
     `ssh -J`. `name` is the node's, for messages, and `source` where `host` is written.
@@ -63,12 +63,12 @@ class SshTarget:
     source: str = HOST_KEY
 
     def options(self) -> list[str]:
-        """What is told to `ssh` before the host, as far as it decides which settings hold; a key decides nothing."""
+        """Return the options of `ssh` before the host, as far as they decide which settings hold."""
         given = (("-F", self.config and self.config.expanduser()), ("-p", self.port), ("-J", self.jump))
         return [word for option, value in given if value is not None for word in (option, str(value))]
 
     def by_hand(self, *words: str) -> str:
-        """The command that does the same by hand."""
+        """Return the command that does the same by hand."""
         key = ["-i", str(self.key)] if self.key is not None else []
         host = f"{self.user}@{self.host}" if self.user else self.host
         return shlex.join(["ssh", *self.options(), *key, host, *words])
@@ -76,7 +76,7 @@ class SshTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshSettings:
-    """What holds for one host, under OpenSSH's names without their case; text is as `ssh -G` gives it.
+    """The SSH settings of one host, under OpenSSH's names without their case; text is as `ssh -G` gives it.
 
     Tuples are of what may stand there several times. `none` and what is not set are None.
     """
@@ -132,16 +132,16 @@ class SshSettings:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One host on the way, the last one included."""
+    """One host of a route, the last one included."""
 
     target: SshTarget
     settings: SshSettings
 
 
 def route(target: SshTarget, deadline: Deadline) -> list[Hop]:
-    """The hosts to go through, first one first and the target last, each with its own settings.
+    """Return the hosts of the route, the target last, each with its own settings.
 
-    A jump host is asked for as `ssh -J` does: with the same configuration file, without the target's user, port or key.
+    A jump host is looked up as `ssh -J` does: with the same configuration file, without the target's user, port or key.
     """
     hops: list[Hop] = []
     here: SshTarget | None = target
@@ -155,7 +155,10 @@ def route(target: SshTarget, deadline: Deadline) -> list[Hop]:
 
 
 def _jump(target: SshTarget, jumps: str) -> SshTarget:
-    """The last of `jumps`, behind the others; without others its own settings say how it is reached."""
+    """Return the target for the last of `jumps`, reached through the others.
+
+    Without others, its own settings say how it is reached.
+    """
     before, _, last = jumps.rpartition(",")
     found = _HOP.fullmatch(last)
     if found is None:
@@ -180,7 +183,7 @@ def _jump(target: SshTarget, jumps: str) -> SshTarget:
 
 
 def settings_of(target: SshTarget, deadline: Deadline) -> SshSettings:
-    """The settings that `ssh` would use for a target."""
+    """Return the settings that `ssh` would use for a target."""
     user = ["-l", target.user] if target.user is not None else []
     argv = ["ssh", "-G", "-T", *target.options(), *user, "--", target.host]
     try:
@@ -214,7 +217,7 @@ def settings_of(target: SshTarget, deadline: Deadline) -> SshSettings:
 
 
 def parsed_settings(text: str) -> SshSettings:
-    """The record of what `ssh -G` printed."""
+    """Parse what `ssh -G` printed."""
     said: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, _, value = line.partition(" ")
@@ -240,7 +243,7 @@ def _is_set(said: Mapping[str, list[str]], name: str) -> bool:
 
 
 def _typed(name: str, kind: object, found: list[str]) -> Any:
-    """The values of one option as its field has them."""
+    """Return the values of one option with the type of its field."""
     first = found[0]
     if kind == tuple[str, ...]:
         words = found if name in _WHOLE else first.split(None if name in _SPACED else ",")
@@ -255,7 +258,7 @@ def _typed(name: str, kind: object, found: list[str]) -> Any:
 
 
 def expanded(text: str, hop: Hop) -> str:
-    """`text` with its %-tokens replaced."""
+    """Return `text` with its %-tokens replaced."""
     values = _values(hop)
 
     def value(found: re.Match[str]) -> str:
@@ -270,7 +273,7 @@ def expanded(text: str, hop: Hop) -> str:
 
 
 def expanded_path(text: str, hop: Hop) -> Path:
-    """The file that `text` names."""
+    """Return the path that `text` names."""
 
     def variable(found: re.Match[str]) -> str:
         if found[1] not in os.environ:
@@ -289,7 +292,10 @@ def expanded_path(text: str, hop: Hop) -> Path:
 
 
 def _home(text: str) -> str:
-    """OpenSSH takes home folders from the user database; HOME may say another one. KeyError without such a user."""
+    """Expand a leading tilde in a path by the user database, as OpenSSH does, not by HOME.
+
+    Raise KeyError without such a user.
+    """
     if not text.startswith("~"):
         return text
     user, slash, rest = text[1:].partition("/")

@@ -1,4 +1,4 @@
-"""Explain what paramiko and the network raise: an error with the name of the host, and what would mend it."""
+"""Turns exceptions of paramiko and the network into errors with the name of the host and a remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PROHIBITED, _CONNECT_FAILED = 1, 2  # RFC 4254, 5.1
 
 @contextlib.contextmanager
 def explained(target: SshTarget, deadline: Deadline) -> Iterator[None]:
-    """Turn whatever is raised inside into an error of ours about `target`."""
+    """Turn exceptions raised inside into a TransportError about `target`."""
     try:
         yield
     except OrchError:
@@ -46,7 +46,7 @@ def _translated(error: Exception, target: SshTarget, deadline: Deadline) -> Orch
 
 
 def incompatible(hop: Hop, option: str, theirs: Sequence[str], ours: Sequence[str]) -> TransportError:
-    """That the two sides have no algorithm in common, of the kind that `option` of sshd_config names."""
+    """Return the error that the two sides have no algorithm in common for an `option` of sshd_config."""
     return TransportError(
         f"no algorithm in common with its SSH server: its {option} {', '.join(theirs)}; ours {', '.join(ours)}",
         node=hop.target.name,
@@ -56,7 +56,7 @@ def incompatible(hop: Hop, option: str, theirs: Sequence[str], ours: Sequence[st
 
 
 def strange(hop: Hop, said: Sequence[str]) -> Exception:
-    """What a server means that says something, and no version of SSH: it is too busy, lets nobody in, or is no sshd."""
+    """Return the error of a server that sends no SSH version: it is too busy, lets nobody in, or is no sshd."""
     text = "\n".join(said)
     if _BUSY.search(text):
         return DroppedError(f"the server closed the connection before it said who it is: {last_lines(text)}")
@@ -70,7 +70,7 @@ def strange(hop: Hop, said: Sequence[str]) -> Exception:
 
 
 def unknown(hop: Hop) -> TransportError:
-    """That there is no address for the name of a host."""
+    """Return the error that there is no address for the name of a host."""
     name, alias = hop.settings.hostname, hop.target.host
     of_alias = f" (HostName of {alias} in the SSH settings)" if name != alias else ""
     return TransportError(
@@ -81,7 +81,7 @@ def unknown(hop: Hop) -> TransportError:
 
 
 def refused(hop: Hop, identities: Identities, banner: bytes) -> TransportError:
-    """That the server lets none of the keys in; `banner` is what it says to those who log in."""
+    """Return the error that the server accepts none of the keys; `banner` is what it says to those who log in."""
     settings, target = hop.settings, hop.target
     said = banner.decode(errors="replace")
     tried = [*identities.tried] or ["no key was found"]
@@ -96,7 +96,7 @@ def refused(hop: Hop, identities: Identities, banner: bytes) -> TransportError:
 
 
 def unopened(error: paramiko.ChannelException, hop: Hop, jump: Hop) -> TransportError:
-    """That a jump host leads no further."""
+    """Return the error that a jump host cannot connect to the next host."""
     there = f"{hop.settings.hostname}:{hop.settings.port}"
     if error.code == _PROHIBITED:
         return TransportError(

@@ -1,4 +1,4 @@
-"""Run hosts as containers: started, held by the end of a FIFO, and gone with the process that holds it.
+"""Runs hosts of a local testbed as containers, which end with the process that holds the end of a FIFO.
 
 Containers whose owner has gone are found by their label and by the lock on their owner's folder.
 """
@@ -34,7 +34,7 @@ _LIMIT_S = 60.0
 
 
 def ensure_image(runtime: Runtime, deadline: Deadline) -> str:
-    """Our image, made if its content is new; those of other content go, unless containers still have them."""
+    """Return our image, made if its content is new; older images are removed, unless containers still use them."""
     archive = host_image.host_tree().archive()
     image = f"{IMAGE}:{digest(archive)}"
     if not runtime.has_image(image, deadline):
@@ -47,7 +47,7 @@ def ensure_image(runtime: Runtime, deadline: Deadline) -> str:
 
 
 def own_images(runtime: Runtime, deadline: Deadline) -> list[str]:
-    """Every image of ours that is there."""
+    """Return every image of ours that is there."""
     return runtime.ask("images", "--format", "{{.Repository}}:{{.Tag}}", IMAGE, deadline=deadline).split()
 
 
@@ -60,7 +60,7 @@ class ContainerHosts:
         self._closing = ExitStack()
 
     def open(self, folders: Mapping[str, Path], deadline: Deadline) -> dict[str, tuple[int, int]]:
-        """Start them; each host's network and mount namespace as descriptors, which last until `close`.
+        """Start the containers; return each host's network and mount namespace as descriptors, open until `close`.
 
         `folders` are the folders of this machine that lie at every host's work folder.
         """
@@ -93,11 +93,11 @@ class ContainerHosts:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """What goes before the command that is to have rights over them."""
+        """The prefix of a command that needs rights over the containers."""
         return runtimes.detected(self.spec.runtime).enter_users()
 
     def close(self) -> None:
-        """End them, and wait until the runtime has forgotten them; a second call does nothing."""
+        """End the containers, and wait until the runtime has forgotten them; a second call does nothing."""
         self._closing.close()
 
     def _image(self, runtime: Runtime, deadline: Deadline) -> str:
@@ -170,7 +170,7 @@ class ContainerHosts:
         return opened[0], opened[1]
 
     def _wait_gone(self, runtime: Runtime) -> None:
-        """Their first processes end with the FIFO; what has not gone by itself then is removed."""
+        """Wait until the containers are gone: their first processes end with the FIFO; those that stay are removed."""
         ends = Deadline.after(_GONE_S)
         with suppress(DeadlineExceeded):
             ends.poll(lambda: not runtime.of_ours(ends, self.run_id), every_s=0.1, waiting_for="the end of containers")
@@ -179,12 +179,12 @@ class ContainerHosts:
 
 
 def python(spec: Containers) -> str:
-    """The interpreter that hosts run: this one on our image."""
+    """Return the interpreter that hosts run: this one on our image."""
     return sys.executable if spec.image is None else spec.python
 
 
 def seen(spec: Containers) -> list[str]:
-    """Options for the folders of this machine that hosts see, read-only."""
+    """Return options that mount the folders of this machine that hosts see, read-only."""
     own: tuple[str, ...] = ()
     if spec.image is None:
         pythons = [str(environments.built(name)) for name in environments.NAMES]
@@ -193,7 +193,7 @@ def seen(spec: Containers) -> list[str]:
 
 
 def no_image(runtime: Runtime, image: str, deadline: Deadline) -> tuple[str, str] | None:
-    """That an image is not here, and what would mend it; None when it is."""
+    """Return the error that an image is not here, with a remedy; None when it is."""
     if runtime.has_image(image, deadline):
         return None
     name = runtime.name
@@ -211,7 +211,7 @@ def _ended(name: str, shared: Path) -> TestbedError:
 
 
 def container(run_id: str, host: str) -> str:
-    """What a host's container is called."""
+    """Return the name of a host's container."""
     return "orch-" + re.sub(r"[^A-Za-z0-9_.-]", "-", f"{run_id}-{host}")
 
 
@@ -225,7 +225,7 @@ def remove(runtime: Runtime, names: Iterable[str], deadline: Deadline) -> None:
 
 
 def _half_of_memory() -> int:
-    """Bytes, as the kernel gives a file system in memory."""
+    """Return half of the machine's memory in bytes, the kernel's default size of a tmpfs."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
@@ -258,7 +258,7 @@ def _remove_of(runtime: Runtime, *, images: bool) -> Iterator[str]:
 
 
 def left_behind(runtime: Runtime, deadline: Deadline) -> dict[str, str]:
-    """Containers of ours whose owner has gone: run by name."""
+    """Return our containers whose owner has gone: the run of each, by name."""
     found = {}
     for name, number in runtime.of_ours(deadline).items():
         form = f'{{{{index .Config.Labels "{LABEL}"}}}} {{{{index .Config.Labels "{OWNER}"}}}}'

@@ -1,4 +1,4 @@
-"""Make our own image of a host: an almost empty tree, whose programs are this machine's, mounted read-only.
+"""Makes our own image of a host: an almost empty tree, with this machine's programs mounted read-only.
 
 Nothing is downloaded: it is made of what lies here, in a second. What it holds itself are folders to mount at, and what
 everybody may read of /etc (no keys, no passwords), so that programs find their settings. The same content makes the
@@ -34,32 +34,32 @@ class Tree:
         self._entries: dict[str, tuple[tarfile.TarInfo, bytes]] = {}
 
     def folder(self, path: str, *, mode: int = FOLDER, owner: int = 0) -> None:
-        """An empty folder, and those above it that are missing."""
+        """Add an empty folder, and those above it that are missing."""
         parent = os.path.dirname(path)  # noqa: PTH120 - a path of the tree, none of this machine
         if parent not in ("/", "") and parent not in self._entries:
             self.folder(parent)
         self._put(path, tarfile.DIRTYPE, mode=mode, owner=owner)
 
     def file(self, path: str, text: str | bytes, *, mode: int = FILE, owner: int = 0) -> None:
-        """A file with this content; the folders above it are made."""
+        """Add a file with this content; the folders above it are made."""
         self._above(path)
         content = text.encode() if isinstance(text, str) else text
         self._put(path, tarfile.REGTYPE, mode=mode, owner=owner, content=content)
 
     def link(self, path: str, target: str) -> None:
-        """A symbolic link."""
+        """Add a symbolic link."""
         self._above(path)
         self._put(path, tarfile.SYMTYPE, mode=0o777, target=target)
 
     def drop(self, *paths: str) -> None:
-        """Take entries out again, with all below them."""
+        """Remove entries, with all below them."""
         gone = tuple(f"{path}/" for path in paths)
         self._entries = {
             path: entry for path, entry in self._entries.items() if path not in paths and not path.startswith(gone)
         }
 
     def copy(self, source: Path, *, without: Iterable[str] = ()) -> None:
-        """What everybody may read of a folder of this machine, at the same path: no key, no password.
+        """Copy the world-readable files of a folder of this machine, to the same path: no key, no password.
 
         `without` names entries of the folder that are left out.
         """
@@ -80,7 +80,7 @@ class Tree:
             self.file(str(path), path.read_bytes(), mode=stat.S_IMODE(found.st_mode))
 
     def archive(self) -> bytes:
-        """The tree as a tar archive, sorted and without times."""
+        """Return the tree as a tar archive, sorted and without times."""
         stream = io.BytesIO()
         with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
             for path in sorted(self._entries):
@@ -103,12 +103,12 @@ class Tree:
 
 
 def digest(archive: bytes) -> str:
-    """What names an archive's content."""
+    """Return the digest that names an archive's content."""
     return hashlib.sha256(archive).hexdigest()[:16]
 
 
 def host_tree(*, etc: bool = True) -> Tree:
-    """The tree of a host without this machine's programs; with what may be read of its /etc, or an empty one."""
+    """Return the tree of a host without this machine's programs; with what may be read of its /etc, or an empty one."""
     made = Tree()
     for path in _EMPTY:
         made.folder(path)
@@ -126,12 +126,12 @@ def host_tree(*, etc: bool = True) -> Tree:
 
 
 def programs() -> tuple[str, ...]:
-    """The folders of this machine that a host of our image gets its programs and libraries from."""
+    """Return the folders of this machine with the programs and libraries for a host of our image."""
     return tuple(path for path in PROGRAMS if Path(path).is_dir() and not Path(path).is_symlink())
 
 
 def environments(pythons: Iterable[str]) -> tuple[str, ...]:
-    """The folders outside of `programs` that interpreters need: their environments, and what these are made of."""
+    """Return folders outside of `programs` that interpreters need: virtual environments and their installations."""
     found: dict[str, None] = {}
     for prefix in (sys.prefix, sys.base_prefix, *(str(Path(python).parents[1]) for python in pythons)):
         for folder in (prefix, *_made_of(Path(prefix))):
@@ -142,7 +142,7 @@ def environments(pythons: Iterable[str]) -> tuple[str, ...]:
 
 
 def _made_of(prefix: Path) -> list[str]:
-    """The installation that a virtual environment was made with, as its pyvenv.cfg says."""
+    """Return the installation that a virtual environment was made with, as its pyvenv.cfg says."""
     config = prefix / "pyvenv.cfg"
     if not config.is_file():
         return []

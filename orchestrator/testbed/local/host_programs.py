@@ -1,4 +1,4 @@
-"""Ask whether programs are there for the hosts of a local testbed: on this machine, or in an image."""
+"""Checks which programs the hosts of a local testbed have: this machine's, or an image's."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ NOT_FOUND = 127  # what runtimes, as shells, end with where there is no such pro
 
 
 class ProgramSource(Protocol):
-    """What can be asked of it before any host is up."""
+    """The source of a host's programs, which can be asked before any host is up."""
 
     @property
     def name(self) -> str: ...
 
     def without(self, programs: Sequence[str]) -> list[str]:
-        """Which of these programs it has not."""
+        """Return which of these programs are missing."""
 
     def run(self, argv: Sequence[str], *, within_s: float) -> subprocess.CompletedProcess[str]:
-        """Run a program of it; FileNotFoundError where it has none of that name."""
+        """Run a program from there; FileNotFoundError where there is none of that name."""
 
     def remedy(self, what: str, common: str) -> str:
-        """What mends that it lacks `what`, for which `common` is the usual remedy."""
+        """Return the remedy for the missing program `what`, for which `common` is the usual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ThisMachine:
 
 
 class InImage:
-    """An image of the user's, asked in containers that go at once."""
+    """The user's image, asked in containers that are removed at once."""
 
     def __init__(self, runtime: Runtime, image: str) -> None:
         self._runtime, self._image = runtime, image

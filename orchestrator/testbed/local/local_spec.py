@@ -1,4 +1,4 @@
-"""Describe a testbed on this machine: the keys of `testbed: local`, and its hosts, rails and links as plain data."""
+"""Describes a testbed on this machine: the keys of `testbed: local`, and its hosts, rails and links as plain data."""
 
 from __future__ import annotations
 
@@ -144,12 +144,12 @@ class LocalTestbed(Model):
         return tuple(f"h{i}" for i in range(1, self.hosts + 1)) if isinstance(self.hosts, int) else self.hosts
 
     def rate_of(self, host: str) -> float:
-        """Capacity of the host's link in bit/s, unscaled."""
+        """Return the capacity of the host's link in bit/s, unscaled."""
         return self.links.get(host, self.link)
 
 
 def usual_congestion() -> str | None:
-    """Cubic, as Linux comes with, whatever this machine was set to; None where its kernel has none."""
+    """Return "cubic", the default of Linux, whatever this machine was set to; None where its kernel lacks it."""
     try:
         known = CONGESTIONS.read_text(encoding="ascii").split()
     except OSError:
@@ -159,7 +159,7 @@ def usual_congestion() -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Containers:
-    """Hosts that are containers: whose runtime, of which image (ours when it is None), and what they see besides.
+    """Hosts that are containers: their runtime, their image (ours when it is None), and folders mounted in them.
 
     `python` is the image's interpreter; `mounts` are folders of this machine, read-only at the same path.
     """
@@ -172,7 +172,7 @@ class Containers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSpec:
-    """What a local testbed looks like: 2 to 250 host names, and their links' rates in bit/s, unscaled.
+    """The specification of a local testbed: 2 to 250 host names, and their links' rates in bit/s, unscaled.
 
     A rate of infinity leaves the link unlimited; each of a host's `rails` has a link of its own, of that rate, in the
     network of the rail. `queue_s` is the longest queueing delay at a link's end, `congestion` the congestion control of
@@ -199,7 +199,7 @@ class LocalSpec:
 
 
 def port_name(index: int, host: str, rail: int = 0) -> str:
-    """The switch port of the host with this index: "p-h1", or a number and as much of the name as fits.
+    """Return the switch port of the host of this index: "p-h1", or a number and the part of the name that fits.
 
     Those of its second rail and later ones begin with the rail's number: "r1p-h1".
     """
@@ -209,12 +209,12 @@ def port_name(index: int, host: str, rail: int = 0) -> str:
 
 
 def bridge_name(rail: int) -> str:
-    """The switch of a rail, which no frame of another rail reaches."""
+    """Return the name of the switch of a rail, which no frame of another rail reaches."""
     return f"br{rail}"
 
 
 def _rail(spec: LocalSpec, rail: int, index: int) -> Rail:
-    """The end at a rail of the host with this index."""
+    """Return the end at a rail of the host with this index."""
     prefix = _PREFIX[spec.ip]
     width = {4: 32, 6: 128}[spec.ip]
     address = ip_address(_FIRST[spec.ip] + (rail << width - prefix) + index)
@@ -222,7 +222,7 @@ def _rail(spec: LocalSpec, rail: int, index: int) -> Rail:
 
 
 def topology(spec: LocalSpec) -> Topology:
-    """The testbed as the plan sees it."""
+    """Return the topology of the testbed for the plan."""
     if not 2 <= len(spec.hosts) <= MOST_HOSTS or len(set(spec.hosts)) != len(spec.hosts) or SWITCH in spec.hosts:
         raise ConfigError(f"a local testbed has 2 to {MOST_HOSTS} hosts with different names, none called {SWITCH}")
     hosts = tuple(
@@ -254,5 +254,5 @@ def topology(spec: LocalSpec) -> Topology:
 
 
 def mac_address(index: int, rail: int) -> str:
-    """The hardware address at a rail of the host with this index, from 1."""
+    """Return the hardware (MAC) address at a rail of the host with this index, from 1."""
     return f"02:00:c6:12:{rail:02x}:{index:02x}"

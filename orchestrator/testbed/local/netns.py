@@ -63,7 +63,7 @@ class NetnsTestbed:
         self._containers = ContainerHosts(spec.containers, addresses, run_id) if spec.containers else None
 
     def open(self, run_folder: Path, deadline: Deadline) -> None:
-        """Bring it up; each node's work folder is <run_folder>/hosts/<node> on this machine's disk."""
+        """Start the sandbox; each node's work folder is <run_folder>/hosts/<node> on this machine's disk."""
         if self._process is not None:
             raise AssertionError("a local testbed is opened once")
         sshd = netns_needs.find_program("sshd")
@@ -119,7 +119,7 @@ class NetnsTestbed:
     def _ask(
         self, request: Setup | SocketRequest, deadline: Deadline, *, descriptors: Sequence[int] = ()
     ) -> tuple[Answer, int | None]:
-        """One exchange with the sandbox, to which descriptors go along: its answer, and the descriptor that came."""
+        """Send the sandbox a message with descriptors; return its answer and the descriptor that came with it."""
         with self._lock:
             if self._control is None:
                 raise TestbedError("the local testbed is not open")
@@ -143,7 +143,10 @@ class NetnsTestbed:
         return answer, (came[0] if came else None)
 
     def _answer(self, control: socket.socket, deadline: Deadline) -> tuple[bytes, list[tuple[int, int, bytes]]]:
-        """What comes next, nothing where the sandbox has ended; what it left behind may still have the socket."""
+        """Return the sandbox's next message, empty where it has ended.
+
+        Processes that it left may still hold the socket.
+        """
         process = self._process
         while True:
             ended = process is not None and process.poll() is not None
@@ -169,7 +172,7 @@ class NetnsTestbed:
         )
 
     def _ended(self) -> TestbedError:
-        """Why the sandbox is gone: what this machine lacks, if that explains it, else what was printed."""
+        """Return the error of a sandbox that ended: what this machine lacks, if that is the cause, else its output."""
         return _missing() or TestbedError("the local testbed ended unexpectedly", tail=self._printed())
 
     def _printed(self) -> str:
@@ -179,7 +182,7 @@ class NetnsTestbed:
         return os.pread(self._said.fileno(), 4096, max(0, size - 4096)).decode(errors="replace")
 
     def socket_to(self, node: str, deadline: Deadline, *, port: int = 22) -> socket.socket:
-        """A TCP connection to a port of the node's loopback: it does not touch the data plane."""
+        """Connect by TCP to a port of the node's loopback: it does not touch the data plane."""
         answer, descriptor = self._ask({"socket": node}, deadline)
         if descriptor is None:
             raise TestbedError(answer["error"], node=node, tail=answer["tail"])
@@ -195,7 +198,10 @@ class NetnsTestbed:
         return made
 
     def connect(self, node: str, deadline: Deadline) -> Channel:
-        """A byte stream to a fresh agent, which runs as the node's root: without root here that is this user."""
+        """Start an agent and return its byte stream.
+
+        It runs as the node's root: without root here that is this user.
+        """
         from orchestrator.remote.transport import ssh
         from orchestrator.remote.transport.ssh_config import SshTarget
 
@@ -224,13 +230,13 @@ class NetnsTestbed:
         return self._containers.about if self._containers else {"runtime": NAMESPACES}
 
     def ssh_proxy(self) -> SshProxy:
-        """A folder through which other programs reach the hosts by SSH, until the testbed is closed."""
+        """Return a folder through which other programs reach the hosts by SSH, until the testbed is closed."""
         if self._ssh_proxy is None:
             self._ssh_proxy = SshProxy(self)
         return self._ssh_proxy
 
     def close(self) -> None:
-        """Put everything down; a second call does nothing."""
+        """End the testbed; a second call does nothing."""
         if self._ssh_proxy is not None:
             self._ssh_proxy.close()
             self._ssh_proxy = None
@@ -254,7 +260,7 @@ class NetnsTestbed:
 
 
 def _missing() -> TestbedError | None:
-    """What this machine lacks, all in one error; None when nothing is known to be missing."""
+    """Return one error for all that this machine lacks; None when nothing is known to be missing."""
     found = requirements_problems()
     return _lacking(found) if found else None
 

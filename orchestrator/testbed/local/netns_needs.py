@@ -1,4 +1,4 @@
-"""Check what a machine must have for a local testbed, and say how to get what is missing."""
+"""Checks what a machine must have for a local testbed, with a remedy for what is missing."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _SWITCHES = (
 
 
 def search_path() -> str:
-    """The user's PATH and the sbin folders, which an ordinary user's PATH often lacks."""
+    """Return the user's PATH and the sbin folders, which an ordinary user's PATH often lacks."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), *SBIN])
 
 
 def find_program(name: str) -> str | None:
-    """Where a program lies, the sbin folders included."""
+    """Return the path of a program, in the sbin folders too."""
     return shutil.which(name, path=search_path())
 
 
 def user_flags() -> tuple[str, ...]:
-    """What unshare needs besides, without root: a user namespace in which this user is root."""
+    """Return further options of unshare, for a user other than root: a user namespace in which this user is root."""
     return () if os.geteuid() == 0 else USER_FLAGS
 
 
 def requirements_problems() -> list[tuple[str, str]]:
-    """What keeps a local testbed from running on this machine: (what, remedy) each; none when it can."""
+    """Return what keeps a local testbed from running here, each as (what, remedy); none when it can run."""
     missing = missing_programs()
     if missing:
         return missing
@@ -57,7 +57,7 @@ def requirements_problems() -> list[tuple[str, str]]:
 
 
 def missing_programs() -> list[tuple[str, str]]:
-    """Programs that are not installed: (what, remedy) each."""
+    """Return programs that are not installed, each as (what, remedy)."""
     names = [name for name in _PROGRAMS if os.geteuid() != 0 or not name.startswith("new")]
     return [
         (
@@ -82,7 +82,10 @@ def _forbidden() -> list[tuple[str, str]]:
 
 
 def _missing_ranges() -> list[tuple[str, str]]:
-    """Files in which this user has no range of further ids; ranges from elsewhere (nsswitch) show in the probe."""
+    """Return files without a range of subordinate ids for this user.
+
+    Ranges from elsewhere (nsswitch) show in the probe.
+    """
     who = {pwd.getpwuid(os.geteuid()).pw_name, str(os.geteuid())}
     found = []
     for name in ("subuid", "subgid"):
@@ -98,7 +101,7 @@ def _missing_ranges() -> list[tuple[str, str]]:
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """End what a process with a session of its own, or one that has ended, has left running.
 
-    Where the kernel refuses namespaces unshare ends, and its child that was to map users waits for ever.
+    Where the kernel refuses namespaces unshare ends, but its child that was to map users would wait for ever.
     """
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -106,7 +109,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _refused() -> list[tuple[str, str]]:
-    """Make the namespaces once and put a bridge in: what the kernel refuses shows here."""
+    """Try to make the namespaces and a bridge in them; return what the kernel refuses."""
     argv = [*UNSHARE, *user_flags(), "ip", "link", "add", "br0", "type", "bridge"]
     with tempfile.TemporaryFile() as output:  # no pipe: what unshare may leave behind would keep it open
         try:

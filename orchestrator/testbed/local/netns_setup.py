@@ -1,4 +1,4 @@
-"""Write down beforehand all that the sandbox of a local testbed does to bring it up: pure but for keys."""
+"""Prepares the document by which the sandbox of a local testbed is set up: commands of ip and tc, files, sshd, keys."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def as_paramiko(private: str) -> paramiko.PKey:
 
 
 def setup_document(spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], sshd: str, limit_s: float) -> Setup:
-    """Everything that the sandbox does to bring the testbed up, as its module's docstring says."""
+    """Return the sandbox's set-up document, in the format of its module's docstring."""
     plan = topology(spec)
     rates = {host: rate / spec.scale for host, rate in spec.rates.items() if not math.isinf(rate)}
 
@@ -130,7 +130,7 @@ def setup_document(spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], 
 
 
 def _addressed(rail: Rail, spec: LocalSpec) -> list[str]:
-    """Bring up a device with its address; connections by it use the testbed's congestion control.
+    """Return commands that bring up a device with its address; its connections use the testbed's congestion control.
 
     That is an attribute of routes, since a sysctl would need the machine's root to allow it. The route to the host
     itself too: ranks of one host meet by its address; in IPv6 that one has a metric of 0, which nobody but the kernel
@@ -187,7 +187,7 @@ def _node_files(node: Node, keys: Keys, *, enter: bool) -> dict[str, tuple[int, 
 
 
 def _shared_files(plan: Topology) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """What all nodes see instead of this machine's own: names, root's account, quick shells; and binds for the rest."""
+    """Return files that replace this machine's on all nodes (host names, accounts, shells), and other bind mounts."""
     home = pwd.getpwuid(0).pw_dir if os.geteuid() == 0 else str(Path("~").expanduser())
     shell = next((path for path in ("/bin/bash", "/bin/sh") if Path(path).exists()), "/bin/sh")
     accounts = Path("/etc/passwd").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Folders of this user's alone that go with the process that made them, or when the next such folder is made."""
+"""Private folders of this user, removed with the process that made them, or when the next such folder is made."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PrivateFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def write(self, name: str, text: str) -> None:
-        """Put a file into it that this user alone may read."""
+        """Write a file that this user alone may read."""
         path = self.path / name
         path.touch(mode=0o600)
         path.write_text(text)
@@ -39,7 +39,7 @@ class PrivateFolder:
         return self._lock.closed
 
     def close(self) -> None:
-        """Remove it; a second call does nothing."""
+        """Remove the folder; a second call does nothing."""
         if self.closed:
             return
         with _locked() as base:
@@ -52,7 +52,7 @@ class PrivateFolder:
 
 
 def owned(path: Path) -> bool:
-    """Whether the process that made a private folder is still there."""
+    """Return whether the process that made a private folder is still there."""
     try:
         with (path / _LOCK).open() as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -64,7 +64,7 @@ def owned(path: Path) -> bool:
 
 
 def _base() -> Path:
-    """Where this user's folders lie: a folder of the user's own, made if need be."""
+    """Return the parent of this user's private folders: a folder of the user's own, made if need be."""
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"orch-{os.geteuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
@@ -75,7 +75,7 @@ def _base() -> Path:
 
 @contextmanager
 def _locked() -> Iterator[Path]:
-    """Where this user's folders lie, with nobody else adding or removing one."""
+    """Lock the parent of this user's private folders, so that nobody else adds or removes one."""
     while True:
         try:
             base = _base()

@@ -1,4 +1,4 @@
-"""The programs that run containers, podman and docker: what they are called with, and what mends their refusals."""
+"""Container runtimes, podman and docker: command lines, checks, and errors with remedies."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ _REMEDIES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """One of them as it is here: its program, and the options that go before every command."""
+    """A container runtime on this machine: its program, and the options that go before every command."""
 
     name: str
     program: str
     options: tuple[str, ...] = ()
 
     def argv(self, *words: str) -> list[str]:
-        """A command of it."""
+        """Return a command line of the runtime."""
         return [self.program, *self.options, *words]
 
     def ask(self, *words: str, deadline: Deadline, data: bytes | None = None) -> str:
-        """What a command prints on standard output; TestbedError with a remedy when it fails."""
+        """Run a command and return its standard output; TestbedError with a remedy when it fails."""
         try:
             done = subprocess.run(
                 self.argv(*words),
@@ -90,20 +90,20 @@ class Runtime:
         return done.stdout.decode(errors="replace")
 
     def version(self, deadline: Deadline) -> str:
-        """The version of what runs the containers, such as "4.3.1": docker's daemon, or podman itself."""
+        """Return the version of what runs the containers, such as "4.3.1": docker's daemon, or podman itself."""
         form = "{{.Server.Version}}" if self.name == "docker" else "{{.Client.Version}}"
         return self.ask("version", "--format", form, deadline=deadline).strip()
 
     def enter_users(self) -> tuple[str, ...]:
-        """What goes before a command that is to be root of the same users as the containers are; for root nothing."""
+        """Return the prefix of a command that enters the containers' user namespace as its root; empty for root."""
         return () if os.geteuid() == 0 else tuple(self.argv("unshare", "--"))
 
     def has_image(self, image: str, deadline: Deadline) -> bool:
-        """Whether an image lies here; none is ever pulled."""
+        """Return whether an image lies here; none is ever pulled."""
         return bool(self.ask("images", "--quiet", image, deadline=deadline).split())
 
     def of_ours(self, deadline: Deadline, run: str = "") -> dict[str, str]:
-        """The containers of ours that are there, running or not, or of one run alone: id by name."""
+        """Return our containers that are there, running or not, or of one run alone: id by name."""
         label = f"{LABEL}={run}" if run else LABEL
         said = self.ask(
             "ps",
@@ -119,7 +119,7 @@ class Runtime:
 
 
 def shared_storage(deadline: Deadline) -> str:
-    """A storage.conf for podman on a host of this machine, which sees this machine's images and keeps its own state.
+    """Return a storage.conf for podman on a local host: it sees this machine's images, and keeps its own state.
 
     With this machine's state it would take the other hosts' containers, whose processes it cannot see, for dead.
     """
@@ -132,12 +132,12 @@ def shared_storage(deadline: Deadline) -> str:
 
 
 def refusal(name: str, what: str, said: str, *, node: str | None = None) -> TestbedError:
-    """An error of a runtime with what it printed, and what would mend it where that is known."""
+    """Return the error of a failed runtime with what it printed, and a remedy where one is known."""
     return TestbedError(what, node=node, tail=said, hint=remedy(name, said))
 
 
 def remedy(name: str, said: str) -> str | None:
-    """What would mend what a runtime complains of; None where that is not known."""
+    """Return the remedy for a runtime's error message; None where none is known."""
     for pattern, remedy in _REMEDIES:
         if re.search(pattern, said):
             return remedy.format(runtime=name)
@@ -145,7 +145,7 @@ def remedy(name: str, said: str) -> str | None:
 
 
 def limits() -> list[str]:
-    """Options that ask for no more open files and processes than this process may have, since none may be raised."""
+    """Return options with this process's limits of open files and processes, since none may be raised."""
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     _, processes = resource.getrlimit(resource.RLIMIT_NPROC)
     most = _MOST_PROCESSES if processes == resource.RLIM_INFINITY else min(processes, _MOST_PROCESSES)
@@ -154,7 +154,7 @@ def limits() -> list[str]:
 
 
 def mount(source: str, target: str, *, writable: bool = False) -> list[str]:
-    """Options that put a folder of this machine into a container."""
+    """Return options that mount a folder of this machine in a container."""
     fields = ["type=bind", f"src={source}", f"dst={target}", *([] if writable else ["readonly"])]
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(fields)
@@ -162,13 +162,13 @@ def mount(source: str, target: str, *, writable: bool = False) -> list[str]:
 
 
 def rights(capabilities: Iterable[str] = CAPABILITIES) -> list[str]:
-    """Options that give exactly these capabilities, in no confinement that would forbid a container its own network."""
+    """Return options that give exactly these capabilities, without confinement that forbids the network's set-up."""
     given = [word for name in capabilities for word in ("--cap-add", name)]
     return ["--cap-drop", "all", *given, "--security-opt", "label=disable", "--security-opt", "apparmor=unconfined"]
 
 
 def problems(name: str) -> list[tuple[str, str]]:
-    """What keeps a runtime from running containers here: (what, remedy) each; none when it can."""
+    """Return what keeps a runtime from running containers here, each as (what, remedy); none when it can."""
     program = netns_needs.find_program(name)
     if program is None:
         remedy_here = packages.own_remedy(name, packages.remedy(name), packages.local_family())
@@ -197,7 +197,7 @@ def problems(name: str) -> list[tuple[str, str]]:
 
 
 def able(name: str) -> Runtime:
-    """A runtime that can run containers here; TestbedError with all that keeps it from that."""
+    """Return a runtime that can run containers here; TestbedError with all that keeps it from that."""
     lacking = problems(name)
     if lacking:
         reasons = "; ".join(what for what, _ in lacking)
@@ -206,7 +206,7 @@ def able(name: str) -> Runtime:
 
 
 def detected(name: str) -> Runtime:
-    """A runtime as it is to be called here; TestbedError where it is not installed."""
+    """Return a runtime as it is called here; TestbedError where it is not installed."""
     program = netns_needs.find_program(name)
     if program is None:
         ((what, hint),) = problems(name)
@@ -216,10 +216,10 @@ def detected(name: str) -> Runtime:
 
 
 def _hybrid() -> bool:
-    """Whether both versions of cgroups are in use, which crun refuses."""
+    """Return whether both versions of cgroups are in use, which crun refuses."""
     return _UNIFIED.is_dir()
 
 
 def environment() -> dict[str, str]:
-    """This process's own, with the sbin folders, where the runtime's helpers may lie."""
+    """Return this process's environment with the sbin folders in PATH, where the runtime's helpers may lie."""
     return {**os.environ, "PATH": netns_needs.search_path(), "LC_ALL": "C"}

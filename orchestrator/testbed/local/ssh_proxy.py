@@ -1,4 +1,4 @@
-"""Let other programs, ssh above all, reach the hosts of a local testbed through a socket in a folder."""
+"""Lets other programs, such as ssh, reach the hosts of a local testbed through a socket in a folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHUNK = 65536
 
 
 class Reachable(Protocol):
-    """A testbed as its proxy needs it: `socket_to` gives a TCP connection to the sshd of a node."""
+    """A testbed that can be reached by the proxy: `socket_to` returns a TCP connection to the sshd of a node."""
 
     keys: Keys
 
@@ -76,7 +76,7 @@ class SshProxy:
             client.send(error.render().encode()[:CHUNK])
 
     def close(self) -> None:
-        """Remove the folder and answer no more; a second call does nothing."""
+        """Remove the folder and stop answering; a second call does nothing."""
         if self._own.closed:
             return
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -86,7 +86,7 @@ class SshProxy:
 
 
 def ssh_config_text(testbed: Reachable, *, folder: Path) -> str:
-    """What `ssh -F` needs in order to log in to every node by its name, through the proxy in `folder`."""
+    """Return the ssh_config for `ssh -F` to log in to every node by its name, through the proxy in `folder`."""
     return "\n".join(
         line
         for node in testbed.topology.nodes
@@ -105,12 +105,12 @@ def ssh_config_text(testbed: Reachable, *, folder: Path) -> str:
 
 
 def connect_command(path: Path, node: str) -> list[str]:
-    """What joins its standard input and output to the node's sshd, through the socket at `path`."""
+    """Return the ProxyCommand that joins its standard streams to the node's sshd, through the socket at `path`."""
     return [sys.executable, "-m", "orchestrator.testbed.local.ssh_proxy", "connect", str(path), node]
 
 
 def main(argv: Sequence[str]) -> int:
-    """`connect SOCKET NODE`: carry bytes between standard input and output and the node's sshd until one side ends."""
+    """Run `connect SOCKET NODE`: carry bytes between the standard streams and the node's sshd until one side ends."""
     if len(argv) != 3 or argv[0] != "connect":
         print("usage: python -m orchestrator.testbed.local.ssh_proxy connect SOCKET NODE", file=sys.stderr)
         return 2

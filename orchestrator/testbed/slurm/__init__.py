@@ -1,1 +1,1 @@
-"""Hosts of a Slurm allocation, and a cluster of Slurm on this machine to try them on."""
+"""Hosts of a Slurm allocation as a testbed, and a local Slurm cluster to try them on."""

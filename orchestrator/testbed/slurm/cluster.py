@@ -1,4 +1,4 @@
-"""A cluster of Slurm on this machine: a host to log in to, with slurmctld, and hosts with a slurmd each.
+"""A Slurm cluster on this machine, for tests: a login host with slurmctld, and hosts with a slurmd each.
 
 Its hosts are those of a local testbed, and its daemons processes of agents there: what ends this process ends them all.
 Munge, by which Slurm knows users, runs on every host with one key, made for this cluster.
@@ -36,18 +36,18 @@ _IDLE_EVERY_S = 0.02
 
 
 def spec(hosts: int, *, link_bps: float) -> LocalSpec:
-    """A local testbed of n1, n2, ... and a host to log in to."""
+    """Return a local testbed of n1, n2, ... and a login host."""
     names = (*(f"n{number}" for number in range(1, hosts + 1)), LOGIN)
     return LocalSpec(hosts=names, rates=dict.fromkeys(names, link_bps))
 
 
 def missing() -> list[str]:
-    """What this machine lacks for a cluster of Slurm."""
+    """Return what this machine lacks for a Slurm cluster."""
     return [program for program in DAEMONS if find_program(program) is None]
 
 
 def config_text(login: Node, nodes: Sequence[Node], *, cpus: int, memory_mb: int) -> str:
-    """The slurm.conf of a cluster whose nodes all are this machine.
+    """Return the slurm.conf of a cluster whose nodes all are this machine.
 
     Every node offers what the machine has: Slurm would refuse one that promised more. Its GPUs are so in name only, to
     try what jobs get. Processes are followed by their parents (proctrack/linuxproc), since hosts of a local testbed
@@ -87,7 +87,7 @@ def config_text(login: Node, nodes: Sequence[Node], *, cpus: int, memory_mb: int
 
 
 class LocalCluster:
-    """A cluster that is up from `open` to `close`, or to the end of this process."""
+    """A Slurm cluster that is up from `open` to `close`, or to the end of this process."""
 
     __test__ = False
 
@@ -98,7 +98,7 @@ class LocalCluster:
 
     @property
     def login(self) -> AgentClient:
-        """The agent of the host to log in to."""
+        """The agent of the login host."""
         return self._clients[LOGIN]
 
     @property
@@ -107,7 +107,7 @@ class LocalCluster:
         return tuple(host for host in self.testbed.topology.hosts if host.name != LOGIN)
 
     def open(self, folder: Path, deadline: Deadline) -> None:
-        """Bring hosts and daemons up, and wait until every node is idle."""
+        """Start hosts and daemons, and wait until every node is idle."""
         if lacking := missing():
             hint = "; ".join(dict.fromkeys(map(remedy, lacking)))
             raise MissingRequirement(f"no program {', '.join(lacking)} here", hint=hint)
@@ -158,7 +158,7 @@ class LocalCluster:
         return done.stdout.split() == [str(len(self.nodes)), "idle"]
 
     def close(self) -> None:
-        """Put everything down; a second call does nothing."""
+        """End the cluster; a second call does nothing."""
         clients, self._clients = self._clients, {}
         try:
             if clients:

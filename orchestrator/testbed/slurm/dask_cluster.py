@@ -1,4 +1,4 @@
-"""Run a Dask cluster in a job of Slurm: the scheduler in this process, and by one srun a worker on each node.
+"""Runs a Dask cluster in a Slurm job: the scheduler in this process, and by one srun a worker on each node.
 
 A worker is `python -m orchestrator.testbed.slurm.dask_cluster`, with `WorkerSettings` as its input. All of it ends with
 the scheduler's process: workers end with their connection to it, however that ends, or where they find none within
@@ -37,7 +37,7 @@ PLAIN: Mapping[str, Any] = {"distributed.scheduler.http.routes": [], "distribute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """The scheduler's address, and what either side proves itself by: fields of `distributed.Security`, in PEM."""
+    """The scheduler's address, and the TLS credentials of either side: fields of `distributed.Security`, in PEM."""
 
     host: str
     port: int
@@ -46,7 +46,7 @@ class WorkerSettings:
 
 @contextmanager
 def scheduler() -> Iterator[Any]:
-    """A `LocalCluster` of distributed's with a worker on each node of this process's job, and nothing after the block.
+    """Run a cluster of `distributed` with a worker on each node of this process's job, until the block ends.
 
     It listens by TLS alone, with a key made for it, on this machine's address in the network of the job's nodes.
     ImportError without `distributed`; TestbedError outside of an allocation, or where a worker does not come up.
@@ -89,13 +89,13 @@ def scheduler() -> Iterator[Any]:
 
 
 def _own_address(job: SlurmJob) -> str:
-    """This machine's address on the way to the job's nodes; loopback where there is no other node than this."""
+    """Return this machine's address on the way to the job's nodes; loopback where there is no other node than this."""
     addresses = [own_address(jobs.address(node)) for node in job.nodes]
     return next((address for address in addresses if not address.startswith("127.")), addresses[0])
 
 
 def _wait(cluster: Any, count: int, step: subprocess.Popen[bytes], tail: Callable[[], str]) -> None:
-    """Wait until every node's worker is there; TestbedError where one is not to come."""
+    """Wait until every node's worker is there; TestbedError where one will not come."""
     until = time.monotonic() + UP_S
     while len(cluster.scheduler_info["workers"]) < count:
         words = tail()
@@ -109,7 +109,7 @@ def _wait(cluster: Any, count: int, step: subprocess.Popen[bytes], tail: Callabl
 
 
 def _watch(step: subprocess.Popen[bytes], cluster: Any, over: threading.Event) -> None:
-    """End the scheduler once srun has ended, and with it all workers: else what is asked of it would wait for more."""
+    """End the scheduler once srun, and with it all workers, has ended: else its clients would wait for workers."""
     step.wait()
     if not over.is_set():
         cluster.close()
@@ -122,7 +122,7 @@ def _tail(said: IO[bytes]) -> str:
 
 
 def own_address(host: str, port: int = 9) -> str:
-    """This machine's address on the way to another host; nothing is sent."""
+    """Return this machine's address on the way to another host; nothing is sent."""
     family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as way:
         way.connect(place)
@@ -130,7 +130,7 @@ def own_address(host: str, port: int = 9) -> str:
 
 
 async def work(settings: WorkerSettings) -> None:
-    """Be a worker with as many threads as the step has processors here, until the scheduler is gone."""
+    """Run a worker with as many threads as the step has processors here, until the scheduler is gone."""
     import dask
     from distributed import Security, Worker
 
@@ -165,7 +165,7 @@ def main() -> int:
 
 
 def encoded_settings(settings: WorkerSettings) -> bytes:
-    """What a worker reads."""
+    """Return a worker's input: its encoded settings."""
     import msgspec
 
     found: dict[str, Any] = asdict(settings)

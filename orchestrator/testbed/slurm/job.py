@@ -1,4 +1,4 @@
-"""Read the job of Slurm that this process is in (id, nodes in rank order, ports for srun), and submit new ones."""
+"""Reads the Slurm job that this process is in (id, nodes in rank order, ports for srun), and submits new jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OUTPUT = re.compile(r"^\s*StdOut=(.*)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job with an allocation; `nodes` as Slurm calls them, `ports` on which its programs may be called back."""
+    """A Slurm job with an allocation; `nodes` are Slurm's names, `ports` those on which srun may be called back."""
 
     id: str
     nodes: tuple[str, ...]
@@ -32,12 +32,12 @@ class SlurmJob:
 
 
 def id_here() -> str:
-    """The id of the job that this process is in; empty outside of one."""
+    """Return the id of the job that this process is in; empty outside of one."""
     return os.environ.get("SLURM_JOB_ID", "")
 
 
 def current() -> SlurmJob:
-    """The job that this process is in; TestbedError where it is in none."""
+    """Return the job that this process is in; TestbedError where it is in none."""
     job, listed = id_here(), os.environ.get("SLURM_JOB_NODELIST", "")
     if not job or not listed:
         raise TestbedError("this is not inside an allocation of Slurm", hint=OUTSIDE)
@@ -49,19 +49,19 @@ def current() -> SlurmJob:
 
 
 def srun_ports(config: str) -> Sequence[int]:
-    """The ports that `scontrol show config` sets apart for srun to listen on (SrunPortRange); any where it does not."""
+    """Return the ports for srun to listen on, SrunPortRange of `scontrol show config`; any port where it is not set."""
     found = _PORTS.search(config)
     return range(int(found[1]), int(found[2]) + 1) if found else (0,)
 
 
 def address(node: str) -> str:
-    """Where Slurm reaches a node (`NodeAddr`): an address, or a name of one."""
+    """Return a node's address in Slurm (`NodeAddr`), or its host name."""
     found = re.search(r"\bNodeAddr=(\S+)", ask("scontrol", "show", "node", node, "--oneliner"))
     return found[1] if found else node
 
 
 def free_port(host: str, ports: Sequence[int]) -> int:
-    """The first of these ports that is free at an address of this machine; TestbedError where none is."""
+    """Return the first of these ports that is free at an address of this machine; TestbedError where none is."""
     for port in ports:
         with contextlib.suppress(OSError), socket.create_server((host, port), family=_family(host)) as found:
             return int(found.getsockname()[1])
@@ -73,7 +73,7 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def environment() -> Mapping[str, str]:
-    """This process's environment without what would be options of srun, sbatch or salloc.
+    """Return this process's environment without what would be options of srun, sbatch or salloc.
 
     A job script's own options, such as tasks a node, are in the variables of its environment (srun(1), "INPUT
     ENVIRONMENT VARIABLES"), and would hold for the one task a node that an agent is.
@@ -86,7 +86,7 @@ def _is_option(name: str) -> bool:
 
 
 def ask(*argv: str) -> str:
-    """What a program of Slurm prints; TestbedError where it is not there or fails."""
+    """Run a program of Slurm and return its output; TestbedError where it is not there or fails."""
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S, check=False
@@ -102,7 +102,10 @@ def ask(*argv: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job, and where its output goes; `status` is its exit status where sbatch waited for its end (`--wait`)."""
+    """A submitted job, and the file of its output.
+
+    `status` is its exit status where sbatch waited for its end (`--wait`).
+    """
 
     id: str
     output: str
@@ -115,7 +118,7 @@ def script(command: Sequence[str]) -> str:
 
 
 def submit(command: Sequence[str], options: Sequence[str], *, name: str) -> Submitted:
-    """Hand a command to sbatch with a user's options; TestbedError where it is refused.
+    """Submit a command by sbatch with a user's options; TestbedError where it is refused.
 
     The job begins in the current folder, so that the command may hold relative paths.
     """

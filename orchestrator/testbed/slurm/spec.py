@@ -1,4 +1,4 @@
-"""Describe hosts that Slurm allocates: the keys of `testbed: slurm`, what was learned of them, and the topology."""
+"""Describes hosts that Slurm allocates: the keys of `testbed: slurm`, facts of the allocation, and the topology."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _network(value: str) -> str:
 
 
 class AllocatedHost(Model):
-    """A node of an allocation, as it was when it was asked."""
+    """A node of an allocation, with its properties when it was asked."""
 
     node: Name
     """What Slurm calls it."""
@@ -39,7 +39,7 @@ class AllocatedHost(Model):
 
 
 class Allocation(Model):
-    """What was learned of an allocation: written with the results, and not by hand."""
+    """Facts of an allocation, found by its agents: written with the results, and not by hand."""
 
     job: str
     """The job's id."""
@@ -90,7 +90,7 @@ class SlurmSpec(Model):
 
 
 def topology(spec: SlurmSpec, allocation: Allocation) -> Topology:
-    """The testbed as the plan sees it."""
+    """Return the topology of the testbed for the plan."""
     nodes, links = [], []
     for name, host in allocation.hosts.items():
         rails = (inventory.rail(host.data),)

@@ -1,4 +1,4 @@
-"""Ask the hosts of an allocation about themselves: address and device of the data plane, its rate, GPUs, rights."""
+"""Finds the properties of an allocation's hosts: address and device of the data plane, its rate, GPUs, rights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GPUS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """What one host said; `speed` in bit/s, None where its driver makes one up or says none."""
+    """Properties of one host, as it reports them; `speed` in bit/s, None where its driver makes one up or says none."""
 
     data: Data
     mtu: int
@@ -41,17 +41,17 @@ class HostFacts:
 
 
 def learn(spec: SlurmSpec) -> Allocation:
-    """What the allocation that this process is in is like, asked once of agents on all of its hosts.
+    """Return the properties of this process's allocation, asked once of agents on all of its hosts.
 
-    TestbedError where it is in none, where a host has no such device or several, or where they differ in what a
-    testbed has once.
+    TestbedError where it is in none, where a host has no such device or several, or where they differ in what must be
+    the same on all.
     """
     return _learned(spec.model_copy(update={"allocation": None}).model_dump_json(), jobs.id_here())
 
 
 @functools.cache
 def _learned(text: str, _job: str) -> Allocation:
-    """The same for what the model's text says, in a job: asked once by one process."""
+    """Return what `learn` returns, cached by the model's text and the job: one process asks hosts once."""
     spec, job = SlurmSpec.model_validate_json(text), jobs.current()
     deadline = Deadline.after(LEARN_S + EACH_S * len(job.nodes))
     step = Step(job, job.nodes, python=spec.interpreter)
@@ -65,7 +65,7 @@ def _learned(text: str, _job: str) -> Allocation:
 
 
 def summed_up(spec: SlurmSpec, job: str, found: Mapping[str, HostFacts]) -> Allocation:
-    """An allocation from what each of its nodes said, in their order; pure."""
+    """Return an allocation from the properties of each of its nodes, in their order; pure."""
     mtus = {one.mtu: node for node, one in found.items()}
     if len(mtus) > 1:
         listed = ", ".join(f"{mtu} on {node}" for mtu, node in mtus.items())
@@ -81,7 +81,7 @@ def summed_up(spec: SlurmSpec, job: str, found: Mapping[str, HostFacts]) -> Allo
 
 
 def _rate(spec: SlurmSpec, node: str, one: HostFacts) -> float:
-    """The rate of a host's link, bit/s: what the file says, else what the device does."""
+    """Return the rate of a host's link, bit/s: what the file says, else what the device does."""
     rate = spec.link or one.speed
     if rate is None:
         message = f"{one.data.device} does not say how fast it is"
@@ -121,7 +121,7 @@ def _found(spec: SlurmSpec, client: AgentClient, deadline: Deadline) -> HostFact
 
 
 def data_plane(spec: SlurmSpec, addresses: str, *, node: str) -> Data:
-    """The device and address of a host that are meant, from what `ip -j address show` says of it."""
+    """Return the device and address of a host's data plane, from its output of `ip -j address show`."""
     found = list(_candidates(spec, addresses, node))
     meant = f"an address in {spec.network}" if spec.network else f"a device {spec.device} with an IPv4 address"
     if len(found) != 1:
@@ -154,7 +154,7 @@ def _candidates(spec: SlurmSpec, addresses: str, node: str) -> Sequence[Data]:
 
 
 def _speed(client: AgentClient, device: str, text: str | None, deadline: Deadline) -> float | None:
-    """What a device says of its rate; None for a device whose driver makes its answer up."""
+    """Return the rate that a device reports; None for a device whose driver makes one up."""
     speed = _whole(text)
     if speed is None or speed <= 0:
         return None
@@ -166,7 +166,7 @@ def _speed(client: AgentClient, device: str, text: str | None, deadline: Deadlin
 
 
 def _gpus(client: AgentClient, deadline: Deadline) -> int:
-    """How many GPUs the job has on the host, by what Slurm tells frameworks."""
+    """Return how many GPUs the job has on the host, by what Slurm tells frameworks."""
     for name in GPUS:
         said = client.run(("printenv", name), deadline, privileged=False).stdout.strip()
         if said and said != "NoDevFiles":

@@ -1,4 +1,4 @@
-"""Use the hosts of a Slurm allocation as a testbed: one srun starts an agent on each, which calls this process back.
+"""Uses the hosts of a Slurm allocation as a testbed: one srun starts an agent on each, which calls this process back.
 
 One step is for the agents of all hosts, and one more for each that is lost.
 """
@@ -30,7 +30,7 @@ _SAID_BYTES = 1 << 14
 
 
 def srun_argv(job: SlurmJob, nodes: Sequence[str], program: Sequence[str], *, name: str) -> list[str]:
-    """The command that starts a program on each of these nodes of a job, beside whatever steps it has.
+    """Return the command that starts a program on each of these nodes of a job, beside whatever steps it has.
 
     The step shares all that the job has on a node (srun(1), `--overlap`, `--mem=0`), and its task is bound to none of
     its processors in particular, so that ranks have what Slurm gave the job. A task that dies, or ends first, takes
@@ -59,7 +59,7 @@ def srun_argv(job: SlurmJob, nodes: Sequence[str], program: Sequence[str], *, na
 
 
 def started(argv: Sequence[str], given: bytes, said: IO[bytes]) -> subprocess.Popen[bytes]:
-    """An srun that hands `given` to its tasks as their input; what it and they print goes to the file `said`.
+    """Start an srun that hands `given` to its tasks as their input; their output and its own go to the file `said`.
 
     Nothing of what they are given can be seen in arguments or environments. TransportError where there is no srun.
     """
@@ -78,7 +78,7 @@ def started(argv: Sequence[str], given: bytes, said: IO[bytes]) -> subprocess.Po
 def ended(process: subprocess.Popen[bytes], patience_s: float) -> None:
     """Wait for srun, which ends with its last task; ask it to end, and kill it, where it does not.
 
-    It waits for a task whose slurmstepd is dead as if it were there, though the task has ended long ago.
+    srun waits for ever for a task whose slurmstepd is dead, though the task has ended.
     """
     for number, wait_s in ((None, patience_s), (signal.SIGTERM, KILL_S), (signal.SIGKILL, KILL_S)):
         if number is not None:
@@ -92,7 +92,7 @@ def ended(process: subprocess.Popen[bytes], patience_s: float) -> None:
 class Step:
     """The agents of some nodes, from the start of srun to `close`, or to srun's end if that is first.
 
-    The end of srun ends the connection to each agent, upon which it puts its host's part of the run down; the end of
+    The end of srun ends the connection to each agent, upon which it ends its host's part of the run; the end of
     this process does the same.
     """
 
@@ -118,7 +118,7 @@ class Step:
         return self._over
 
     def channel(self, node: str, deadline: Deadline) -> CalledBack:
-        """The channel to a node's agent, once it has called back; TransportError where srun ends before."""
+        """Wait for the channel of a node's agent to call back; TransportError where srun ends before."""
         connection = self._callers.take(node, deadline)
         channel = CalledBack(connection, lambda: self.said(node))
         with self._lock:
@@ -129,7 +129,10 @@ class Step:
         return channel
 
     def said(self, node: str | None = None) -> str:
-        """The last lines that srun printed: its own, and those of a node's agent, or of all; none once it is closed."""
+        """Return the last lines that srun printed: its own, and those of a node's agent, or of all.
+
+        Return no lines once the step is closed.
+        """
         if self._said.closed:
             return ""
         size = os.fstat(self._said.fileno()).st_size
@@ -138,7 +141,7 @@ class Step:
         return "\n".join(line for line in lines.splitlines() if not _label(line) or line.split()[0] in labels)
 
     def close(self) -> None:
-        """End what channels are left, and see that srun and its step are gone; a second call does nothing."""
+        """Close the channels that are left, and wait until srun and its step are gone; a second call does nothing."""
         self._callers.close()
         with self._lock:
             all_ended = all(channel.ended for channel in self._channels)
@@ -163,12 +166,12 @@ class Step:
 
 
 def _label(line: str) -> bool:
-    """Whether a line is of a task, as `srun --label` writes it: "3: text"."""
+    """Return whether a line is of a task, as `srun --label` writes it: "3: text"."""
     return line.split(":", 1)[0].strip().isdigit()
 
 
 class SlurmTestbed:
-    """Hosts that are there for as long as their allocation."""
+    """A testbed of the hosts of this process's allocation."""
 
     __test__ = False
 
@@ -180,12 +183,12 @@ class SlurmTestbed:
         self._waiting: dict[str, Step] = {}  # node of Slurm -> the step that has an agent there that nobody has yet
 
     def open(self, run_folder: Path, deadline: Deadline) -> None:  # noqa: ARG002 - the protocol's
-        """Start an agent on every host by one step; nothing of `run_folder` can be seen there."""
+        """Start an agent on every host by one step; the hosts see nothing of `run_folder`."""
         nodes = [host.node for host in self.allocation.hosts.values()]
         self._waiting = dict.fromkeys(nodes, self._step(nodes))
 
     def connect(self, node: str, deadline: Deadline) -> Channel:
-        """The channel to a host's agent; after its first one to that of a fresh step of its own."""
+        """Return the channel to a host's agent; after the first one, to an agent of a fresh step."""
         name = self.allocation.hosts[node].node
         step = self._waiting.pop(name, None)
         return (step or self._step([name])).channel(name, deadline)
@@ -209,6 +212,6 @@ class SlurmTestbed:
         return {"slurm-job": self.allocation.job, "nodes": names}
 
     def close(self) -> None:
-        """End what channels are left, and every step; a second call does nothing."""
+        """Close the channels that are left, and end every step; a second call does nothing."""
         while self._steps:
             self._steps.pop().close()

@@ -1,1 +1,1 @@
-"""Models that compute, or take the time that computing would take."""
+"""Models of ranks, with real or emulated compute."""

@@ -12,25 +12,25 @@ if TYPE_CHECKING:
 
 
 class Compute(Protocol):
-    """A model, and when its gradients are there."""
+    """A model with its passes, and the times of its gradients."""
 
     @property
     def module(self) -> torch.nn.Module: ...
 
     def loss(self, model: torch.nn.Module) -> torch.Tensor:
-        """The forward pass of `module`, through the wrapper `model`; it has ended when this returns."""
+        """Run the forward pass of `module`, through the wrapper `model`; it has ended when this returns."""
 
     def waited_s(self) -> float:
-        """Seconds from the last gradient until now; call it as soon as the backward pass returns."""
+        """Return the seconds from the last gradient until now; call it as soon as the backward pass returns."""
 
     def held(self, seconds: float) -> None:
-        """The forward pass had to wait for so long before its next layer."""
+        """Note that the forward pass waited for so long, in seconds, before its next layer."""
 
     def learned(self) -> dict[str, float]:
-        """What the last forward pass tells beside the loss, for the iteration log."""
+        """Return values of the last forward pass beside the loss, for the iteration log."""
 
     def evaluated(self, step: Step) -> Step:
-        """The step, followed by a look at held-out images after each epoch where there are any."""
+        """Return the step, followed after each epoch by an evaluation on held-out images where there are any."""
 
 
 def build(config: ModelSettings, *, rank: int, world: int, device: torch.device) -> Compute:

@@ -23,7 +23,7 @@ _THREADS = 4  # one of them sleeps for the layers; the others start transfers me
 
 
 class Clockwork:
-    """What layers do in place of computing. The gradients are noise, drawn once from `seed`, float32."""
+    """The clock of emulated layers. The gradients are noise, drawn once from `seed`, float32."""
 
     def __init__(self, layers: list[LayerPlan], *, seed: int) -> None:
         draw = np.random.default_rng(seed)
@@ -34,11 +34,11 @@ class Clockwork:
         self._gradients = [draw.standard_normal(sum(sizes), dtype=np.float32) for _, _, sizes in layers]
 
     def forward(self, layer: int, signal: Any) -> Any:
-        """An operation that gives `signal` on when the layer's forward pass would have ended."""
+        """Return an operation that returns `signal` when the layer's forward pass would have ended."""
         return tf.ensure_shape(tf.numpy_function(self._sleep_forward, [layer, signal], tf.float32), ())
 
     def backward(self, layer: int, upstream: Any) -> Any:
-        """One that gives the layer's gradients, as one vector, and `upstream` on when they would have been there."""
+        """Return an operation that returns the layer's gradients, as a vector, and `upstream` when they would exist."""
         gradient, signal = tf.numpy_function(self._sleep_backward, [layer, upstream], (tf.float32, tf.float32))
         return tf.ensure_shape(gradient, self._gradients[layer].shape), tf.ensure_shape(signal, ())
 
@@ -75,7 +75,7 @@ class EmulatedModel:
         self.weights = [tf.Variable(tf.ones(size), trainable=True) for sizes in self._sizes for size in sizes]
 
     def loss(self, tape: Any, values: list[Any], signal: Any) -> Any:
-        """The forward pass over the weights' values, once `signal`, a scalar, is there; within the tape."""
+        """Run the forward pass over the weights' values, once `signal`, a scalar, is there; within the tape."""
         tape.watch(signal)  # so that a first layer whose parameters all scaled away has a backward pass too
         left = iter(values)
         for place, sizes in enumerate(self._sizes):
@@ -104,14 +104,14 @@ class EmulatedModel:
         return layer
 
     def checksum(self) -> dict[str, float]:
-        """The sum of all parameters, for the log."""
+        """Return the sum of all parameters, for the log."""
         return {"checksum": sum(float(np.sum(weight.numpy(), dtype=np.float64)) for weight in self.weights)}
 
 
 def step_of(
     trained: Callable[[], Any], model: EmulatedModel, clockwork: Clockwork, *, batch: int, checksum: bool
 ) -> Step:
-    """A step of an iteration: run what was traced, and tell its times, its loss and, if asked to, the weights' sum."""
+    """Return a step: it runs the traced function, and returns times, loss and, if requested, the weights' sum."""
 
     def step(_iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
@@ -127,14 +127,14 @@ def step_of(
 
 
 def set_threads(compute: int) -> None:
-    """Let operations compute with so many threads, and others wait beside them; before anything else is done."""
+    """Set the threads in which operations compute, with others for those that wait; call it before anything else."""
     tf.config.threading.set_intra_op_parallelism_threads(compute)
     tf.config.threading.set_inter_op_parallelism_threads(_THREADS)
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """TensorFlow's errors as RuntimeErrors, as every other framework raises them."""
+    """Raise TensorFlow's errors as RuntimeErrors, as every other framework does."""
     try:
         yield
     except tf.errors.OpError as error:

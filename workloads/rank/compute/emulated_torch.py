@@ -18,7 +18,7 @@ from .training import ComputeClock, sharpen_timer
 
 
 class _Layer:
-    """What one layer's passes need to know; `forward_s` and `backward_s` count from the start of the pass."""
+    """One layer's gradients and times; `forward_s` and `backward_s` count from the start of the pass."""
 
     __slots__ = ("backward_s", "clock", "first", "forward_s", "gradients", "last", "tells")
 
@@ -65,7 +65,7 @@ class EmulatedBlock(nn.Module):
 
 
 class EmulatedModel(nn.Module):
-    """Layers that sleep. A call takes no input and gives the loss, a tensor of one value.
+    """Layers that sleep. A call takes no input and returns the loss, a tensor of one value.
 
     The gradients are noise, drawn once from `seed`: give each rank a seed of its own, and averaging shows. The loss is
     the mean square of the last layer's parameters: a real number that moves with them, and no sign of learning.
@@ -109,7 +109,7 @@ class EmulatedModel(nn.Module):
 
 
 class EmulatedCompute:
-    """What a rank computes where layers sleep for their share of the compute time."""
+    """Emulated compute of a rank: layers sleep for their share of the compute time."""
 
     def __init__(self, layers: list[LayerPlan], *, seed: int, device: torch.device) -> None:
         sharpen_timer()

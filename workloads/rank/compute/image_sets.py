@@ -1,4 +1,4 @@
-"""Images to learn from, in batches by epochs, and a small network for them, without a framework.
+"""Image sets in batches by epochs, and the weights of a small network for them, without a framework.
 
 Images have the format of CIFAR-10's binary version, from files or made here. A record is a byte with the label from 0
 to 9, then 3072 bytes: 32 x 32 pixels of red, of green, of blue, row by row (Krizhevsky, "Learning multiple layers of
@@ -49,7 +49,7 @@ class ImageSet(NamedTuple):
 
 
 def load_images(data: str, *, training: int | None, held_out: int | None, seed: int) -> Tuple[ImageSet, ImageSet]:
-    """Return what is trained on and what is held out, of a folder with CIFAR_FOLDER in it or of gratings by `seed`.
+    """Return training and held-out images, of a folder with CIFAR_FOLDER in it or of gratings by `seed`.
 
     `training` and `held_out` are how many images of each are used; RuntimeError where a set has fewer.
     """
@@ -64,7 +64,7 @@ def load_images(data: str, *, training: int | None, held_out: int | None, seed: 
 
 
 def read_cifar(folder: Path) -> Tuple[ImageSet, ImageSet]:
-    """The training set and the held-out one of a folder; RuntimeError where a file is missing or damaged."""
+    """Read the training set and the held-out one of a folder; RuntimeError where a file is missing or damaged."""
     parts = [_file(folder / name) for name in TRAINING_FILES]
     pixels, labels = (np.concatenate(arrays) for arrays in zip(*parts))
     return ImageSet(pixels, labels), _file(folder / HELD_OUT_FILE)
@@ -102,7 +102,7 @@ def _write(path: Path, pictures: ImageSet) -> None:
 
 
 def gratings(count: int, *, seed: int | list[int]) -> ImageSet:
-    """So many images of sine gratings whose class is their direction, in steps of 18 degrees.
+    """Draw so many images of sine gratings whose class is their direction, in steps of 18 degrees.
 
     Phase, wavelength, contrast, colours and noise are drawn anew for each image, so that no pixel by itself tells
     anything: the mean of a class is grey. A direction strays by 4 degrees (standard deviation) around its class, so
@@ -134,7 +134,7 @@ Score = Callable[[np.ndarray, np.ndarray], Tuple[int, float]]
 
 
 class EpochBatches:
-    """Batches of a rank's share of images, in an order that is drawn anew for each epoch, the same in all frameworks.
+    """Batches of a rank's share of images, shuffled anew for each epoch, in the same order in all frameworks.
 
     What is left of an epoch after its last whole batch is not used. RuntimeError where there is not one batch.
     """
@@ -148,7 +148,7 @@ class EpochBatches:
         self._step = 0
 
     def next(self) -> Tuple[np.ndarray, np.ndarray]:
-        """The next images, float32 (batch, 3, 32, 32) around 0, and their labels, int64 (batch,)."""
+        """Return the next images, float32 (batch, 3, 32, 32) around 0, and their labels, int64 (batch,)."""
         epoch, place = divmod(self._step, self.steps)
         if not place:
             order = np.random.default_rng([self._seed, epoch]).permutation(len(self._pictures.labels))
@@ -159,13 +159,13 @@ class EpochBatches:
 
 
 def normalized(pictures: ImageSet) -> Tuple[np.ndarray, np.ndarray]:
-    """Images and labels as a model takes them."""
+    """Return images and labels as a model takes them."""
     pixels = (pictures.pixels.astype(np.float32) / 255 - _MEAN) / _DEVIATION
     return pixels, pictures.labels.astype(np.int64)
 
 
 class Evaluation:
-    """After each epoch, a rank's share of the held-out images: so all ranks together look at each of them once.
+    """Evaluation after each epoch on a rank's share of the held-out images: all ranks together use each image once.
 
     Between iterations, outside their times; a line of LOG an epoch.
     """
@@ -176,7 +176,7 @@ class Evaluation:
         self._log = IterationLog(Path(ACCURACY_LOG))
 
     def __call__(self, iteration: int) -> None:
-        """An iteration has ended."""
+        """Count an iteration that has ended, and evaluate at the end of an epoch."""
         epoch, left = divmod(iteration + 1, self._steps)
         if left:
             return
@@ -201,7 +201,7 @@ class Evaluation:
 
 
 def small_cnn_weights(seed: int) -> list[np.ndarray]:
-    """Kernel or matrix, then bias, of each layer, as float32: He's normal initialization for them, zeros for biases."""
+    """Return kernel or matrix, then bias, of each layer, as float32: He's normal initialization, zeros for biases."""
     draw = np.random.default_rng(seed)
     found = []
     for shape in (*KERNELS, *DENSE):

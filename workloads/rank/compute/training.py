@@ -1,4 +1,4 @@
-"""Share what every training has, whatever its framework: settings of the model, optimizer, clock of emulated layers."""
+"""Settings of the model, optimizers, and the clock of emulated layers, for trainings in any framework."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ComputeClock:
         self._start_s = time.monotonic()
 
     def hold(self, seconds: float) -> None:
-        """The pass stood still for so long: what is left of it comes later by as much."""
+        """Delay the rest of the pass by so long, in seconds, as it stood still."""
         self._start_s += seconds
 
     def sleep_until(self, since_start_s: float) -> None:
@@ -71,7 +71,7 @@ class ComputeClock:
 
 
 def sharpen_timer() -> None:
-    """Let this thread's sleeps end on time: Linux adds up to 50 us by default; afterwards 3 us were measured."""
+    """Make this thread's sleeps end on time: Linux adds up to 50 us by default; afterwards 3 us were measured."""
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Train the small network of images on TensorFlow, and judge it by held-out images."""
+"""Train the small network of images on TensorFlow, and evaluate it on held-out images."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SmallNetwork:
         self.weights = [tf.Variable(array, trainable=True) for array in turned]
 
     def scores(self, images: Any) -> Any:
-        """What each class gets, (count, 10), for images (count, 3, 32, 32)."""
+        """Return the scores of each class, (count, 10), for images (count, 3, 32, 32)."""
         left = iter(self.weights)
         signal = tf.transpose(images, (0, 2, 3, 1))  # on CPUs TensorFlow convolves with channels last alone
         for _ in image_sets.KERNELS:
@@ -39,7 +39,7 @@ class SmallNetwork:
 
 
 class Learning:
-    """What a rank learns from, and the two passes over its next batch as operations of a graph."""
+    """A rank's images, and the two passes over its next batch as operations of a graph."""
 
     def __init__(self, config: RealSettings, *, rank: int, world: int) -> None:
         if config["data"] is None:
@@ -52,7 +52,7 @@ class Learning:
         self.network = SmallNetwork(config["seed"])
 
     def passes(self, images: Any, labels: Any) -> tuple[list[Any], Any]:
-        """The gradients, and the loss, the accuracy, and when the forward and the backward pass ended (s, float64)."""
+        """Return the gradients, the loss, the accuracy, and the ends of forward and backward pass (s, float64)."""
         with tf.GradientTape() as tape:
             scores = self.network.scores(images)
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores))
@@ -65,12 +65,12 @@ class Learning:
         return gradients, tf.stack([tf.cast(loss, tf.float64), right, forward, backward])
 
     def signature(self) -> tuple[Any, Any]:
-        """Shapes and types of a batch."""
+        """Return the shapes and types of a batch."""
         images = tf.TensorSpec((self._batch, 3, image_sets.EDGE, image_sets.EDGE), tf.float32)
         return images, tf.TensorSpec((self._batch,), tf.int64)
 
     def step_of(self, trained: Callable[[Any, Any], Any], *, checksum: bool) -> Step:
-        """A step, from what takes a batch and gives what `passes` tells; held-out images are looked at between."""
+        """Return a step, from a function of a batch that returns what `passes` does; evaluation comes between steps."""
 
         def step(_iteration: int) -> dict[str, float]:
             begin_ns, begin_s = time.monotonic_ns(), time.time()

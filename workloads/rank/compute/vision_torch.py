@@ -45,7 +45,7 @@ class Epochs:
         return torch.from_numpy(images).to(self._device), torch.from_numpy(labels).to(self._device)
 
     def evaluation(self, model: nn.Module) -> Evaluation:
-        """What looks at the held-out images after each epoch."""
+        """Return the evaluation on held-out images after each epoch."""
 
         def score(images: np.ndarray, labels: np.ndarray) -> tuple[int, float]:
             seen, right = self._moved(images, labels)
@@ -60,7 +60,7 @@ class Epochs:
 
 
 def small_network(seed: int) -> nn.Module:
-    """The small network on PyTorch."""
+    """Build the small network on PyTorch."""
     layers: list[nn.Module] = []
     for made, read, height, width in image_sets.KERNELS:
         layers += [nn.Conv2d(read, made, (height, width), padding="same"), nn.ReLU(), nn.MaxPool2d(2)]
@@ -95,7 +95,7 @@ def load_torchvision() -> ModuleType:
 
 
 def build_torchvision(name: str, *, classes: int = CLASSES) -> nn.Module:
-    """The torchvision model of this name with random weights."""
+    """Build the torchvision model of this name with random weights."""
     # Inception is told not to redraw its weights from a truncated normal, which takes a minute.
     more = {"init_weights": False} if name == "inception_v3" else {}
     model: nn.Module = getattr(load_torchvision(), name)(weights=None, num_classes=classes, **more)
@@ -103,7 +103,7 @@ def build_torchvision(name: str, *, classes: int = CLASSES) -> nn.Module:
 
 
 class Noise:
-    """One batch again and again: images (batch, 3, image, image) of float32 noise, labels (batch,) of some classes."""
+    """One repeated batch: images (batch, 3, image, image) of float32 noise, labels (batch,) of some classes."""
 
     def __init__(self, batch: int, image: int, *, classes: int, seed: int, device: torch.device) -> None:
         self.classes = classes
@@ -171,7 +171,7 @@ def _open(folder: Path, *, image: int) -> Any:
 
 
 def batches(config: RealSettings, *, rank: int, world: int, device: torch.device) -> Noise | DataSet | Epochs:
-    """The images that a rank trains on: of the folder `data`, gratings, or noise where none is named."""
+    """Return the images that a rank trains on: of the folder `data`, gratings, or noise where none is named."""
     data = config["data"]
     if data is None:
         classes = CLASSES if config["classes"] is None else config["classes"]
@@ -188,7 +188,7 @@ def _network(config: RealSettings, *, classes: int) -> nn.Module:
 
 
 class RealCompute:
-    """A model that classifies images: those of a data set, or one batch of noise again and again."""
+    """A model that classifies images: those of a data set, or one repeated batch of noise."""
 
     def __init__(self, config: RealSettings, *, rank: int, world: int, device: torch.device) -> None:
         torch.manual_seed(config["seed"])
@@ -232,7 +232,7 @@ class RealCompute:
         return elapsed_ms * 1e-3
 
     def held(self, seconds: float) -> None:
-        """What computes really takes its time after it waited, too."""
+        """Do nothing: real compute takes its time after a wait, too."""
 
     def learned(self) -> dict[str, float]:
         return {"accuracy": round(self._accuracy, 6)}

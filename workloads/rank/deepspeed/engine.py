@@ -1,4 +1,4 @@
-"""Start DeepSpeed, configure it, and record what it communicates: its own communication log, and spans."""
+"""Start DeepSpeed, configure it, and record its communication: its own log, and spans."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PLACES = {"tensor": 0, "output_tensor": 0, "input_tensor": 1}
 
 
 def span_operations(trace: Trace) -> None:
-    """Have every operation of DeepSpeed's backend recorded from its call to its end, asynchronous ones too."""
+    """Record every operation of DeepSpeed's backend from its call to its end, asynchronous ones too."""
     from deepspeed.comm import comm
 
     for name, (span, message) in _OPERATIONS.items():
@@ -84,7 +84,7 @@ class CommunicationLog:
 
 
 class DeepSpeedSettings(TorchSettings):
-    """What DeepSpeed is told, whatever it trains."""
+    """Settings of DeepSpeed for any training."""
 
     zero_stage: int
     microbatches: int
@@ -97,7 +97,7 @@ Given = TypeVar("Given", bound=DeepSpeedSettings)
 
 
 def start(rank: Rank[Given]) -> None:
-    """Put DeepSpeed's communication on the process group that there is."""
+    """Initialize DeepSpeed's communication on the existing process group."""
     import deepspeed
     import deepspeed.ops
     from deepspeed.utils import logger
@@ -110,14 +110,14 @@ def start(rank: Rank[Given]) -> None:
 
 
 def watch(rank: Rank[Given]) -> CommunicationLog | None:
-    """From now on record what DeepSpeed communicates; gives its log if that is wanted."""
+    """Record DeepSpeed's communication from now on; return its log if that is requested."""
     if rank.config["trace"]:
         span_operations(rank.trace)
     return CommunicationLog(Path("communication.jsonl")) if rank.config["log"] else None
 
 
 def settings(config: DeepSpeedSettings) -> dict[str, object]:
-    """What DeepSpeed is told whatever it trains."""
+    """Return DeepSpeed's configuration for any training."""
     precision = config["precision"]
     return {
         "train_micro_batch_size_per_gpu": 1,  # it only counts with it: what a batch costs is in the layers' times
@@ -130,7 +130,7 @@ def settings(config: DeepSpeedSettings) -> dict[str, object]:
 
 
 def engine_of(model: torch.nn.Module, config: dict[str, object]) -> Any:
-    """The model as DeepSpeed trains it, with plain gradient descent."""
+    """Return the model in DeepSpeed's engine, with plain gradient descent."""
     import deepspeed
     import torch
 

@@ -1,4 +1,4 @@
-"""Be a rank of a DeepSpeed training with pipeline stages that iterates until it is told to end."""
+"""Run a rank of a DeepSpeed training with pipeline stages until it is told to end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .engine import engine_of, settings, start, watch
 
 
 class StagePlan(TypedDict):
-    """What a stage computes of one microbatch, in seconds, and the sizes of its parameter tensors."""
+    """A stage's compute time of one microbatch, in seconds, and the sizes of its parameter tensors."""
 
     forward_s: float
     backward_s: float
@@ -25,7 +25,7 @@ class StagePlan(TypedDict):
 
 
 class PipelineSettings(engine.DeepSpeedSettings):
-    """The pipeline."""
+    """Settings of the pipeline."""
 
     stages: list[StagePlan]
     activation: int  # elements that a stage passes on of a microbatch
@@ -78,7 +78,7 @@ class Stage(nn.Module):
 
 
 def prepare(rank: Rank[PipelineSettings]) -> Step:
-    """Divide the ranks into stages and replicas; what is given does one iteration."""
+    """Divide the ranks into stages and replicas, and return the step of one iteration."""
     from deepspeed.pipe import LayerSpec, PipelineModule
 
     config = rank.config

@@ -1,4 +1,4 @@
-"""Be a rank of a DeepSpeed training with ZeRO that iterates until it is told to end."""
+"""Run a rank of a DeepSpeed training with ZeRO until it is told to end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ZeroSettings(engine.DeepSpeedSettings, EmulatedSettings):
-    """What ZeRO divides and how; sizes in elements."""
+    """Settings of ZeRO; sizes in elements."""
 
     overlap_comm: bool
     bucket_elements: int
@@ -26,7 +26,7 @@ class ZeroSettings(engine.DeepSpeedSettings, EmulatedSettings):
 
 
 def zero_settings(config: ZeroSettings) -> dict[str, object]:
-    """DeepSpeed's own configuration; it counts buckets in elements."""
+    """Return DeepSpeed's own configuration; it counts buckets in elements."""
     return {
         "stage": config["zero_stage"],
         "overlap_comm": config["overlap_comm"],
@@ -40,7 +40,7 @@ def zero_settings(config: ZeroSettings) -> dict[str, object]:
 
 
 def prepare(work: EmulatedCompute, rank: Rank[ZeroSettings]) -> Step:
-    """Wrap the model; what is given does one iteration."""
+    """Wrap the model, and return the step of one iteration."""
     config, trace = rank.config, rank.trace
     start(rank)
     trained = engine_of(work.module, {**settings(config), "zero_optimization": zero_settings(config)})
@@ -78,7 +78,7 @@ def prepare(work: EmulatedCompute, rank: Rank[ZeroSettings]) -> Step:
 
 
 def held(model: torch.nn.Module, zero_stage: int) -> float:
-    """The sum of all parameters; in stage 3 of this rank's shards, without what pads the last one of a parameter."""
+    """Return the sum of all parameters; in stage 3 of this rank's shards, without a parameter's padding."""
     import torch.distributed as dist
 
     if zero_stage < 3:

@@ -1,1 +1,1 @@
-"""Programs of others as ranks: any command, nccl-tests, workers of KungFu."""
+"""External programs as ranks: any command, nccl-tests, workers of KungFu."""

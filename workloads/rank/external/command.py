@@ -1,4 +1,4 @@
-"""Run a training command that knows nothing of us, and write an iteration log from what it prints.
+"""Run any training command, and write an iteration log from its output.
 
 It reads `command.json` in its working folder, prints `ready`, waits for the line `go` on standard input, and only then
 starts the command. What the command prints goes on to the stream that it printed it on; the lines of both are read,
@@ -39,14 +39,14 @@ LAST_WORDS_S = 1.0  # of what the command leaves behind, which may print for eve
 
 
 class RuleSettings(TypedDict):
-    """What makes a line an iteration's: one of the two, the other is None."""
+    """The rule for lines of iterations: one of the two, the other is None."""
 
     pattern: Optional[str]
     json: Optional[Dict[str, str]]  # quantity -> path
 
 
 class Rule:
-    """What makes a line an iteration's: a regular expression with named groups, or paths into a JSON object."""
+    """The rule for lines of iterations: a regular expression with named groups, or paths into a JSON object."""
 
     def __init__(self, rule: RuleSettings) -> None:
         self._pattern = re.compile(rule["pattern"]) if rule["pattern"] is not None else None
@@ -55,7 +55,7 @@ class Rule:
         self.text = repr(rule["pattern"]) if self._pattern else f"JSON with {', '.join(self._paths.values())}"
 
     def fields(self, line: str) -> dict[str, float] | None:
-        """The numbers that the line tells of an iteration; None where it tells of none."""
+        """Return the numbers of an iteration in a line; None where it is no iteration's."""
         if self._pattern is None:
             return self._of_json(line)
         match = self._pattern.search(line)
@@ -68,7 +68,7 @@ class Rule:
             return None
 
     def odd(self, line: str) -> None:
-        """Note a line that is an iteration's and tells no number, or none that can be; the first thousand are kept."""
+        """Note a line of an iteration without a number, or with an invalid one; the first thousand are kept."""
         if len(self._odd_lines) < MOST_ODD:
             self._odd_lines.append(line[:200])
             with Path(ODD_LINES).open("a", encoding="utf-8", errors="replace") as file:
@@ -76,7 +76,7 @@ class Rule:
 
     @property
     def unmatched(self) -> str:
-        """That no line told of an iteration, and why that may be."""
+        """The message that no line was an iteration's, with a likely reason."""
         if self._odd_lines:
             return f"{self.text} finds no number above 0 in the lines that it matches, such as {self._odd_lines[0]!r}"
         return f"no line matched {self.text}"
@@ -97,7 +97,10 @@ class Rule:
 
 
 def _number(value: Any) -> float:
-    """A number of JSON, or one that is spelled as a text; TypeError, ValueError or OverflowError of anything else."""
+    """Return a number of JSON, or one that is spelled as a text.
+
+    TypeError, ValueError or OverflowError of anything else.
+    """
     if isinstance(value, bool):
         raise TypeError(value)
     return float(value)
@@ -128,12 +131,12 @@ class Lines:
         return [line.decode("utf-8", "replace") for line in whole if line]
 
     def last(self) -> list[str]:
-        """What came after the last line's end."""
+        """Return the bytes after the last line's end."""
         return self.take(b"\n")
 
 
 class Tail:
-    """What is added to a file from now on, which may not be there yet, be cut, or be replaced by another."""
+    """Reads bytes appended to a file from now on, which may not exist yet, or be truncated or replaced."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -179,14 +182,14 @@ class Iterations:
         return self._rule.unmatched
 
     def take(self, lines: list[str], stream: str, /) -> None:
-        """Lines of one stream; one that programs log on both of theirs counts once."""
+        """Add lines of one stream; a line that a program logs on both streams counts once."""
         for line in lines:
             fields = self._rule.fields(line)
             if fields is not None and not self._twice(line, stream):
                 self._ended(fields, line)
 
     def _twice(self, line: str, stream: str) -> bool:
-        """Whether the other stream has brought that line already."""
+        """Return whether the other stream has brought that line already."""
         for name, others in self._alone.items():
             if name != stream and line in others:
                 others.remove(line)
@@ -229,36 +232,36 @@ class Iterations:
 
 
 class Reader(Protocol):
-    """What is told the lines of a command, and finds iterations in them."""
+    """A reader of a command's lines that finds iterations in them."""
 
     @property
     def matched(self) -> int:
-        """Lines that told of one."""
+        """The number of lines that were an iteration's."""
 
     @property
     def count(self) -> int:
-        """Iterations that have ended."""
+        """The number of iterations that have ended."""
 
     @property
     def unmatched(self) -> str:
-        """That no line told of any."""
+        """The message that no line was an iteration's."""
 
     def take(self, lines: list[str], stream: str, /) -> None:
-        """Lines as they come; `stream` is "stdout", "stderr" or "file"."""
+        """Add lines as they come; `stream` is "stdout", "stderr" or "file"."""
 
 
 def fail(reason: str) -> NoReturn:
-    """End with status 1 and one line on standard error; unlike that of `lifecycle` not before the command has ended."""
+    """End with status 1 and one line on standard error; unlike `lifecycle.fail` only once the command has ended."""
     raise SystemExit(f"rank {os.environ.get('RANK', '?')}: {reason}")
 
 
 def with_values(word: str) -> str:
-    """A word of the command with the values of variables, `{env:NAME}`, that this process got and nobody wrote down."""
+    """Return a word of the command with the values of `{env:NAME}`, from this process's environment."""
     return FROM_ENV.sub(lambda found: os.environ.get(found[1], found[0]) if found[1] else found[0][1:-1], word)
 
 
 class CommandSettings(TypedDict):
-    """A command, and how it is followed."""
+    """A command, and the settings for reading its output."""
 
     argv: List[str]
     cwd: Optional[str]  # None is the rank's own folder
@@ -268,7 +271,7 @@ class CommandSettings(TypedDict):
 
 
 class LoggedCommandSettings(CommandSettings, RuleSettings):
-    """What `command.json` has."""
+    """The content of `command.json`."""
 
     launcher: Optional[str]  # whose job this rank is of, and the seconds that it has to say so
     join_s: float
@@ -277,7 +280,7 @@ class LoggedCommandSettings(CommandSettings, RuleSettings):
 
 
 class Stream:
-    """What a command prints on one of its two streams: where it is read, where it goes on to, and its lines."""
+    """One of a command's two output streams: its pipe, the stream to which it is copied, and its lines."""
 
     def __init__(self, name: str, source: IO[bytes], goes_to: BinaryIO) -> None:
         self.name = name
@@ -287,7 +290,7 @@ class Stream:
 
 
 class Command:
-    """The command, and what reads its lines, if anything does."""
+    """The command, and the reader of its lines, if there is one."""
 
     def __init__(self, settings: CommandSettings, reader: Reader | None) -> None:
         self._settings = settings
@@ -315,7 +318,7 @@ class Command:
         self._last: deque[str] = deque(maxlen=SHOWN_LINES)
 
     def follow(self) -> NoReturn:
-        """Read until the command ends, which is a failure whatever its status: a run ends a training, not it itself."""
+        """Read until the command ends, which is a failure whatever its status: the run ends a training, not itself."""
         first_by = time.monotonic() + self._settings["first_within_s"]
         filed = Lines()
         while self.process.poll() is None or self._more():
@@ -329,11 +332,11 @@ class Command:
         self._over(self.process.wait())
 
     def _more(self) -> bool:
-        """Whether anything was printed that has not been read."""
+        """Return whether there is unread output."""
         return bool(self._selector.get_map() and self._selector.select(0))
 
     def _pass_on(self, within_s: float) -> None:
-        """Read what is printed in some seconds, at the first of it."""
+        """Wait some seconds at most for output, then read and copy it."""
         if not self._selector.get_map():
             threading.Event().wait(min(within_s, LOOK_EVERY_S))
             return
@@ -375,7 +378,10 @@ class Command:
         fail(f"{ended}{done}, before the run did: let it train longer, or measure fewer iterations")
 
     def stop(self) -> None:
-        """Ask it to end, and kill it when its grace is over; its last words are kept, and tell of no iteration."""
+        """Ask the command to end, and kill it when its grace is over.
+
+        Its last output is copied, but counts no iteration.
+        """
         self._iterations = None
         if self.process.poll() is None:
             self.process.terminate()
@@ -391,7 +397,7 @@ class Command:
 
 
 def end_on_signal() -> None:
-    """From now on the first SIGTERM or SIGINT ends the main thread with status 0; more of them change nothing.
+    """Have the first SIGTERM or SIGINT end the main thread with status 0; later ones change nothing.
 
     No signal is blocked, as `lifecycle` would: the command would inherit that.
     """
@@ -406,7 +412,7 @@ def end_on_signal() -> None:
 
 
 def carry_out(settings: CommandSettings, reader: Reader | None) -> NoReturn:
-    """Start the command at the gate, and read what it prints until it or this process is to end."""
+    """Start the command at the gate, and read its output until it or this process is to end."""
     report_ready()
     wait_for_go()
     command = Command(settings, reader)

@@ -1,4 +1,4 @@
-"""Be a worker of a KungFu training on PyTorch that iterates until it is ended: `kungfu-run` starts it.
+"""Run a worker of a KungFu training on PyTorch until it is ended: `kungfu-run` starts it.
 
 On CPUs KungFu's package for PyTorch has neither a broadcast nor what its SynchronousSGDOptimizer waits with (at commit
 b1e1768). So all workers begin with the same weights, and gradients are reduced here one after the other by the

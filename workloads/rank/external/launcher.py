@@ -1,4 +1,4 @@
-"""Run a launcher of others, torchrun or srun, while its job lives; the arguments are the launcher's command."""
+"""Run an external launcher, torchrun or srun, while its job lives; the arguments are the launcher's command."""
 
 from __future__ import annotations
 

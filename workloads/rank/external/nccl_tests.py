@@ -1,4 +1,4 @@
-"""Run a program of NVIDIA's nccl-tests as a rank of an MPI job, and log what it tells of each pass.
+"""Run a program of NVIDIA's nccl-tests as a rank of an MPI job, and log the results of each pass.
 
 It reads `config.json` in its working folder and waits `join_s` to be told who it is in the MPI job, prints `ready`,
 waits for the line `go` on standard input, and only then starts the program. SIGTERM ends that, then this.
@@ -25,7 +25,7 @@ RANK = re.compile(r"#\s+Rank\s+\d+\s")
 
 
 class NcclTestsSettings(CommandSettings):
-    """A program of nccl-tests, and what it shall measure."""
+    """A program of nccl-tests, with its operation and sizes."""
 
     join_s: float  # for mpirun to register this rank
     operation: str
@@ -36,9 +36,9 @@ class NcclTestsSettings(CommandSettings):
 
 
 def row_of(line: str) -> tuple[int, list[tuple[float, float]]] | None:
-    """A line's size in bytes, and twice the seconds that one operation took and how many values of its came out wrong.
+    """Return a line's size in bytes, and for both results the seconds of one operation and the number of wrong values.
 
-    None where it is no line of results.
+    Return None where it is no line of results.
     """
     words = line.split()
     if line.startswith("#") or len(words) not in COLUMNS:
@@ -52,13 +52,16 @@ def row_of(line: str) -> tuple[int, list[tuple[float, float]]] | None:
 
 
 def _wrong(word: str) -> float:
-    """How many values came out wrong; versions up to 2.11 print the largest error instead, which is below one."""
+    """Return how many values of a result are wrong.
+
+    Versions up to 2.11 print the largest error instead, which is below one.
+    """
     wrong = 0.0 if word == "N/A" else float(word)
     return 0.0 if wrong < 1 else wrong
 
 
 class Passes:
-    """Turns what rank 0 prints into the logs of collectives and of iterations: one is a pass over all sizes."""
+    """Turns rank 0's output into the logs of collectives and of iterations: an iteration is a pass over all sizes."""
 
     def __init__(self, settings: NcclTestsSettings) -> None:
         self._settings = settings
@@ -73,7 +76,7 @@ class Passes:
 
     @property
     def count(self) -> int:
-        """Passes that have ended."""
+        """The number of passes that have ended."""
         return self._rows // len(self._settings["sizes"])
 
     @property

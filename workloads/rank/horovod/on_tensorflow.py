@@ -1,4 +1,4 @@
-"""Be a rank of a Horovod training on TensorFlow; it needs Horovod's environment (HOROVOD_RANK and what goes with it).
+"""Run a rank of a Horovod training on TensorFlow; it needs Horovod's environment (HOROVOD_RANK and what goes with it).
 
 Where `config.json` has a `join_s` mpirun tells it who it is, within so many seconds.
 """
@@ -14,14 +14,14 @@ from ..mpi.join import join
 
 
 class HorovodTensorflowSettings(TrainingSettings, training.ModelSettings):
-    """How Horovod reduces."""
+    """Settings of Horovod's reduction."""
 
     compression: Literal["none", "fp16"]
     join_s: Optional[float]  # for mpirun to register this rank; None without MPI
 
 
 def build(config: HorovodTensorflowSettings, *, checksum: bool) -> Step:
-    """Meet the other ranks, and trace the step."""
+    """Meet the other ranks, and return the traced step."""
     if config["join_s"] is not None:
         join(config["join_s"])
     sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it

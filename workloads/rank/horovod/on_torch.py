@@ -1,4 +1,4 @@
-"""Be a rank of a Horovod training on PyTorch; it needs Horovod's environment (HOROVOD_RANK and what goes with it).
+"""Run a rank of a Horovod training on PyTorch; it needs Horovod's environment (HOROVOD_RANK and what goes with it).
 
 Where `config.json` has a `join_s` mpirun tells it who it is, within so many seconds.
 """
@@ -14,7 +14,7 @@ from ..mpi.join import join
 
 
 class HorovodTorchSettings(TrainingSettings, training.ModelSettings):
-    """How Horovod reduces."""
+    """Settings of Horovod's reduction."""
 
     compression: Literal["none", "fp16"]
     join_s: float | None  # for mpirun to register this rank; None without MPI
@@ -22,7 +22,7 @@ class HorovodTorchSettings(TrainingSettings, training.ModelSettings):
 
 
 def build(config: HorovodTorchSettings, *, checksum: bool) -> Step:
-    """Meet the other ranks, and wrap the optimizer."""
+    """Meet the other ranks, wrap the optimizer, and return the step."""
     if config["join_s"] is not None:
         join(config["join_s"])
     import horovod.torch as hvd

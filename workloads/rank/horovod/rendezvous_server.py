@@ -1,4 +1,4 @@
-"""Serve the place at which the ranks of a Horovod training on Gloo leave and find each other's addresses.
+"""Run the rendezvous server at which ranks of a Horovod training on Gloo exchange their addresses.
 
 Its arguments: address, port, hosts as Horovod writes them (h1:2,h2:1), number of ranks.
 """

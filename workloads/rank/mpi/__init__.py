@@ -1,1 +1,1 @@
-"""Ranks of an Open MPI job, and what stands between them and mpirun."""
+"""Ranks of an Open MPI job, and the programs between them and mpirun."""

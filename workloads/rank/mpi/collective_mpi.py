@@ -1,4 +1,4 @@
-"""Be a rank of a benchmark of collective operations on MPI: an iteration is one pass over all operations and sizes.
+"""Run a rank of a benchmark of collective operations on MPI: an iteration is one pass over all operations and sizes.
 
 It reads `config.json` in its working folder and waits `join_s` to be told who it is in the MPI job. It prints `ready`
 once it is connected to all others, waits for the line `go` on standard input, and iterates for good. SIGTERM ends it.
@@ -17,14 +17,14 @@ from .join import join
 
 
 class MpiCollectiveSettings(benchmark.PassSettings):
-    """What is passed over, as ranks of an MPI job."""
+    """Settings of the passes, for ranks of an MPI job."""
 
     trace: bool
     join_s: float  # for mpirun to register this rank
 
 
 def build(config: MpiCollectiveSettings, trace: Trace) -> Step:
-    """Meet the other ranks, and make the messages."""
+    """Meet the other ranks, make the messages, and return the step."""
     import mpi4py
 
     mpi4py.rc.threads = False  # one thread alone sends, and none has to lock out others

@@ -23,10 +23,10 @@ TOLD = 20  # of those who were turned away; more are only counted
 
 
 class Gatekeeper:
-    """Hears callers side by side until one proves that it knows the key.
+    """Reads from several callers at once until one proves that it knows the key.
 
-    When one more than MOST calls, the one who has said nothing for longest goes: the proof takes one round trip, so
-    a crowd delays who knows the key and cannot keep it out. Who had to go may call again.
+    When more than MOST call, the one that has been silent for longest is dropped: the proof takes one round trip, so
+    a crowd can delay a caller that knows the key, but not keep it out. A dropped caller may call again.
     """
 
     def __init__(self, address: str, key: str) -> None:
@@ -42,7 +42,7 @@ class Gatekeeper:
         self._callers[caller] = None
 
     def leave(self, caller: Caller, why: str = "") -> None:
-        """`caller` is served, or, where there is a reason, turned away."""
+        """Remove `caller`: it is served, or, where there is a reason, turned away."""
         del self._callers[caller]
         if not why:
             return
@@ -51,7 +51,7 @@ class Gatekeeper:
             print(f"a caller from {caller.address} was turned away: {why}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Nobody is heard any more."""
+        """Close all callers."""
         for caller in list(self._callers):
             caller.turn_away("another one knew the key")
         if self._turned_away > TOLD:
@@ -59,9 +59,9 @@ class Gatekeeper:
 
 
 class Caller(asyncio.Protocol):
-    """One who has called: it gets a number that is used once, and answers with a line, `PROOF JSON-OF-COMMAND`.
+    """A caller: it gets a nonce, and answers with a line, `PROOF JSON-OF-COMMAND`.
 
-    Nothing of the line is looked into before its proof is known to be right.
+    Nothing of the line is parsed before its proof is verified.
     """
 
     def __init__(self, gatekeeper: Gatekeeper) -> None:
@@ -93,7 +93,7 @@ class Caller(asyncio.Protocol):
         self.turn_away("it hung up")
 
     def turn_away(self, why: str) -> None:
-        """Without an answer: it may call again."""
+        """Close the connection without an answer: the caller may call again."""
         if not self._heard:
             self._over(why)
             self._transport.abort()
@@ -117,7 +117,7 @@ class Caller(asyncio.Protocol):
 
 
 async def command_for(address: str, port: int, key: str) -> str:
-    """The command line of the first caller who knows the key."""
+    """Return the command line of the first caller who knows the key."""
     gatekeeper = Gatekeeper(f"{address}:{port}", key)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Caller(gatekeeper), address, port, backlog=MOST)

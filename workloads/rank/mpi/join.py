@@ -1,4 +1,4 @@
-"""Join a rank that we started to a launcher's job: mpirun, say, registers it by a stub that it starts."""
+"""Join a rank started by an agent to a launcher's job: mpirun, say, registers it by a stub that it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run mpirun, whose ranks are stubs for processes that stand already, and whose daemons are asked for by our agent.
+"""Run mpirun, whose ranks are stubs for running processes, and whose daemons are started through our rsh agent.
 
 Its arguments are the lowest and the highest port that mpirun may listen on, and mpirun's command. Of the environment
 it needs what `rsh_agent.py` and `stub.py` do.
@@ -25,7 +25,7 @@ SESSION = Path("session")  # where Open MPI keeps the files of its session
 
 
 def environment() -> dict[str, str]:
-    """This process's own, without the run's key, and where on this host Open MPI finds our stub."""
+    """Return this process's environment, without the run's key, with the path of our stub for Open MPI."""
     here = Path.cwd()
     return {
         **{name: value for name, value in os.environ.items() if name != "MPI_RUN_KEY"},
@@ -41,7 +41,7 @@ class _EndRequested(Exception):
 
 
 def keep(argv: list[str], env: dict[str, str]) -> NoReturn:
-    """Run it until this process is asked to end, which ends with status 0; should it end by itself, with another one.
+    """Run a program until this process is asked to end, and exit with 0; should it end by itself, with another status.
 
     Nothing in it has to end in order: the ranks are processes of their own. When it ends by itself a rank or a host
     may have failed, and that one's own reason is to be heard first.
@@ -77,7 +77,7 @@ def keep(argv: list[str], env: dict[str, str]) -> NoReturn:
 
 
 def free_port(lowest: int, highest: int, family: int = socket.AF_INET) -> int:
-    """A port that mpirun can have: not that of a run whose connections ended a moment ago.
+    """Return a port on which mpirun can listen: not that of a run whose connections ended a moment ago.
 
     Given several, mpirun would listen on each; given one that it cannot have it listens on none, and says nothing.
     """

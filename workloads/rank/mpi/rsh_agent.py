@@ -1,4 +1,4 @@
-"""Replace ssh for mpirun: `rsh_agent.py HOST COMMAND...` hands the command to our program on that host.
+"""Replace ssh for mpirun: `rsh_agent.py HOST COMMAND...` sends the command to our daemon program on that host.
 
 MPI_HOSTS has the address of each host by what mpirun calls it, as JSON. That program waits at MPI_DAEMON_PORT, or will
 within MPI_MEET_S seconds, and wants proof that we know MPI_RUN_KEY.
@@ -20,7 +20,7 @@ LINE = 1000  # bytes of what it says
 
 
 def proof(key: str, *, address: str, once: str, text: bytes) -> str:
-    """What only who knows the key can say of a text at this address (with its port), for a number that is used once.
+    """Return the proof (HMAC) of a text by the run's key, for an address with its port, and a nonce.
 
     The address is part of it, so that what was said at one host cannot be handed on to another.
     """
@@ -28,7 +28,7 @@ def proof(key: str, *, address: str, once: str, text: bytes) -> str:
 
 
 def answer_of(address: str, port: int, *, key: str, command: str) -> str:
-    """What the program on that host says to the command: "ok", "no", or nothing, when others crowded us out.
+    """Send the command to the program on that host; return its answer: "ok", "no", or nothing, when it dropped us.
 
     OSError where it does not listen, or is gone.
     """

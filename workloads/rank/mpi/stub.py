@@ -27,7 +27,7 @@ VARIABLES = {
 
 
 def socket_name(rank_name: str) -> bytes:
-    """The name of the rank's Unix socket, an abstract one: it is in no folder, so that nothing has to remove it."""
+    """Return the name of the rank's Unix socket, an abstract one: it is in no folder, and needs no removal."""
     whole = f"{os.environ.get('ORCH_RUN', '')}/{rank_name}"
     return b"\0" + hashlib.sha256(whole.encode()).hexdigest().encode()
 
@@ -41,7 +41,7 @@ def require_own_user(peer: socket.socket) -> None:
 
 
 def called(rank_name: str, *, within_s: float) -> socket.socket:
-    """A connection to the rank, which may not have started yet."""
+    """Connect to the rank, which may not have started yet."""
     ends = time.monotonic() + within_s
     while True:
         rank = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""Be a rank of a TensorFlow training with MultiWorkerMirroredStrategy and its own training loop; needs TF_CONFIG."""
+"""Run a rank of a TensorFlow training with MultiWorkerMirroredStrategy and its own training loop; needs TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..lifecycle import Step, TrainingSettings, run_rank
 
 
 class MirroredSettings(TrainingSettings, training.ModelSettings):
-    """How gradients are averaged."""
+    """Settings of averaging gradients."""
 
     communication: str
     pack_bytes: int
@@ -19,7 +19,7 @@ class MirroredSettings(TrainingSettings, training.ModelSettings):
 
 
 def build(config: MirroredSettings, *, checksum: bool) -> Step:
-    """Meet the other ranks, and trace the step."""
+    """Meet the other ranks, and return the traced step."""
     sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Be a task of a TensorFlow training with parameter servers: a server (`ps`) or a worker; needs TF_CONFIG.
+"""Run a task of a TensorFlow training with parameter servers: a server (`ps`) or a worker; needs TF_CONFIG.
 
 Each worker runs steps of its own accord, as TensorFlow calls between-graph replication: training is asynchronous. A
 step fetches all variables from the servers, computes, and sends the gradients there, where each is applied when it
@@ -28,20 +28,20 @@ _MOVED = re.compile(
 
 
 class ParameterServerSettings(TrainingSettings):
-    """What a worker is given."""
+    """Settings of a worker."""
 
     meet_s: float  # for the first worker to initialize the variables
     trace: bool  # whether spans are recorded
 
 
 def cluster() -> tuple[dict[str, list[str]], str, int]:
-    """The cluster's addresses, and this task's kind and number."""
+    """Return the cluster's addresses, and this task's kind and number."""
     tf_config = json.loads(os.environ["TF_CONFIG"])
     return tf_config["cluster"], tf_config["task"]["type"], tf_config["task"]["index"]
 
 
 def serve() -> NoReturn:
-    """Be a parameter server for good."""
+    """Run a parameter server without end."""
     end_on_signal(own_scratch())
     try:
         import tensorflow as tf
@@ -54,7 +54,7 @@ def serve() -> NoReturn:
 
 
 def build(config: ParameterServerSettings, *, checksum: bool, trace: Trace) -> Step:  # noqa: ARG001
-    """Join the cluster, and lay the step out as a graph over the servers and this worker."""
+    """Join the cluster, and return the step, a graph over the servers and this worker."""
     sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
     import tensorflow as tf
 
@@ -105,14 +105,14 @@ def build(config: ParameterServerSettings, *, checksum: bool, trace: Trace) -> S
 
 
 def record(trace: Trace, step_stats: Any, *, shift_ns: int) -> None:
-    """Add what a step moved to the trace; `shift_ns` is the monotonic clock less the time since the epoch."""
+    """Add a step's transfers to the trace; `shift_ns` is the monotonic clock less the time since the epoch."""
     for one in transfers(step_stats):
         begin_ns, end_ns = (at * 1000 + shift_ns for at in (one.begin_us, one.end_us))
         trace.add(COMMUNICATION, one.name, begin_ns=begin_ns, end_ns=end_ns, what=one.what, size=one.size)
 
 
 def step_over(model: Any, tf: Any) -> Any:
-    """The step's loss, once the servers have applied its gradients."""
+    """Return the step's loss, once the servers have applied its gradients."""
     with tf.GradientTape() as tape:
         values = [weight.read_value() for weight in model.weights]
         # The forward pass begins when all are there: each one's first value is looked at.
@@ -134,7 +134,7 @@ def main() -> None:
 
 
 class Transfer(NamedTuple):
-    """A tensor that was moved; instants in us since the epoch."""
+    """The transfer of a tensor; times in us since the epoch."""
 
     name: str  # send or receive, from the worker's side
     what: str
@@ -144,7 +144,7 @@ class Transfer(NamedTuple):
 
 
 def transfers(step_stats: Any) -> Iterator[Transfer]:
-    """Every tensor with content that a worker's step received or sent, in no order; `step_stats` is RunMetadata's."""
+    """Yield the transfers of non-empty tensors in a worker's step, in no order; `step_stats` is RunMetadata's."""
     for device in step_stats.dev_stats:
         for node in device.node_stats:
             moved = _MOVED.search(node.timeline_label) if node.node_name == "RecvTensor" else None

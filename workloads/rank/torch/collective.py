@@ -1,4 +1,4 @@
-"""Be a rank of a benchmark of collective operations: an iteration is one pass over all operations and message sizes."""
+"""Run a rank of a benchmark of collectives: an iteration is one pass over all operations and message sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .program import Join, Rank, TorchSettings, run
 
 
 class CollectiveSettings(TorchSettings, benchmark.PassSettings):
-    """What is passed over, on torch.distributed, and the ranks of each group that does so."""
+    """Settings of the passes on torch.distributed, and the ranks of each group."""
 
     groups: Sequence[Sequence[int]]
 
@@ -21,7 +21,7 @@ class CollectiveSettings(TorchSettings, benchmark.PassSettings):
 def operation(
     name: str, size: int, rank: Rank[CollectiveSettings], own: Sequence[int], group: Any
 ) -> tuple[Operation, int]:
-    """What carries out the operation once in the group `group` of these ranks, and its message in bytes."""
+    """Return a function that carries out the operation once in `group`, of these ranks, and its message in bytes."""
     import torch
     import torch.distributed as dist
 
@@ -53,7 +53,7 @@ def build(rank: Rank[CollectiveSettings]) -> Join:
 
 
 def prepare(rank: Rank[CollectiveSettings]) -> Step:
-    """Make the groups and the messages; what is given passes over all of them once."""
+    """Make the groups and the messages, and return a step that passes over all of them once."""
     import torch
     import torch.distributed as dist
 
@@ -65,7 +65,7 @@ def prepare(rank: Rank[CollectiveSettings]) -> Step:
                 group, own = made, members
 
     def finished() -> None:
-        """Return when the device has done what was asked of it; a CPU's operations have ended when they return."""
+        """Wait until the device has finished; a CPU's operations have ended when they return."""
         if rank.device.type == "cuda":
             torch.cuda.synchronize()
 

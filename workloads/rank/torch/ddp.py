@@ -1,4 +1,4 @@
-"""Be a rank of a PyTorch DistributedDataParallel training that iterates until it is told to end."""
+"""Run a rank of a PyTorch DistributedDataParallel training until it is told to end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Hook = Any  # a communication hook of DDP: (state, bucket) -> future of the redu
 
 
 class DdpSettings(TorchSettings, training.ModelSettings):
-    """How DDP reduces."""
+    """Settings of DDP's reduction."""
 
     bucket_mib: float  # least size of a bucket
     first_bucket_mib: Optional[float]  # of the first one, where it is another
@@ -30,7 +30,7 @@ class DdpSettings(TorchSettings, training.ModelSettings):
 
 
 def traced(hook: Hook, trace: Trace, *, element_bytes: int) -> Hook:
-    """A hook that does what `hook` does and records when each bucket's communication begins and ends."""
+    """Return a hook that does what `hook` does and records when each bucket's communication begins and ends."""
 
     # DDP refuses annotations that are not the types themselves, and torch is not imported yet where this is read.
     def record(state, bucket):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
@@ -70,7 +70,7 @@ def register_hook(model: torch.nn.parallel.DistributedDataParallel, rank: Rank[D
 
 
 def bucket_sizes(config: DdpSettings) -> dict[str, Any]:
-    """DDP's argument for them: one size for all buckets, or the first one's and that of all others."""
+    """Return DDP's argument of bucket sizes: one for all buckets, or the first one's and that of all others."""
     first = config["first_bucket_mib"]
     if first is None:
         return {"bucket_cap_mb": config["bucket_mib"]}
@@ -78,7 +78,7 @@ def bucket_sizes(config: DdpSettings) -> dict[str, Any]:
 
 
 def prepare(work: Compute, rank: Rank[DdpSettings]) -> Step:
-    """Wrap the model; what is given does one iteration."""
+    """Wrap the model, and return the step of one iteration."""
     from torch.nn.parallel import DistributedDataParallel
 
     config, trace = rank.config, rank.trace

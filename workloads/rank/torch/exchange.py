@@ -1,4 +1,4 @@
-"""Say who sends which part of a gradient to whom, in which order, for each strategy, and carry that out.
+"""Schedules of sends and receives that average gradients, for each strategy, and their execution.
 
 The graphs are those of KungFu: STAR, TREE and BINARY_TREE_STAR reduce along a tree and broadcast along it; CLIQUE does
 so along as many stars as there are ranks, each for its part of the gradient; RING along as many chains. What differs:
@@ -52,7 +52,7 @@ class Round:
 
 
 def schedule(strategy: str, *, rank: int, hosts: list[int], size: int, servers: int = 1) -> list[Round]:
-    """The rounds of a rank, after which all ranks hold the sum over ranks of `size` elements.
+    """Return the rounds of a rank, after which all ranks hold the sum over ranks of `size` elements.
 
     `hosts` numbers the host of each rank. Of a parameter server's ranks the first `servers` are servers: their own
     elements do not count, and they hold the sum of the workers'.
@@ -70,7 +70,7 @@ def schedule(strategy: str, *, rank: int, hosts: list[int], size: int, servers: 
 
 
 def parents(strategy: str, hosts: list[int]) -> list[int]:
-    """The parent of each rank in the tree that a strategy reduces along; the root's is -1.
+    """Return the parent of each rank in the tree that a strategy reduces along; the root's is -1.
 
     In `tree` and `binary-tree-star` the first rank of each host stands for it: the others hang on it. The first ranks
     are a star (`tree`) or a binary tree in the order of their hosts (`binary-tree-star`).
@@ -86,7 +86,7 @@ def parents(strategy: str, hosts: list[int]) -> list[int]:
 
 
 def pulling(order: str, *, buckets: int, iteration: int, seed: int) -> list[int]:
-    """The order in which workers get the buckets of an iteration back; bucket 0 is that of the last layers.
+    """Return the order in which workers get the buckets of an iteration back; bucket 0 is that of the last layers.
 
     `ready`: as their gradients come in the backward pass. `layer`: those of the first layers first, as the next forward
     pass needs them. `reverse`: the last layers first. `random`: another order each iteration, the same on all ranks.
@@ -100,7 +100,7 @@ def pulling(order: str, *, buckets: int, iteration: int, seed: int) -> list[int]
 
 
 def asked(drawn: int, *, rank: int, world: int) -> int:
-    """Whom a rank of KungFu's PairAveraging asks when it has drawn one of all `world` ranks: itself means the next.
+    """Return the peer of a rank in KungFu's PairAveraging that drew one of all `world` ranks: itself means the next.
 
     So the next rank is asked twice as often as each of the others.
     """
@@ -108,7 +108,7 @@ def asked(drawn: int, *, rank: int, world: int) -> int:
 
 
 def asking_share(peers: str, peer: int, *, rank: int, world: int) -> float:
-    """The share of a rank's iterations in which it asks `peer`: by `asked` where peers are `random`, else all alike."""
+    """Return the share of iterations in which a rank asks `peer`: by `asked` for `random` peers, else equal."""
     if peers == "random":
         return sum(asked(drawn, rank=rank, world=world) == peer for drawn in range(world)) / world
     return 0.0 if peer == rank else 1 / (world - 1)
@@ -119,7 +119,7 @@ def _parts(size: int, count: int) -> list[tuple[int, int]]:
 
 
 def _ring(rank: int, world: int, size: int) -> list[Round]:
-    """Patarasuk and Yuan's bandwidth-optimal ring: world - 1 rounds of adding, as many of passing on."""
+    """Return Patarasuk and Yuan's bandwidth-optimal ring: world - 1 rounds of adding, as many of passing on."""
     parts = _parts(size, world)
     after, before = (rank + 1) % world, (rank - 1) % world
     rounds = []
@@ -132,7 +132,7 @@ def _ring(rank: int, world: int, size: int) -> list[Round]:
 
 
 def _halving_doubling(rank: int, world: int, size: int) -> list[Round]:
-    """Rabenseifner's: halves are exchanged and added, then gathered.
+    """Return Rabenseifner's schedule: halves are exchanged and added, then gathered.
 
     Ranks beyond a power of two send all of theirs to one below first, and get the sum back last.
     """
@@ -156,7 +156,7 @@ def _halving_doubling(rank: int, world: int, size: int) -> list[Round]:
 
 
 def _stars(rank: int, size: int, *, roots: list[int], leaves: list[int]) -> list[Round]:
-    """Each root gathers and adds its part from all leaves, then sends the sum back."""
+    """Return schedules of stars: each root gathers and adds its part from all leaves, then sends the sum back."""
     parts = dict(zip(roots, _parts(size, len(roots)), strict=True))
     others = [root for root in roots if root != rank and rank in leaves]
     mine = [leaf for leaf in leaves if leaf != rank] if rank in parts else []
@@ -184,7 +184,7 @@ def _tree(rank: int, above: list[int], size: int) -> list[Round]:
 
 
 class P2pSettings(TorchSettings, training.ModelSettings):
-    """How gradients travel."""
+    """Settings of the exchange of gradients."""
 
     bucket_bytes: float  # least size of a bucket
     strategy: str
@@ -239,14 +239,14 @@ def exchange_rounds(bucket: Bucket, rounds: Sequence[Round], rank: Rank[P2pSetti
 
 
 def begun(work: dist.Work | None) -> dist.Work:
-    """A send or receive that was begun, in the group of the rank that began it."""
+    """Return the handle of a send or receive, which exists in the group of the rank that begins it."""
     if work is None:
         raise AssertionError("every rank is in the group of all")
     return work
 
 
 def split_into_buckets(module: torch.nn.Module, rank: Rank[P2pSettings]) -> list[Bucket]:
-    """The buckets of a module, in the order in which gradients come: the last parameters first."""
+    """Return the buckets of a module, in the order in which gradients come: the last parameters first."""
     config = rank.config
     groups: list[list[torch.nn.Parameter]] = [[]]
     held = 0

@@ -1,4 +1,4 @@
-"""Be a rank of a training with PyTorch's FSDP2 that iterates until it is told to end."""
+"""Run a rank of a training with PyTorch's FSDP2 until it is told to end."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class FsdpSettings(TorchSettings, EmulatedSettings):
-    """How FSDP2 divides the model."""
+    """Settings of FSDP2's sharding."""
 
     unit_bytes: float  # least size of consecutive layers that are gathered at once
     reshard: bool  # whether what was gathered is freed after the forward pass
 
 
 class Traced:
-    """A collective as FSDP2 calls the one that it is given: does what FSDP2's own does, and records when."""
+    """A collective for FSDP2 that does what FSDP2's own does, and records its times."""
 
     def __init__(self, name: str, collective: Callable[..., None], *, unit: int, trace: Trace) -> None:
         self._name, self._collective, self._trace = name, collective, trace
@@ -50,7 +50,7 @@ class Traced:
 
 
 def record(unit: FSDPModule, number: int, trace: Trace) -> None:
-    """Have a sharded unit record its all-gathers and reduce-scatters."""
+    """Record the all-gathers and reduce-scatters of a sharded unit."""
     import torch.distributed as dist
 
     # Torch 2.13 warns of the names that earlier ones know.
@@ -61,7 +61,7 @@ def record(unit: FSDPModule, number: int, trace: Trace) -> None:
 
 
 def units(module: EmulatedModel, least_bytes: float) -> Iterator[list[torch.nn.Module]]:
-    """Consecutive blocks of at least so many bytes together; what is left in the end is a unit too."""
+    """Yield units of consecutive blocks, of at least so many bytes each; the remaining blocks are a unit too."""
     unit: list[torch.nn.Module] = []
     size = 0
     for block in module.blocks:
@@ -75,7 +75,7 @@ def units(module: EmulatedModel, least_bytes: float) -> Iterator[list[torch.nn.M
 
 
 def prepare(work: EmulatedCompute, rank: Rank[FsdpSettings]) -> Step:
-    """Shard the model; what is given does one iteration."""
+    """Shard the model, and return the step of one iteration."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, fully_shard

@@ -1,4 +1,4 @@
-"""Gate tokens to experts and learn to spread them: which expert each token goes to, and the loss that balances them."""
+"""Gate tokens to experts and learn to balance them: the experts of each token, and the balancing loss."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Tokens:
         self._count = count
 
     def next(self) -> torch.Tensor:
-        """Features of shape (count, FEATURES)."""
+        """Return features of shape (count, FEATURES)."""
         noise: torch.Tensor = torch.randn(self._count, FEATURES, generator=self._draw) / FEATURES**0.5
         return self._direction + noise
 
     def chance(self, count: int) -> torch.Tensor:
-        """Uniform numbers of shape (tokens, count)."""
+        """Return uniform random numbers of shape (tokens, count)."""
         return torch.rand(self._count, count, generator=self._draw)
 
 
@@ -44,7 +44,7 @@ class Gate(nn.Module):
         self.top = top
 
     def forward(self, tokens: torch.Tensor, chance: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """How many copies of tokens go to each expert, shape (experts,), and the balancing loss.
+        """Return how many copies of tokens go to each expert, shape (experts,), and the balancing loss.
 
         The loss is that of Switch Transformers (Fedus et al., 2022, eq. 4): experts times the sum over experts of the
         share of tokens whose first choice it is, times its mean gate. It is one when all is even.

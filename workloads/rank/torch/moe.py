@@ -1,4 +1,4 @@
-"""Be a rank of a mixture of experts: its gates are real and learn, its blocks sleep, its tokens travel all to all."""
+"""Run a rank of a mixture of experts: real gates that learn, emulated blocks, tokens sent all to all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MoeSettings(TorchSettings):
-    """The model's blocks, and what a rank computes in an iteration; times in seconds, forward, with even gates."""
+    """The model's blocks, and a rank's compute times in an iteration, in seconds, forward, with even gates."""
 
     blocks: int
     sparse: list[int]  # the blocks that have experts
@@ -36,7 +36,7 @@ class MoeSettings(TorchSettings):
 
 
 class Experts:
-    """The blocks of a model of which some have experts on all ranks, and what this rank sends to whom."""
+    """The blocks of a model, some with experts on all ranks, and the bytes that this rank sends to each other."""
 
     def __init__(self, rank: Rank[MoeSettings]) -> None:
         import torch
@@ -71,7 +71,7 @@ class Experts:
         self._trace.computed(name, begin_ns, time.monotonic_ns(), what=f"block {block}")
 
     def _route(self, block: int) -> None:
-        """Let the gate choose, and tell all ranks: copies of tokens from each rank (row) to each (column)."""
+        """Run the gate, and share its choice: copies of tokens from each rank (row) to each (column)."""
         import torch
         import torch.distributed as dist
 
@@ -86,7 +86,7 @@ class Experts:
         self._trace.communicated("all-gather", begin_ns, size=mine.numel() * 8, what=f"block {block}")
 
     def _exchange(self, block: int, *, back: bool) -> None:
-        """Every rank sends every other the tokens of its experts, or gets back what became of them."""
+        """Exchange all to all: tokens to the ranks of their experts, or the results back."""
         import torch
         import torch.distributed as dist
 
@@ -100,11 +100,11 @@ class Experts:
         self._trace.communicated("all-to-all", begin_ns, size=size_of(sent), what=f"block {block}")
 
     def elements(self, block: int) -> torch.Tensor:
-        """What a block's tokens are on the way to their experts, in elements from each rank to each."""
+        """Return the elements of a block's tokens on the way to their experts, from each rank to each."""
         return self._routes[block] * self._config["hidden"] // self._config["scale"]
 
     def _expert_s(self, block: int) -> float:
-        """The time of this rank's experts grows with the tokens that came; a dense block has the rank's own."""
+        """Return the seconds that this rank's experts in a block compute, in proportion to received tokens."""
         return (
             float(self._config["feed_forward_s"] * self._routes[block][:, self._rank.number].sum())
             / self._config["tokens"]
@@ -124,7 +124,7 @@ class Experts:
         self._compute("forward", self._config["head_s"], self._config["blocks"])
 
     def backward(self) -> None:
-        """The gradients of what came back go to the experts, those of what was sent come back."""
+        """Run the backward pass: gradients of returned tokens go to the experts, those of sent tokens come back."""
         times = self._config["backward"]
         self._compute("backward", self._config["head_s"] * times, self._config["blocks"])
         for block in reversed(range(self._config["blocks"])):
@@ -139,7 +139,7 @@ class Experts:
         sum(self._balance, start=self._balance[0].new_zeros(())).backward()
 
     def reduce(self) -> None:
-        """Average what all ranks hold: everything but the experts."""
+        """Average the gradients of what all ranks hold: everything but the experts."""
         import torch
         import torch.distributed as dist
 
@@ -156,7 +156,7 @@ class Experts:
             at += gate.numel()
 
     def update(self) -> float:
-        """Plain gradient descent; gives the mean balancing loss of the gates: one when all is even."""
+        """Apply plain gradient descent; return the mean balancing loss of the gates: one when all is even."""
         import torch
 
         self._optimizer.step()
@@ -165,7 +165,7 @@ class Experts:
         return float(torch.stack(self._balance).detach().mean())
 
     def routing(self) -> dict[str, object]:
-        """What went from each rank to each in the iteration: copies of tokens there, bytes in all four exchanges."""
+        """Return copies of tokens from each rank to each in the iteration, and bytes in all four exchanges."""
         import torch
 
         copies = torch.stack(list(self._routes.values())).sum(dim=0)
@@ -187,7 +187,7 @@ def build(rank: Rank[MoeSettings]) -> Join:
 
 
 def prepare(experts: Experts, rank: Rank[MoeSettings]) -> Step:
-    """What is given does one iteration and logs who got how much."""
+    """Return the step of one iteration, which logs the tokens that each rank received."""
     log = IterationLog(Path("routing.jsonl"))
 
     def step(iteration: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Be a rank of a training whose gradients are averaged by sends and receives of our own, in a pattern of choice."""
+"""Run a rank of a training whose gradients are averaged by our own sends and receives, in a pattern of choice."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Synchronizer:
         threading.Thread(target=self._serve, name="synchronizer", daemon=True).start()
 
     def begin(self) -> None:
-        """Expect the gradients of a new iteration."""
+        """Prepare for the gradients of a new iteration."""
         self._next = 0
         self._early.clear()
         for bucket in self.buckets:
             bucket.missing = len(bucket.parameters)
 
     def nothing_to_add(self) -> None:
-        """This rank computes nothing: its part of every sum is zero."""
+        """Contribute zeros to every sum, as a rank that computes nothing."""
         for bucket in self.buckets:
             bucket.flat.zero_()
             self._ready.put(bucket)
@@ -73,14 +73,14 @@ class Synchronizer:
             self._done.put(None)
 
     def wait(self) -> None:
-        """Return when every bucket holds its sum; RuntimeError when a peer is gone."""
+        """Wait until every bucket holds its sum; RuntimeError when a peer is gone."""
         for _ in self.buckets:
             error = self._done.get()
             if error is not None:
                 raise error
 
     def average(self, contributors: int) -> None:
-        """Put the mean over those that contributed in place of each gradient."""
+        """Replace each gradient by the mean over contributing ranks."""
         for bucket in self.buckets:
             bucket.flat.div_(contributors)
             for parameter in bucket.parameters:
@@ -130,7 +130,7 @@ class PairAverager:
             peer_lost(error)
 
     def peer(self, iteration: int) -> int:
-        """Whom to ask: as KungFu draws, any other rank alike, or one after the other."""
+        """Return the peer to ask: as KungFu draws, any other rank equally often, or one after the other."""
         rank, world, peers = self._rank.number, self._rank.world, self._rank.config["peers"]
         if peers == "random":
             return asked(self._choose.randrange(world), rank=rank, world=world)
@@ -158,7 +158,7 @@ class PairAverager:
 
 
 def synchronous(work: Compute, rank: Rank[P2pSettings], optimizer: torch.optim.Optimizer) -> Step:
-    """Steps in which all ranks apply the same mean gradient; a server takes part in the exchange alone."""
+    """Return a step in which all ranks apply the same mean gradient; a server takes part in the exchange alone."""
     config, trace = rank.config, rank.trace
     synchronizer = Synchronizer(work.module, rank)
     servers = config["servers"] if config["strategy"] == "parameter-server" else 0
@@ -200,7 +200,7 @@ def synchronous(work: Compute, rank: Rank[P2pSettings], optimizer: torch.optim.O
 
 
 def asynchronous(work: Compute, rank: Rank[P2pSettings], optimizer: torch.optim.Optimizer) -> Step:
-    """Steps in which a rank averages its weights with one peer's."""
+    """Return a step in which a rank averages its weights with one peer's."""
     config, trace = rank.config, rank.trace
     averager = PairAverager(work.module, rank)
 

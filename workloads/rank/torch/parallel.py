@@ -1,4 +1,4 @@
-"""Say who works with whom, and in which order, in a training that is split by pipeline stage, tensor and data."""
+"""Process groups and schedule (1F1B) of a training that is split by pipeline stage, tensor and data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Place = tuple[int, int, int]  # pipeline stage, part of each tensor, replica of 
 
 
 def places(sizes: Sequence[int], order: Sequence[str]) -> list[Place]:
-    """The place of each rank: `sizes` of the three dimensions, and their order, the one that changes fastest first."""
+    """Return the place of each rank, by the `sizes` of three dimensions and their order, the fastest-changing first."""
     axes = [DIMENSIONS.index(name) for name in reversed(order)]
     found = []
     for numbers in product(*(range(sizes[axis]) for axis in axes)):
@@ -23,7 +23,7 @@ def places(sizes: Sequence[int], order: Sequence[str]) -> list[Place]:
 
 
 def groups(where: Sequence[Place], dimension: int) -> list[list[int]]:
-    """The ranks that differ in this dimension alone, in its order; together they are all ranks."""
+    """Return the groups of ranks that differ in this dimension alone, in its order; together they are all ranks."""
     found: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
     for rank in sorted(range(len(where)), key=lambda rank: where[rank][dimension]):
         place = where[rank]
@@ -32,12 +32,12 @@ def groups(where: Sequence[Place], dimension: int) -> list[list[int]]:
 
 
 def ends(where: Sequence[Place]) -> list[list[int]]:
-    """Pairs of ranks that hold the same part of the embedding table: one of the first stage, one of the last."""
+    """Return pairs of ranks that hold the same part of the embedding table: one of the first stage, one of the last."""
     return [[line[0], line[-1]] for line in groups(where, STAGE) if len(line) > 1]
 
 
 def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
-    """The passes of a stage in an iteration, (forward or backward, microbatch), by PipeDream's 1F1B with a flush.
+    """Return the passes of a stage in an iteration (forward or backward, microbatch): PipeDream's 1F1B with a flush.
 
     As many forward passes as there are stages behind it, then one of each in turn, then the backward passes that are
     left: a stage never holds the activations of more microbatches than there are stages from it on.

@@ -35,7 +35,7 @@ _PUSH, _PULL = slice(0, 1), slice(1, 2)  # rounds of a bucket
 
 
 class FirstPasses:
-    """What a worker's forward passes wait for and how long they take; the least of each time over passes."""
+    """Buckets and times of a worker's forward passes; of each time the least over passes."""
 
     def __init__(self, *, wanted: bool) -> None:
         self._wanted = wanted
@@ -46,11 +46,11 @@ class FirstPasses:
         self._pull_s: dict[int, float] = {}
 
     def begin(self) -> None:
-        """A pass begins."""
+        """Begin a pass."""
         self._place = 0
 
     def reach(self, numbers: Iterable[int]) -> None:
-        """The pass is about to compute with the buckets of these numbers; it may have to wait for them."""
+        """Note that the pass is about to compute with the buckets of these numbers, and may wait for them."""
         if not self._wanted:
             return
         self._stop()
@@ -64,11 +64,11 @@ class FirstPasses:
         self._place += 1
 
     def compute(self) -> None:
-        """It waits no more."""
+        """Note the end of waiting."""
         self._since_ns = time.monotonic_ns()
 
     def end(self) -> None:
-        """The pass has ended."""
+        """End the pass."""
         if self._wanted:
             self._stop()
 
@@ -78,12 +78,12 @@ class FirstPasses:
             self._seconds[self._place - 1] = min(self._seconds[self._place - 1], took)
 
     def pulled(self, number: int, seconds: float) -> None:
-        """A bucket was pulled; called by the thread that pulls."""
+        """Note the time of a pulled bucket; called by the thread that pulls."""
         if self._wanted:
             self._pull_s[number] = min(seconds, self._pull_s.get(number, seconds))
 
     def order(self, kind: str) -> list[int]:
-        """The numbers of the buckets in the order of `tic` or `tac`; nothing is taken down from now on."""
+        """Return the numbers of the buckets in the order of `tic` or `tac`, and stop recording."""
         self._wanted = False
         graph = chain(zip(self._needs, self._seconds, strict=True))
         return tic(graph) if kind == "tic" else tac(graph, self._pull_s)
@@ -102,11 +102,11 @@ class PullOrder:
 
     @property
     def at_once(self) -> bool:
-        """Whether each bucket is pulled as soon as it was pushed, and not in an order once all of them were."""
+        """True if each bucket is pulled as soon as it was pushed, False if in an order after all were."""
         return self._kind == "ready"
 
     def of(self, iteration: int) -> list[Bucket]:
-        """All buckets in the order in which they are pulled after this iteration's pushes; all ranks call it."""
+        """Return all buckets in the order in which they are pulled after this iteration's pushes; all ranks call it."""
         if self._kind not in _COMPUTED:
             return self._drawn(self._kind, iteration)
         if iteration + 1 < TRACED:
@@ -120,7 +120,7 @@ class PullOrder:
         return [self._buckets[n] for n in pulling(kind, buckets=len(self._buckets), iteration=iteration, seed=seed)]
 
     def _agreed(self) -> list[int]:
-        """The order that the first worker computes, on every rank; RuntimeError when a peer is gone."""
+        """Return the first worker's order on every rank; RuntimeError when a peer is gone."""
         import torch
         import torch.distributed as dist
 
@@ -132,7 +132,7 @@ class PullOrder:
 
 
 class Transfers:
-    """A thread that carries one round of one bucket after the other; who waits for a bucket learns of its failure."""
+    """A thread that carries out the rounds of buckets in turn; waiting for a bucket raises its failure."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Transfers:
         *,
         carried: Callable[[int, float], None] = lambda _number, _seconds: None,
     ) -> None:
-        """`carried` hears of each bucket's number and how long it took."""
+        """Start the thread; `carried` is called with each bucket's number and time."""
         self._carried = carried
         self._todo: queue.SimpleQueue[Bucket] = queue.SimpleQueue()
         self._done: list[queue.SimpleQueue[Exception | None]] = [queue.SimpleQueue() for _ in buckets]
@@ -155,7 +155,7 @@ class Transfers:
         self._todo.put(bucket)
 
     def wait(self, bucket: Bucket) -> None:
-        """Return when the bucket was carried; RuntimeError when a peer is gone."""
+        """Wait until the bucket was transferred; RuntimeError when a peer is gone."""
         error = self._done[bucket.number].get()
         if error is not None:
             raise error
@@ -175,7 +175,7 @@ class Transfers:
 
 
 class Server:
-    """Adds up what workers push, and gives the sums back in order."""
+    """Adds up gradients that workers push, and returns the sums in order."""
 
     def __init__(self, work: Compute, rank: Rank[P2pSettings]) -> None:
         self._rank = rank
@@ -230,7 +230,7 @@ class Worker:
         self._hold_layers()
 
     def _hold_layers(self) -> None:
-        """Have each module wait for its own parameters before it computes."""
+        """Make each module wait for its own parameters before it computes."""
         import torch
 
         owner = {id(parameter): bucket for bucket in self._buckets for parameter in bucket.parameters}
@@ -308,7 +308,7 @@ class Worker:
 
 
 def _updates(buckets: list[Bucket], rank: Rank[P2pSettings]) -> Callable[[Bucket], None]:
-    """What updates the parameters of a bucket from the sum that it holds, and forgets their gradients."""
+    """Return a function that updates a bucket's parameters from the sum that it holds, and resets their gradients."""
     workers = rank.world - rank.config["servers"]
     steps = [training.torch_optimizer(rank.config, bucket.parameters) for bucket in buckets]
 
@@ -323,5 +323,5 @@ def _updates(buckets: list[Bucket], rank: Rank[P2pSettings]) -> Callable[[Bucket
 
 
 def prepare(work: Compute, rank: Rank[P2pSettings]) -> Step:
-    """The step of a server or of a worker, whichever this rank is."""
+    """Return the step of a server or of a worker, whichever this rank is."""
     return (Server if rank.number < rank.config["servers"] else Worker)(work, rank).step

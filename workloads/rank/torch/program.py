@@ -1,4 +1,4 @@
-"""Run a rank on torch.distributed: it builds, meets the others, waits for its gate and iterates for good.
+"""Run a rank on torch.distributed: it builds, meets the others, waits for its gate and iterates without end.
 
 It needs what `torch.distributed` calls env:// (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). It prints
 `ready` once it is connected to all others, waits for the line `go` on standard input, and writes a line an iteration
@@ -28,7 +28,7 @@ Precision = Literal["fp32", "fp16", "bf16"]
 
 
 class TorchSettings(TypedDict):
-    """What every such program is given; each program's own come on top. Times in seconds."""
+    """Settings of every such program, to which each adds its own. Times in seconds."""
 
     backend: Literal["gloo", "nccl"]
     device: Literal["cpu", "cuda"]
@@ -43,7 +43,7 @@ Given = TypeVar("Given", bound=TorchSettings)
 
 @dataclass
 class Rank(Generic[Given]):
-    """Who this process is, and what it was given."""
+    """This process's rank, device and settings."""
 
     number: int
     world: int
@@ -53,28 +53,28 @@ class Rank(Generic[Given]):
     checksum: bool  # whether the sum of all parameters is logged after each iteration
 
     def checksum_of(self, module: torch.nn.Module) -> dict[str, float]:
-        """The sum of all parameters for the log, if it was requested."""
+        """Return the sum of all parameters for the log, if it was requested."""
         if not self.checksum:
             return {}
         return {"checksum": sum(float(weight.double().sum()) for weight in module.parameters())}
 
 
 def precision_of(name: Precision) -> torch.dtype:
-    """The type of elements that is called so."""
+    """Return the element type of this name."""
     import torch
 
     return {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[name]
 
 
 def gradient_of(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """The gradient of a parameter whose backward pass has been."""
+    """Return the gradient of a parameter after its backward pass."""
     if parameter.grad is None:
         raise AssertionError("the backward pass gives each parameter a gradient")
     return parameter.grad
 
 
 def size_of(tensor: torch.Tensor) -> int:
-    """Bytes of a tensor's elements."""
+    """Return the bytes of a tensor's elements."""
     return tensor.numel() * tensor.element_size()
 
 
@@ -109,7 +109,7 @@ def connect(config: TorchSettings, *, rank: int, world: int, device: torch.devic
 
 
 def listening(address: str, port: int) -> socket.socket:
-    """The socket of rank 0's store: it knows no passwords, and by itself would listen on every address of the host."""
+    """Return the socket of rank 0's store, which has no passwords, and by itself would listen on every address."""
     try:
         family, *_ = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server((address, port), family=family)
@@ -124,7 +124,7 @@ Join = Callable[[], Step]
 
 
 def run(build: Callable[[Rank[Given]], Join]) -> None:
-    """Be a rank: `build` makes what takes no peer, and what it gives is called once they are connected."""
+    """Run a rank: `build` makes what needs no peer, and the function that it returns is called once connected."""
     checksum = lifecycle.checksum_requested()
     config: Given = lifecycle.load_settings()
     log = IterationLog(Path("iterations.jsonl"))

@@ -1,4 +1,4 @@
-"""Be a rank of a GPT that is split by pipeline stage, tensor and data: it sleeps to compute, its messages are real."""
+"""Run a rank of a GPT that is split by pipeline stage, tensor and data: emulated compute, real messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StagePlan(TypedDict):
 
 
 class PtdSettings(TorchSettings):
-    """How the GPT is split, and what travels, in elements."""
+    """The split of the GPT, and its messages, in elements."""
 
     places: list[Place]  # of each rank
     stages: list[StagePlan]
@@ -47,7 +47,7 @@ class PtdSettings(TorchSettings):
 
 
 def _places(config: PtdSettings) -> list[Place]:
-    """The place of each rank: JSON has no tuples."""
+    """Return the place of each rank as tuples, which JSON lacks."""
     return [(stage, tensor, replica) for stage, tensor, replica in config["places"]]
 
 
@@ -66,7 +66,7 @@ class Sender:
         self._todo.put((tensor, peer, tag, what))
 
     def wait(self) -> None:
-        """Return when all was sent; RuntimeError when a peer is gone."""
+        """Wait until all was sent; RuntimeError when a peer is gone."""
         while self._open:
             error = self._done.get()
             if error is not None:
@@ -128,7 +128,7 @@ class Stage:
         self._ends = self._group(ends(where))
 
     def _group(self, all_members: Sequence[list[int]]) -> dist.ProcessGroup | None:
-        """The group that this rank is in; None where it would be alone."""
+        """Return the group that this rank is in; None where it would be alone."""
         import torch.distributed as dist
 
         mine = None
@@ -156,14 +156,14 @@ class Stage:
         self._trace.computed(name, begin_ns, time.monotonic_ns(), what=what)
 
     def _blocks(self, name: str, what: str, *, times: float) -> None:
-        """A pass through the blocks: half a block's products, an all-reduce of what they gave, the other half's."""
+        """Run a pass through the blocks: half a block's products, an all-reduce of what they gave, the other half's."""
         for _ in range(self._plan["blocks"]):
             for seconds in (self._plan["attention_s"], self._plan["feed_forward_s"]):
                 self._compute(name, seconds * times, what)
                 self._all_reduce(self._activation, self._tensor, f"tensor, {what}")
 
     def forward(self, microbatch: int) -> float:
-        """One microbatch through this stage; gives the seconds that it took from when its input was there."""
+        """Run the forward pass of one microbatch; return the seconds from the arrival of its input."""
         what = f"microbatch {microbatch}"
         self._receive(self._before, _FORWARD_TAG + 2 * microbatch, what)
         begin_ns = time.monotonic_ns()
@@ -176,7 +176,7 @@ class Stage:
         return (time.monotonic_ns() - begin_ns) * 1e-9
 
     def backward(self, microbatch: int) -> float:
-        """The gradients of one microbatch; gives the seconds that they took from when they could be computed."""
+        """Run the backward pass of one microbatch; return the seconds from when its gradients could be computed."""
         what = f"microbatch {microbatch}"
         self._receive(self._after, _BACKWARD_TAG + 2 * microbatch, what)
         begin_ns = time.monotonic_ns()
@@ -199,7 +199,7 @@ class Stage:
         self._trace.communicated("receive", begin_ns, size=size_of(self._incoming), what=what, peer=peer)
 
     def _send(self, peer: int | None, tag: int, what: str) -> None:
-        """Begin to send; nobody waits for its end before the iteration's."""
+        """Begin to send; its end is waited for at the iteration's end."""
         if peer is not None:
             self._sender.begin(self._outgoing, peer, tag=tag, what=what)
 
@@ -212,11 +212,11 @@ class Stage:
         self._all_reduce(self.table(self._gradients), self._ends, "embedding")
 
     def table(self, values: torch.Tensor) -> torch.Tensor:
-        """The part of a stage's values that belongs to the embedding table, of a stage that has one."""
+        """Return the part of a stage's values that belongs to the embedding table, of a stage that has one."""
         return values[: self._rank.config["embedding"]]
 
     def update(self) -> float:
-        """Plain gradient descent; gives the mean square of the weights, which moves with them."""
+        """Apply plain gradient descent; return the mean square of the weights, which moves with them."""
         import torch
 
         with torch.no_grad():
@@ -231,7 +231,7 @@ def build(rank: Rank[PtdSettings]) -> Join:
 
 
 def prepare(stage: Stage, rank: Rank[PtdSettings]) -> Step:
-    """Make the groups; what is given does one iteration."""
+    """Make the groups, and return the step of one iteration."""
     stage.join()
     config = rank.config
     passes = one_forward_one_backward(stage.stage, stage.stages, config["microbatches"])

@@ -1,4 +1,4 @@
-"""Order transfers by TIC and TAC: when a worker should get which parameter, by the graph that computes.
+"""Order transfers of parameters to a worker by TIC and TAC, from the graph that computes.
 
 After Hashemi, Abdu Jyothi and Campbell, "TicTac: Accelerating Distributed Deep Learning with Communication Scheduling"
 (MLSys 2019, arXiv 1803.03288), algorithms 1 to 3. Of a transfer that is outstanding
@@ -31,7 +31,7 @@ class Op:
 
 
 def chain(passes: Iterable[tuple[Iterable[int], float]]) -> list[Op]:
-    """Operations that compute one after the other: of each the transfers that it computes with, and its seconds."""
+    """Return operations that compute one after the other, from each one's transfers and seconds."""
     return [
         Op(after=(place - 1,) if place else (), transfers=frozenset(transfers), seconds=seconds)
         for place, (transfers, seconds) in enumerate(passes)
@@ -39,7 +39,7 @@ def chain(passes: Iterable[tuple[Iterable[int], float]]) -> list[Op]:
 
 
 def tic(graph: Sequence[Op]) -> list[int]:
-    """The transfers of a graph in the order of algorithm 2."""
+    """Return the transfers of a graph in the order of algorithm 2."""
     waits = _waits(graph)
     first = _first_needs(waits)
     loads = _loads([(needs, 0.0) for needs in waits], dict.fromkeys(first, 1.0))
@@ -47,7 +47,7 @@ def tic(graph: Sequence[Op]) -> list[int]:
 
 
 def tac(graph: Sequence[Op], seconds: Mapping[int, float]) -> list[int]:
-    """The transfers of a graph in the order of algorithm 3; `seconds` is how long each takes."""
+    """Return the transfers of a graph in the order of algorithm 3; `seconds` is how long each takes."""
     waits = _waits(graph)
     first = _first_needs(waits)
     by_need = sorted(first, key=lambda transfer: (first[transfer], transfer))
@@ -67,7 +67,7 @@ def tac(graph: Sequence[Op], seconds: Mapping[int, float]) -> list[int]:
 
 @dataclass
 class _Load:
-    """What hangs on an outstanding transfer."""
+    """The properties M, P and M+ of an outstanding transfer."""
 
     takes: float  # M
     alone: float = 0.0  # P
@@ -80,7 +80,10 @@ def _precedes(one: _Load, other: _Load) -> bool:
 
 
 def _loads(ops: Sequence[tuple[frozenset[int], float]], takes: Mapping[int, float]) -> dict[int, _Load]:
-    """Algorithm 1: of each outstanding transfer its properties; `ops` are outstanding needs and seconds of each."""
+    """Return the properties of each outstanding transfer (algorithm 1).
+
+    `ops` are outstanding needs and seconds of each.
+    """
     loads = {transfer: _Load(took) for transfer, took in takes.items()}
     for needs, seconds in ops:
         if len(needs) == 1:
@@ -94,7 +97,10 @@ def _loads(ops: Sequence[tuple[frozenset[int], float]], takes: Mapping[int, floa
 
 
 def _waits(graph: Sequence[Op]) -> list[frozenset[int]]:
-    """All transfers that must have ended before each operation can begin; ValueError where a graph is out of order."""
+    """Return all transfers that must have ended before each operation can begin.
+
+    Raise ValueError where a graph is out of order.
+    """
     waits: list[frozenset[int]] = []
     for place, op in enumerate(graph):
         if not all(0 <= before < place for before in op.after):
@@ -104,7 +110,7 @@ def _waits(graph: Sequence[Op]) -> list[frozenset[int]]:
 
 
 def _first_needs(waits: Sequence[frozenset[int]]) -> dict[int, int]:
-    """The place of the first operation that waits for each transfer."""
+    """Return the place of the first operation that waits for each transfer."""
     first: dict[int, int] = {}
     for place, needs in enumerate(waits):
         for transfer in needs:
