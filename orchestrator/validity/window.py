@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from orchestrator.parts.protocols import end_name
-from orchestrator.store.manifests.records import Manifest
-from orchestrator.store.manifests.window_records import Training, Window
+from orchestrator.store.manifests.records import Manifest, Training, Window
 
 THEORY_TOLERANCE = 0.02  # largest |sent / theory - 1| of a training's bytes that is not remarked upon
 
