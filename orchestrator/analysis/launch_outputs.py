@@ -14,9 +14,7 @@ from orchestrator.core.errors import OrchError, StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.parts import ranks, registry
 from orchestrator.parts.rows import Columns, LaunchOutput
-from orchestrator.store.manifests.host_records import Clock
-from orchestrator.store.manifests.records import Launch, Manifest
-from orchestrator.store.manifests.window_records import Window
+from orchestrator.store.manifests.records import Clock, Launch, Manifest, Window
 from orchestrator.store.tabular import tables
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.api.shown import Compared, Drawing
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.store import listing, query, rundir, stores
-from orchestrator.store.manifests.records import Manifest
-from orchestrator.store.manifests.window_records import Window
+from orchestrator.store.manifests.records import Manifest, Window
 from orchestrator.store.picked import of_entries
 
 if TYPE_CHECKING:

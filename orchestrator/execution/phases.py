@@ -33,8 +33,7 @@ from orchestrator.parts.launch import Launch
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
 from orchestrator.store.atomic import write_json
-from orchestrator.store.manifests.host_records import Kernels
-from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.records import Kernels, Manifest
 from orchestrator.store.rundir import RunFolder, unwritable
 from orchestrator.validity.gates import clock as clock_gate
 

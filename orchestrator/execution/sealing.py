@@ -21,7 +21,7 @@ from orchestrator.execution import provenance
 from orchestrator.execution.measuring import Window
 from orchestrator.execution.watch import Process
 from orchestrator.experiment.plan import PlannedWindow, RunPlan, launch_record
-from orchestrator.store.manifests import window_records
+from orchestrator.store.manifests import records
 from orchestrator.store.manifests.coding import decoded
 from orchestrator.store.manifests.records import Launch, Manifest, Reduced, Reduction, Reply
 from orchestrator.store.rundir import RunFolder
@@ -41,15 +41,15 @@ def with_processes(manifest: Manifest, processes: Iterable[Process]) -> Manifest
     return replace(manifest, launches=tuple(map(ended, processes)))
 
 
-def unjudged(plan: RunPlan, measured: Sequence[Window]) -> tuple[window_records.Window, ...]:
+def unjudged(plan: RunPlan, measured: Sequence[Window]) -> tuple[records.Window, ...]:
     """The windows as they were measured, their verdicts still open."""
     planned = {window.name: window for window in plan.windows}
     return tuple(_window(plan, planned[window.name], window) for window in measured)
 
 
-def _window(plan: RunPlan, planned: PlannedWindow, measured: Window) -> window_records.Window:
+def _window(plan: RunPlan, planned: PlannedWindow, measured: Window) -> records.Window:
     loads = [
-        window_records.Load(
+        records.Load(
             source=source.name,
             src=demand.src,
             dst=demand.dst,
@@ -59,12 +59,12 @@ def _window(plan: RunPlan, planned: PlannedWindow, measured: Window) -> window_r
         for source in planned.sources
         for demand in source.demands
     ]
-    return window_records.Window(
+    return records.Window(
         name=measured.name,
         start_ns=measured.start_ns,
         end_ns=measured.end_ns,
         wanted_iterations=planned.measure.iterations,
-        iterations={job: window_records.Span(first=span[0], last=span[1]) for job, span in measured.iterations.items()},
+        iterations={job: records.Span(first=span[0], last=span[1]) for job, span in measured.iterations.items()},
         earliest=dict(measured.earliest),
         warmup=planned.measure.warmup,
         loads=tuple(loads),

@@ -29,7 +29,7 @@ from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.clocks import ClockSample
-from orchestrator.store.manifests import host_records as records
+from orchestrator.store.manifests import records
 
 T = TypeVar("T")
 

@@ -12,8 +12,7 @@ from orchestrator.core.opendata import JsonObject
 from orchestrator.core.screen import alike, layout
 from orchestrator.core.units import rate_text
 from orchestrator.store.manifests import stayed
-from orchestrator.store.manifests.records import Manifest, Summary
-from orchestrator.store.manifests.window_records import Variation, Window, WindowSummary
+from orchestrator.store.manifests.records import Manifest, Summary, Variation, Window, WindowSummary
 from orchestrator.store.rundir import Entry, Listed, began_text, moment_text
 
 REPEATED = "measured again"

@@ -20,7 +20,7 @@ from orchestrator.core.paths import safepath
 from orchestrator.parts.rows import Row
 from orchestrator.parts.topology import Node
 from orchestrator.store.manifests import manifest
-from orchestrator.store.manifests.window_records import Window
+from orchestrator.store.manifests.records import Window
 from orchestrator.store.stamps import MANIFEST
 from orchestrator.store.tabular import tables
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from orchestrator.experiment.experiment import validity_model
 from orchestrator.parts.rows import Row
-from orchestrator.store.manifests.records import Manifest
-from orchestrator.store.manifests.window_records import Gate, Training, Window
+from orchestrator.store.manifests.records import Gate, Manifest, Training, Window
 from orchestrator.store.tabular import tables
 from orchestrator.testing.case import TOPOLOGIES
 from orchestrator.testing.contract import Check

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from orchestrator.core.errors import StoreError
-from orchestrator.store.manifests.records import LimitValue
-from orchestrator.store.manifests.window_records import Gate
+from orchestrator.store.manifests.records import Gate, LimitValue
 from orchestrator.validity.window import MeasuredWindow
 
 Limits = Mapping[str, LimitValue | None]  # by key of `validity:`, as a manifest records them

@@ -20,7 +20,7 @@ from typing import Any, cast
 from orchestrator.core.errors import OrchError
 from orchestrator.parts import outside
 from orchestrator.parts.outside import Outside, Unusable
-from orchestrator.store.manifests.window_records import Gate
+from orchestrator.store.manifests.records import Gate
 from orchestrator.validity import gates
 from orchestrator.validity.declaration import GateModule, GateSpec, Limit, verdict
 from orchestrator.validity.window import MeasuredWindow

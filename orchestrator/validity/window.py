@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from orchestrator.parts.protocols import end_name
-from orchestrator.store.manifests.records import Manifest
-from orchestrator.store.manifests.window_records import Training, Window
+from orchestrator.store.manifests.records import Load, Manifest, Training, Window
 
 THEORY_TOLERANCE = 0.02  # largest |sent / theory - 1| of a training's bytes that is not remarked upon
 
@@ -33,20 +32,15 @@ class JobIterations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArrivedLoad:
-    """Cross traffic from one host to another over a rail, layer-2 bit/s; NaN where nothing at `dst` says what arrived.
+class ArrivedLoad(Load):
+    """A window's load, and what is known of its arrival; `achieved_bps` is NaN where nothing at `dst` says it.
 
     By the counters of a network device several sources are one load, with the names of all in `source` and in `src`.
     `seen_by` says in a few words what it was counted by, where that is no capture, and `unseen` why it is not known.
     """
 
-    source: str
-    src: str
-    dst: str
-    requested_bps: float
     achieved_bps: float
     longest_gap_s: float
-    rail: int = 0
     seen_by: str = ""
     unseen: str = ""
 

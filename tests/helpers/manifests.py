@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.store.manifests import coding
-from orchestrator.store.manifests.records import Manifest
-from orchestrator.store.manifests.window_records import Window
+from orchestrator.store.manifests.records import Manifest, Window
 from orchestrator.store.rundir import RunFolder, controller
 from orchestrator.store.stamps import MANIFEST
 

@@ -22,9 +22,8 @@ from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
 from orchestrator.analysis.traffic.throughput import Kept
 from orchestrator.parts.topology import carried_bps
-from orchestrator.store.manifests import window_records
-from orchestrator.store.manifests.records import Manifest
-from orchestrator.store.manifests.window_records import Span
+from orchestrator.store.manifests import records
+from orchestrator.store.manifests.records import Manifest, Span
 from orchestrator.store.rundir import Entry
 from orchestrator.store.tabular import tables
 
@@ -115,7 +114,7 @@ class LoadedWindow:
     requested_bps: float
     load_bps: float
     path: Path
-    record: window_records.Window
+    record: records.Window
     point: str
     recheck: bool
 
@@ -301,7 +300,7 @@ def capacity_bps(manifest: Manifest) -> float:
     return rate if topology.kind == "local" else carried_bps(rate, mtu=topology.mtu)
 
 
-def _transport(record: window_records.Window, job: str) -> str:
+def _transport(record: records.Window, job: str) -> str:
     """Return "tcp" or "rdma" (captures saw less than half of the bytes by theory); "" where neither is known."""
     for row in record.training:
         if row.job == job and row.sent_bytes is not None and row.theory_bytes:

@@ -16,7 +16,7 @@ from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.analysis.stats.levels import level
 from orchestrator.analysis.stats.statistics import Estimate, summarise
 from orchestrator.core.where import Fields
-from orchestrator.store.manifests import window_records
+from orchestrator.store.manifests import records
 from orchestrator.store.manifests.records import Job, Manifest
 from orchestrator.store.rundir import Entry
 from orchestrator.store.tabular import tables
@@ -29,7 +29,7 @@ class PointWindow:
     """A valid window of a run; `set_to` is the experiment as it was set for it (`window_settings.set_to`)."""
 
     entry: Entry
-    record: window_records.Window
+    record: records.Window
     set_to: Fields
 
     @property

@@ -19,8 +19,7 @@ from cross_traffic.agents.flow_drawing import Framing
 from orchestrator.core.errors import StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.parts.topology import Topology
-from orchestrator.store.manifests.records import Manifest
-from orchestrator.store.manifests.window_records import Window
+from orchestrator.store.manifests.records import Manifest, Window
 from orchestrator.store.tabular import tables
 from orchestrator.validity.window import GeneratedFlows
 

@@ -15,9 +15,8 @@ from orchestrator.analysis.windows.device_counters import BYTES, PACKETS
 from orchestrator.analysis.windows.generated_flows import Schedule
 from orchestrator.parts.protocols import end_name
 from orchestrator.parts.topology import Rail, Topology
-from orchestrator.store.manifests import window_records
-from orchestrator.store.manifests.records import Job, Manifest
-from orchestrator.store.manifests.window_records import Window
+from orchestrator.store.manifests import records
+from orchestrator.store.manifests.records import Job, Manifest, Window
 from orchestrator.validity.window import ArrivedLoad, LoadCourse
 
 BIN_NS = 50_000_000
@@ -45,7 +44,7 @@ class Arrivals:
 
     def loads(self, window: Window, sent: Sent) -> tuple[ArrivedLoad, ...]:
         """Return every load of a window; several that only counters have seen at one rail of a host are one."""
-        by_end: dict[tuple[str, int], list[window_records.Load]] = {}
+        by_end: dict[tuple[str, int], list[records.Load]] = {}
         for load in window.loads:
             by_end.setdefault((load.dst, load.rail), []).append(load)
         found: list[ArrivedLoad] = []
@@ -75,7 +74,7 @@ class Arrivals:
     def _rail(self, node: str, rail: int) -> Rail:
         return self.manifest.topology.node(node).rails[rail]
 
-    def _captured(self, window: Window, load: window_records.Load, sent: Sent) -> ArrivedLoad:
+    def _captured(self, window: Window, load: records.Load, sent: Sent) -> ArrivedLoad:
         begin, end = window.span_ns
         source, there = load.source, self._rail(load.dst, load.rail)
         achieved = throughput.achieved_bps(
@@ -132,7 +131,7 @@ def counted_loads(
     counters: throughput.Kept,
     topology: Topology,
     window: Window,
-    asked: Sequence[window_records.Load],
+    asked: Sequence[records.Load],
     *,
     jobs: Sequence[Job],
     sent: Sent,
@@ -166,7 +165,7 @@ def counted_loads(
 
 
 def _counted_load(
-    asked: Sequence[window_records.Load], requested: float, achieved: float, gap: float, *, unseen: str = ""
+    asked: Sequence[records.Load], requested: float, achieved: float, gap: float, *, unseen: str = ""
 ) -> ArrivedLoad:
     sources, hosts = (dict.fromkeys(names) for names in ([one.source for one in asked], [one.src for one in asked]))
     return ArrivedLoad(

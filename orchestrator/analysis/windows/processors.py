@@ -23,9 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.traffic import throughput
-from orchestrator.store.manifests.bounded import known
-from orchestrator.store.manifests.records import Manifest
-from orchestrator.store.manifests.window_records import ProcessorShares, Window
+from orchestrator.store.manifests.records import Manifest, ProcessorShares, Window, known
 from orchestrator.validity.window import ProcessorUse, ProcessorWait
 
 STEP_NS = 1e9  # shorter ones would see the kernel's ticks of 10 ms

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.stats.statistics import quantile
 from orchestrator.core import intervals
-from orchestrator.store.manifests.window_records import Variation
+from orchestrator.store.manifests.records import Variation
 from orchestrator.store.tabular import tables
 
 Ints = npt.NDArray[np.int64]

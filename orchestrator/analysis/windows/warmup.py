@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.stats.steady import truncation
-from orchestrator.store.manifests.window_records import Truncation, Window
+from orchestrator.store.manifests.records import Truncation, Window
 
 AUTO = "auto"  # how an experiment has warm-up chosen from the data
 

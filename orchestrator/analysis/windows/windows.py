@@ -10,8 +10,7 @@ from types import MappingProxyType
 
 from orchestrator.analysis.windows.measured_window import MeasuredRun, MeasuredWindow
 from orchestrator.parts.rows import TABLES, Columns, Row
-from orchestrator.store.manifests.records import Manifest
-from orchestrator.store.manifests.window_records import Load, Window
+from orchestrator.store.manifests.records import Load, Manifest, Window
 from orchestrator.validity import registry
 from orchestrator.validity.window import ArrivedLoad
 

@@ -11,7 +11,7 @@ from orchestrator.core.unwind import Unwind, combined
 from orchestrator.execution.session import CALL_S, Session
 from orchestrator.parts.launch import Change, Count
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.store.manifests.host_records import Hits
+from orchestrator.store.manifests.records import Hits
 
 
 class Changes:

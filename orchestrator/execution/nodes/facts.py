@@ -14,7 +14,7 @@ from orchestrator.parts.topology import Node
 from orchestrator.remote import clocks
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.clocks import ClockSample
-from orchestrator.store.manifests.host_records import Clock, Offset
+from orchestrator.store.manifests.records import Clock, Offset
 
 COMMAND_S = 10.0
 

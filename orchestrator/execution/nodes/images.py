@@ -9,7 +9,7 @@ from orchestrator.core.errors import TestbedError
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.topology import Topology
 from orchestrator.remote.agent_client import Finding
-from orchestrator.store.manifests.host_records import Image
+from orchestrator.store.manifests.records import Image
 from orchestrator.testbed.local import runtimes
 
 LOOK_S = 90.0  # for a runtime to start its first container of an image

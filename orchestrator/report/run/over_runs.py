@@ -21,8 +21,7 @@ from orchestrator.core.errors import StoreError
 from orchestrator.report.runs import Run
 from orchestrator.report.style import errorbars, figure, from_zero, legend
 from orchestrator.report.tables import rate
-from orchestrator.store.manifests.records import Manifest
-from orchestrator.store.manifests.window_records import Window
+from orchestrator.store.manifests.records import Manifest, Window
 from orchestrator.store.rundir import Entry
 
 

@@ -17,7 +17,7 @@ from orchestrator.parts.rows import Row
 from orchestrator.report.runs import Run
 from orchestrator.report.style import GRID, LINES, SERIES, SOFT, figure, legend, look, save
 from orchestrator.report.tables import size
-from orchestrator.store.manifests.window_records import Window
+from orchestrator.store.manifests.records import Window
 
 SHOWN_NS = 100_000_000
 STEP_NS = 1_000_000

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.parts.shared.capture_files import CapturePoint, device
-from orchestrator.store.manifests.host_records import Clock
-from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.records import Clock, Manifest
 
 GENERATORS = frozenset({"traffic.websearch", "traffic.replay"})
 CAPTURING = "collector.tcpdump"

@@ -1,6 +1,5 @@
-"""What a manifest says of a run, as typed records; `store.manifest` reads and writes them as JSON.
+"""Records of a manifest: what a run, its hosts and its windows were; `manifest` reads and writes them as JSON.
 
-Those of its windows are in `window_records`, those of its hosts in `host_records`.
 A field is called in the JSON as it is here. Instants are nanoseconds since the epoch in the controller's time base,
 rates layer-2 bit/s and sizes bytes, both as on the wire: a run's `scale` multiplies them back. A figure that is not
 known is None; one that has just been worked out may be NaN, which is written as null.
@@ -12,7 +11,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from orchestrator.core.errors import UnsafePath
 from orchestrator.core.opendata import AxisValues
@@ -20,9 +21,227 @@ from orchestrator.core.paths import safepath
 from orchestrator.parts.launch import LaunchFacts
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Topology
-from orchestrator.store.manifests.bounded import Count, Real, Whole
-from orchestrator.store.manifests.host_records import Clock, Hits, Image, Kernels
-from orchestrator.store.manifests.window_records import Window, WindowSummary
+
+# A manifest may be somebody else's: whole numbers fit the tables, and sums and products of others are numbers still.
+Whole = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Real = Annotated[float, Meta(gt=-1e300, lt=1e300)]
+
+
+def known(value: float | None) -> float:
+    """Return the figure; NaN where it is not known."""
+    return math.nan if value is None else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """A node's clock: controller minus node, and how far off that may be; and what its own synchronisation says.
+
+    `chrony_ns` is chrony's bound on how far the clock is off true time, `ptp_ns` how far ptp4l saw it from its master.
+    """
+
+    offset_ns: Whole
+    uncertainty_ns: Whole
+    chrony_ns: Whole | None = None
+    ptp_ns: Whole | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """A node's clock before and after what is measured; None where it could not be read."""
+
+    before: Offset | None = None
+    after: Offset | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """On which kernel (by its boot) each node and the controller ran."""
+
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    controller: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """How many packets a condition that hits them at random saw and hit; `share` was asked for."""
+
+    node: str
+    name: str
+    share: Real
+    seen: Whole
+    hit: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """The image of a job's containers: what its name meant on every host, by `id`, and versions of what ran it."""
+
+    id: str
+    runtime: str
+    version: str
+    python: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The first and last iteration of a job that a window counts."""
+
+    first: Whole
+    last: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Cross traffic of a source from one host to another over a rail in a window."""
+
+    source: str
+    src: str
+    dst: str
+    rail: Whole = 0
+    requested_bps: Real
+    achieved_bps: Real | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """A job's iterations in a window, seconds with 95 % intervals.
+
+    `effective_iterations` counts independent ones that would say as much of the mean; intervals are of the run alone.
+    `sent_bytes` is the TCP payload of a rank in an iteration, `theory_bytes` the same by theory; `left_out` counts the
+    iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left.
+    """
+
+    job: str
+    ranks: Whole = 0
+    iterations: Whole
+    effective_iterations: Real | None = None
+    mean_s: Real | None
+    mean_low_s: Real | None = None
+    mean_high_s: Real | None = None
+    p50_s: Real | None
+    p50_low_s: Real | None = None
+    p50_high_s: Real | None = None
+    p99_s: Real | None
+    p99_low_s: Real | None = None
+    p99_high_s: Real | None = None
+    sent_bytes: Real | None = None
+    theory_bytes: Real | None = None
+    left_out: Whole | None = None
+    drift: Real | None = None
+    drift_low: Real | None = None
+    drift_high: Real | None = None
+    drift_p: Real | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """How much the iterations of a rank vary in a window (-1: of the job); `parts.rows` has what the shares are of."""
+
+    job: str
+    rank: Whole
+    iterations: Whole
+    mean_s: Real | None = None
+    cv: Real | None
+    p50_s: Real | None
+    p95_s: Real | None
+    p99_s: Real | None
+    max_s: Real | None
+    straggler_share: Real | None
+    efficiency: Real | None
+    overlapped: Real | None
+    orders: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorShares:
+    """Whose work the processors of a node's kernel did in a window; `parts.rows` has what the shares are of."""
+
+    host: str
+    count: Real | None
+    own_share: Real | None
+    others_share: Real | None
+    interrupt_share: Real | None
+    steal_share: Real | None
+    pressure_share: Real | None
+    throttled_share: Real | None
+    wait_share: Real | None
+    others_wait_share: Real | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """One judgement: `passed` is None where it could not be made; a `required` gate must pass for a window to be valid.
+
+    `measured` and `limit` are in the unit that the message says.
+    """
+
+    name: str
+    passed: bool | None
+    required: bool = True
+    measured: Real | None = None
+    limit: Real | None = None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSummary:
+    """A measured window, as far as listings and sweeps need it; `iterations` are those that count, by job."""
+
+    name: str
+    start_ns: Whole
+    end_ns: Whole
+    iterations: Mapping[str, Span] = field(default_factory=dict)
+    loads: tuple[Load, ...] = ()
+    training: tuple[Training, ...] = ()
+    valid: bool
+    reasons: tuple[str, ...]
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        return self.start_ns, self.end_ns
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e9
+
+    @property
+    def requested_bps(self) -> float:
+        """All loads together, scaled; 0 without cross traffic."""
+        return math.fsum(load.requested_bps for load in self.loads)
+
+    @property
+    def achieved_bps(self) -> float | None:
+        """The same as it arrived; None where that is not known of one of them."""
+        rates = [load.achieved_bps for load in self.loads]
+        known = [rate for rate in rates if rate is not None]
+        return math.fsum(known) if len(known) == len(rates) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """How warm-up was chosen: of so many samples MSER-5 without a bound would have left out `unbounded`."""
+
+    samples: Whole = 0
+    unbounded: Whole | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window(WindowSummary):
+    """A measured window and what it amounts to.
+
+    `earliest` is the first iteration of each job under the window's traffic. Where `warmup` is to be chosen from the
+    data, a run sets `iterations` to begin after the most that may be left out, and `mser` says how it was chosen.
+    """
+
+    wanted_iterations: Whole | None = None
+    warmup: Whole | Literal["auto"] | None = None
+    earliest: Mapping[str, Whole] = field(default_factory=dict)
+    mser: Mapping[str, Truncation] = field(default_factory=dict)
+    variation: tuple[Variation, ...] = ()
+    processors: tuple[ProcessorShares, ...] = ()
+    gates: tuple[Gate, ...] = ()
+
 
 FORMAT = 6  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 
 from orchestrator.core.fields import Share
-from orchestrator.store.manifests.window_records import Gate
+from orchestrator.store.manifests.records import Gate
 from orchestrator.validity.declaration import GateSpec, Limit, verdict
 from orchestrator.validity.window import MeasuredWindow, PortBytes
 

@@ -10,8 +10,7 @@ from orchestrator.core.fields import Duration
 from orchestrator.core.units import span_text
 from orchestrator.parts.rows import Row
 from orchestrator.remote import clocks
-from orchestrator.store.manifests.records import Manifest
-from orchestrator.store.manifests.window_records import Gate
+from orchestrator.store.manifests.records import Gate, Manifest
 from orchestrator.validity.declaration import GateSpec, Limit, verdict
 from orchestrator.validity.window import MeasuredWindow
 

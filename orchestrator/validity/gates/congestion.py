@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Literal
 
 from orchestrator.parts.protocols import end_name
-from orchestrator.store.manifests.window_records import Gate
+from orchestrator.store.manifests.records import Gate
 from orchestrator.validity.declaration import GateSpec, Limit, verdict
 from orchestrator.validity.window import MeasuredWindow
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from orchestrator.core.fields import Share
-from orchestrator.store.manifests.bounded import known
-from orchestrator.store.manifests.window_records import Gate, Truncation
+from orchestrator.store.manifests.records import Gate, Truncation, known
 from orchestrator.validity.declaration import GateSpec, Limit, verdict
 from orchestrator.validity.window import MeasuredWindow
 

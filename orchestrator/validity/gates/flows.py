@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from orchestrator.core.fields import Duration
 from orchestrator.core.units import span_text
-from orchestrator.store.manifests.window_records import Gate
+from orchestrator.store.manifests.records import Gate
 from orchestrator.validity.declaration import GateSpec, Limit, verdict
 from orchestrator.validity.window import GeneratedFlows, MeasuredWindow
 

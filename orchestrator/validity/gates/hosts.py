@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.parts.collectors import cpu
 from orchestrator.parts.registry import COLLECTOR
-from orchestrator.store.manifests.window_records import Gate
+from orchestrator.store.manifests.records import Gate
 from orchestrator.validity.declaration import GateSpec, verdict
 from orchestrator.validity.window import MeasuredWindow
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from orchestrator.store.manifests.window_records import Gate
+from orchestrator.store.manifests.records import Gate
 from orchestrator.validity.declaration import GateSpec, Limit, verdict
 from orchestrator.validity.window import MeasuredWindow
 

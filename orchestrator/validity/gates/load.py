@@ -8,7 +8,7 @@ from typing import Literal
 
 from orchestrator.core.fields import Share
 from orchestrator.core.units import rate_text
-from orchestrator.store.manifests.window_records import Gate
+from orchestrator.store.manifests.records import Gate
 from orchestrator.validity.declaration import GateSpec, Limit, verdict
 from orchestrator.validity.window import ArrivedLoad, MeasuredWindow
 

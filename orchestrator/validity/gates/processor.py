@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from orchestrator.core.fields import Share
-from orchestrator.store.manifests.window_records import Gate
+from orchestrator.store.manifests.records import Gate
 from orchestrator.validity.declaration import GateSpec, Limit, verdict
 from orchestrator.validity.window import MeasuredWindow, ProcessorUse, ProcessorWait
 

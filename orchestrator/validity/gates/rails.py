@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from orchestrator.parts.protocols import end_name
-from orchestrator.store.manifests.window_records import Gate
+from orchestrator.store.manifests.records import Gate
 from orchestrator.validity.declaration import GateSpec, verdict
 from orchestrator.validity.window import THEORY_TOLERANCE, MeasuredWindow, RailBytes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from orchestrator.store.manifests.window_records import Gate
+from orchestrator.store.manifests.records import Gate
 from orchestrator.validity.declaration import GateSpec, verdict
 from orchestrator.validity.window import THEORY_TOLERANCE, MeasuredWindow
 

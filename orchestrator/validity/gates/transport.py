@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.parts.rows import CONNECTIONS, Row
-from orchestrator.store.manifests.records import Manifest
-from orchestrator.store.manifests.window_records import Gate
+from orchestrator.store.manifests.records import Gate, Manifest
 from orchestrator.validity.declaration import GateSpec, verdict
 from orchestrator.validity.window import MeasuredWindow
 

@@ -18,7 +18,7 @@ from orchestrator.report import traffic_section
 from orchestrator.report.run import figures, run_tables
 from orchestrator.report.runs import load
 from orchestrator.report.site import page as site
-from orchestrator.store.manifests.window_records import Variation
+from orchestrator.store.manifests.records import Variation
 from tests.helpers.experiments import orch
 from tests.helpers.made_traffic import made
 from tests.helpers.night_runs import write_night

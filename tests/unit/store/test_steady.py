@@ -15,7 +15,7 @@ from scipy import stats
 from orchestrator.analysis import launch_outputs, reduction
 from orchestrator.analysis.stats.steady import BATCH, Drift, drift, truncation
 from orchestrator.store.manifests.coding import encoded
-from orchestrator.store.manifests.window_records import Training, Truncation
+from orchestrator.store.manifests.records import Training, Truncation
 from orchestrator.store.stamps import MANIFEST
 from orchestrator.store.tabular import tables
 from orchestrator.validity.gates import drift as drift_gate
