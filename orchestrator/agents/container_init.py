@@ -1,4 +1,4 @@
-"""PID 1 of a host that is a container: starts what it is asked to, reaps, and ends when its owner does.
+"""PID 1 of a host that is a container: starts processes on request, reaps them, and ends when its owner does.
 
 The image's own Python runs it, with two arguments: a folder of the owner's, and the host's name. In the folder lie the
 FIFO `owner`, whose writing end the owner alone holds, and the file `NAME.said`, which takes what goes wrong here.

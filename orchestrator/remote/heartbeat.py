@@ -36,7 +36,7 @@ class Silence:
 
 @dataclass(slots=True, eq=False)
 class Hearing:
-    """When one connection was last heard: its threads write it, the monitor reads it.
+    """The time at which one connection was last heard: its threads write it, the monitor reads it.
 
     `way` names what the connection goes through before its node. `fallen_silent` must not block.
     """

@@ -1,4 +1,4 @@
-"""Runs short commands to their end, within a time, and keeps what they print."""
+"""Runs short commands to their end, with a time limit, and returns their output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks that the kernel frees when the agent dies: abstract sockets, each of which tells who holds it.
+"""Locks that the kernel frees when the agent dies: abstract sockets, each of which sends its holder's text.
 
 They exclude every user of the host, so every user can take one; the kernel tells who did.
 """
@@ -23,7 +23,7 @@ MOST_BYTES = 4096  # of that
 
 
 class Locks:
-    """The locks that this agent holds, and the text that each tells of its holder."""
+    """The locks that this agent holds, and the text that each sends about its holder."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self.selector = selector
@@ -101,7 +101,7 @@ class Locks:
             raise Refusal("locked", str(refusal), holder=other) from None
 
     def ask(self, name: str) -> Steps[Holder]:
-        """Return who holds a lock: what it says within TELL_S, and which user's it is where that is another one."""
+        """Return the holder of a lock: its text, if that comes within TELL_S, and its user if another one."""
         end = time.monotonic() + TELL_S
         data = b""
         other: Holder = {}
@@ -137,7 +137,7 @@ def credentials(client: socket.socket) -> Tuple[int, int]:
 
 
 def is_own(uid: int) -> bool:
-    """Return whether a user's word is believed: this agent's own, and root's."""
+    """Return whether a user is trusted: this agent's own, and root."""
     return uid in (0, os.geteuid())
 
 

@@ -1,6 +1,6 @@
-"""The loop of the agent's one thread: whatever is ready on any descriptor, then every task that is due.
+"""The event loop of the agent's one thread: it handles ready descriptors, then every task that is due.
 
-While a step holds that thread up (an fsync of a full disk, a dead mount), another thread says a word now and then.
+While a step blocks that thread (an fsync of a full disk, a dead mount), another thread sends signs of life.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class FailedChange(NamedTuple):
 
 
 class ForgottenChange(NamedTuple):
-    """A change that nobody tries to take back any more: `what` would have done that."""
+    """A change that is given up: `what` would have undone it."""
 
     id: str
     what: str

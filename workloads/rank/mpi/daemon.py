@@ -117,7 +117,7 @@ class Caller(asyncio.Protocol):
 
 
 async def command_for(address: str, port: int, key: str) -> str:
-    """Return the command line of the first caller who knows the key."""
+    """Return the command line of the first caller that knows the key."""
     gatekeeper = Gatekeeper(f"{address}:{port}", key)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Caller(gatekeeper), address, port, backlog=MOST)

@@ -14,7 +14,7 @@ LONGEST = 1 << 20  # bytes of what it is told
 
 
 def join(within_s: float, launcher: str = "mpirun") -> None:
-    """Wait until the launcher's stub has told this process, which is MPI_NAME, who it is in the job.
+    """Wait until the launcher's stub has sent this process, MPI_NAME, its environment in the job.
 
     MPI may be initialized afterwards. What was in the environment before wins over what the stub tells. When the job
     ends before this process does, it fails.

@@ -1,4 +1,4 @@
-"""Stand in for a rank towards its launcher: tell the rank, which runs already, who it is, and end with it.
+"""Stub that a launcher starts in a rank's place: passes the launcher's environment to the rank, and ends with it.
 
 The rank's name is MPI_RANK and its number; it waits, or will within MPI_MEET_S seconds, at the socket of that name. The
 argument is the launcher, mpirun where there is none.
