@@ -16,7 +16,7 @@ from typing import Dict, Tuple
 
 from .steps import Refusal, Steps
 
-Holder = Dict[str, object]  # who asks for a lock: kept, and told to whoever asks next; no agent looks into it
+Holder = Dict[str, object]  # data of the lock's holder, sent to the next one that asks; no agent reads it
 
 TELL_S = 2.0  # for all that a holder says, however it says it
 MOST_BYTES = 4096  # of that
@@ -70,7 +70,7 @@ class Locks:
                     client.connect("\0" + name)
                     own = is_own(credentials(client)[1])
                 except OSError:
-                    own = False  # nobody of ours keeps others from connecting
+                    own = False  # a lock of ours can be connected to
             if own:
                 raise
 
@@ -125,7 +125,7 @@ class Locks:
                 data = b""
         try:
             answer = json.loads(data.decode())
-        except (ValueError, RecursionError):  # whoever it is, it is no agent of ours
+        except (ValueError, RecursionError):  # the holder is no agent of ours
             return other
         return dict(answer, **other) if isinstance(answer, dict) else other
 

@@ -279,7 +279,7 @@ class SshChannel:
         self._closing = closing
         self._session = session
         self._said = b""
-        self._asking = threading.Lock()  # whoever writes may ask why at the same time as whoever reads
+        self._asking = threading.Lock()  # the writing and the reading thread may both ask for the error
         self._taking = threading.Lock()  # and both may close it
 
     def read(self, size: int) -> bytes:

@@ -31,7 +31,7 @@ GPUS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """Properties of one host, as it reports them; `speed` in bit/s, None where its driver reports none or makes it up."""
+    """Properties of one host, as it reports them; `speed` in bit/s, None where its driver has none or makes it up."""
 
     data: Data
     mtu: int

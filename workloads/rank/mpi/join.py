@@ -10,7 +10,7 @@ import threading
 from ..lifecycle import PEER_GRACE_S, fail, first_line
 from .stub import require_own_user, socket_name
 
-LONGEST = 1 << 20  # bytes of what it is told
+LONGEST = 1 << 20  # bytes of the stub's message
 
 
 def join(within_s: float, launcher: str = "mpirun") -> None:

@@ -15,7 +15,7 @@ import sys
 import time
 
 AGAIN_S = 0.02
-# Of each launcher: the variable that has the rank's number, and how those begin that the rank is told.
+# For each launcher: the variable with the rank's number, and prefixes of variables that are passed to the rank.
 VARIABLES = {
     "mpirun": ("PMIX_RANK", ("OMPI_", "PMIX_", "ORTE_")),
     "srun": ("SLURM_PROCID", ("SLURM_", "PMI_", "PMI2_", "PMIX_", "OMPI_")),
