@@ -200,7 +200,7 @@ class Worker:
         self.pending.extend(EVENT.iter_unpack(data[:whole]))
 
     def run(self, zero_ns: int) -> None:
-        """Send everything, and wait for what is open at the end."""
+        """Send everything, and wait for open flows at the end."""
         self.zero_ns = zero_ns
         os.write(self.fd, HEAD.pack(MAGIC, time.time_ns() + zero_ns - time.monotonic_ns()))
         self.refill()

@@ -168,7 +168,7 @@ class Sink:
         if flow == START:
             self.start(entry)
             return False
-        if length < len(data):  # nobody of ours sends that
+        if length < len(data):  # our senders never send that
             self.close(entry)
             return False
         entry.left = length - len(data)

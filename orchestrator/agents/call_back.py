@@ -26,7 +26,7 @@ import time
 RANDOM_BYTES = PROOF_BYTES = 32
 NAME_BYTES = 64
 LET_IN = b"\x01"
-TRY_S = 10.0  # for one call; its end is told to nobody, as on a network that drops what it should refuse
+TRY_S = 10.0  # for one call, on a network that drops what it should refuse
 AGAIN_S = 0.2  # at most, until the next one: at random, so that hosts do not call all at once
 PR_SET_PDEATHSIG = 1
 # What Slurm says of one task of a step: a rank that reads it would take itself for a task of srun.

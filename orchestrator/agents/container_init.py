@@ -1,4 +1,4 @@
-"""PID 1 of a host that is a container: starts what it is asked to, reaps, and ends when its owner does.
+"""PID 1 of a host that is a container: starts processes on request, reaps them, and ends when its owner does.
 
 The image's own Python runs it, with two arguments: a folder of the owner's, and the host's name. In the folder lie the
 FIFO `owner`, whose writing end the owner alone holds, and the file `NAME.said`, which takes what goes wrong here.
@@ -24,7 +24,7 @@ ADDRESS = "\0orch-host"
 MESSAGE_BYTES = 1 << 20
 ASK_S = 10.0
 
-Started = Dict[int, Tuple["subprocess.Popen[bytes]", socket.socket]]  # who waits for which process, by its number
+Started = Dict[int, Tuple["subprocess.Popen[bytes]", socket.socket]]  # the waiting connection, by PID
 
 
 def owned(folder: str) -> int:
@@ -92,7 +92,7 @@ def reap(started: Started) -> None:
         if pid in started:
             child, waiting = started.pop(pid)
             child.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-            with waiting, contextlib.suppress(OSError):  # who asked may have gone
+            with waiting, contextlib.suppress(OSError):  # the client may have gone
                 waiting.send(b"%d" % child.returncode)
 
 
@@ -117,7 +117,7 @@ def main() -> None:
             if owner in ready:
                 return
             if listener.fileno() in ready:
-                with contextlib.suppress(OSError, ValueError, KeyError):  # who asked has gone, or is not of ours
+                with contextlib.suppress(OSError, ValueError, KeyError):  # the client has gone, or is not of ours
                     start(listener, started)
             with contextlib.suppress(BlockingIOError):
                 os.read(ended, 4096)

@@ -1,4 +1,4 @@
-"""The first process in a rank's container: starts the rank with what the agent hands over, and ends with the agent.
+"""The first process in a rank's container: starts the rank as the agent asks, and ends with the agent.
 
 The image's own Python (3.8 or later) runs it with two arguments: the rank's folder, and the name in it of a socket
 (SOCK_SEQPACKET) at which the agent listens. One JSON object a message:

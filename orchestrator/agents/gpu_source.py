@@ -1,4 +1,4 @@
-"""GPUs by NVML, for the sampler: use, memory, clocks, power, heat, and what crosses PCI Express and NVLink.
+"""GPUs by NVML, for the sampler: use, memory, clocks, power, temperature, and traffic over PCI Express and NVLink.
 
 Arguments: seconds between samples, then the library's name (libnvidia-ml.so.1). What a GPU or driver does not tell is
 left out. Numbers of fields and layouts are those of nvml.h, whose interface is kept stable by its versioned names.

@@ -49,7 +49,7 @@ class Patience:
         self.since: float | None = None
 
     def told(self, there: bool, what: str) -> None:
-        """Note whether it is there; OSError where it has been missing for too long."""
+        """Note whether the device is there; OSError where it has been missing for too long."""
         if there:
             self.since = None
         elif self.since is None:

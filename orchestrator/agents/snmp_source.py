@@ -47,7 +47,7 @@ LOST_AT_MOST = 5  # samples in a row without an answer: the switch is gone
 
 
 class Ports:
-    """What is sampled of a switch: its up time, which tells that it restarted, and each port's counters.
+    """Samples of a switch: its up time, by which restarts show, and each port's counters.
 
     `failures` are what the session raises for an answer that did not come or cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Runs a rank below a program that watches it, and ends as the rank ended, whatever that program makes of it.
+"""Runs a rank below a program that watches it, and ends with the rank's status, whatever that program's is.
 
 A launch runs `python -I -S -B wrapped_rank.py FOLDER NUMBER PROGRAM ARGUMENT... RANK ARGUMENT...` in the rank's folder,
 where the first NUMBER words are the watching program (a prefix, as `time -v` is one). It is started in FOLDER, below

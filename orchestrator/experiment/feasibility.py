@@ -153,7 +153,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Sentences with their figures and what to do: `refused` keeps a run from starting, `warnings` do not."""
+    """Messages with figures and remedies: `refused` ones keep a run from starting, `warnings` do not."""
 
     refused: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -212,7 +212,7 @@ def _called(group: Sequence[Launch]) -> str:
 
 
 def _stem(launch: Launch) -> str:
-    """Return a launch's name without what tells it from others of its kind: its node, its rank, its window."""
+    """Return a launch's name without the parts that differ in its kind: its node, its rank, its window."""
     name = re.sub(rf"(?<=[.-]){re.escape(launch.node)}\Z", "<host>", launch.name)
     if launch.rank is not None:
         name = re.sub(rf"rank{launch.rank}\b", "rank<rank>", name)

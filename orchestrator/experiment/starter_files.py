@@ -17,7 +17,7 @@ from orchestrator.core.paths import playbooks
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A starting folder: what it is for, and the commands that come next, in their order."""
+    """A kind of starter folder: its purpose, and the next commands in their order."""
 
     what: str
     commands: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""`orch clean`: ends what dead runs left on hosts, and takes their changes back."""
+"""`orch clean`: ends processes of dead runs on hosts, and undoes their changes."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _SENT = ("name", "argv", "gate", "follow", "privileged", "container")  # of a la
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Whether a requirement is met, and what was seen; `image` is what an image was found to be."""
+    """Whether a requirement is met, and what was seen; `image` has the properties of a checked image."""
 
     requirement: Requirement
     found: bool

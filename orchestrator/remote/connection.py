@@ -21,7 +21,7 @@ from orchestrator.remote.replies import read, refusal
 
 MAGIC = b"\0orch-agent 1\n"  # what an agent says first; a login shell may have printed something before it
 NOISE_LIMIT = 1 << 16  # bytes of that; it is skipped where a greeting follows, and told where none does
-GREETING_S = 30.0  # without a word, after which an agent that has not greeted is given up
+GREETING_S = 30.0  # of silence, after which an agent that has not greeted is given up
 READ_SIZE = 1 << 18
 
 T = TypeVar("T")
@@ -199,7 +199,7 @@ class Connection:
             try:
                 self._ended(reason)
             finally:
-                if reason:  # who does not keep to the protocol is not listened to; an agent puts everything down then
+                if reason:  # after a breach of the protocol; the agent then ends everything
                     self._channel.close()
 
     def _ended(self, reason: str) -> None:
@@ -251,7 +251,7 @@ class Connection:
         self._begun.set()
         MONITOR.remove(self._hearing)
         try:
-            if not asked:  # first, so that whoever waits finds it told
+            if not asked:  # first, so that waiting threads find it
                 self._on_event(AgentLost(self.node, error, since))
         finally:
             for pending in waiting:
@@ -277,7 +277,7 @@ class Connection:
     def _tell(self, event: AgentEvent) -> None:
         try:
             self._on_event(event)
-        except Exception as error:  # whoever waits for an answer is told, and so is whoever asks next
+        except Exception as error:  # waiting and later requests raise it
             raise OrchError(f"handling an event of its agent failed: {type(error).__name__}: {error}") from error
 
     def _sink(self, request: int, payload: bytes) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from orchestrator.core.screen.alike import natural
 
 PING_S = 2.0  # of idleness after which a connection pings
-SILENT_S = 8.0  # so that who falls silent is named within ten seconds, by a busy controller too
+SILENT_S = 8.0  # so that a silent agent is found within ten seconds, by a busy controller too
 _LOOK_S = 0.25
 _MOST_S = 1.0  # that one look adds to a silence: when this process was kept from looking, it was kept from hearing, too
 _MISSED_S = 2.25 * PING_S  # of silence in which an answer to a ping is overdue
@@ -36,7 +36,7 @@ class Silence:
 
 @dataclass(slots=True, eq=False)
 class Hearing:
-    """When one connection was last heard: its threads write it, the monitor reads it.
+    """The time at which one connection was last heard: its threads write it, the monitor reads it.
 
     `way` names what the connection goes through before its node. `fallen_silent` must not block.
     """

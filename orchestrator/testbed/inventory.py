@@ -92,7 +92,7 @@ def _listed(value: Any) -> Any:
 
 
 class Reach(Model):
-    """How hosts are reached and what they offer; what is left out comes from `defaults`, then from SSH's own files."""
+    """How hosts are reached, and their properties; keys left out come from `defaults`, then from SSH's own files."""
 
     user: SshUser | None = None
     """User to log in as."""

@@ -1,4 +1,4 @@
-"""Checks whether this node has what a run needs: programs, modules, rights, devices and ports."""
+"""Checks a run's requirements on this node: programs, modules, rights, devices and ports."""
 
 from __future__ import annotations
 

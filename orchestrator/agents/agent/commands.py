@@ -1,4 +1,4 @@
-"""Runs short commands to their end, within a time, and keeps what they print."""
+"""Runs short commands to their end, with a time limit, and returns their output."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Commands:
         try:
             child = self.children.spawn(argv, None, privileged=privileged, env=env, stdin=end, **pipes)
         finally:
-            os.close(end)  # where nothing was started nobody takes what is fed, and that ends it
+            os.close(end)  # without a process nothing reads the input, which ends it
         drains = [Drain(self.selector, child.popen.stdout), Drain(self.selector, child.popen.stderr)]
         until = time.monotonic() + timeout_s
         late = False

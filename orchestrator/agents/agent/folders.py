@@ -70,9 +70,9 @@ def vouch(path: str, status: os.stat_result, owner: Owner) -> None:
 OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 O_PATH = getattr(os, "O_PATH", 0o10000000)  # PyPy does not name it
 PASS = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # for a folder whose entries may be a secret
-SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO that lies where a file should holds nobody up
+SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a FIFO in a file's place does not block
 MOST_DEEP = 100  # folders in each other below a run's
-MOST_HOLES = 1 << 30  # bytes of a file that are nowhere on the disk: who reads a sparser one reads zeros for hours
+MOST_HOLES = 1 << 30  # bytes of holes in a file: a sparser one would be hours of zeros to read
 LINKS = 40  # on one path, as the kernel counts
 GIVEN_S = 5.0  # between the making of a folder and its gift to the user for whom it is
 
@@ -259,7 +259,7 @@ def holes(folder: Folder, name: str, status: os.stat_result) -> int:
     try:
         fd = os.open(name, os.O_RDONLY | SAFE, dir_fd=folder.fd)
     except OSError:
-        return 0  # who fetches it is told why it cannot be
+        return 0  # `fetch` reports why it cannot be read
     try:
         while at < status.st_size and found <= MOST_HOLES:
             data = os.lseek(fd, at, os.SEEK_DATA)
@@ -344,7 +344,7 @@ def drop(path: str, owner: Owner) -> None:
             os.rmdir(name, dir_fd=parent.fd)
 
 
-MARKER = ".orch-run.json"  # lies in every run's folder: who made it; the living agent holds a lock on it
+MARKER = ".orch-run.json"  # a file in every run's folder about the agent that made it, which locks it while it lives
 STAYED = ".orch-stayed.json"  # lies in a run's folder that is left with captures in it: of which run, and since when
 JOURNAL = "undo.jsonl"
 CONTAINERS = ".containers"  # in the run's folder: ids and first processes of the containers that there are

@@ -97,6 +97,6 @@ class Wire:
             except BlockingIOError:
                 return
             except OSError:
-                self.pending.clear()  # nobody reads any more: the end of the input says the rest
+                self.pending.clear()  # the reader is gone: the end of the input follows
                 return
             del self.pending[:written]

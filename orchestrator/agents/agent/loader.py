@@ -1,4 +1,4 @@
-"""Loads the agent: the first text that a node runs makes a package in memory of the texts that come with it."""
+"""Loads the agent: the first text that a node runs makes a package in memory from the source texts after it."""
 
 from __future__ import annotations
 

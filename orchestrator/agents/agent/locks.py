@@ -1,4 +1,4 @@
-"""Locks that the kernel frees when the agent dies: abstract sockets, each of which tells who holds it.
+"""Locks that the kernel frees when the agent dies: abstract sockets, each of which sends its holder's text.
 
 They exclude every user of the host, so every user can take one; the kernel tells who did.
 """
@@ -16,14 +16,14 @@ from typing import Dict, Tuple
 
 from .steps import Refusal, Steps
 
-Holder = Dict[str, object]  # who asks for a lock: kept, and told to whoever asks next; no agent looks into it
+Holder = Dict[str, object]  # data of the lock's holder, sent to the next one that asks; no agent reads it
 
 TELL_S = 2.0  # for all that a holder says, however it says it
 MOST_BYTES = 4096  # of that
 
 
 class Locks:
-    """The locks that this agent holds, and the text that each tells of its holder."""
+    """The locks that this agent holds, and the text that each sends about its holder."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self.selector = selector
@@ -70,7 +70,7 @@ class Locks:
                     client.connect("\0" + name)
                     own = is_own(credentials(client)[1])
                 except OSError:
-                    own = False  # nobody of ours keeps others from connecting
+                    own = False  # a lock of ours can be connected to
             if own:
                 raise
 
@@ -101,7 +101,7 @@ class Locks:
             raise Refusal("locked", str(refusal), holder=other) from None
 
     def ask(self, name: str) -> Steps[Holder]:
-        """Return who holds a lock: what it says within TELL_S, and which user's it is where that is another one."""
+        """Return the holder of a lock: its text, if that comes within TELL_S, and its user if another one."""
         end = time.monotonic() + TELL_S
         data = b""
         other: Holder = {}
@@ -125,7 +125,7 @@ class Locks:
                 data = b""
         try:
             answer = json.loads(data.decode())
-        except (ValueError, RecursionError):  # whoever it is, it is no agent of ours
+        except (ValueError, RecursionError):  # the holder is no agent of ours
             return other
         return dict(answer, **other) if isinstance(answer, dict) else other
 
@@ -137,7 +137,7 @@ def credentials(client: socket.socket) -> Tuple[int, int]:
 
 
 def is_own(uid: int) -> bool:
-    """Return whether a user's word is believed: this agent's own, and root's."""
+    """Return whether a user is trusted: this agent's own, and root."""
     return uid in (0, os.geteuid())
 
 

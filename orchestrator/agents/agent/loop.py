@@ -1,6 +1,6 @@
-"""The loop of the agent's one thread: whatever is ready on any descriptor, then every task that is due.
+"""The event loop of the agent's one thread: it handles ready descriptors, then every task that is due.
 
-While a step holds that thread up (an fsync of a full disk, a dead mount), another thread says a word now and then.
+While a step blocks that thread (an fsync of a full disk, a dead mount), another thread sends signs of life.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Loop:
         self.tasks: List[Task] = []
         self.ending = False
         self.heard_at = time.monotonic()
-        self.silence_s = 0.0  # how long nobody may speak to us; 0 for as long as they like
+        self.silence_s = 0.0  # how long the controller may be silent; 0 is without limit
         self.woken = False
         self.deaf = False  # it puts everything down, and takes no requests
         self.turned_at: Optional[float] = time.monotonic()  # since when; None while it waits
@@ -171,7 +171,7 @@ class Loop:
         self.tasks = [task for task in self.tasks if task.whole]
         end = time.monotonic() + within_s
         while self.tasks and time.monotonic() < end:
-            self.turn(0.02)  # not by when somebody spoke last, which may be long ago
+            self.turn(0.02)  # the limit of silence does not apply here
             self.step_tasks()
         self.tasks.clear()
 
@@ -186,7 +186,7 @@ class Loop:
             self.turn(min(0.05 if pause is None else pause, 0.05))
 
 
-BUSY_S = 1.5  # how long a step may hold up answers before a word of ours stands for them
+BUSY_S = 1.5  # how long a step may block the loop before a sign of life is sent
 
 
 def speak_when_busy(loop: Loop) -> None:
@@ -199,4 +199,4 @@ def beat(loop: Loop) -> None:
     while True:
         time.sleep(BUSY_S)
         if loop.deaf or loop.busy_s() >= BUSY_S:
-            loop.wire.send({"id": 0})  # as an answer to what nobody asked
+            loop.wire.send({"id": 0})  # an answer to no request

@@ -28,7 +28,7 @@ class Failure(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The answer to a request that was refused; `holder` is who has a lock, `undo_failed` why a change still stands."""
+    """The answer to a request that was refused; `holder` holds a lock, `undo_failed` is why a change still stands."""
 
     error: str
     kind: Optional[str] = None

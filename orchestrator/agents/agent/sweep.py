@@ -1,4 +1,4 @@
-"""Sweeps up what dead agents left on this node: processes, changes and folders."""
+"""Cleans up after dead agents on this node: processes, changes and folders."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StayedFolder(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """The answer to `sweep`: what it found and did, folders by their absolute paths, changes by their keys.
+    """The answer to `sweep`: its findings and actions, with folders by absolute path, and changes by key.
 
     Those in `already` did not stand any more. `left` are processes that would not end, `alive` runs with an agent.
     """
@@ -61,7 +61,7 @@ class Swept(NamedTuple):
 
 
 class DeadFolder:
-    """The folder of a dead agent: its name in the work folder, what it says of itself, and its lock."""
+    """The folder of a dead agent: its name in the work folder, its marker, and its lock."""
 
     def __init__(self, folder: Folder, name: str, about: JsonObject, lock: int) -> None:
         self.folder = folder

@@ -15,7 +15,7 @@ from .folders import JOURNAL, Folder, Owner
 from .proc import elsewhere, identity, of_this_boot
 from .steps import Failure, JsonObject, Refusal, Steps
 
-FORGOTTEN = "undo.forgotten.jsonl"  # what a journal is called once somebody has said that nothing of it counts
+FORGOTTEN = "undo.forgotten.jsonl"  # the name of a journal whose entries were given up
 
 
 class Sign(NamedTuple):
@@ -47,7 +47,7 @@ class FailedChange(NamedTuple):
 
 
 class ForgottenChange(NamedTuple):
-    """A change that nobody tries to take back any more: `what` would have done that."""
+    """A change that is given up: `what` would have undone it."""
 
     id: str
     what: str
@@ -294,7 +294,7 @@ class Changes:
 
     def undo(self, *, key: str) -> Steps[None]:
         journal = self.book()
-        while key in self.busy:  # whoever asked for it went away before it was answered
+        while key in self.busy:  # a request that was given up is still making it
             yield 0.01
         if key not in journal.pending:
             return  # it could not be made, and was taken back at once

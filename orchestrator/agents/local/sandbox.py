@@ -313,7 +313,7 @@ def fork_node(node: NodeSetup, version: int, log: int, joined: "Optional[Joined]
 
 
 def hear_pid(start: Start) -> int:
-    """Return the node's PID as seen from here, once the node waits for its link; raise what it says instead."""
+    """Return the node's PID as seen from here, once the node waits for its link; raise the failure it reports."""
     said = [start.told.recv(32), start.told.recv(32)]  # its first parent and itself, in any order
     start.told.close()
     os.waitpid(start.middle, 0)
@@ -334,7 +334,7 @@ def text_of(descriptor: int) -> str:
 
 
 def hear_report(start: Start) -> None:
-    """Wait until the node has become sshd, which closes this descriptor; raise what it says instead."""
+    """Wait until the node has become sshd, which closes this descriptor; raise the failure it reports."""
     text = text_of(start.report)
     os.close(start.report)
     if text:

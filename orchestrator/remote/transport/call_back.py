@@ -30,7 +30,7 @@ _AT_ONCE = 64  # connections that are taken before those that are there are hear
 _LOOK_S = 0.2
 _UNACKNOWLEDGED_MS = 60_000  # a peer that acknowledges nothing for so long is gone
 
-Wanted = Generator[int, bytes, str]  # yields how many bytes it waits for, is sent them, and returns who proved the key
+Wanted = Generator[int, bytes, str]  # yields how many bytes it waits for, is sent them, and returns the host
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +114,7 @@ class Callers:
             try:
                 connection, address = self._listener.accept()
             except OSError:
-                return  # nobody is left, who called is gone, or there is no descriptor: others may go
+                return  # no connection waits, the caller is gone, or descriptors ran out: others may close
             if len(callers) >= STRANGERS + len(self._awaited):
                 self._make_room(selector, callers)
             connection.setblocking(False)

@@ -27,7 +27,7 @@ _gates_lock = threading.Lock()
 
 
 class DroppedError(Exception):
-    """The server, or what leads to it, closed the connection before it said who it is."""
+    """The server, or a host before it, closed the connection before its SSH version came."""
 
 
 def patiently(hop: Hop, attempt: Callable[[], T], deadline: Deadline) -> T:

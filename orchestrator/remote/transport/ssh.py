@@ -144,7 +144,7 @@ class _Login:
     deadline: Deadline
 
     def attempt(self, closing: contextlib.ExitStack) -> paramiko.Transport:
-        """Log in; DroppedError where the other side closes the connection before it says who it is."""
+        """Log in; DroppedError where the other side closes the connection before its SSH version."""
         self.deadline.check("the SSH connection", node=self.hop.target.name)
         keys, identities = HostKeys(self.hop, self.trusted), Identities(self.hop, self.deadline)
         with contextlib.ExitStack() as mine:
@@ -214,7 +214,7 @@ class _Login:
         return TimeoutError() if self.deadline.expired else ssh_errors.refused(self.hop, identities, banner or b"")
 
     def _unheard(self, stream: _Stream, error: Exception) -> Exception:
-        """Return the error of a connection that ended, or never began, without a word of the server."""
+        """Return the error of a connection that ended, or never began, before the server sent anything."""
         dropped = logins.DroppedError("the server closed the connection before it said who it is")
         if stream.said is None:
             return dropped if self.sock is None else error
@@ -279,7 +279,7 @@ class SshChannel:
         self._closing = closing
         self._session = session
         self._said = b""
-        self._asking = threading.Lock()  # whoever writes may ask why at the same time as whoever reads
+        self._asking = threading.Lock()  # the writing and the reading thread may both ask for the error
         self._taking = threading.Lock()  # and both may close it
 
     def read(self, size: int) -> bytes:

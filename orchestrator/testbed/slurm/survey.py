@@ -31,7 +31,7 @@ GPUS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """Properties of one host, as it reports them; `speed` in bit/s, None where its driver makes one up or says none."""
+    """Properties of one host, as it reports them; `speed` in bit/s, None where its driver has none or makes it up."""
 
     data: Data
     mtu: int
@@ -166,7 +166,7 @@ def _speed(client: AgentClient, device: str, text: str | None, deadline: Deadlin
 
 
 def _gpus(client: AgentClient, deadline: Deadline) -> int:
-    """Return how many GPUs the job has on the host, by what Slurm tells frameworks."""
+    """Return how many GPUs the job has on the host, by the variables that Slurm sets for frameworks."""
     for name in GPUS:
         said = client.run(("printenv", name), deadline, privileged=False).stdout.strip()
         if said and said != "NoDevFiles":

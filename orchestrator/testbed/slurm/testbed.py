@@ -63,7 +63,7 @@ def started(argv: Sequence[str], given: bytes, said: IO[bytes]) -> subprocess.Po
 
     Nothing of what they are given can be seen in arguments or environments. TransportError where there is no srun.
     """
-    with tempfile.TemporaryFile() as program:  # it has no name, and a key in it is nobody else's
+    with tempfile.TemporaryFile() as program:  # it has no name, so that no one else reads a key in it
         program.write(given)
         program.seek(0)
         try:
@@ -180,7 +180,7 @@ class SlurmTestbed:
         self.topology = topology(spec, allocation)
         self._python = spec.interpreter
         self._steps: list[Step] = []
-        self._waiting: dict[str, Step] = {}  # node of Slurm -> the step that has an agent there that nobody has yet
+        self._waiting: dict[str, Step] = {}  # node of Slurm -> the step with an agent there that is not connected yet
 
     def open(self, run_folder: Path, deadline: Deadline) -> None:  # noqa: ARG002 - the protocol's
         """Start an agent on every host by one step; the hosts see nothing of `run_folder`."""

@@ -265,7 +265,7 @@ class CommandSettings(TypedDict):
 
     argv: List[str]
     cwd: Optional[str]  # None is the rank's own folder
-    file: Optional[str]  # whose lines are read; None is what the command prints
+    file: Optional[str]  # the file whose lines are read; None for the command's output
     first_within_s: float  # from its start to the first line that tells of an iteration
     grace_s: float  # from SIGTERM to SIGKILL
 
@@ -367,7 +367,7 @@ class Command:
     def _over(self, status: int) -> NoReturn:
         if status < 0:
             fail(f"the command was ended by signal {-status}")
-        if status > 0:  # perhaps since a peer went away, whose own reason is the better one
+        if status > 0:  # perhaps since a peer went away, whose message tells the cause
             threading.Event().wait(PEER_GRACE_S)
             fail(f"the command ended with status {status}")
         ended = "the command came to its end"

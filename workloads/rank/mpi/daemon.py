@@ -16,10 +16,10 @@ import sys
 from .mpirun import environment, keep
 from .rsh_agent import proof
 
-TALK_S = 10.0  # for one who has called to say what it wants
+TALK_S = 10.0  # for a caller to send its request
 LONGEST = 1 << 18  # bytes of what it says: twice what the kernel takes as one argument of a command
-MOST = 128  # callers who are heard at a time, and as many who wait to be: a process may have 1024 descriptors
-TOLD = 20  # of those who were turned away; more are only counted
+MOST = 128  # callers read at a time, and as many waiting: a process may have 1024 descriptors
+TOLD = 20  # messages about callers turned away; more are only counted
 
 
 class Gatekeeper:
@@ -117,7 +117,7 @@ class Caller(asyncio.Protocol):
 
 
 async def command_for(address: str, port: int, key: str) -> str:
-    """Return the command line of the first caller who knows the key."""
+    """Return the command line of the first caller that knows the key."""
     gatekeeper = Gatekeeper(f"{address}:{port}", key)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Caller(gatekeeper), address, port, backlog=MOST)

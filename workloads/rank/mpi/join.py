@@ -10,11 +10,11 @@ import threading
 from ..lifecycle import PEER_GRACE_S, fail, first_line
 from .stub import require_own_user, socket_name
 
-LONGEST = 1 << 20  # bytes of what it is told
+LONGEST = 1 << 20  # bytes of the stub's message
 
 
 def join(within_s: float, launcher: str = "mpirun") -> None:
-    """Wait until the launcher's stub has told this process, which is MPI_NAME, who it is in the job.
+    """Wait until the launcher's stub has sent this process, MPI_NAME, its environment in the job.
 
     MPI may be initialized afterwards. What was in the environment before wins over what the stub tells. When the job
     ends before this process does, it fails.

@@ -1,4 +1,4 @@
-"""Stand in for a rank towards its launcher: tell the rank, which runs already, who it is, and end with it.
+"""Stub that a launcher starts in a rank's place: passes the launcher's environment to the rank, and ends with it.
 
 The rank's name is MPI_RANK and its number; it waits, or will within MPI_MEET_S seconds, at the socket of that name. The
 argument is the launcher, mpirun where there is none.
@@ -15,7 +15,7 @@ import sys
 import time
 
 AGAIN_S = 0.02
-# Of each launcher: the variable that has the rank's number, and how those begin that the rank is told.
+# For each launcher: the variable with the rank's number, and prefixes of variables that are passed to the rank.
 VARIABLES = {
     "mpirun": ("PMIX_RANK", ("OMPI_", "PMIX_", "ORTE_")),
     "srun": ("SLURM_PROCID", ("SLURM_", "PMI_", "PMI2_", "PMIX_", "OMPI_")),

@@ -156,7 +156,7 @@ class Stage:
         self._trace.computed(name, begin_ns, time.monotonic_ns(), what=what)
 
     def _blocks(self, name: str, what: str, *, times: float) -> None:
-        """Run a pass through the blocks: half a block's products, an all-reduce of what they gave, the other half's."""
+        """Run a pass through the blocks: half a block's products, an all-reduce of their result, the other half's."""
         for _ in range(self._plan["blocks"]):
             for seconds in (self._plan["attention_s"], self._plan["feed_forward_s"]):
                 self._compute(name, seconds * times, what)
