@@ -11,9 +11,8 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.fields import Model
 from orchestrator.parts.launch import Change, Launch, Requirement, Wrapper
 from orchestrator.parts.rows import Columns, LaunchOutput
-from orchestrator.parts.theory import Theory
+from orchestrator.parts.theory import Theory, Work
 from orchestrator.parts.topology import Job, Topology
-from orchestrator.parts.work import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
 from orchestrator.sweep import run_sweep, sweepplan
 from orchestrator.sweep.ledger import Ledger
-from orchestrator.sweep.outlook import Outlook
 from orchestrator.sweep.run_sweep import SweepOutcome, Whole
 from orchestrator.sweep.sweepplan import Estimate
+from orchestrator.sweep.sweeptext import Outlook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

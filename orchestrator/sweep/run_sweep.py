@@ -24,8 +24,8 @@ from orchestrator.store.manifests.records import Manifest, OfSweep
 from orchestrator.store.sweeps import Key, Sweep
 from orchestrator.sweep import sweepplan, sweeptext
 from orchestrator.sweep.ledger import Ledger
-from orchestrator.sweep.outlook import Outlook
 from orchestrator.sweep.sweepplan import Batch, Estimate
+from orchestrator.sweep.sweeptext import Outlook
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.run_options import RunOptions
 from orchestrator.experiment import sweepfile
 from orchestrator.sweep import run_sweep
-from orchestrator.sweep.outlook import Outlook, clock_text
 from orchestrator.sweep.sweepplan import Estimate
+from orchestrator.sweep.sweeptext import Outlook, clock_text
 from tests.helpers.experiments import orch
 from tests.helpers.sweep_files import leave, window, write
 
