@@ -283,5 +283,5 @@ def _locked(plan: RunPlan, run_id: str) -> Iterator[None]:
 
 
 def id_for(plan: RunPlan) -> str:
-    """The id of a run that begins now."""
+    """Return the id of a run that begins now."""
     return new_run_id(plan.point, time.time_ns())

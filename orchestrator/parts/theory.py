@@ -1,4 +1,4 @@
-"""What a training does by a model of it, as plain data: bytes that its ranks send, and what they compute meanwhile.
+"""Model of a training's iteration, as plain data: bytes that its ranks send, and what they compute meanwhile.
 
 Times are seconds of compute on the accelerator that is modelled; sizes are bytes of a message, scaled.
 """

@@ -84,12 +84,12 @@ def _next(tried: list[tuple[float, float]], printed_s: float) -> float:
 
 
 def _carried(printed_s: float, measure: Measure) -> int | None:
-    """The smallest of the larger scales that the machine carries, as a factor."""
+    """Return the smallest of the larger scales that the machine carries, as a factor."""
     return next((times for times in LARGER_SCALES if measure(LEAST_S, times) <= printed_s), None)
 
 
 def machine() -> dict[str, str | int]:
-    """What emulated compute depends on: the processors' model and number, and the kernel."""
+    """Return what emulated compute depends on: the processors' model and number, and the kernel."""
     lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
@@ -109,7 +109,7 @@ def path_of(calibration: Calibration) -> Path:
 
 
 def read(path: Path) -> dict[str, Fitted]:
-    """What was fitted, by model; nothing where nothing was. StoreError where the file cannot be understood."""
+    """Return what was fitted, by model; nothing where nothing was. StoreError where the file cannot be understood."""
     try:
         return {model: Fitted(**fitted) for model, fitted in json.loads(path.read_bytes())["models"].items()}
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def _scale(experiment: Experiment) -> int:
 
 
 def _experiment(calibration: Calibration, model: str, compute_s: float, times: int) -> Experiment:
-    """The calibration's experiment with a model and its compute time, at so many times its scale."""
+    """Return the calibration's experiment with a model and its compute time, at so many times its scale."""
     base, _ = loading.checked(calibration.experiment, calibration.overrides, local=False)
     kinds = list(resolved_data(base).get("workload") or ())
     if len(kinds) != 1 or base.traffic or base.windows:
@@ -208,7 +208,7 @@ def runner(options: RunOptions) -> Run:
 
 
 def text(model: str, fitted: Fitted) -> str:
-    """A model's fit in a line."""
+    """Return a model's fit in a line."""
     return (
         f"{model}: {fitted.iteration_s:.4g} s with {fitted.compute_s:.4g} s of compute (printed: {fitted.printed_s:.4g}"
         f" s), in {fitted.runs} run{'s' * (fitted.runs > 1)}"

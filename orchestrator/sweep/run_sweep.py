@@ -93,11 +93,11 @@ class _Sweeping:
                 self.options.progress.say(f"  {entry.run} was cut off and cannot be sealed: {error.message}")
 
     def next_batch(self) -> Batch | None:
-        """The next run: least tried, in the order of the design, without quarantined hosts."""
+        """Return the next run: least tried, in the order of the design, without quarantined hosts."""
         return next(sweepplan.batches(self.definition, self.open_keys()), None)
 
     def open_keys(self) -> list[Key]:
-        """What is worth a further try, and can have one."""
+        """Return what is worth a further try, and can have one."""
         left = self.ledger.left(self.keys)
         if not self.ledger.quarantined:
             return left
@@ -158,7 +158,7 @@ class _Sweeping:
 
 
 def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
-    """The newest sweep of this very definition, or a new one."""
+    """Return the newest sweep of this very definition, or a new one."""
     known = [] if new else sweeps.sweeps(results, definition.file.name)
     same = [sweep for sweep in known if sweep.plan.definition == definition.digest]
     if same:
@@ -187,7 +187,10 @@ def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
 
 
 def chosen_keys(definition: Definition, conditions: Sequence[Condition], sweep: str = "") -> tuple[Key, ...]:
-    """The measurements of a sweep at points that keep to all conditions; ConfigError for one that no axis is about."""
+    """Return the measurements of a sweep at points that keep to all conditions.
+
+    ConfigError for one that no axis is about.
+    """
     for condition in conditions:
         if not condition.of(dict.fromkeys(definition.axes)):
             raise ConfigError(f"--where: no axis {condition.key}; accepted: {', '.join(definition.axes)}")
@@ -239,5 +242,5 @@ def settle(definition: Definition, keys: Sequence[Key], options: RunOptions) -> 
 
 
 def earlier_windows(results: Path, name: str) -> list[sweeps.MeasuredWindow]:
-    """What sweeps of this name have measured, of whatever definition: it tells how long things take."""
+    """Return what sweeps of this name have measured, of whatever definition: it tells how long things take."""
     return sweeps.measured_by(results, name)

@@ -37,13 +37,13 @@ def short_names(axes: Sequence[str]) -> dict[str, str]:
 
 
 def values_text(values: AxisValues) -> str:
-    """A point in a few words."""
+    """Return a point in a few words."""
     names = short_names(list(values))
     return ", ".join(f"{names[axis]}={where.text_of(value)}" for axis, value in values.items())
 
 
 def cost_text(runs_s: float, measured_s: float) -> str:
-    """What runs took, and how much of it was measured; seconds."""
+    """Return what runs took, and how much of it was measured; seconds."""
     return f"the runs took {time_text(runs_s)}; {measured_s / runs_s:.1%} of it were measured windows"
 
 
@@ -54,7 +54,7 @@ def resume_text(what: str, done: int, total: int, *, new: bool) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """A time as a plan tells it: no finer than it is known."""
+    """Return a time as a plan tells it: no finer than it is known."""
     whole = round(seconds)
     if whole < 120:
         return f"{whole} s"
@@ -71,7 +71,7 @@ def estimate_text(found: Estimate) -> str:
 
 
 def _reckoned(estimate: Estimate) -> str:
-    """What the time of a sweep is reckoned from."""
+    """Return what the time of a sweep is reckoned from."""
     if estimate.bound:
         return "if every window lasts as long as it may: none of its points was measured before"
     others = estimate.windows - estimate.known
@@ -147,7 +147,7 @@ class PlanData(TypedDict):
 
 
 def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate) -> PlanData:
-    """The same for JSON."""
+    """Return the same for JSON."""
     return {
         "sweep": definition.file.name,
         "definition": definition.digest,
@@ -164,7 +164,7 @@ def _points_data(batch: Batch) -> dict[str, JsonObject]:
 
 
 def batch_text(batch: Batch) -> str:
-    """What the next run measures."""
+    """Return what the next run measures."""
     points = list(batch.points.values())
     if len(points) == 1:
         return f"{values_text(points[0].values)}, repetition {batch.repetition}"
@@ -192,7 +192,10 @@ def run_lines(path: Path, manifest: Summary) -> list[str]:
 
 
 def summary_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
-    """A row for every point: its loads, its training, how many of its measurements count; and why others do not."""
+    """Return a row for every point: its loads, its training, how many of its measurements count.
+
+    And why others do not.
+    """
     names = short_names(sweep.plan.axes)
     rows = []
     wanted = {key[0] for key in keys}
@@ -228,7 +231,7 @@ def _checks(ledger: Ledger) -> list[MeasuredWindow]:
 
 
 def _check(ledger: Ledger, check: MeasuredWindow, values: AxisValues) -> str:
-    """What a fresh run makes of a point beside what windows among others made of it: median iteration times."""
+    """Return what a fresh run makes of a point beside what windows among others made of it: median iteration times."""
     alone = check.window.training[0].p50_s
     rows = [one.window.training[0] for one in sweeps.chosen(ledger.found) if one.point == check.point]
     among = [known(row.p50_s) for row in rows]
@@ -277,7 +280,7 @@ class SummaryData(TypedDict):
 
 
 def summary_data(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> SummaryData:
-    """The same for JSON."""
+    """Return the same for JSON."""
     return {
         "sweep": sweep.name,
         "id": sweep.id,
@@ -340,7 +343,7 @@ class Outlook:
 
 
 def clock_text(at: datetime, now: datetime) -> str:
-    """An instant that is to come, as people say it: the time, from tomorrow on with the day."""
+    """Return an instant that is to come, as people say it: the time, from tomorrow on with the day."""
     if at.date() == now.date():
         return f"{at:%H:%M}"
     return f"{at:%a %H:%M}" if at - now < _WEEK else f"{at:%Y-%m-%d %H:%M}"

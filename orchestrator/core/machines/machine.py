@@ -1,4 +1,4 @@
-"""Reads the processors and memory that a machine has for a run, as far as its cgroups let them be used."""
+"""Read the processors and memory that a machine has for a run, as far as its cgroups let them be used."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Machine:
 
 
 def local() -> Machine:
-    """This machine, as this process may use it."""
+    """Return this machine, as this process may use it."""
     return look(_read_here)
 
 

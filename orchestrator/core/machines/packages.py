@@ -1,4 +1,4 @@
-"""Names the package that brings a missing program, as the host's own distribution calls it where that is known."""
+"""Name the package that brings a missing program, as the host's own distribution calls it where that is known."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def family(os_release: str) -> Family | None:
 
 
 def local_family() -> str:
-    """This machine's os-release; empty where there is none."""
+    """Return this machine's os-release; empty where there is none."""
     for path in map(Path, OS_RELEASE):
         if path.is_file():
             return path.read_text(errors="replace")

@@ -1,4 +1,4 @@
-"""Suggests remedies for a node that does not let its agent do its work."""
+"""Suggest remedies for a node that does not let its agent do its work."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def find(named: str, folders: Sequence[Path], *, there: Callable[[Path], bool] =
 
 
 def nowhere(named: str, folders: Sequence[Path]) -> str:
-    """That there is no such file, and where it was looked up."""
+    """Say that there is no such file, and where it was looked up."""
     return f"no file {' nor '.join(shortened(str(path)) for path in candidates(named, folders))}"
 
 
@@ -77,7 +77,7 @@ def name_there(sent: str) -> str:
 
 
 def _sent(named: str, info: ValidationInfo) -> str:
-    """The path of a file or folder as `looked_up` gives it, and what it is called on the host."""
+    """Return the path of a file or folder as `looked_up` gives it, and what it is called on the host."""
     if not (folders := folders_of(info)):
         return named
     found = find(named, folders, there=safepath.is_file_or_folder)

@@ -1,4 +1,4 @@
-"""Names that a host, a bucket or a file gave: taken as paths below a folder of ours, or refused."""
+"""Take names that a host, a bucket or a file gave as paths below a folder of ours, or refuse them."""
 
 from __future__ import annotations
 

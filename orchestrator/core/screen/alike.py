@@ -1,4 +1,4 @@
-"""Abbreviates what is alike: names as ranges, and sentences of one form as one sentence."""
+"""Abbreviate what is alike: names as ranges, and sentences of one form as one sentence."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _place(first: str, second: str) -> int | None:
 
 
 def _steps(run: Sequence[str]) -> int | None:
-    """The part in which the names of a run differ, if it is known yet."""
+    """Return the part in which the names of a run differ, if it is known yet."""
     return next((_place(first, second) for first, second in pairwise(run)), None)
 
 
@@ -83,7 +83,7 @@ def _merged(found: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _spread(tokens: Sequence[str]) -> str:
-    """What one place of several sentences holds."""
+    """Return what one place of several sentences holds."""
     if len(tokens) == 1:
         return tokens[0]
     if _form(tokens[0]) == "w":

@@ -1,4 +1,4 @@
-"""Prints lines at the terminal; one that is gone, or a full disk behind it, keeps nobody from going on."""
+"""Print lines at the terminal; one that is gone, or a full disk behind it, keeps nobody from going on."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def note(text: str, *, hint: str | None = None) -> None:
 
 
 def forget_notes() -> None:
-    """A new command begins."""
+    """Forget which notes were told, since a new command begins."""
     _NOTED.clear()
 
 

@@ -1,4 +1,4 @@
-"""Spells out control characters of what others said, since a terminal obeys them.
+"""Spell out control characters of what others said, since a terminal obeys them.
 
 `guarded` is the one way out: within it, whatever goes to standard output and standard error is spelled out. What takes
 less (names, cells of tables) or more (the live line) calls `escaped` itself and says which lines are meant.
@@ -59,5 +59,5 @@ def guarded() -> Iterator[None]:
 
 
 def plain(stream: TextIO) -> TextIO:
-    """The stream itself, for who spells out alone: a line that is rewritten, or data that goes to no terminal."""
+    """Return the stream itself, for a line that is rewritten, or data that goes to no terminal."""
     return stream.plain if isinstance(stream, _Guarded) else stream

@@ -30,7 +30,10 @@ class Processes:
         self._killed: list[Launch] = []  # because a second signal came
 
     def cut_short(self) -> list[str]:
-        """A sentence on the processes that a second signal left no time to end by themselves; none where none was."""
+        """Return a sentence on the processes that a second signal left no time to end by themselves.
+
+        None where none was.
+        """
         if not self._killed:
             return []
         names = alike.names(sorted(launch.name for launch in self._killed))
@@ -73,7 +76,7 @@ class Processes:
         return start
 
     def _with_pids(self, launch: Launch) -> Launch:
-        """A launch as it is started: of one that watches ranks, with their process ids."""
+        """Return a launch as it is started: of one that watches ranks, with their process ids."""
         if not launch.after_ranks:
             return launch
         pids = {key: one.pid for key, one in self._session.watch.processes.items()}
@@ -169,7 +172,7 @@ class Processes:
             self._session.watch.notes.append(f"{launch.node}: {process.failed}")
 
     def tail(self, launch: Launch) -> str:
-        """The last that a process printed, from its node; empty when that cannot be had."""
+        """Return the last that a process printed, from its node; empty when that cannot be had."""
         client = self._session.clients.get(launch.node)
         if client is None or launch.node in self._session.watch.lost:
             return ""
@@ -183,7 +186,7 @@ def batch_keys(batch: Sequence[Launch]) -> list[tuple[str, str]]:
 
 
 def still_running(session: Session) -> list[str]:
-    """What still runs of this run, everywhere; sweeps nodes whose agent is gone."""
+    """Return what still runs of this run, everywhere; sweeps nodes whose agent is gone."""
     session.watch.settle()
     settled = Deadline.after(SETTLE_S)
     while (strays := _strays(session)) and not settled.expired:
