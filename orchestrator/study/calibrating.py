@@ -14,7 +14,7 @@ from orchestrator.core.errors import ConfigError, OrchError, StoreError
 from orchestrator.core.units import duration_text
 from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
-from orchestrator.execution.run_options import RunOptions
+from orchestrator.execution.run_options import Attempt, RunOptions
 from orchestrator.experiment import loading, plan
 from orchestrator.experiment.experiment import Experiment, resolved_data
 from orchestrator.experiment.studyfile import Calibration
@@ -191,7 +191,7 @@ def runner(options: RunOptions) -> Run:
 
     def run(experiment: Experiment, label: str) -> float:
         planned = plan.build(experiment)[0]
-        outcome = execute.run_planned(experiment, planned, options, label=label)
+        outcome = execute.run_planned(experiment, planned, options, Attempt(label=label))
         options.progress.done()
         if outcome.error is not None:
             raise outcome.error

@@ -14,7 +14,7 @@ from orchestrator.core.errors import ConfigError, Interrupted, OrchError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.where import Condition
 from orchestrator.execution import execute, provenance, recovery
-from orchestrator.execution.run_options import RunOptions
+from orchestrator.execution.run_options import Attempt, RunOptions
 from orchestrator.execution.session import holder
 from orchestrator.experiment import feasibility, plan
 from orchestrator.experiment.sweepfile import Definition
@@ -117,7 +117,9 @@ class _Sweeping:
         )
         self.outlook = self.look_ahead()
         label = f"[{self.outlook.name}: {self.outlook.text()}] {sweeptext.batch_text(batch)}"
-        outcome = execute.run_planned(batch.experiment, run, self.options, label=label, sweep=sweep, forced=self.forced)
+        outcome = execute.run_planned(
+            batch.experiment, run, self.options, Attempt(label=label, sweep=sweep, forced=self.forced)
+        )
         self.options.progress.done()
         self.ledger.take(outcome.path, outcome.manifest)
         self.runs_s += outcome.manifest.phases["total"]

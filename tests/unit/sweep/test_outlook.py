@@ -93,9 +93,9 @@ class Logged(Testbed):
         super().__init__(monkeypatch, fate)
         self.labels = []
 
-    def run_planned(self, experiment, run, options, *, label, **more):
-        self.labels.append(label)
-        return super().run_planned(experiment, run, options, **more)
+    def run_planned(self, experiment, run, options, attempt):
+        self.labels.append(attempt.label)
+        return super().run_planned(experiment, run, options, attempt)
 
 
 def carry_out(path, results, stream=None):
@@ -137,8 +137,8 @@ def test_after_ctrl_c_a_line_says_how_to_resume(tmp_path, monkeypatch, new):
     monkeypatch.setattr(
         execute,
         "run_planned",
-        lambda _experiment, _run, options, *, sweep, **_: ended(
-            leave(options.results, asdict(sweep), outcome="interrupted", windows=[]), Interrupted("Ctrl-C")
+        lambda _experiment, _run, options, attempt: ended(
+            leave(options.results, asdict(attempt.sweep), outcome="interrupted", windows=[]), Interrupted("Ctrl-C")
         ),
     )
     path = write(tmp_path)
