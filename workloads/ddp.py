@@ -11,9 +11,8 @@ from orchestrator.core.fields import Size
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
-from orchestrator.parts.theory import Theory
+from orchestrator.parts.theory import Bucket, Replicated, Theory
 from orchestrator.parts.topology import Job, Topology
-from orchestrator.parts.work import Bucket, Replicated
 from workloads.common import rank_traffic, real_training, torch_ranks, trained_model
 from workloads.common.real_training import TorchModelConfig
 from workloads.common.trained_model import BYTES_PER_PARAMETER

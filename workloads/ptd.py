@@ -14,9 +14,8 @@ from orchestrator.core.fields import Duration
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
-from orchestrator.parts.theory import Theory
+from orchestrator.parts.theory import Pipelined, StageWork, Theory
 from orchestrator.parts.topology import Job, Topology
-from orchestrator.parts.work import Pipelined, StageWork
 from workloads.common import footprints, rank_traffic, torch_ranks
 from workloads.common.placement import placement_problems
 from workloads.common.rank_traffic import Pairs

@@ -1,13 +1,13 @@
-"""Reads results from a program: a store's runs, their tables as Arrow or pandas, comparisons and figures."""
+"""Read results from a program: runs of a store, their tables as Arrow or pandas, comparisons, figures for notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.api.shown import Compared, Drawing
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.store import listing, query, rundir, stores
 from orchestrator.store.manifests.records import Manifest, Window
@@ -16,9 +16,85 @@ from orchestrator.store.picked import of_entries
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from matplotlib.figure import Figure
 
+    from orchestrator.analysis.compare.comparing import Comparison
     from orchestrator.analysis.compare.point_histories import History
+    from orchestrator.analysis.compare.regression import PointChange
     from orchestrator.report.runs import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A figure of matplotlib with its title, and a caption that says how to read it."""
+
+    title: str
+    caption: str
+    figure: Figure
+
+    def save(self, path: str | Path) -> Path:
+        """Write it in the format that the name ends in: .svg, .pdf, .png."""
+        from orchestrator.report import style
+
+        try:
+            with style.look():
+                self.figure.savefig(path)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{path}: cannot be written: {error}") from None
+        return Path(path)
+
+    def _repr_png_(self) -> bytes:
+        """Return the picture that a notebook shows."""
+        import io
+
+        from orchestrator.report import style
+
+        with style.look(), io.BytesIO() as file:
+            self.figure.savefig(file, format="png", dpi=120)
+            return file.getvalue()
+
+
+class Compared:
+    """What a comparison found, point by point: worse, better, same, or cannot tell."""
+
+    def __init__(self, found: Comparison) -> None:
+        self.found = found
+
+    @property
+    def points(self) -> tuple[PointChange, ...]:
+        """Every point that both sides measured, with ratio, interval, p-values and verdict."""
+        return self.found.changes
+
+    def of(self, verdict: str) -> list[PointChange]:
+        """Return the points with this verdict, such as "worse"."""
+        return self.found.of(verdict)
+
+    def frame(self) -> pd.DataFrame:
+        """Return a row a point as a DataFrame of pandas, which has to be installed."""
+        import pandas as pd
+
+        from orchestrator.report import comparison_texts
+
+        table: pd.DataFrame = pd.DataFrame(comparison_texts.data(self.found)["points"])
+        return table
+
+    def page(self, output: str | Path) -> Path:
+        """Write an HTML page with the history of every point."""
+        from orchestrator.report import compare_page
+
+        return compare_page.render(self.found, Path(output))
+
+    def __str__(self) -> str:
+        """Return what `orch compare` prints."""
+        from orchestrator.report import comparison_texts
+
+        return comparison_texts.text(self.found)
+
+    def _repr_markdown_(self) -> str:
+        """Return the table that a notebook shows."""
+        from orchestrator.report import comparison_texts
+
+        return comparison_texts.markdown(self.found)
 
 
 class MeasuredRun:
@@ -88,17 +164,17 @@ class MeasuredRun:
         return self.manifest.windows
 
     def table(self, name: str) -> pa.Table:
-        """A table of the run as it was written, warm-up included; empty where nothing was collected for it."""
+        """Return a table of the run as it was written, warm-up included; empty where nothing was collected for it."""
         found: pa.Table = self._run.table(name)
         return found
 
     def frame(self, name: str) -> pd.DataFrame:
-        """The same as a DataFrame of pandas, which has to be installed."""
+        """Return the same as a DataFrame of pandas, which has to be installed."""
         found: pd.DataFrame = self.table(name).to_pandas()
         return found
 
     def draw(self, figure: str) -> Drawing:
-        """A figure of its report by name, such as "iterations"; ConfigError lists the names there are."""
+        """Return a figure of its report by name, such as "iterations"; ConfigError lists the names there are."""
         return _drawn([self._run], figure)
 
     def report(self, output: str | Path | None = None) -> Path:
@@ -119,7 +195,7 @@ class MeasuredRun:
         return f"<run {self.id} of {self.experiment}: {self.outcome}, {'valid' if self.valid else 'not valid'}>"
 
     def __str__(self) -> str:
-        """What `orch show` prints."""
+        """Return what `orch show` prints."""
         from orchestrator.experiment import runtext
 
         return runtext.run_text(self._entry)
@@ -143,18 +219,18 @@ class Store:
         since: str | None = None,
         valid: bool = False,
     ) -> list[MeasuredRun]:
-        """Runs in order of time, selected as by `orch ls`: `where` takes conditions such as "load<=8gbit"."""
+        """Return runs in order of time, selected as by `orch ls`: `where` takes conditions such as "load<=8gbit"."""
         conditions = (where,) if isinstance(where, str) else tuple(where)
         wanted = listing.Filter(where=conditions, experiment=experiment, since=since, valid=valid)
         found = listing.select(self._store.listing().entries, wanted)
         return [MeasuredRun(one.run, store=self._store) for one in sorted(found, key=lambda entry: entry.run)]
 
     def run(self, wanted: str = "last") -> MeasuredRun:
-        """The run of this id, a unique beginning or end of it, or "last"; StoreError where there is none."""
+        """Return the run of this id, a unique beginning or end of it, or "last"; StoreError where there is none."""
         return MeasuredRun(wanted, store=self._store)
 
     def query(self, sql: str, *, runs: Sequence[MeasuredRun] | None = None, unrestricted: bool = False) -> pa.Table:
-        """What a query over the tables of all runs, or of these, gives; `orch tables` lists tables and views.
+        """Return what a query over the tables of all runs, or of these, gives; `orch tables` lists tables and views.
 
         It is one statement that reads these tables and nothing else, unless it is `unrestricted`: then it may do what
         the program may. ConfigError with the database's words where it takes no such query.
@@ -166,7 +242,7 @@ class Store:
         return query.table(self._store, picked, sql, unrestricted=unrestricted)
 
     def frame(self, sql: str, *, runs: Sequence[MeasuredRun] | None = None, unrestricted: bool = False) -> pd.DataFrame:
-        """The same as a DataFrame of pandas, which has to be installed."""
+        """Return the same as a DataFrame of pandas, which has to be installed."""
         found: pd.DataFrame = self.query(sql, runs=runs, unrestricted=unrestricted).to_pandas()
         return found
 
@@ -195,7 +271,7 @@ class Store:
         return Compared(comparing.compare(self._folder(), a, b, rule=rule, settings=settings))
 
     def history(self, name: str) -> tuple[History, ...]:
-        """The median of each point of a sweep or experiment night by night (seconds), and the steps in it."""
+        """Return the median of each point of a sweep or experiment night by night (seconds), and the steps in it."""
         from orchestrator.analysis.compare import point_histories
         from orchestrator.analysis.compare.regression import Rule
 
@@ -205,7 +281,7 @@ class Store:
         return point_histories.histories(found, rule=Rule(alpha=0.05, margin={"p50": 0.02}))
 
     def draw(self, figure: str, runs: Sequence[MeasuredRun]) -> Drawing:
-        """A figure over several runs, as in a report of them: "iterations", "cdf", "over-load", ..."""
+        """Return a figure over several runs, as in a report of them: "iterations", "cdf", "over-load", ..."""
         from orchestrator.report import runs as reported
 
         return _drawn(reported.load([run.path for run in runs]), figure)

@@ -1,4 +1,4 @@
-"""Measures experiments from a program: `load` reads a file, `run` carries it out."""
+"""Measure experiments from a program: `load` reads a file, `run` carries it out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orchestrator.report.site import refreshing
 
 
 def load(path: str | Path, *, settings: Mapping[str, object] | None = None, local: bool = False) -> Experiment:
-    """The experiment in a file, checked as `orch plan` checks it.
+    """Return the experiment in a file, checked as `orch plan` checks it.
 
     `settings` replaces values by their paths, as `--set` does: {"measure.iterations": 50, "traffic": []}. `local` puts
     hosts of this machine in the place of an inventory's, as `--local` does. ConfigError lists every mistake with its
@@ -61,7 +61,7 @@ def run(
 
 
 def _yaml(key: str, value: object) -> str:
-    """A value as `--set` reads it."""
+    """Return a value as `--set` reads it."""
     try:
         text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
     except yaml.representer.RepresenterError:

@@ -158,7 +158,7 @@ def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_T
 def _calibrate(arguments: argparse.Namespace) -> int:
     """Fit the compute of a study's models to this machine; return the exit code."""
     from orchestrator.papers import registry
-    from orchestrator.study import calibrating, calibrations
+    from orchestrator.study import calibrating
 
     registry.paper(arguments.paper)
     found = _loaded(arguments)
@@ -171,7 +171,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     fitted = calibrating.carry_out(found.calibration, run=run, progress=how.progress, new=arguments.new)
     for model, one in fitted.items():
         console.tell(calibrating.text(model, one))
-    console.tell(f"kept in {calibrations.path_of(found.calibration)}")
+    console.tell(f"kept in {calibrating.path_of(found.calibration)}")
     return 0
 
 

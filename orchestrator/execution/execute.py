@@ -11,10 +11,9 @@ from orchestrator.core.errors import Interrupted, LockedError
 from orchestrator.core.screen import console
 from orchestrator.execution import runner
 from orchestrator.execution.observers.progress import Progress
-from orchestrator.execution.run_options import RunOptions
+from orchestrator.execution.run_options import Attempt, RunOptions
 from orchestrator.experiment import feasibility, loading, plan, testbeds
 from orchestrator.experiment.experiment import Experiment
-from orchestrator.store.manifests.records import OfSweep
 
 T = TypeVar("T")
 
@@ -27,14 +26,14 @@ def carry_out(experiment: Experiment, options: RunOptions) -> list[runner.Outcom
     outcomes: list[runner.Outcome] = []
     runs = plan.build(experiment)
     forced = feasibility.settle(runs[:1], force=options.force, say=options.progress.say)
-    tries = [(run, attempt) for run in runs for attempt in range(1, experiment.attempts + 1)]
-    for run, attempt in tries:
-        if attempt > 1 and not outcomes[-1].manifest.disturbed:
+    tries = [(run, number) for run in runs for number in range(1, experiment.attempts + 1)]
+    for run, number in tries:
+        if number > 1 and not outcomes[-1].manifest.disturbed:
             continue
         label = f"run {run.repetition} of {experiment.repetitions}"
-        if attempt > 1:
-            label += f" again, since it was disturbed (try {attempt} of {experiment.attempts})"
-        outcome = run_planned(experiment, run, options, label=label, forced=forced)
+        if number > 1:
+            label += f" again, since it was disturbed (try {number} of {experiment.attempts})"
+        outcome = run_planned(experiment, run, options, Attempt(label=label, forced=forced))
         options.progress.done()
         outcomes.append(outcome)
         if outcome.error is not None:
@@ -49,35 +48,22 @@ def last_tries(outcomes: Sequence[runner.Outcome]) -> list[runner.Outcome]:
     return list({outcome.manifest.repetition: outcome for outcome in outcomes}.values())
 
 
-def run_planned(
-    experiment: Experiment,
-    run: plan.RunPlan,
-    options: RunOptions,
-    *,
-    label: str,
-    sweep: OfSweep | None = None,
-    forced: Sequence[str] = (),
-) -> runner.Outcome:
-    """Carry out one run, waiting for a testbed that somebody else holds.
+def run_planned(experiment: Experiment, run: plan.RunPlan, options: RunOptions, attempt: Attempt) -> runner.Outcome:
+    """Carry out one run, waiting for a testbed that somebody else holds."""
 
-    Its manifest says which `sweep` it is of, and what speaks against its hosts where it is `forced` on them.
-    """
-
-    def attempt() -> runner.Outcome:
+    def carry_out_one() -> runner.Outcome:
         run_id = runner.id_for(run)
         return runner.run(
             run,
             testbeds.place(experiment.testbed).made(run_id),
             options,
+            attempt,
             run_id=run_id,
             resolved=loading.resolved_text(experiment),
-            label=label,
-            sweep=sweep,
-            forced=forced,
         )
 
     retry_s = testbeds.place(experiment.testbed).retry_s
-    outcome = patiently(attempt, wait_s=options.wait_s, retry_s=retry_s, progress=options.progress)
+    outcome = patiently(carry_out_one, wait_s=options.wait_s, retry_s=retry_s, progress=options.progress)
     if options.after_run is not None:
         options.after_run(options.results, options.progress)
     return outcome

@@ -47,7 +47,7 @@ def hold_testbed(asked: YamlMapping, *, slurm: bool = False, wait_s: float, orch
 
 
 def _option_told(item: ErrorDetails) -> str:
-    """A mistake of the testbed's model as one of the option that the value came from."""
+    """Return a mistake of the testbed's model as one of the option that the value came from."""
     mistake = item.get("ctx", {}).get("error")
     at = item["loc"] or (mistake.at if isinstance(mistake, Mistake) else ())
     return f"--{at[0]}: {item['msg'].removeprefix('Value error, ')}"

@@ -1,4 +1,4 @@
-"""How a window's traffic reaches its load: what each source starts, and what more when that is too little."""
+"""Escalate a window's traffic until it reaches its load: what each source starts, and what more when that is little."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LoadEscalation:
         )
 
     def escalated(self, short: Collection[str]) -> LoadEscalation | None:
-        """The next step of every source of a receiver that gets too little; None when none has one."""
+        """Return the next step of every source of a receiver that gets too little; None when none has one."""
         steps = tuple(
             step + (step < len(source.escalations) and _reaches(source, short))
             for source, step in zip(self.window.sources, self.steps, strict=True)
@@ -51,7 +51,7 @@ class LoadEscalation:
         return None if steps == self.steps else dataclasses.replace(self, steps=steps)
 
     def alike(self, window: PlannedWindow) -> LoadEscalation:
-        """The same steps for another window of the same traffic."""
+        """Return the same steps for another window of the same traffic."""
         steps = (min(step, len(source.escalations)) for step, source in zip(self.steps, window.sources, strict=True))
         return LoadEscalation(window=window, steps=tuple(steps))
 
@@ -63,7 +63,7 @@ class LoadEscalation:
 
 
 def unescalated(window: PlannedWindow) -> LoadEscalation:
-    """A window's traffic as the experiment requests it."""
+    """Return a window's traffic as the experiment requests it."""
     return LoadEscalation(window=window, steps=(0,) * len(window.sources))
 
 
@@ -85,7 +85,7 @@ def covers(other: PlannedWindow, window: PlannedWindow) -> bool:
 
 
 def preflight_of(window: PlannedWindow) -> str:
-    """What the tables call the window of traffic that only tried whether its load can be reached."""
+    """Return what the tables call the window of traffic that only tried whether its load can be reached."""
     return f"preflight of {window.name}"
 
 

@@ -47,7 +47,7 @@ class Landing:
     short: frozenset[str]  # receivers that get less than is wanted
 
     def text(self, scale: int) -> str:
-        """What each receiver gets of what is wanted, unscaled."""
+        """Return what each receiver gets of what is wanted, unscaled."""
         short = [
             (host, float(f"{self.rates.get(host, 0.0) * scale:.3g}"), self.wanted[host] * scale) for host in self.wanted
         ]
@@ -173,7 +173,7 @@ class Measurement:
                 self._watch.observer.hosts(host_counters.sample_hosts(self._session), scale=self._plan.topology.scale)
 
     def _begun(self, job: str, since_ns: int) -> Sequence[Iteration]:
-        """The iterations of a job that began at an instant or later, and have ended."""
+        """Return the iterations of a job that began at an instant or later, and have ended."""
         entries = self._watch.jobs[job].iterations
         return entries[bisect_left(entries, since_ns, key=lambda entry: entry.start_ns) :]
 
@@ -243,7 +243,7 @@ class Measurement:
         )
 
     def _earliest(self) -> dict[str, int]:
-        """The first iteration of each job under this window's traffic once it stood, all jobs over the same time."""
+        """Return each job's first iteration under this window's traffic once it stood, all jobs over the same time."""
         stood_ns = max(self._since_ns, self._steady_ns)
         start_ns = max(self._begun(job, stood_ns)[0].start_ns for job in self._jobs)
         return {job: self._begun(job, start_ns)[0].number for job in self._jobs}

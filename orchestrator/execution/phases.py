@@ -16,7 +16,7 @@ from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.machines import machine
 from orchestrator.core.unwind import Unwind, add_note
 from orchestrator.execution import sealing
-from orchestrator.execution.actions import fetching, host_reduction, residue
+from orchestrator.execution.actions import fetching, host_reduction, processes
 from orchestrator.execution.actions.changes import Changes
 from orchestrator.execution.actions.processes import Processes
 from orchestrator.execution.load_escalation import LoadEscalation, covers, preflight_of, requested_bps, unescalated
@@ -287,7 +287,7 @@ class Run:
 
     def _residue(self) -> None:
         with self.phase("residue"):
-            strays = residue.left(self.session)
+            strays = processes.still_running(self.session)
             self.events.write("residue", strays=strays)
             if strays:
                 raise OrchError(

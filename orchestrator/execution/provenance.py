@@ -1,4 +1,4 @@
-"""Where a run's numbers come from: its manifest before it begins."""
+"""Collect where a run's numbers come from: its manifest before it begins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GIT_S = 5.0
 def collect(
     plan: RunPlan, argv: Sequence[str], *, run: str, sweep: OfSweep | None = None, forced: Sequence[str] = ()
 ) -> Manifest:
-    """What is known of a run before it begins."""
+    """Return what is known of a run before it begins."""
     return Manifest(
         run=run,
         experiment=plan.experiment,
@@ -67,7 +67,7 @@ def _compute(config: object) -> str | None:
 
 
 def _text(value: object) -> str | None:
-    """A model may be given by its numbers in place of a name."""
+    """Return a model as text: it may be given by its numbers in place of a name."""
     return None if value is None else str(value)
 
 

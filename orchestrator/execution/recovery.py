@@ -90,7 +90,7 @@ def recover(
 
 
 def _readable(results: Path) -> tuple[list[Entry], int]:
-    """The runs of the store, and how many unfinished ones cannot be read, which are told."""
+    """Return the runs of the store, and how many unfinished ones cannot be read, which are told."""
     found, unreadable = [], 0
     for folder in rundir.folders(results):
         try:
@@ -172,7 +172,10 @@ def complete(entry: Entry, named: Sequence[Named]) -> Path:
 
 
 def _experiment_of(entry: Entry) -> Experiment:
-    """What the run was to do, from a folder that is the caller's own; it says nothing of how hosts are reached."""
+    """Return what the run was to do, from a folder that is the caller's own.
+
+    It says nothing of how hosts are reached.
+    """
     rundir.refuse_anothers(entry)
     for name in ("hosts", "tables", "experiment.yaml"):  # no link: the folder may be somebody else's
         safepath.under(entry.path, name)
@@ -213,7 +216,7 @@ def _bring_all_home(there: Mapping[str, Testbed], folder: RunFolder, *, stay: bo
 
 
 def _reached(testbed: Testbed, name: str, run: str) -> AgentClient:
-    """A client on a host of the run, whose agent may not have noticed yet that its controller is gone."""
+    """Return a client on a host of the run, whose agent may not have noticed yet that its controller is gone."""
     deadline = Deadline.after(FETCH_S)
     patience_s = SILENCE_S + ENDING_S
 

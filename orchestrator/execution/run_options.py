@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration
 from orchestrator.execution.observers.observing import Observer
 from orchestrator.execution.observers.progress import Progress
+from orchestrator.store.manifests.records import OfSweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,15 @@ class RunOptions:
     progress: Progress = field(default_factory=Progress)
     observer: Observer | None = None  # is told how each run goes
     after_run: Callable[[Path, Progress], None] | None = None  # is called with `results` when a run has been stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """An attempt at one run: what people see it called, and what its manifest says of it beside its plan."""
+
+    label: str
+    sweep: OfSweep | None = None  # that it is of
+    forced: Sequence[str] = ()  # what speaks against its hosts, where it is carried out on them all the same
 
 
 def wait_seconds(text: str | None) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,14 +18,14 @@ from orchestrator.core.unwind import add_note, combined
 from orchestrator.execution import provenance, sealing
 from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.phases import Run
-from orchestrator.execution.run_options import RunOptions
+from orchestrator.execution.run_options import Attempt, RunOptions
 from orchestrator.execution.sealing import Reducer
 from orchestrator.execution.session import Session, holder
 from orchestrator.execution.watch import Watch
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts import secret_env
 from orchestrator.parts.protocols import Testbed
-from orchestrator.store.manifests.records import Manifest, OfSweep
+from orchestrator.store.manifests.records import Manifest
 from orchestrator.store.rundir import RunFolder, new_run_id, unwritable
 from orchestrator.store.stamps import PARTIAL
 
@@ -52,28 +52,19 @@ class Outcome:
 
 
 def run(
-    plan: RunPlan,
-    testbed: Testbed,
-    options: RunOptions,
-    *,
-    run_id: str,
-    resolved: str,
-    label: str,
-    sweep: OfSweep | None = None,
-    forced: Sequence[str] = (),
+    plan: RunPlan, testbed: Testbed, options: RunOptions, attempt: Attempt, *, run_id: str, resolved: str
 ) -> Outcome:
     """Carry out one run and seal its results; a run that fails is sealed too, with what it collected until then.
 
-    `resolved` is the experiment's text as it is kept with the results, `label` what people see the run called, `sweep`
-    which one it is of, `forced` what speaks against its hosts. Raises only what keeps even a failed run from being
-    recorded.
+    `resolved` is the experiment's text as it is kept with the results. Raises only what keeps even a failed run from
+    being recorded.
     """
     began = time.monotonic()
     secrets = secret_env.values(plan.launches())
     with Interrupts() as interrupts, _locked(plan, run_id):
-        options.progress.run(f"{label}: {run_id}")
+        options.progress.run(f"{attempt.label}: {run_id}")
         folder = RunFolder.create(
-            options.results, provenance.collect(plan, sys.argv, run=run_id, sweep=sweep, forced=forced)
+            options.results, provenance.collect(plan, sys.argv, run=run_id, sweep=attempt.sweep, forced=attempt.forced)
         )
         events = _begun(folder, resolved)
         watch = Watch(events, options.observer)
@@ -283,5 +274,5 @@ def _locked(plan: RunPlan, run_id: str) -> Iterator[None]:
 
 
 def id_for(plan: RunPlan) -> str:
-    """The id of a run that begins now."""
+    """Return the id of a run that begins now."""
     return new_run_id(plan.point, time.time_ns())

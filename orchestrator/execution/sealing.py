@@ -32,17 +32,17 @@ Say = Callable[[str], None]
 
 
 def ended(process: Process) -> Launch:
-    """A process as the manifest keeps it: enough to read again what it left."""
+    """Return a process as the manifest keeps it: enough to read again what it left."""
     return launch_record(process.launch, status=process.status, failed=process.failed)
 
 
 def with_processes(manifest: Manifest, processes: Iterable[Process]) -> Manifest:
-    """A manifest with all processes of its run likewise."""
+    """Return a manifest with all processes of its run likewise."""
     return replace(manifest, launches=tuple(map(ended, processes)))
 
 
 def unjudged(plan: RunPlan, measured: Sequence[Window]) -> tuple[records.Window, ...]:
-    """The windows as they were measured, their verdicts still open."""
+    """Return the windows as they were measured, their verdicts still open."""
     planned = {window.name: window for window in plan.windows}
     return tuple(_window(plan, planned[window.name], window) for window in measured)
 

@@ -133,7 +133,7 @@ class Session:
             )
 
     def client(self, name: str, deadline: Deadline) -> AgentClient:
-        """A client on a node, whose agent has to be greeted yet."""
+        """Return a client on a node, whose agent has to be greeted yet."""
         node = self.testbed.topology.node(name)
         channel = self.testbed.connect(name, deadline)
         return AgentClient(
@@ -197,7 +197,7 @@ class Session:
             raise errors[0]
 
     def facts(self) -> dict[str, JsonObject]:
-        """The facts of every node that still answers."""
+        """Return the facts of every node that still answers."""
         topology = self.testbed.topology
         return self.each(
             self.clients,
@@ -255,5 +255,5 @@ def _ping(client: AgentClient) -> ClockSample:
 
 
 def machine_of(client: AgentClient) -> Machine:
-    """A node's processors and free memory, as its agent may use them."""
+    """Return a node's processors and free memory, as its agent may use them."""
     return machine.look(lambda paths: client.read(paths, Deadline.after(CALL_S)).texts)

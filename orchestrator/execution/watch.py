@@ -1,4 +1,4 @@
-"""What the run knows of its processes while they live: events of all agents come together here."""
+"""Follow the processes of a run while they live, by the events of all agents."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Watch:
             self._take(self.inbox.get())
 
     def cause(self, error: OrchError, at: float) -> OrchError:
-        """What is to be told of a failure at an instant of the monotonic clock, once all was heard that follows it.
+        """Return what to tell of a failure at an instant of the monotonic clock, once all was heard that follows it.
 
         Ranks fail when a host of theirs falls silent, and may be told of first: the loss comes before them.
         """
@@ -181,7 +181,7 @@ class Watch:
             )
 
     def _clock_moved(self, event: LineRead, start_ns: int, before_ns: int | None) -> OrchError | None:
-        """An error where a rank's clock was set: an iteration begins before the last one, or is told in our future."""
+        """Return an error where a rank's clock was set: an iteration begins before the last one, or in our future."""
         ahead_s = (event.wall_ns + self.offsets_ns.get(event.node, 0) - time.time_ns()) / 1e9
         if before_ns is not None and start_ns < before_ns:
             change = (

@@ -1,4 +1,4 @@
-"""How a launch becomes one in a container: the same process, whose program and Python are an image's."""
+"""Put a launch into a container: the same process, with the program and Python of an image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _IN_IMAGES = ("program", "module")
 
 
 def wrapped(launch: Launch, containers: Mapping[str, Container]) -> Launch:
-    """A launch in the container of its node, whose folder is the container's, too; as it is where there are none.
+    """Return a launch in the container of its node, whose folder is the container's, too.
+
+    As it is where there are none.
 
     A server of a job may be on a node that has no rank, and so no container of its own: it gets one without GPUs.
     """
@@ -32,7 +34,7 @@ def wrapped(launch: Launch, containers: Mapping[str, Container]) -> Launch:
 
 
 def topology_of(topology: Topology, containers: Mapping[str, Container]) -> Topology:
-    """The testbed as who plans launches for the image sees it: its Python is on every node, this machine's is not."""
+    """Return the testbed as plans for the image see it: its Python is on every node, this machine's is not."""
     container = next(iter(containers.values()), None)
     if container is None:
         return topology
@@ -41,7 +43,7 @@ def topology_of(topology: Topology, containers: Mapping[str, Container]) -> Topo
 
 
 def requirements(needed: Iterable[Requirement], containers: dict[str, Container], *, by: str) -> Iterator[Requirement]:
-    """What launches need whose nodes have these containers: the image, and in it programs and modules."""
+    """Give what launches need whose nodes have these containers: the image, and in it programs and modules."""
     for node, container in containers.items():
         client = _client(container)
         remedy = packages.remedy(client) if client in packages.NAMES else f"install {client} on {node}"
@@ -53,7 +55,7 @@ def requirements(needed: Iterable[Requirement], containers: dict[str, Container]
 
 
 def in_images(needed: Iterable[Requirement], containers: Mapping[str, Container]) -> Iterator[Requirement]:
-    """What is needed on nodes, with programs and modules in the image of a node's container where it has one."""
+    """Give what is needed on nodes, with programs and modules in the image of a node's container where it has one."""
     for need in needed:
         own = containers.get(need.node) if need.kind in _IN_IMAGES else None
         yield replace(need, container=own, remedy=f"build it into the image {own.image}") if own else need

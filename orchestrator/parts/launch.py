@@ -1,4 +1,4 @@
-"""What a run starts and changes, as plain data: built without I/O, carried out by the runner."""
+"""Launches and changes of a run, as plain data: built without I/O, carried out by the runner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of other packages, which these name as entry points: found, checked, and told by package where they break.
+"""Find and check parts of other packages, which these name as entry points; tell the package of one that breaks.
 
 A package that offers a workload writes into its pyproject.toml
 
@@ -83,7 +83,7 @@ class Outside:
 def offered(
     kind: str, own: Mapping[str, object], *, fault: Callable[[Any], str] | None = None
 ) -> tuple[dict[str, Outside], list[Unusable]]:
-    """The parts of a kind that other packages offer, by name, and those that cannot be used.
+    """Return the parts of a kind that other packages offer, by name, and those that cannot be used.
 
     `own` are the names of this project's parts, which no other package takes. `fault` says what a module lacks, empty
     for nothing; by default it needs a Config and the functions of the kind's protocol.
@@ -105,13 +105,13 @@ def offered(
 
 
 def packages() -> dict[str, str]:
-    """The versions of the packages that offer parts, for the record."""
+    """Return the versions of the packages that offer parts, for the record."""
     entries = (entry for found in _entry_points().values() for entry in found)
     return {entry.dist.name: entry.dist.version for entry in entries if entry.dist is not None}
 
 
 def _loaded(entry: metadata.EntryPoint, fault: Callable[[Any], str]) -> tuple[Any, str]:
-    """What an entry point names, and why it cannot be used; empty where it can."""
+    """Return what an entry point names, and why it cannot be used; empty where it can."""
     try:
         part = entry.load()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - importing somebody else's code may raise anything
@@ -123,7 +123,7 @@ def _loaded(entry: metadata.EntryPoint, fault: Callable[[Any], str]) -> tuple[An
 
 
 def _fault(part: Any, *, kind: str) -> str:
-    """What a module lacks to be a part of this kind, after its name; empty for nothing."""
+    """Return what a module lacks to be a part of this kind, after its name; empty for nothing."""
     config = getattr(part, "Config", None)
     if not isinstance(config, type) or not issubclass(config, Model):
         return " has no Config, a model of orchestrator.core.fields.Model"
@@ -137,7 +137,7 @@ def _fault(part: Any, *, kind: str) -> str:
 
 
 def members(kind: str) -> list[str]:
-    """The functions that a part of this kind has."""
+    """Return the functions that a part of this kind has."""
     bases = [base for base in _PROTOCOLS[kind].__mro__ if base.__module__ == protocols.__name__]
     return sorted(
         {name for base in bases for name, value in vars(base).items() if not name.startswith("_") and callable(value)}

@@ -11,9 +11,8 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.fields import Model
 from orchestrator.parts.launch import Change, Launch, Requirement, Wrapper
 from orchestrator.parts.rows import Columns, LaunchOutput
-from orchestrator.parts.theory import Theory
+from orchestrator.parts.theory import Theory, Work
 from orchestrator.parts.topology import Job, Topology
-from orchestrator.parts.work import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ class Demand:
 
 
 def end_name(host: str, rail: int) -> str:
-    """A host's end of a rail: "h1", "h1 rail 1"."""
+    """Return a host's end of a rail: "h1", "h1 rail 1"."""
     return f"{host} rail {rail}" if rail else host
 
 
@@ -96,7 +95,7 @@ class Predictable(Workload, Protocol):
     """A workload of which `orch predict` knows a model."""
 
     def work(self, config: Any, job: Job, topology: Topology) -> Work | str:
-        """What the ranks do in an iteration; of what cannot be predicted, why, and what would be."""
+        """Return what the ranks do in an iteration; of what cannot be predicted, why, and what would be."""
         ...
 
 
@@ -104,7 +103,7 @@ class Remarking(Workload, Protocol):
     """A workload that has something to say of a job to whoever reads the plan."""
 
     def remarks(self, config: Any) -> Sequence[str]:
-        """What a reader of the plan has to know before anything is measured."""
+        """Return what a reader of the plan has to know before anything is measured."""
         ...
 
 
@@ -118,11 +117,14 @@ class Traffic(Part, Protocol):
     def demands(self, config: Any) -> list[Demand]: ...
 
     def remarks(self, config: Any, topology: Topology) -> Sequence[str]:
-        """What a reader of the plan has to know of this traffic before comparing it with other traffic."""
+        """Return what a reader of the plan has to know of this traffic before comparing it with other traffic."""
         ...
 
     def escalate(self, config: Any) -> Escalation | None:
-        """The same load from more resources, for when it is not reached; None when there is nothing left to try."""
+        """Return the same load from more resources, for when it is not reached.
+
+        None when there is nothing left to try.
+        """
 
     def read(self, output: LaunchOutput) -> Mapping[str, Columns]: ...
 
@@ -211,13 +213,13 @@ class Testbed(Protocol):
         """Bring it up. `run_folder` is where data that nodes write may lie, if the nodes can see it."""
 
     def connect(self, node: str, deadline: Deadline) -> Channel:
-        """A byte stream to a fresh agent on the node."""
+        """Return a byte stream to a fresh agent on the node."""
 
     def local_folder(self, node: str) -> Path | None:
         """Where the controller sees the run's folder of the node without copying; None when it must be fetched."""
 
     def about(self) -> Mapping[str, str]:
-        """What a manifest says of it once it is up: what runs its hosts, and of which very image."""
+        """Return what a manifest says of it once it is up: what runs its hosts, and of which very image."""
 
     def close(self) -> None:
         """Put everything down; a second call does nothing."""

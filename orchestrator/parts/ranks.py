@@ -1,4 +1,4 @@
-"""How collectors come to a job's ranks: by a command around each rank, or by the process ids of ranks that run."""
+"""Bring collectors to a job's ranks: by a command around each rank, or by the process ids of ranks that run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the parts: every module of a part folder that has a NAME and a Config is a key that a YAML file may use.
+"""Find the parts: every module of a part folder that has a NAME and a Config is a key that a YAML file may use.
 
 So is every part that another package offers by an entry point (`outside`).
 """
@@ -40,7 +40,7 @@ FOLDERS: Mapping[Kind, str] = MappingProxyType(
 
 @cache
 def parts_of(kind: Kind) -> Mapping[str, Part]:
-    """The parts of a kind by their names in YAML, in alphabetical order."""
+    """Return the parts of a kind by their names in YAML, in alphabetical order."""
     own = own_parts(kind)
     others = cast("dict[str, Part]", outside.offered(kind, own)[0])
     return MappingProxyType(dict(sorted({**own, **others}.items())))
@@ -48,7 +48,7 @@ def parts_of(kind: Kind) -> Mapping[str, Part]:
 
 @cache
 def unusable() -> tuple[Unusable, ...]:
-    """The parts that other packages offer and that cannot be used."""
+    """Return the parts that other packages offer and that cannot be used."""
     return tuple(one for kind in FOLDERS for one in outside.offered(kind, own_parts(kind))[1])
 
 
@@ -78,17 +78,17 @@ def collector(name: str) -> Collector:
 
 
 def node_collector(name: str) -> NodeCollector | None:
-    """The collector, where it watches nodes."""
+    """Return the collector, where it watches nodes."""
     return cast("NodeCollector | None", _with(name, "launches"))
 
 
 def rank_watcher(name: str) -> RankWatcher | None:
-    """The collector, where it is started with the ranks that run."""
+    """Return the collector, where it is started with the ranks that run."""
     return cast("RankWatcher | None", _with(name, "rank_launches"))
 
 
 def rank_wrapper(name: str) -> RankWrapper | None:
-    """The collector, where it runs as a command around ranks."""
+    """Return the collector, where it runs as a command around ranks."""
     return cast("RankWrapper | None", _with(name, "wrapper"))
 
 
@@ -102,7 +102,7 @@ def condition(name: str) -> Condition:
 
 
 def by_label(label: str) -> Any:
-    """The part that `label` ("traffic.iperf", as in a manifest) names; LookupError where it is not installed."""
+    """Return the part that `label` ("traffic.iperf", as in a manifest) names; LookupError where it is not installed."""
     kind, _, name = label.partition(".")
     found = parts_of(cast("Kind", kind)).get(name)
     if found is None:

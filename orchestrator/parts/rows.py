@@ -78,7 +78,7 @@ class Unread:
 
 
 def _shown(text: str) -> str:
-    """The beginning of what stands in a file, on one line and in characters that any column can hold."""
+    """Return the beginning of what stands in a file, on one line and in characters that any column can hold."""
     plain = "".join(character if character.isprintable() else " " for character in text[: 2 * _SHOWN])
     return " ".join(plain.split())[:_SHOWN]
 

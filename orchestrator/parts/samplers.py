@@ -1,4 +1,4 @@
-"""What collectors share: whom they watch, checks of options, the launch of a sampler and the reading of its files."""
+"""Samplers of collectors: the nodes they watch, checks of options, their launch and the reading of their files."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def ports(topology: Topology, hosts: Sequence[str] | None) -> dict[str, tuple[st
 
 
 def chosen_hosts(topology: Topology, hosts: Sequence[str] | None) -> list[Node]:
-    """The hosts that `hosts` names, in the testbed's order; all of them when it is None."""
+    """Return the hosts that `hosts` names, in the testbed's order; all of them when it is None."""
     return [host for host in topology.hosts if hosts is None or host.name in hosts]
 
 
 def hosts_problems(hosts: Sequence[str] | None, known: Sequence[str]) -> list[Problem]:
-    """What is wrong with a list of nodes that must all be among `known`, each once."""
+    """Return what is wrong with a list of nodes that must all be among `known`, each once."""
     if hosts is None:
         return []
     accepted = named_hosts.one_of(known)
@@ -64,7 +64,7 @@ def hosts_problems(hosts: Sequence[str] | None, known: Sequence[str]) -> list[Pr
 
 
 def interval_problems(option: str, every_s: float) -> list[Problem]:
-    """What is wrong with a time between samples, in seconds."""
+    """Return what is wrong with a time between samples, in seconds."""
     if SHORTEST_S <= every_s <= LONGEST_S:
         return []
     accepted = f"{duration_text(SHORTEST_S)} to {duration_text(LONGEST_S)}"
@@ -80,7 +80,7 @@ def sampler_launch(
     source: Path | None = None,
     packages: bool = False,
 ) -> Launch:
-    """A sampler on a node for the collector `name`; `arguments` are those of its source.
+    """Return a sampler on a node for the collector `name`; `arguments` are those of its source.
 
     `source` is the module that says what is sampled (orchestrator/agents/sampler.py says how), by default that of ours;
     `packages`: it imports what is installed for the node's Python.
@@ -154,7 +154,7 @@ def rank_lines(output: LaunchOutput) -> Iterator[tuple[str, int, int, str]]:
 
 
 def device_requirements(chosen: Mapping[str, Sequence[str]], needed_by: str) -> list[Requirement]:
-    """That each of these nodes has these network devices."""
+    """Require that each of these nodes has these network devices."""
     return [
         Requirement(
             node=node,
@@ -187,7 +187,10 @@ def csv_tables(output: LaunchOutput) -> Iterator[tuple[str, pa.Table]]:
 
 
 def content(name: str, output: LaunchOutput, most: int = -1) -> bytes:
-    """What a plain file of the output holds; nothing of what is none, such as a link or a FIFO, which is noted."""
+    """Return what a plain file of the output holds.
+
+    Nothing of what is none, such as a link or a FIFO, which is noted.
+    """
     try:
         with safepath.opened(output.folder / name) as file:
             return file.read(most)
@@ -197,7 +200,7 @@ def content(name: str, output: LaunchOutput, most: int = -1) -> bytes:
 
 
 def _parts(whole: bytes) -> Iterator[bytes]:
-    """What a sampler's file holds from each of its headers on."""
+    """Give what a sampler's file holds from each of its headers on."""
     starts = [0]
     while (at := whole.find(b"\ntime_ns,", starts[-1])) >= 0:
         starts.append(at + 1)
@@ -256,7 +259,7 @@ def _type_of(name: str) -> pa.DataType:
 
 
 def _numbers(table: pa.Table, file: str, output: LaunchOutput) -> pa.Table:
-    """A table of texts as one of numbers: what is none is empty, and a row without an instant is left out."""
+    """Return a table of texts as one of numbers: what is none is empty, and a row without an instant is left out."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -296,7 +299,7 @@ def _number(text: str | None, *, whole: bool) -> float | int | None:
 
 
 def _said(output: LaunchOutput) -> list[str]:
-    """What a sampler complained of, as notes."""
+    """Return what a sampler complained of, as notes."""
     if not os.path.lexists(output.folder / "stderr"):
         return []
     text = content("stderr", output, 1 << 16).decode("utf-8", "replace")
@@ -306,19 +309,19 @@ def _said(output: LaunchOutput) -> list[str]:
 
 
 def floats(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """A column as float64, NaN where a value is missing or is not finite."""
+    """Return a column as float64, NaN where a value is missing or is not finite."""
     values = np.array(column.to_numpy(zero_copy_only=False), dtype=np.float64)
     values[~np.isfinite(values)] = np.nan
     return values
 
 
 def numbers(table: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """A column as float64; all NaN where the table has none of this name."""
+    """Return a column as float64; all NaN where the table has none of this name."""
     return floats(table.column(name)) if name in table.column_names else np.full(len(table), np.nan)
 
 
 def texts(table: pa.Table, name: str) -> np.ndarray[Any, Any]:
-    """A column of texts; all empty where the table has none of this name."""
+    """Return a column of texts; all empty where the table has none of this name."""
     there = name in table.column_names
     return np.asarray(table.column(name).to_numpy(zero_copy_only=False)) if there else np.full(len(table), "", object)
 
@@ -370,7 +373,7 @@ def turning_points(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def counter_rows(series: Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]) -> Mapping[str, Columns]:
-    """The table `counters` of these columns, without the samples that say nothing new."""
+    """Return the table `counters` of these columns, without the samples that say nothing new."""
     names: list[str] = []
     lengths: list[int] = []
     instants: list[np.ndarray[Any, Any]] = []

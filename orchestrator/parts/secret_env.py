@@ -14,7 +14,7 @@ MOST_BYTES = 1 << 16  # of a value; Linux takes 128 KiB for a variable with its 
 
 
 def lacking(launches: Iterable[Launch]) -> list[tuple[str, str]]:
-    """What of the launches' variables cannot be had here: (what, remedy) each, and no value in either."""
+    """Return what of the launches' variables cannot be had here: (what, remedy) each, and no value in either."""
     found = []
     for name, source in _sources(launches):
         try:
@@ -26,7 +26,7 @@ def lacking(launches: Iterable[Launch]) -> list[tuple[str, str]]:
 
 
 def values(launches: Iterable[Launch]) -> dict[str, str]:
-    """The value of every source that the launches name; ConfigError for one that cannot be had."""
+    """Return the value of every source that the launches name; ConfigError for one that cannot be had."""
     found = {}
     for name, source in _sources(launches):
         try:
@@ -37,7 +37,7 @@ def values(launches: Iterable[Launch]) -> dict[str, str]:
 
 
 def filled(launch: Launch, known: Mapping[str, str]) -> dict[str, str]:
-    """A launch's variables with their values."""
+    """Return a launch's variables with their values."""
     return {name: known[source] for name, source in launch.env_from.items()}
 
 

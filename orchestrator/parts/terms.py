@@ -1,4 +1,4 @@
-"""Where the time of an iteration goes: Li's terms (equation 1), of one rank."""
+"""Terms of an iteration's time, of one rank: computing, and each kind of communication (Li, equation 1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Terms:
         return self.tensor_s + self.pipeline_s + self.data_s + self.embedding_s
 
     def parts(self) -> dict[str, float]:
-        """The terms that make up the iteration, by name."""
+        """Return the terms that make up the iteration, by name."""
         return {name.removesuffix("_s"): getattr(self, name) for name in NAMES}
 
 

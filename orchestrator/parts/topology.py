@@ -1,4 +1,4 @@
-"""Who is where: the nodes of a testbed, their data-plane ports and links, as plain data known before any I/O."""
+"""Topology of a testbed: nodes, their data-plane ports and links, as plain data known before any I/O."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Node:
         return known if all(known) else ()
 
     def folder(self, run: str) -> str:
-        """A run's folder on this node, by a name that no other node's has where nodes share a file system."""
+        """Return a run's folder on this node, by a name that no other node's has where nodes share a file system."""
         return f"{self.work.rstrip('/')}/{run}.{self.name}"
 
 
@@ -170,7 +170,7 @@ class Topology:
         return max(counted, payload * self.wire_per_payload)
 
     def link(self, host: str, rail: int = 0) -> Link:
-        """The link of a host's rail."""
+        """Return the link of a host's rail."""
         for link in (link for link in self.links if link.host == host):
             if rail == 0:
                 return link
@@ -178,18 +178,21 @@ class Topology:
         raise KeyError(host)
 
     def links_of(self, host: str) -> tuple[Link, ...]:
-        """The links of all of a host's rails, in their order."""
+        """Return the links of all of a host's rails, in their order."""
         return tuple(link for link in self.links if link.host == host)
 
     def rail_of(self, node: str, device: str) -> int:
-        """The number of the rail that a device of a host, or a port of a switch, is an end of; KeyError if of none."""
+        """Return the number of the rail that a device of a host, or a port of a switch, is an end of.
+
+        KeyError if of none.
+        """
         for link in self.links:
             if (node, device) in ((link.host, link.device), (link.switch, link.switch_port)):
                 return self.links_of(link.host).index(link)
         raise KeyError(f"{node}:{device}")
 
     def carries_bps(self, host: str, rail: int = 0) -> float:
-        """What the link of a host's rail carries, in the unit of loads: layer-2 bit/s, unscaled, to a whole Mbit/s.
+        """Return what the link of a host's rail carries as a load: layer-2 bit/s, unscaled, to a whole Mbit/s.
 
         The rate of a real link counts what stands between frames; the buckets of a local testbed count frames.
         """
@@ -197,7 +200,7 @@ class Topology:
         return rate if self.kind == "local" else carried_bps(rate, mtu=self.mtu) // 1e6 * 1e6
 
     def carries_text(self, hosts: Sequence[str], rail: int = 0) -> str:
-        """The same of these hosts' links together for people, with its cause where it is less than their rates."""
+        """Return the same of these hosts' links together as text, with its cause where it is less than their rates."""
         rate = sum(self.link(host, rail).rate for host in hosts)
         carried = sum(self.carries_bps(host, rail) for host in hosts)
         why = f" (layer 2, which is what {rate_text(rate)} carry at an MTU of {self.mtu})" if carried < rate else ""
@@ -259,5 +262,5 @@ TCP_HEADER_BYTES = MappingProxyType({4: 20 + 20 + 12, 6: 40 + 20 + 12})  # of IP
 
 
 def in_url(address: str) -> str:
-    """An address as it stands before a port: one of IPv6 in brackets (RFC 3986, section 3.2.2)."""
+    """Return an address as it stands before a port: one of IPv6 in brackets (RFC 3986, section 3.2.2)."""
     return f"[{address}]" if ":" in address else address

@@ -13,8 +13,8 @@ from orchestrator.core.screen import console
 from orchestrator.experiment import fitting, loading
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts.terms import Terms
+from orchestrator.parts.theory import Replicated, Work
 from orchestrator.parts.topology import Job
-from orchestrator.parts.work import Replicated, Work
 from orchestrator.predict import predicting
 from orchestrator.predict.predicting import Subject
 from orchestrator.store import index

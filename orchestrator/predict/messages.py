@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.parts.work import Pipelined, Replicated
+from orchestrator.parts.theory import Pipelined, Replicated
 from orchestrator.predict.predicting import Subject
 from workloads.models.formulation import ring_factor
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.parts.terms import Terms
-from orchestrator.parts.work import Pipelined, StageWork
+from orchestrator.parts.theory import Pipelined, StageWork
 from orchestrator.predict.network_costs import Network, Rates, all_reduce_s, sends_s
 from workloads.rank.torch.parallel import one_forward_one_backward
 

@@ -12,8 +12,8 @@ from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts import registry
 from orchestrator.parts.protocols import Predictable
 from orchestrator.parts.terms import Terms
+from orchestrator.parts.theory import Replicated, Work
 from orchestrator.parts.topology import Job, Topology
-from orchestrator.parts.work import Replicated, Work
 from orchestrator.predict import pipeline
 from orchestrator.predict.network_costs import Costs, Network, Rates, all_reduced, network
 from workloads.common import placement, torch_ranks

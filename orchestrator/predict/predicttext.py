@@ -9,7 +9,7 @@ from orchestrator.core.opendata import JsonObject
 from orchestrator.core.screen import layout
 from orchestrator.core.units import bytes_text, rate_text
 from orchestrator.parts.terms import NAMES, Terms
-from orchestrator.parts.work import Pipelined
+from orchestrator.parts.theory import Pipelined
 from orchestrator.predict import messages
 from orchestrator.predict.measured_runs import MeasuredIteration
 from orchestrator.predict.network_costs import Costs

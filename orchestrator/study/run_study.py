@@ -16,9 +16,9 @@ from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
 from orchestrator.sweep import run_sweep, sweepplan
 from orchestrator.sweep.ledger import Ledger
-from orchestrator.sweep.outlook import Outlook
 from orchestrator.sweep.run_sweep import SweepOutcome, Whole
 from orchestrator.sweep.sweepplan import Estimate
+from orchestrator.sweep.sweeptext import Outlook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +77,13 @@ def carry_out(study: Study, options: RunOptions, *, new: bool = False) -> StudyO
 
 
 def first_runs(study: Study) -> Iterator[RunPlan]:
-    """The plans of its runs that differ in more than their repetition."""
+    """Give the plans of its runs that differ in more than their repetition."""
     for definition in study.sweeps:
         yield from sweepplan.first_runs(sweepplan.batches(definition, sweepplan.in_order(definition)))
 
 
 def _whole(study: Study, place: int, results: Path) -> Whole:
-    """What stands around the sweep at a place of the study, as long as that is measured."""
+    """Return what stands around the sweep at a place of the study, as long as that is measured."""
     states = [_state(definition, results) for definition in study.sweeps]
     others = states[:place] + states[place + 1 :]
     return Whole(

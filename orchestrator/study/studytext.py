@@ -1,4 +1,4 @@
-"""What a study would measure, and what it needs for that, in words."""
+"""Text on a study: what it would measure, and what it needs for that."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def what_text(study: Study, results: Path) -> str:
 
 
 def needs_of(found: Iterable[RunPlan]) -> Needs:
-    """What plans need, beside what every run needs."""
+    """Return what plans need, beside what every run needs."""
     hosts, modules, programs = 0, set[str](), set[str]()
     for one in found:
         hosts = max(hosts, len(one.topology.hosts))
@@ -88,7 +88,7 @@ def needs_of(found: Iterable[RunPlan]) -> Needs:
 
 
 def _axes(definition: Definition) -> Iterator[str]:
-    """What the points of a sweep differ in."""
+    """Give what the points of a sweep differ in."""
     names = sweeptext.short_names(definition.axes)
     for axis in definition.axes:
         values = list(dict.fromkeys(str(point.values[axis]) for point in definition.points if axis in point.values))

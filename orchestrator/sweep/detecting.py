@@ -1,4 +1,4 @@
-"""What has to be measured for a change to be found, from what earlier nights differ by or an assumption."""
+"""Plan how much to measure for a change to be found, from the variance between earlier nights or an assumption."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Detection:
     night_s: float | None
 
     def text(self) -> str:
-        """The plan in a few lines."""
+        """Return the plan in a few lines."""
         run, night = (f"{100 * value:.2g} %" for value in (self.spreads.run, self.spreads.night))
         source = f"as {self.spreads.nights} nights show at {self.point}" if self.spreads.nights else "which is assumed"
         lines = [f"to find a change of {100 * self.change:.3g} % of the median in 95 of 100 nights:"]
@@ -48,13 +48,16 @@ class Detection:
 
 
 def of_sweep(definition: Definition, results: Path, change: float, *, estimate: Estimate) -> Detection:
-    """The plan for a sweep; `estimate` is of its own repetitions."""
+    """Return the plan for a sweep; `estimate` is of its own repetitions."""
     repetition_s = None if estimate.seconds is None else estimate.seconds / definition.repetitions
     return _detection(definition.file.name, results, change, repetition_s=repetition_s)
 
 
 def of_experiment(name: str, results: Path, change: float) -> Detection:
-    """The plan for an experiment of this name, whose nights are its days; it takes as long as its earlier runs did."""
+    """Return the plan for an experiment of this name, whose nights are its days.
+
+    It takes as long as its earlier runs did.
+    """
     took = [
         entry.manifest.phases["total"]
         for entry in index.entries(results)

@@ -1,4 +1,4 @@
-"""What has become of every measurement of a sweep: done, tried in vain and why, or given up."""
+"""Account for every measurement of a sweep: done, tried in vain and why, or given up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Ledger:
         self._quarantine = quarantine
 
     def take(self, path: Path, manifest: Summary) -> None:
-        """What a sealed run says of its measurements; of one that was cut off only what is valid counts."""
+        """Count what a sealed run says of its measurements; of one that was cut off only what is valid counts."""
         measured = sweeps.windows_of(path, manifest)
         self.found += measured
         self.done |= {one.key for one in measured if one.valid}
@@ -63,7 +63,7 @@ class Ledger:
         return failed
 
     def left(self, keys: Sequence[Key]) -> list[Key]:
-        """What is worth a (further) try: those with fewer tries first, else in the given order."""
+        """Return what is worth a (further) try: those with fewer tries first, else in the given order."""
         open_ = [key for key in keys if key not in self.done and self.tries[key] < self._attempts]
         return sorted(open_, key=lambda key: self.tries[key])
 

@@ -14,7 +14,7 @@ from orchestrator.core.errors import ConfigError, Interrupted, OrchError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.where import Condition
 from orchestrator.execution import execute, provenance, recovery
-from orchestrator.execution.run_options import RunOptions
+from orchestrator.execution.run_options import Attempt, RunOptions
 from orchestrator.execution.session import holder
 from orchestrator.experiment import feasibility, plan
 from orchestrator.experiment.sweepfile import Definition
@@ -24,8 +24,8 @@ from orchestrator.store.manifests.records import Manifest, OfSweep
 from orchestrator.store.sweeps import Key, Sweep
 from orchestrator.sweep import sweepplan, sweeptext
 from orchestrator.sweep.ledger import Ledger
-from orchestrator.sweep.outlook import Outlook
 from orchestrator.sweep.sweepplan import Batch, Estimate
+from orchestrator.sweep.sweeptext import Outlook
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,11 @@ class _Sweeping:
                 self.options.progress.say(f"  {entry.run} was cut off and cannot be sealed: {error.message}")
 
     def next_batch(self) -> Batch | None:
-        """The next run: least tried, in the order of the design, without quarantined hosts."""
+        """Return the next run: least tried, in the order of the design, without quarantined hosts."""
         return next(sweepplan.batches(self.definition, self.open_keys()), None)
 
     def open_keys(self) -> list[Key]:
-        """What is worth a further try, and can have one."""
+        """Return what is worth a further try, and can have one."""
         left = self.ledger.left(self.keys)
         if not self.ledger.quarantined:
             return left
@@ -117,7 +117,9 @@ class _Sweeping:
         )
         self.outlook = self.look_ahead()
         label = f"[{self.outlook.name}: {self.outlook.text()}] {sweeptext.batch_text(batch)}"
-        outcome = execute.run_planned(batch.experiment, run, self.options, label=label, sweep=sweep, forced=self.forced)
+        outcome = execute.run_planned(
+            batch.experiment, run, self.options, Attempt(label=label, sweep=sweep, forced=self.forced)
+        )
         self.options.progress.done()
         self.ledger.take(outcome.path, outcome.manifest)
         self.runs_s += outcome.manifest.phases["total"]
@@ -158,7 +160,7 @@ class _Sweeping:
 
 
 def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
-    """The newest sweep of this very definition, or a new one."""
+    """Return the newest sweep of this very definition, or a new one."""
     known = [] if new else sweeps.sweeps(results, definition.file.name)
     same = [sweep for sweep in known if sweep.plan.definition == definition.digest]
     if same:
@@ -187,7 +189,10 @@ def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
 
 
 def chosen_keys(definition: Definition, conditions: Sequence[Condition], sweep: str = "") -> tuple[Key, ...]:
-    """The measurements of a sweep at points that keep to all conditions; ConfigError for one that no axis is about."""
+    """Return the measurements of a sweep at points that keep to all conditions.
+
+    ConfigError for one that no axis is about.
+    """
     for condition in conditions:
         if not condition.of(dict.fromkeys(definition.axes)):
             raise ConfigError(f"--where: no axis {condition.key}; accepted: {', '.join(definition.axes)}")
@@ -239,5 +244,5 @@ def settle(definition: Definition, keys: Sequence[Key], options: RunOptions) -> 
 
 
 def earlier_windows(results: Path, name: str) -> list[sweeps.MeasuredWindow]:
-    """What sweeps of this name have measured, of whatever definition: it tells how long things take."""
+    """Return what sweeps of this name have measured, of whatever definition: it tells how long things take."""
     return sweeps.measured_by(results, name)

@@ -35,7 +35,7 @@ class Batch:
     points: Mapping[str, Point]  # by window
 
     def about(self) -> dict[str, records.Point]:
-        """What each window is, for the manifest."""
+        """Return what each window is, for the manifest."""
         return {
             name: records.Point(point=key[0], values=dict(self.points[name].values), repetition=key[1], recheck=key[2])
             for name, key in self.windows.items()
@@ -76,7 +76,7 @@ def in_order(definition: Definition, sweep: str = "") -> list[Key]:
 
 
 def rechecked(definition: Definition) -> list[str]:
-    """The points of each curve that are measured once more in runs of their own."""
+    """Return the points of each curve that are measured once more in runs of their own."""
     source = random.Random(definition.file.seed)  # noqa: S311
     curves: dict[Any, list[str]] = {}
     for point in definition.points:
@@ -87,7 +87,7 @@ def rechecked(definition: Definition) -> list[str]:
 
 
 def batches(definition: Definition, keys: Iterable[Key]) -> Iterator[Batch]:
-    """The runs that measure these, in this order.
+    """Give the runs that measure these, in this order.
 
     A run begins with the first that is left, and in windows mode takes along what fits in with it.
     """
@@ -107,7 +107,7 @@ def batches(definition: Definition, keys: Iterable[Key]) -> Iterator[Batch]:
 
 
 def first_runs(found: Iterable[Batch]) -> Iterator[RunPlan]:
-    """The plans of runs that differ in more than their repetition."""
+    """Give the plans of runs that differ in more than their repetition."""
     return (plan.single(batch.experiment, batch.repetition) for batch in found if batch.repetition == 1)
 
 

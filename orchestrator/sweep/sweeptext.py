@@ -1,9 +1,11 @@
-"""Sweeps in words: what one would do, how far it is, what it found."""
+"""Text and JSON on sweeps: what a plan will measure and how long, how far it is, and what was measured."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypedDict
 
@@ -17,6 +19,8 @@ from orchestrator.store.manifests.records import Summary, known
 from orchestrator.store.sweeps import Key, MeasuredWindow, Sweep
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.sweepplan import Batch, Estimate
+
+_WEEK = timedelta(days=6)
 
 
 def short_names(axes: Sequence[str]) -> dict[str, str]:
@@ -33,13 +37,13 @@ def short_names(axes: Sequence[str]) -> dict[str, str]:
 
 
 def values_text(values: AxisValues) -> str:
-    """A point in a few words."""
+    """Return a point in a few words."""
     names = short_names(list(values))
     return ", ".join(f"{names[axis]}={where.text_of(value)}" for axis, value in values.items())
 
 
 def cost_text(runs_s: float, measured_s: float) -> str:
-    """What runs took, and how much of it was measured; seconds."""
+    """Return what runs took, and how much of it was measured; seconds."""
     return f"the runs took {time_text(runs_s)}; {measured_s / runs_s:.1%} of it were measured windows"
 
 
@@ -50,7 +54,7 @@ def resume_text(what: str, done: int, total: int, *, new: bool) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """A time as a plan tells it: no finer than it is known."""
+    """Return a time as a plan tells it: no finer than it is known."""
     whole = round(seconds)
     if whole < 120:
         return f"{whole} s"
@@ -67,7 +71,7 @@ def estimate_text(found: Estimate) -> str:
 
 
 def _reckoned(estimate: Estimate) -> str:
-    """What the time of a sweep is reckoned from."""
+    """Return what the time of a sweep is reckoned from."""
     if estimate.bound:
         return "if every window lasts as long as it may: none of its points was measured before"
     others = estimate.windows - estimate.known
@@ -143,7 +147,7 @@ class PlanData(TypedDict):
 
 
 def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate) -> PlanData:
-    """The same for JSON."""
+    """Return the same for JSON."""
     return {
         "sweep": definition.file.name,
         "definition": definition.digest,
@@ -160,7 +164,7 @@ def _points_data(batch: Batch) -> dict[str, JsonObject]:
 
 
 def batch_text(batch: Batch) -> str:
-    """What the next run measures."""
+    """Return what the next run measures."""
     points = list(batch.points.values())
     if len(points) == 1:
         return f"{values_text(points[0].values)}, repetition {batch.repetition}"
@@ -188,7 +192,10 @@ def run_lines(path: Path, manifest: Summary) -> list[str]:
 
 
 def summary_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
-    """A row for every point: its loads, its training, how many of its measurements count; and why others do not."""
+    """Return a row for every point: its loads, its training, how many of its measurements count.
+
+    And why others do not.
+    """
     names = short_names(sweep.plan.axes)
     rows = []
     wanted = {key[0] for key in keys}
@@ -224,7 +231,7 @@ def _checks(ledger: Ledger) -> list[MeasuredWindow]:
 
 
 def _check(ledger: Ledger, check: MeasuredWindow, values: AxisValues) -> str:
-    """What a fresh run makes of a point beside what windows among others made of it: median iteration times."""
+    """Return what a fresh run makes of a point beside what windows among others made of it: median iteration times."""
     alone = check.window.training[0].p50_s
     rows = [one.window.training[0] for one in sweeps.chosen(ledger.found) if one.point == check.point]
     among = [known(row.p50_s) for row in rows]
@@ -273,7 +280,7 @@ class SummaryData(TypedDict):
 
 
 def summary_data(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> SummaryData:
-    """The same for JSON."""
+    """Return the same for JSON."""
     return {
         "sweep": sweep.name,
         "id": sweep.id,
@@ -291,3 +298,52 @@ def summary_data(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> SummaryDa
         ],
         "quarantined": ledger.quarantined,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """Measurements done and in all, and how long the others may take, as of the instant `since` (local time).
+
+    `after` is of what follows the run that begins then: should that run take longer than estimated, all ends later.
+    """
+
+    name: str  # of the study or the sweep
+    done: int
+    total: int
+    left: Estimate
+    after: Estimate
+    since: datetime
+
+    def ends(self, now: datetime) -> datetime | None:
+        """When all will have been measured; None where that is not known."""
+        if self.left.seconds is None or self.after.seconds is None:
+            return None
+        return max(self.since + timedelta(seconds=self.left.seconds), now + timedelta(seconds=self.after.seconds))
+
+    def text(self) -> str:
+        """For a line that stays: "12 of 80 done, about 40 min left, until about 14:32"."""
+        progress = f"{self.done} of {self.total} done"
+        if self.done >= self.total:
+            return progress
+        return f"{progress}, {estimate_text(self.left)} left{self._until(self.since)}"
+
+    def brief(self, windows: int, now: datetime) -> str:
+        """For the live line, `windows` windows of the run being measured already: "14/80, until about 14:32"."""
+        return f"{min(self.total, self.done + windows)}/{self.total}{self._until(now)}"
+
+    def _until(self, now: datetime) -> str:
+        end = self.ends(now)
+        if end is None:
+            return ""
+        return (
+            f", until {clock_text(end, now)} at the latest"
+            if self.left.bound
+            else f", until about {clock_text(end, now)}"
+        )
+
+
+def clock_text(at: datetime, now: datetime) -> str:
+    """Return an instant that is to come, as people say it: the time, from tomorrow on with the day."""
+    if at.date() == now.date():
+        return f"{at:%H:%M}"
+    return f"{at:%a %H:%M}" if at - now < _WEEK else f"{at:%Y-%m-%d %H:%M}"

@@ -25,7 +25,7 @@ OURS_ALLOWED = {
         "orchestrator.parts.rows",
         "orchestrator.parts.protocols",
         "orchestrator.parts.theory",
-        "orchestrator.parts.work",
+        "orchestrator.parts.theory",
         "orchestrator.parts.topology",
     ),
     *(

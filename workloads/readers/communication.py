@@ -26,7 +26,7 @@ def read_communication(output: LaunchOutput) -> Mapping[str, Columns]:
 
 
 def _whole(record: JsonObject) -> JsonObject | None:
-    """The record, or None where it is not a complete one."""
+    """Return the record, or None where it is not a complete one."""
     operations = record.get("operations")
     if not lines.is_whole(record.get("iteration")) or not isinstance(operations, list):
         return None

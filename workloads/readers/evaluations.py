@@ -30,7 +30,7 @@ def read_evaluations(output: LaunchOutput) -> Mapping[str, Columns]:
 
 
 def _whole(record: JsonObject) -> JsonObject | None:
-    """The record, or None where it is not a complete one; a loss that overflowed is data."""
+    """Return the record, or None where it is not a complete one; a loss that overflowed is data."""
     if not all(lines.is_whole(record.get(name)) for name in _WHOLE) or not lines.is_time(record.get("evaluation_s")):
         return None
     loss = record.get("loss")

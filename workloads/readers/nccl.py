@@ -138,7 +138,7 @@ def _read_logs(output: LaunchOutput) -> Mapping[str, Columns]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, str, bool]]:
-    """Number, thread and text of each line that is NCCL's, and whether its end is there."""
+    """Return number, thread and text of each line that is NCCL's, and whether its end is there."""
     with safepath.opened(path) as file:
         for number, raw in enumerate(iter(lambda: file.readline(_LONGEST), b""), start=1):
             if found := _LINE.search(raw.decode("utf-8", "replace")):

@@ -36,7 +36,7 @@ def read_nccl_inspector(output: LaunchOutput) -> Mapping[str, Columns]:
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any] | None:
-    """The operation that a record tells of; None where it is not a whole one."""
+    """Return the operation that a record tells of; None where it is not a whole one."""
     header, metadata = record.get("header"), record.get("metadata")
     kind = "coll" if "coll_perf" in record else "p2p"
     perf = record.get(f"{kind}_perf")

@@ -49,7 +49,7 @@ def overlap(spans: Iterable[Any]) -> dict[str, float]:
 
 
 def _whole(record: JsonObject) -> JsonObject | None:
-    """The record, or None where it is not a complete one."""
+    """Return the record, or None where it is not a complete one."""
     spans = record.get("spans")
     if not all(lines.is_whole(record.get(name)) for name in ("iteration", "start_ns", "mono_start_ns")):
         return None

@@ -141,7 +141,7 @@ def read_profiles(output: LaunchOutput, iterations: Columns) -> Mapping[str, Col
 
 
 def _step_of(steps: Sequence[Interval], span: _Span) -> Interval:
-    """The profiler's step that a span began in; where there is none, the instant of its beginning."""
+    """Return the profiler's step that a span began in; where there is none, the instant of its beginning."""
     place = bisect_right(steps, span.begin, key=lambda step: step[0]) - 1
     if place >= 0 and span.begin < steps[place][1]:
         return steps[place]
@@ -149,7 +149,10 @@ def _step_of(steps: Sequence[Interval], span: _Span) -> Interval:
 
 
 def _iteration(iterations: Columns, step: Interval) -> int | None:
-    """The place of the iteration that has most of a step; what a training prints comes a moment after its step."""
+    """Return the place of the iteration that has most of a step.
+
+    What a training prints comes a moment after its step.
+    """
     starts, ends = iterations["start_ns"], iterations["end_ns"]
     first = max(0, bisect_right(starts, step[0]) - 1)
     last = bisect_right(starts, step[1])
@@ -167,7 +170,7 @@ def _told(output: LaunchOutput, path: Path) -> Told:
 
 
 def _text(path: Path, told: Told) -> str:
-    """What is in a file as far as it can be read; nothing where that is too much."""
+    """Return what is in a file as far as it can be read; nothing where that is too much."""
     content = bytearray()
     try:
         with safepath.opened(path) as file:
@@ -183,7 +186,7 @@ def _text(path: Path, told: Told) -> str:
 
 
 def _unpacked(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """What a gzipped file holds, as far as it goes: EOFError behind all of it where its end is missing."""
+    """Give what a gzipped file holds, as far as it goes: EOFError behind all of it where its end is missing."""
     unpacker = zlib.decompressobj(_GZIP)
     for part in parts:
         yield unpacker.decompress(part)
@@ -195,7 +198,10 @@ def _unpacked(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _events(path: Path, told: Told) -> Iterator[_Event]:
-    """The complete events of Kineto's JSON; its times are us since `baseTimeNanoseconds`, which older ones lack."""
+    """Give the complete events of Kineto's JSON.
+
+    Its times are us since `baseTimeNanoseconds`, which older ones lack.
+    """
     base, events = _document(_text(path, told), told)
     for one in events:
         if not isinstance(one, dict):
@@ -209,7 +215,7 @@ def _events(path: Path, told: Told) -> Iterator[_Event]:
 
 
 def _document(text: str, told: Told) -> tuple[int, Iterable[object]]:
-    """The instant that events count from and the events; of a file that is no JSON, those that are whole."""
+    """Return the instant that events count from and the events; of a file that is no JSON, those that are whole."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -228,7 +234,7 @@ def _document(text: str, told: Told) -> tuple[int, Iterable[object]]:
 
 
 def _event(one: JsonObject, base: int) -> _Event | None:
-    """An event as it is written; None of one that is not complete."""
+    """Return an event as it is written; None of one that is not complete."""
     category, name, thread, args = one.get("cat"), one.get("name"), one.get("tid"), one.get("args")
     begin_ns, took_ns = _ns(one.get("ts")), _ns(one.get("dur", 0))
     if begin_ns is None or took_ns is None or not isinstance(thread, (int, str)):
@@ -288,7 +294,7 @@ class _Origins:
         return found + (self._around(False, launch) if launch else [])
 
     def _around(self, on_gpu: bool, one: _Event) -> list[_Event]:
-        """What goes on in the event's thread at its beginning, the innermost first."""
+        """Return what goes on in the event's thread at its beginning, the innermost first."""
         inside = self._within.get((on_gpu, one.thread), [])
         last = bisect_right(inside, one.begin, key=lambda other: other.begin)
         return [other for other in reversed(inside[max(0, last - _DEEP) : last]) if one.begin < other.end]
@@ -309,7 +315,7 @@ def _kernel(one: _Event, origins: _Origins, sizes: Mapping[int, int]) -> _Span:
 
 
 def _named(one: _Event) -> str:
-    """The operation that an event tells of; empty where it tells of none."""
+    """Return the operation that an event tells of; empty where it tells of none."""
     collective = one.args.get("collective name")
     if isinstance(collective, str) and collective not in ("", _SEVERAL) and lines.is_text(collective):
         return _called(collective)
@@ -320,7 +326,7 @@ def _named(one: _Event) -> str:
 
 
 def _of_kernel(name: str) -> str:
-    """What the name of a kernel of NCCL tells."""
+    """Return what the name of a kernel of NCCL tells."""
     found = _OF_KERNEL.search(name.partition("(")[0])
     return _UNKNOWN if found is None else _BOTH if found[1] == "SendRecv" else _called(found[1])
 
@@ -338,7 +344,7 @@ def _width(kind: object) -> int | None:
 
 
 def _called(operation: str) -> str:
-    """What an operation of PyTorch or a kernel of NCCL is called in our tables."""
+    """Return what an operation of PyTorch or a kernel of NCCL is called in our tables."""
     known = (name for pattern, name in _NAMES if re.search(pattern, operation.lower()))
     return next(known, operation.lower().replace("_", "-"))
 

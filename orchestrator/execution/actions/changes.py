@@ -1,4 +1,4 @@
-"""Changes to the nodes of a run: each is read, applied and verified, and in the end taken back and verified."""
+"""Apply changes to the nodes of a run and verify each; in the end take them back, and verify that too."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Changes:
 
 
 def state(client: AgentClient, change: Change) -> str:
-    """What a change would change, as it is on its node now; TestbedError where it cannot be read."""
+    """Return what a change would change, as it is on its node now; TestbedError where it cannot be read."""
     done = client.run(change.read, Deadline.after(CALL_S))
     if done.status != 0:
         raise TestbedError(

@@ -1,4 +1,4 @@
-"""Brings home what a run left on nodes: few files at a time, small ones first, as far as there is room.
+"""Bring home what a run left on nodes: few files at a time, small ones first, as far as there is room.
 
 What one process left keeps nobody's data away. Pipes, links and devices do not come home; a file that does not fit
 here, is nearly all holes or cannot be read stays on its node, is named, and is fetched by `orch recover` later.
@@ -36,7 +36,7 @@ AGENT_MARKER = ".orch-run.json"  # how an agent says that a folder is a run's; n
 
 
 def nothing_stays(_node: str, _path: str) -> bool:
-    """That all files come home."""
+    """Say of every file that it comes home."""
     return False
 
 
@@ -49,7 +49,7 @@ class Files:
     left: tuple[SkippedFile, ...] = ()
 
     def without(self, lacking: Mapping[str, str]) -> Files:
-        """The same where these paths stay on their node, by why."""
+        """Return the same where these paths stay on their node, by why."""
         kept = [SkippedFile(path, why, kept=True) for path, why in lacking.items()]
         home = tuple(file for file in self.home if file.path not in lacking)
         return replace(self, home=home, left=(*self.left, *kept))
@@ -89,7 +89,10 @@ def fetch_run(session: Session, run_folder: Path, *, stays: Stays = nothing_stay
 
 
 def notes(node: str, left: Sequence[SkippedFile], run: str) -> list[str]:
-    """What is to be said of what did not come home from a node; what is kept there, and what was not worth it."""
+    """Return what is to be said of files that did not come home from a node.
+
+    Those that are kept there, and those that are no results, are told apart.
+    """
     found = []
     kept = [one for one in left if one.kept]
     if kept:
@@ -108,7 +111,7 @@ def has_more(left: Iterable[SkippedFile]) -> bool:
 
 
 def _named(left: Sequence[SkippedFile]) -> str:
-    """Some of each kind, with why."""
+    """Return some of each kind, with why."""
     alike: dict[str, list[str]] = {}
     for one in left:
         alike.setdefault(one.why, []).append(_shown(one.path))
@@ -126,7 +129,10 @@ def _shown(path: str) -> str:
 
 
 def with_room(folder: Path, listed: Mapping[str, Files]) -> dict[str, Files]:
-    """The files of all nodes that have room together below a folder, which is made if need be; small ones first."""
+    """Return the files of all nodes that have room together below a folder, which is made if need be.
+
+    Small ones first.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     room = _room(folder)
     lacking: dict[str, dict[str, str]] = {node: {} for node in listed}
@@ -140,7 +146,7 @@ def with_room(folder: Path, listed: Mapping[str, Files]) -> dict[str, Files]:
 
 
 def no_room(size: int, folder: Path) -> str:
-    """That a file of so many bytes has no room below a folder."""
+    """Say that a file of so many bytes has no room below a folder."""
     return f"{bytes_text(size)}, and {folder} has room for {bytes_text(_room(folder))}"
 
 
@@ -150,7 +156,7 @@ def _room(folder: Path) -> int:
 
 
 def listed(client: AgentClient, stays: Stays) -> Files | OrchError:
-    """The files of the run's folder on a node, or why it does not say which there are."""
+    """Return the files of the run's folder on a node, or why it does not say which there are."""
     try:
         return _split(client, stays, Deadline.after(LIST_S))
     except OrchError as error:

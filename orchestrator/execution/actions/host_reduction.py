@@ -168,7 +168,7 @@ def _reduce(
 
 
 def _waited(client: AgentClient, launch: Launch, deadline: Deadline, called_off: Callable[[], bool]) -> int:
-    """The status with which a launch ends; Interrupted once it is called off."""
+    """Return the status with which a launch ends; Interrupted once it is called off."""
     while not called_off():
         try:
             return client.wait(launch.name, deadline.sooner(LOOK_S))
@@ -205,7 +205,7 @@ def _last_line(client: AgentClient, launch: Launch) -> str:
 
 
 def recorded(left: Mapping[str, CapturesLeft], hosts: Path) -> tuple[tuple[Stayed, ...], list[str]]:
-    """What stayed on nodes as manifests keep it, and a note on each that could not reduce it.
+    """Return what stayed on nodes as manifests keep it, and a note on each that could not reduce it.
 
     `hosts` is the folder of what is home of all nodes.
     """
@@ -233,7 +233,10 @@ def recorded(left: Mapping[str, CapturesLeft], hosts: Path) -> tuple[tuple[Staye
 
 
 def _hashes(home: Path, launches: Iterable[str]) -> dict[str, str]:
-    """The hashes of captures' files by their paths, as their host says them; without those that it does not say."""
+    """Return the hashes of captures' files by their paths, as their host says them.
+
+    Without those that it does not say.
+    """
     found: dict[str, str] = {}
     for launch in launches:
         with suppress(OrchError):
@@ -244,7 +247,7 @@ def _hashes(home: Path, launches: Iterable[str]) -> dict[str, str]:
 
 @functools.cache
 def packed_code() -> bytes:
-    """The archive, as Python's `zipapp` makes them; packages are empty in it but for the modules in them."""
+    """Return the archive, as Python's `zipapp` makes them; packages are empty in it but for the modules in them."""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as archive:
 
@@ -263,7 +266,7 @@ def packed_code() -> bytes:
 
 
 def _needed(*modules: str) -> set[str]:
-    """These modules and all that they import of ours, wherever the import stands."""
+    """Return these modules and all that they import of ours, wherever the import stands."""
     found: set[str] = set()
     left = list(modules)
     while left:

@@ -1,8 +1,10 @@
-"""The processes of a run on its nodes: started together, let go, and stopped in their order."""
+"""Start, release and stop the processes of a run on its nodes, and find what still runs of it when it ends."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
@@ -12,8 +14,12 @@ from orchestrator.core.unwind import combined
 from orchestrator.execution.session import CALL_S, Session
 from orchestrator.parts import ranks
 from orchestrator.parts.launch import Launch
+from orchestrator.parts.shared.capture_files import CLOSING
+from orchestrator.remote.agent_client import come_back
 
 TAIL_BYTES = 4000
+SETTLE_S = 2.0  # for a command that was requested and is about to end
+EVERY_S = 0.1
 
 
 class Processes:
@@ -24,7 +30,10 @@ class Processes:
         self._killed: list[Launch] = []  # because a second signal came
 
     def cut_short(self) -> list[str]:
-        """A sentence on the processes that a second signal left no time to end by themselves; none where none was."""
+        """Return a sentence on the processes that a second signal left no time to end by themselves.
+
+        None where none was.
+        """
         if not self._killed:
             return []
         names = alike.names(sorted(launch.name for launch in self._killed))
@@ -67,7 +76,7 @@ class Processes:
         return start
 
     def _with_pids(self, launch: Launch) -> Launch:
-        """A launch as it is started: of one that watches ranks, with their process ids."""
+        """Return a launch as it is started: of one that watches ranks, with their process ids."""
         if not launch.after_ranks:
             return launch
         pids = {key: one.pid for key, one in self._session.watch.processes.items()}
@@ -163,7 +172,7 @@ class Processes:
             self._session.watch.notes.append(f"{launch.node}: {process.failed}")
 
     def tail(self, launch: Launch) -> str:
-        """The last that a process printed, from its node; empty when that cannot be had."""
+        """Return the last that a process printed, from its node; empty when that cannot be had."""
         client = self._session.clients.get(launch.node)
         if client is None or launch.node in self._session.watch.lost:
             return ""
@@ -174,3 +183,55 @@ class Processes:
 def batch_keys(batch: Sequence[Launch]) -> list[tuple[str, str]]:
     """Node and name of each launch."""
     return [(launch.node, launch.name) for launch in batch]
+
+
+def still_running(session: Session) -> list[str]:
+    """Return what still runs of this run, everywhere; sweeps nodes whose agent is gone."""
+    session.watch.settle()
+    settled = Deadline.after(SETTLE_S)
+    while (strays := _strays(session)) and not settled.expired:
+        session.interrupts.rest(time.monotonic() + EVERY_S)
+    return strays + _sweep_lost(session)
+
+
+def _strays(session: Session) -> list[str]:
+    processes = session.each(
+        session.clients, lambda client: client.processes(Deadline.after(CALL_S)), what="residue", seconds=CALL_S
+    )
+    return [
+        f"{node}: {' '.join(process.argv)}"
+        for node, running in processes.items()
+        for process in running
+        if process.name != CLOSING  # it reads captures until they are asked for
+    ]
+
+
+def _sweep_lost(session: Session) -> list[str]:
+    """End what runs on nodes whose agents are gone, on all at once; what could not be ended.
+
+    One that cannot be reached keeps nobody from the others; it stays lost.
+    """
+    lost = list(session.watch.lost)
+    swept = fanout.each(lost, partial(_sweep, session), deadline=Deadline.after(3 * CALL_S), what="sweeping")
+    for name, error in swept.items():
+        if isinstance(error, OrchError):
+            whose = f"{error.node}: " if error.node not in (name, None) else ""  # a jump host's, perhaps
+            session.watch.notes.append(f"{name}: processes of the run could not be ended there: {whose}{error.message}")
+    return [line for lines in swept.values() if not isinstance(lines, OrchError) for line in lines]
+
+
+def _sweep(session: Session, name: str) -> list[str] | OrchError:
+    reached, deadline = Deadline.after(CALL_S), Deadline.after(2 * CALL_S)
+    try:
+        client = come_back(partial(session.client, name, reached), deadline)
+    except OrchError as error:
+        return error
+    try:
+        swept = client.sweep(deadline, keep_data=True)
+    except OrchError as error:
+        client.close(deadline)
+        return error
+    session.clients[name] = client
+    del session.watch.lost[name]
+    session.events.write("swept", node=name, killed=len(swept.killed), undone=list(swept.undone))
+    return [f"{name}: process {pid}" for pid in swept.left] + [f"{name}: {change.text}" for change in swept.failed]

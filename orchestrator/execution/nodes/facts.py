@@ -84,7 +84,7 @@ def _parsed(done: Completed | None) -> Any:
 
 
 def least(known: Mapping[str, int], seen: Mapping[str, int]) -> dict[str, int]:
-    """The least that is known of each node, and now seen."""
+    """Return the least that is known of each node, and now seen."""
     return {**known, **{node: min(free, known.get(node, free)) for node, free in seen.items()}}
 
 
@@ -94,7 +94,7 @@ def with_clocks(
     facts: Mapping[str, Mapping[str, object]],
     when: Literal["before", "after"],
 ) -> dict[str, Clock]:
-    """What is known of each node's clock, and what was measured now, with what its own synchronisation says of it."""
+    """Return what is known of each node's clock, with what was measured now, and what its own synchronisation says."""
     found = dict(known)
     for node, sample in samples.items():
         said = clocks.said(facts.get(node, {}))

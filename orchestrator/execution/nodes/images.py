@@ -1,4 +1,4 @@
-"""Images that launches run in containers of: found on every node before the run, and the same on all of them."""
+"""Check the images of containers before a run: on every node, and the same on all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _SHOWN = 12  # digits of an id, as runtimes show them
 
 
 def storage(topology: Topology, requirements: Iterable[Requirement]) -> str:
-    """What podman's storage.conf is to say on hosts of this machine, which share its images; empty for other hosts."""
+    """Return what podman's storage.conf is to say on hosts of this machine, which share its images.
+
+    Empty for other hosts.
+    """
     wanted = any(need.container is not None and need.container.runtime == "podman" for need in requirements)
     if topology.kind != "local" or not wanted:
         return ""
@@ -25,7 +28,10 @@ def storage(topology: Topology, requirements: Iterable[Requirement]) -> str:
 
 
 def remedy(finding: Finding) -> str:
-    """What would mend what a host lacks; of an image that no container can be started of by what its runtime says."""
+    """Return what would mend what a host lacks.
+
+    Of an image that no container can be started of by what its runtime says.
+    """
     need = finding.requirement
     if need.kind != "image" or need.container is None:
         return need.remedy
@@ -33,7 +39,7 @@ def remedy(finding: Finding) -> str:
 
 
 def agreed(found: Mapping[str, Sequence[Finding]]) -> dict[str, Image]:
-    """The images by the names that the experiment gives them; TestbedError where a name means several."""
+    """Return the images by the names that the experiment gives them; TestbedError where a name means several."""
     seen: dict[str, dict[str, list[str]]] = {}
     images: dict[str, Image] = {}
     for node, findings in found.items():

@@ -1,4 +1,4 @@
-"""Checks that traffic between data-plane addresses would leave by the data-plane device and no other."""
+"""Check that traffic between data-plane addresses would leave by the data-plane device and no other."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def wrong(
 
 
 def question(node: Node, others: Sequence[Node]) -> tuple[tuple[str, ...], bytes]:
-    """A command, and its standard input, that asks the kernel of a node for its routes to others.
+    """Return a command, and its standard input, that asks the kernel of a node for its routes to others.
 
     They are those of packets with each rail's own address as their source, to the others' ends of the same rail.
     """
@@ -65,12 +65,12 @@ def question(node: Node, others: Sequence[Node]) -> tuple[tuple[str, ...], bytes
 
 
 def _ways(node: Node, others: Sequence[Node]) -> list[tuple[Rail, Node, Rail]]:
-    """A node's end of each rail, and each other node with its end there."""
+    """Return a node's end of each rail, and each other node with its end there."""
     return [(here, other, there) for other in others for here, there in zip(node.rails, other.rails, strict=True)]
 
 
 def verdict(node: Node, others: Sequence[Node], stdout: str, stderr: str) -> list[TestbedError]:
-    """What is wrong with the routes that the kernel answered with."""
+    """Return what is wrong with the routes that the kernel answered with."""
     failed = {int(line) - 1 for line in _FAILED.findall(stderr)}
     answers = iter(stdout.splitlines())
     errors = []
@@ -98,7 +98,10 @@ def verdict(node: Node, others: Sequence[Node], stdout: str, stderr: str) -> lis
 
 
 def _remedy(node: Node, here: Rail, there: Rail) -> str:
-    """A route by destination; where several rails may share a network, one by source (a table of the rail's own)."""
+    """Return a route by destination.
+
+    Where several rails may share a network, one by source (a table of the rail's own).
+    """
     if len(node.rails) == 1:
         return f"add a route to {there.address} by {here.device}"
     table = 100 + node.rails.index(here)

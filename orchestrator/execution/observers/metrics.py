@@ -157,7 +157,7 @@ def served(address: str) -> Iterator[Metrics]:
 
 
 def exposition(metrics: Metrics) -> str:
-    """What the endpoint says."""
+    """Return what the endpoint says."""
     return generate_latest(metrics.registry).decode()
 
 
@@ -166,7 +166,7 @@ FIGURES = ("mean_s", "p50_s", "p99_s")
 
 
 def result_gauges(registry: CollectorRegistry) -> dict[str, Gauge]:
-    """What is written of a sweep, by what each gauge has: a figure of a point, or of the sweep."""
+    """Return what is written of a sweep, by what each gauge has: a figure of a point, or of the sweep."""
     status = "Exit status of the sweep: 0 valid, 1 failed, 3 invalid, 4 slower than its baseline, 130 interrupted"
     made = {
         key: Gauge(
@@ -188,7 +188,7 @@ def result_gauges(registry: CollectorRegistry) -> dict[str, Gauge]:
 
 
 def write_results(path: Path, sweep: Sweep, found: Sequence[MeasuredWindow], *, status: int) -> None:
-    """What a sweep found, for the text-file collector of a node exporter; whole or not at all.
+    """Write what a sweep found for the text-file collector of a node exporter; whole or not at all.
 
     Of each point the mean over its valid repetitions of each figure; loads at full size.
     """

@@ -31,19 +31,19 @@ class Observer:
     samples_hosts = False  # whether `hosts` is wanted once a second, at the price of asking every host
 
     def run_began(self, manifest: Summary) -> None:
-        """A run begins; what is known of it then."""
+        """Note that a run begins, and what is known of it then."""
 
     def run_ended(self, manifest: Summary) -> None:
-        """A run is sealed, well or not."""
+        """Note that a run is sealed, whether it went well or not."""
 
     def phase(self, name: str) -> None:
-        """A phase begins; the one before is over."""
+        """Note that a phase begins; the one before is over."""
 
     def iteration(self, *, job: str, rank: int, seconds: float) -> None:
-        """A rank has ended an iteration."""
+        """Note that a rank has ended an iteration."""
 
     def failure(self, *, node: str, what: str) -> None:
-        """A process of the run failed."""
+        """Note that a process of the run failed."""
 
     def loads(self, *, requested: Mapping[str, float], received: Mapping[str, float], scale: int) -> None:
         """Cross traffic that hosts are to receive, and all that they do receive, over the last second or so."""

@@ -1,4 +1,4 @@
-"""Tells the person at the terminal what goes on: a live line where there is a terminal, plain lines elsewhere."""
+"""Tell the person at the terminal what goes on: a live line where there is a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Progress:
         self._began = time.monotonic()
 
     def part_of(self, whole: Whole) -> None:
-        """The runs that follow are a part of something whose progress is shown too."""
+        """Show that the runs that follow are a part of something larger."""
         self._whole = whole
 
     def run(self, text: str) -> None:
-        """A run begins."""
+        """Show that a run begins."""
         self._windows = 0
         self.say(text)
 
     def window(self, number: int, of: int, name: str) -> None:
-        """A window of several begins, the first of them as number 1."""
+        """Show that a window of several begins, the first of them as number 1."""
         self._windows = number - 1
         self.say(f"  window {number} of {of}: {name}" + (f" ({self._whole_text()})" if self._whole else ""))
 
@@ -51,7 +51,7 @@ class Progress:
         return self._whole(self._windows) if self._whole else ""
 
     def phase(self, name: str) -> None:
-        """A phase begins."""
+        """Show that a phase begins."""
         self._phase = name
         self._began = time.monotonic()
         self._last = 0.0
@@ -80,7 +80,7 @@ class Progress:
             self._print("    " + line)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self._clear()
         self._print(text)
 

@@ -13,7 +13,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.experiment import loading
 from orchestrator.parts.rows import Row
 from orchestrator.parts.terms import Terms
-from orchestrator.parts.work import Pipelined, Replicated
+from orchestrator.parts.theory import Pipelined, Replicated
 from orchestrator.predict import inputs, measured_runs, predicting
 from orchestrator.predict.network_costs import Costs
 from orchestrator.predict.predicting import Prediction, Subject

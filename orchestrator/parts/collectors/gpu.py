@@ -89,6 +89,6 @@ def _in_units(output: LaunchOutput) -> Iterator[tuple[str, np.ndarray[Any, Any],
 
 
 def unrolled(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A cumulative counter without its roll-overs: each step back is one of 2^32."""
+    """Return a cumulative counter without its roll-overs: each step back is one of 2^32."""
     back = np.concatenate([[0], np.cumsum(np.diff(values) < 0)]) if len(values) else np.zeros(0)
     return np.asarray(values + back * ROLLS_OVER_AT)

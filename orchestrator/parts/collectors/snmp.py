@@ -117,7 +117,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
 
 
 def launches(config: Config, topology: Topology) -> list[Launch]:
-    """A process a switch, so that one that does not answer holds up no other one."""
+    """Return a process a switch, so that one that does not answer holds up no other one."""
     node = _asking(config, topology)
     return [_launch(config, name, switch, node) for name, switch in config.switches.items()]
 

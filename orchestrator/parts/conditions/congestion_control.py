@@ -63,7 +63,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
 
 
 def parse(output: str, *, rail: Rail) -> str:
-    """The connected route of a rail from `ip route show dev X`, word for word but for what is passing status.
+    """Return the connected route of a rail from `ip route show dev X`, word for word but for what is passing status.
 
     One of IPv4 is known by its source address, one of IPv6, which has none, by its network. ValueError where there is
     none, or one that `ip route replace` could not put back.
@@ -74,7 +74,10 @@ def parse(output: str, *, rail: Rail) -> str:
 
 
 def parse_own(output: str, *, rail: Rail) -> str:
-    """The same of the route to its address (IPv4) itself, from `ip route show table local dev X`; without its type."""
+    """Return the same of the route to its address (IPv4) itself, from `ip route show table local dev X`.
+
+    Without its type.
+    """
     routes = [line.split() for line in output.splitlines()]
     own = [route[1:] for route in routes if route[:2] == ["local", rail.address]]
     return _state(own, f"routes of the table local lead to {rail.address}")
@@ -101,7 +104,7 @@ def _after(words: list[str], key: str) -> str | None:
 
 
 def _attributes(words: list[str]) -> dict[str, str]:
-    """The route's attributes after its destination, each with its value ("lock" stands before a value)."""
+    """Return the route's attributes after its destination, each with its value ("lock" stands before a value)."""
     found: dict[str, str] = {}
     rest = iter(words[1:])
     for key in rest:
@@ -158,7 +161,7 @@ def _change(node: Node, rail: Rail, algorithm: str, *, own: bool) -> Change:
 
 
 def _sign(rail: Rail, algorithm: str, *, own: bool) -> str:
-    """A pattern that finds the changed route among those of the device."""
+    """Return a pattern that finds the changed route among those of the device."""
     if _is_ipv6(rail):
         return rf"^{re.escape(str(rail.network))} .*congctl {algorithm}\b"
     address = re.escape(rail.address)

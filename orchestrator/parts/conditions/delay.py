@@ -73,7 +73,10 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
-    """A rule for each of the other hosts and rails; while no process of ours has the queue, packets pass it by."""
+    """Return a rule for each of the other hosts and rails.
+
+    While no process of ours has the queue, packets pass it by.
+    """
     node = topology.node(config.host)
     others = [host for host in topology.hosts if host.name != config.host]
     pairs = [(own, other) for host in others for own, other in zip(node.rails, host.rails, strict=True)]

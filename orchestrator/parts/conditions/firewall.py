@@ -82,7 +82,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
-    """A table on each host."""
+    """Return a table on each host."""
     ports = _merged([*KNOWN_PORTS, *map(_range, config.ports)])
     addresses = [address for host in topology.hosts for address in host.addresses]
     return [_change(node, addresses, ports) for node in named_hosts.chosen(config.hosts, topology)]
@@ -127,7 +127,10 @@ def _apply(old: str, *, table: str) -> list[tuple[str, ...]]:
 
 
 def _table(devices: Sequence[str], addresses: list[str], ports: list[str]) -> str:
-    """The whole table as one transaction; of packets that open no connection it compares port and flags alone."""
+    """Return the whole table as one transaction.
+
+    Of packets that open no connection it compares port and flags alone.
+    """
     sets, rules = [], []
     for version, family in ((4, "ip"), (6, "ip6")):
         these = [address for address in addresses if ipaddress.ip_address(address).version == version]
@@ -154,7 +157,7 @@ def _state(devices: Iterable[str], addresses: Iterable[str], ports: Iterable[str
 
 
 def parse(output: str) -> str:
-    """What our table does, from `nft -s list ruleset inet`: "absent", or who is let in where.
+    """Return what our table does, from `nft -s list ruleset inet`: "absent", or who is let in where.
 
     ValueError for a table of that name whose rules are not ours.
     """

@@ -76,7 +76,7 @@ class Bucket:
 
 
 def bucket(rate_bps: float, *, queue_s: float, mtu: int, offloads: bool = False) -> Bucket:
-    """A bucket for `rate_bps` (layer 2, scaled) whose queue holds `queue_s` seconds.
+    """Return a bucket for `rate_bps` (layer 2, scaled) whose queue holds `queue_s` seconds.
 
     Depth: 0.5 ms worth of the rate, so that a late timer costs nothing, and at least 32 KiB: at 1 Gbit/s of TCP over
     veth a bucket of 0.13 ms lost 1.2 % and one of 0.04 ms 13 %, while one of 0.26 ms and more lost nothing. With
@@ -94,7 +94,7 @@ def bucket(rate_bps: float, *, queue_s: float, mtu: int, offloads: bool = False)
 
 
 def _sign(device: str, wanted: Bucket) -> Sign:
-    """A bucket of this rate at the root; one of another rate is somebody else's."""
+    """Return a bucket of this rate at the root; one of another rate is somebody else's."""
     read = ("tc", "-j", "-r", "qdisc", "show", "dev", device)
     return Sign(read=read, pattern=rf'"kind": *"tbf"[^{{}}]*"root": *true[^{{}}]*\{{[^{{}}]*"rate": *{wanted.rate}\b')
 
@@ -104,7 +104,7 @@ def _ticks(rate: int, size: int) -> int:
 
 
 def parse(output: str) -> str:
-    """The state of a device's root from `tc -j -r qdisc show dev X`: "default", or a bucket's.
+    """Return the state of a device's root from `tc -j -r qdisc show dev X`: "default", or a bucket's.
 
     ValueError for any other qdisc: it could not be put back as it was.
     """

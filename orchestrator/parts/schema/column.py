@@ -40,7 +40,7 @@ class Table:
 
 
 def unit(name: str) -> str:
-    """The unit of a column, which the end of its name tells; empty for one that has none."""
+    """Return the unit of a column, which the end of its name tells; empty for one that has none."""
     if name == "seconds" or name.startswith("bytes"):
         return "s" if name == "seconds" else "bytes"
     return next((of_column for end, of_column in _UNITS.items() if name.endswith(end)), "")

@@ -1,4 +1,4 @@
-"""Where the files of captures lie, at home and on a host that keeps them, and who is who at a capture point."""
+"""Files of captures, in the run's folder and on a host that keeps them, and the addresses at a capture point."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Kept:
 
 
 def keep(path: Path) -> Kept:
-    """What is to be said of a file of a capture that stays."""
+    """Return what is to be said of a file of a capture that stays."""
     digest = hashlib.sha256()
     with safepath.opened(path) as file:
         while chunk := file.read(_CHUNK):
@@ -66,18 +66,21 @@ def keep(path: Path) -> Kept:
 
 
 def listening(folder: Path) -> str | None:
-    """The device that tcpdump captured, by what it wrote in its folder; None when it never began."""
+    """Return the device that tcpdump captured, by what it wrote in its folder; None when it never began."""
     match = _LISTENING.search(safepath.text(folder / "stderr"))
     return match[1] if match else None
 
 
 def device(argv: Sequence[str]) -> str:
-    """The device that a launch of tcpdump captures, by its arguments; empty when they name none."""
+    """Return the device that a launch of tcpdump captures, by its arguments; empty when they name none."""
     return argv[argv.index("-i") + 1] if "-i" in argv[:-1] else ""
 
 
 def in_order(folder: Path) -> list[Path]:
-    """The files of a capture in the order in which they were written; what has such a name and is no file is none."""
+    """Return the files of a capture in the order in which they were written.
+
+    What has such a name and is no file is none.
+    """
     numbered = {path: _AT_HOME.fullmatch(path.name) for path in folder.glob(FILE + "*") if _is_plain(path)}
     found = {path: int(name[1] or 0) for path, name in numbered.items() if name}
     return sorted(found, key=lambda path: found[path])
@@ -101,7 +104,9 @@ def _is_plain(path: Path) -> bool:
 
 
 def launch_of(path: str, launches: Sequence[str]) -> str | None:
-    """The launch among these whose capture a file of a host is, by its path in the run's folder there; None for others.
+    """Return the launch among these whose capture a file of a host is, by its path in the run's folder there.
+
+    None for others.
 
     The path is the host's own word.
     """
@@ -115,7 +120,9 @@ def _is_sound(one: Kept) -> bool:
 
 
 def kept(folder: Path) -> list[Kept] | None:
-    """The files of a capture that its host keeps and has reduced, by the folder of its launch; None of any other.
+    """Return the files of a capture that its host keeps and has reduced, by the folder of its launch.
+
+    None of any other.
 
     StoreError where the host says nonsense.
     """

@@ -11,22 +11,22 @@ At = tuple[str | int, ...]
 
 
 def chosen(hosts: Sequence[str], topology: Topology) -> list[Node]:
-    """The hosts of these names, in the testbed's order; all of them where there is no name."""
+    """Return the hosts of these names, in the testbed's order; all of them where there is no name."""
     return [host for host in topology.hosts if not hosts or host.name in hosts]
 
 
 def absent(name: str) -> str:
-    """What is wrong with a name that no host has."""
+    """Return what is wrong with a name that no host has."""
     return f"the testbed has no host {name!r}"
 
 
 def one_of(known: Iterable[str]) -> str:
-    """What would be accepted instead."""
+    """Return what would be accepted instead."""
     return f"one of {', '.join(known)}"
 
 
 def problems(named: Iterable[tuple[At, str]], topology: Topology) -> list[Problem]:
-    """A problem for each place at which a host is named that the testbed does not have."""
+    """Return a problem for each place at which a host is named that the testbed does not have."""
     known = [host.name for host in topology.hosts]
     return [Problem(at=at, message=absent(name), accepted=one_of(known)) for at, name in named if name not in known]
 

@@ -1,4 +1,4 @@
-"""Offloads of a network device that make one packet of many frames: a change that switches them off."""
+"""Switch off a network device's offloads that make one packet of many frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SOMEWHERE = MappingProxyType({"large-receive-offload": "lro", "rx-gro-hw": "rx-
 
 
 def requirements(node: str, needed_by: str) -> list[Requirement]:
-    """What a node needs for the change."""
+    """Return what a node needs for the change."""
     remedy = packages.remedy("ethtool")
     return [
         Requirement(node=node, kind="program", what="ethtool", remedy=remedy, needed_by=needed_by),
@@ -49,7 +49,7 @@ def off(kind: str, node: str, device: str) -> Change:
 
 
 def _turned_off(old: str) -> str:
-    """Finds an offload off that was on: one that was off anyway tells nothing."""
+    """Return a pattern that finds an offload off that was on: one that was off anyway tells nothing."""
     words = old.split()
     states = dict(zip(words[::2], words[1::2], strict=True))
     was_on = [name for name, short in (_EVERYWHERE | _SOMEWHERE).items() if states.get(short) == "on"]
@@ -57,7 +57,7 @@ def _turned_off(old: str) -> str:
 
 
 def parse(output: str) -> str:
-    """The state of a device's offloads as `ethtool -K` takes it, from `ethtool -k`: "tso on gso on gro off".
+    """Return the state of a device's offloads as `ethtool -K` takes it, from `ethtool -k`: "tso on gso on gro off".
 
     Versions up to 2.6.38 put spaces into some names.
     """

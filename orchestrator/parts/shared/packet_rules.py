@@ -42,7 +42,7 @@ class PacketRule:
 
 
 def problems(rule: PacketRule, topology: Topology) -> list[Problem]:
-    """What does not fit the testbed."""
+    """Return what does not fit the testbed."""
     if found := named_hosts.problems([(("host",), rule.host)], topology):
         return found
     if not (rule.share == 0 or 1 <= rule.in_a_million < OF):
@@ -113,7 +113,7 @@ def _rule(rule: PacketRule, node: str, device: str, addresses: Sequence[str]) ->
 
 
 def _table(rule: PacketRule, table: str, device: str, addresses: Sequence[str]) -> str:
-    """A whole table as one transaction; packets of one family after the other, since a rule holds one."""
+    """Return a whole table as one transaction; packets of one family after the other, since a rule holds one."""
     families = {"ip": 4, "ip6": 6}
     lines = []
     for family, version in families.items():
@@ -134,7 +134,7 @@ def _table(rule: PacketRule, table: str, device: str, addresses: Sequence[str]) 
 
 
 def parse_rules(output: str, *, table: str) -> str:
-    """What our table does, from `nft -s list ruleset netdev`: "absent", or verdict and share.
+    """Return what our table does, from `nft -s list ruleset netdev`: "absent", or verdict and share.
 
     ValueError for a table of that name whose rules are not ours.
     """

@@ -11,7 +11,7 @@ Where = Literal["nic", "switch-port"]
 
 
 def problems(rail: int | None, topology: Topology) -> list[Problem]:
-    """A rail that the hosts do not have; None stands for all of them."""
+    """Return a problem for a rail that the hosts do not have; None stands for all of them."""
     if rail is None or 0 <= rail < topology.rails:
         return []
     count = topology.rails

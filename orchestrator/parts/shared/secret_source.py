@@ -1,4 +1,4 @@
-"""Where the value of a secret is taken from when a run begins: a variable of this command's environment, or a file."""
+"""Sources of secrets, read when a run begins: a variable of this command's environment, or a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ACCEPTED = "the name of a variable of this command's environment, or the path o
 
 
 def checked(source: Any, *, at: tuple[str | int, ...] = ()) -> str:
-    """A place where a value is; raises Mistake, without showing it, where it looks like the value itself."""
+    """Return a place where a value is; raises Mistake, without showing it, where it looks like the value itself."""
     known = isinstance(source, str) and (secret_looks.is_file(source) or secret_looks.VARIABLE.fullmatch(source))
     if not known or secret_looks.value_looks_secret(source):
         raise Mistake("says where a value comes from, not what it is", accepted=_ACCEPTED, at=at)
@@ -23,7 +23,10 @@ def checked(source: Any, *, at: tuple[str | int, ...] = ()) -> str:
 
 
 def beside(source: str, info: ValidationInfo) -> str:
-    """A relative path from the folder of the file that names it; one that is not there may be when a run begins."""
+    """Return a relative path from the folder of the file that names it.
+
+    One that is not there may be when a run begins.
+    """
     found = lookup.find(source, lookup.folders_of(info)) if secret_looks.is_file(source) else None
     return source if found is None or found.parent == Path() else str(found)
 

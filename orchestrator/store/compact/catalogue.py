@@ -1,4 +1,4 @@
-"""Catalogues a compacted store: its files, the runs whose rows are in each, and the state of the originals.
+"""Catalogue a compacted store: its files, the runs whose rows are in each, and the state of the originals.
 
 `compacted/catalogue.json` lies beside the run folders. Rows are taken from a compacted file only where the table in the
 run's folder still has the time of change, size and inode that it had when it was compacted; so the catalogue cannot be

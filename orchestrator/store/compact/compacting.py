@@ -1,4 +1,4 @@
-"""Brings a store's compacted tables up to date: what is new is written beside what there is, and named last.
+"""Bring a store's compacted tables up to date: what is new is written beside what there is, and named last.
 
 Files are written under other names and renamed once they are on the disk, then the catalogue is replaced, then what it
 no longer names is removed. Whatever ends this early, queries answer by the catalogue that is there and by the run
@@ -110,7 +110,10 @@ def _folder(path: Path) -> str:
 
 
 def _found(results: Path, briefs: Mapping[str, Listed], stamps: Mapping[str, Stamp]) -> dict[str, dict[str, Stamp]]:
-    """The stamp of what each table's rows come from, by table and run folder; `stamps` are those of manifests."""
+    """Return the stamp of what each table's rows come from, by table and run folder.
+
+    `stamps` are those of manifests.
+    """
     found: dict[str, dict[str, Stamp]] = {table: {} for table in targets.ALL}
     for folder in briefs:
         for table in (*targets.OF_MANIFESTS, targets.BRIEFS):
@@ -154,7 +157,7 @@ def _targets(briefs: Mapping[str, Listed], found: Mapping[str, Mapping[str, Stam
 def _earlier(
     before: Catalogue, found: Mapping[str, Mapping[str, Stamp]]
 ) -> dict[str, tuple[tuple[File, frozenset[str]], ...]]:
-    """The files that there are, by table, with the folders whose rows in them still hold."""
+    """Return the files that there are, by table, with the folders whose rows in them still hold."""
     return {
         table: tuple((file, _true(before, file, found.get(table, {}))) for file in files)
         for table, files in before.tables.items()
@@ -162,7 +165,7 @@ def _earlier(
 
 
 def _whole(results: Path, before: Catalogue) -> Catalogue:
-    """A catalogue with those of its files that are as they were written, each read anew whoever read it before."""
+    """Return a catalogue with those of its files that are as they were written, by reading each anew."""
     files = [file for of_table in before.tables.values() for file in of_table]
     with ThreadPoolExecutor(digests.READERS) as pool:
         found = dict(
@@ -173,7 +176,7 @@ def _whole(results: Path, before: Catalogue) -> Catalogue:
 
 
 def _read(results: Path, file: File) -> File | None:
-    """A file with the digests of its blocks; None for one that is not as it was written."""
+    """Return a file with the digests of its blocks; None for one that is not as it was written."""
     try:
         path = safepath.regular(results / FOLDER, file.name)
         digest, blocks = catalogue.digested(path) if path else ("", "")
@@ -234,7 +237,7 @@ class Builder:
     problems: list[str] = field(default_factory=list)
 
     def built(self, target: Target, known: File | None) -> Built:
-        """The file of a target: the one that is known, one that an interrupted call finished, or one written now.
+        """Return a target's file: the one that is known, one that an interrupted call finished, or one written now.
 
         `known` is of the same runs, with places of its own; the folders in it are those of `earlier`.
         """
@@ -266,7 +269,7 @@ class Builder:
         return Built(file, new, tuple(self.problems))
 
     def _finished(self, target: Target, made_of: str) -> tuple[str, set[str]] | None:
-        """A file with a target's rows that no catalogue names yet, and the folders of the runs in it."""
+        """Return a file with a target's rows that no catalogue names yet, and the folders of the runs in it."""
         for path in sorted((self.results / FOLDER / target.table).glob(f"{target.partition}-*.parquet")):
             about = _about(path) if stamp_of(path) else None
             if about is not None and about[0] == made_of and rundir.sha256(path).startswith(path.stem[-16:]):
@@ -303,7 +306,7 @@ class Builder:
         return name, held
 
     def _rows(self, target: Target, held: set[str]) -> Iterator[pa.Table]:
-        """The rows of a target's runs; the folders of those that could be read go into `held`."""
+        """Give the rows of a target's runs; the folders of those that could be read go into `held`."""
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
@@ -324,7 +327,7 @@ class Builder:
                 yield from found
 
     def _of_run(self, table: str, folder: str) -> list[pa.Table] | None:
-        """The rows of one run; None, with a problem, where they cannot be read."""
+        """Return the rows of one run; None, with a problem, where they cannot be read."""
         try:
             return [_in_front(folder, rows) for rows in self._read(table, folder)]
         except (OrchError, OSError) as error:
@@ -358,7 +361,7 @@ def _strings(values: Sequence[str]) -> pa.Array:
 
 
 def _schema(table: str) -> pa.Schema:
-    """The columns of a compacted file: the run's folder, then those that queries see."""
+    """Return the columns of a compacted file: the run's folder, then those that queries see."""
     import pyarrow as pa
 
     if table == BRIEFS:
@@ -383,7 +386,7 @@ def _form(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _about(path: Path) -> tuple[str, set[str]] | None:
-    """What a compacted file is made of, and the folders of the runs in it; None for one that is not ours."""
+    """Return what a compacted file is made of, and the folders of the runs in it; None for one that is not ours."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Decides which files a compacted store has: a table's rows by day, and by month once that is over and small."""
+"""Decide which files a compacted store has: a table's rows by day, and by month once that is over and small."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _by_day(table: str, members: Sequence[Member]) -> Iterator[Target]:
 
 
 def _columns(table: str) -> list[tuple[str, str]]:
-    """What the columns of a table are called, and their types: with other ones a file is another file."""
+    """Return what the columns of a table are called, and their types: with other ones a file is another file."""
     if table == BRIEFS:
         from orchestrator.store.manifests.records import FORMAT
 

@@ -66,7 +66,7 @@ class Bucket:
         return {name: int(about.get("size") or 0) for name, about in self._found(folder).items()}
 
     def seen(self, folder: str) -> dict[str, str]:
-        """A digest of all that the file system says of each file below a folder: with another one it was changed."""
+        """Return a digest of what the file system says of each file below a folder: it tells whether one changed."""
         return {
             name: hashlib.sha256(repr(sorted(about.items(), key=lambda item: str(item[0]))).encode()).hexdigest()[:16]
             for name, about in self._found(folder).items()
@@ -108,7 +108,7 @@ class Bucket:
             self.system.pipe_file(path, content)
 
     def send(self, source: Path, name: str) -> None:
-        """The same with a file of this machine."""
+        """Put a file of this machine in place of what is there, whole or not at all."""
         with self._told("written"), self._whole(name) as path:
             self.system.put_file(str(source), path)
 
@@ -151,7 +151,7 @@ def _protocols(system: Any) -> tuple[str, ...]:
 
 
 def _troubles() -> tuple[type[Exception], ...]:
-    """What file systems raise where a store cannot be reached; botocore has a tree of its own."""
+    """Return what file systems raise where a store cannot be reached; botocore has a tree of its own."""
     library = sys.modules.get("botocore.exceptions")
     return (OSError, ValueError, *((library.BotoCoreError,) if library else ()))
 

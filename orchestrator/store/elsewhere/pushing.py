@@ -1,4 +1,4 @@
-"""Pushes a store to a bucket: runs with their manifests last, compacted files, and the catalogue at the very end.
+"""Push a store to a bucket: runs with their manifests last, compacted files, and the catalogue at the very end.
 
 A reader goes by the catalogue, so that it never sees half of anything. What is there already is not sent again, and
 whatever ends a push early, the next one goes on. Each store has a catalogue of its own there, so that several can be
@@ -74,7 +74,7 @@ def push(
 
 
 def _catalogues(bucket: Bucket, own: str) -> tuple[dict[str, Catalogue], list[str]]:
-    """The catalogues that lie there, and what is wrong with those that are damaged.
+    """Return the catalogues that lie there, and what is wrong with those that are damaged.
 
     Of our own the runs are taken all the same, since some may be nowhere else: of each the manifest is verified anyway.
     """
@@ -147,7 +147,7 @@ def _run(results: Path, bucket: Bucket, run: Run, how: _How) -> _Sent:
 
 
 def _artifacts(bucket: Bucket, run: Run, how: _How) -> Mapping[str, str]:
-    """The digest of each file that a run has there, by its manifest there; nothing where that cannot be read."""
+    """Return the digest of each file that a run has there, by its manifest there; nothing where that cannot be read."""
     content = bucket.read(f"{run.folder}/{MANIFEST}", most=reading.MOST_MANIFEST_BYTES)
     try:
         found = coding.decoded(content, Manifest) if content else None
@@ -194,7 +194,7 @@ def _files(
 
 
 def _without(here: Catalogue, unsent: set[str], seen: Mapping[str, str]) -> Catalogue:
-    """A catalogue as it lies in a bucket: without stamps, and without runs that are not there.
+    """Return a catalogue as it lies in a bucket: without stamps, and without runs that are not there.
 
     `seen` is what the bucket's file system says of each file.
     """
@@ -208,14 +208,14 @@ def _without(here: Catalogue, unsent: set[str], seen: Mapping[str, str]) -> Cata
 
 
 def _placed(file: File, of: Catalogue, places: Mapping[str, int]) -> File:
-    """A file with those of its runs that have a place, and without stamps."""
+    """Return a file with those of its runs that have a place, and without stamps."""
     runs = tuple(places[of.runs[run].folder] for run in file.runs if of.runs[run].folder in places)
     others = file.others or len(runs) < len(file.runs)
     return replace(file, runs=runs, others=others, stamps=coding.raw([]), made_of="")
 
 
 def merged(here: Catalogue, before: Catalogue) -> Catalogue:
-    """What is here, and of what was there before the runs that are gone here, with the files that have their rows."""
+    """Return what is here, and those runs of the bucket that are gone here, with the files that have their rows."""
     mine = {run.folder for run in here.runs}
     gone = [run for run in before.runs if run.folder not in mine]
     places = {run.folder: len(here.runs) + number for number, run in enumerate(gone)}

@@ -84,7 +84,7 @@ class Blocks:
         return digests if catalogue.block_digest(digests.encode()) == own else None
 
     def _learned(self, name: str) -> str:
-        """The digests of a file's blocks, all of which are fetched: they are right if the name's digest is theirs."""
+        """Fetch a file's blocks for their digests, which are right if the digest in the file's name is theirs."""
         whole, digests = hashlib.sha256(), []
         for first in range(0, -(-self.sizes[name] // BLOCK), _AT_ONCE):
             start, end = first * BLOCK, min((first + _AT_ONCE) * BLOCK, self.sizes[name])

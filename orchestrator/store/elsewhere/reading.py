@@ -1,4 +1,4 @@
-"""Reads a store that was pushed to a bucket: by its catalogues, with calls in proportion to days and not to runs.
+"""Read a store that was pushed to a bucket: by its catalogues, with calls in proportion to days and not to runs.
 
 Others may write into a bucket. Keys are made of names that the catalogues and manifests give, each checked before it is
 used; nothing is read beyond the size that they say, a manifest counts only with the digest that its catalogue gives,
@@ -172,7 +172,7 @@ class Elsewhere:
         return self._opened(alike[0])
 
     def _opened(self, folder: str) -> Entry:
-        """A run with its whole manifest, which is kept in the cache."""
+        """Return a run with its whole manifest, which is kept in the cache."""
         path = safepath.under(self.cache / "runs", f"{folder}/{MANIFEST}")
         _, digest = self._owners[folder]
         if not path.exists() or rundir.sha256(path) != digest:

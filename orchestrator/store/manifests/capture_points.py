@@ -1,4 +1,4 @@
-"""What a manifest says of a capture point: whose addresses are behind a port, and which flows pass it."""
+"""Capture points by a manifest: the addresses behind a port, and the flows that pass it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CAPTURING = "collector.tcpdump"
 
 
 def capture_point(manifest: Manifest, *, node: str, launch: str, port: str) -> CapturePoint:
-    """The point at a port of a node that a launch captured."""
+    """Return the point at a port of a node that a launch captured."""
     addresses, peers = _ends(manifest, node, port)
     flows = [flow for one in manifest.launches for flow in one.flows]
     flows.sort(key=lambda flow: flow.port is None)  # a training names hosts alone, and cross traffic may join the same
@@ -35,7 +35,7 @@ def capture_point(manifest: Manifest, *, node: str, launch: str, port: str) -> C
 
 
 def capture_points(manifest: Manifest, node: str) -> list[CapturePoint]:
-    """The points that launches of a node were to capture."""
+    """Return the points that launches of a node were to capture."""
     return [
         capture_point(manifest, node=node, launch=launch.name, port=device(launch.argv))
         for launch in manifest.launches
@@ -44,7 +44,7 @@ def capture_points(manifest: Manifest, node: str) -> list[CapturePoint]:
 
 
 def _ends(manifest: Manifest, node: str, port: str) -> tuple[list[str], list[str]]:
-    """The addresses of a node at a port, and at a switch's port those of the host behind it."""
+    """Return the addresses of a node at a port, and at a switch's port those of the host behind it."""
     topology = manifest.topology
     own = [rail.address for rail in topology.node(node).rails if rail.address and rail.device in ("", port)]
     behind = [link for link in topology.links if (link.switch, link.switch_port) == (node, port)]

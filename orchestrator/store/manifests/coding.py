@@ -1,4 +1,4 @@
-"""Records as JSON, and back: whatever is read is of the type that its record says, or refused with the field."""
+"""Encode records as JSON and decode them: what is read is of the type that its record says, or it is refused."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 
 def encoded(value: object, *, indent: int = 0) -> bytes:
-    """Records as JSON; numbers of numpy too."""
+    """Return records as JSON; numbers of numpy too."""
     plain = msgspec.json.encode(value, enc_hook=_plain)
     return msgspec.json.format(plain, indent=indent) if indent else plain
 
 
 def sealed(value: object, *, indent: int = 0) -> bytes:
-    """The same, an object and a line end, with the SHA-256 of all that follows as its first field, `digest`.
+    """Return the same, an object and a line end, with the SHA-256 of all that follows as its first field, `digest`.
 
     Whatever reads it by `decoded` is told when anything of it is not as it was written.
     """
@@ -35,12 +35,12 @@ def sealed(value: object, *, indent: int = 0) -> bytes:
 
 
 def raw(value: object) -> msgspec.Raw:
-    """The same as a part of other records that is read only where it is needed."""
+    """Return the same as a part of other records that is read only where it is needed."""
     return msgspec.Raw(encoded(value))
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
-    """Records from JSON; ValueError, with the field, where they are none, or are not as `sealed` wrote them."""
+    """Return records from JSON; ValueError, with the field, where they are none, or are not as `sealed` wrote them."""
     check(data)
     return learned(kind).decode(data)
 
@@ -53,7 +53,7 @@ def check(data: bytes) -> None:
 
 
 def learned(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """What decodes records of a type, made by one thread: msgspec crashes where several learn a type at once."""
+    """Return what decodes records of a type, made by one thread: msgspec crashes where several learn a type at once."""
     with _LEARNING:
         return _made_decoder(cast("Hashable", kind))
 
@@ -64,7 +64,7 @@ def _made_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A number of numpy as one of Python."""
+    """Return a number of numpy as one of Python."""
     try:
         return value.item()
     except AttributeError:

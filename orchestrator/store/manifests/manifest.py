@@ -1,4 +1,4 @@
-"""Reads and writes manifests: the records of `records` as JSON, also of older formats.
+"""Read and write manifests: the records of `records` as JSON, also of older formats.
 
 A store may be somebody else's, or damaged: whatever is read is of the type that its record says, or refused with file
 and field.
@@ -69,22 +69,25 @@ T = TypeVar("T")
 
 
 def load(path: Path) -> Manifest:
-    """The manifest in a file; StoreError where it cannot be read, is damaged, or was made by a later version."""
+    """Return the manifest in a file; StoreError where it cannot be read, is damaged, or was made by a later version."""
     return _checked(path, Manifest)
 
 
 def decoded(data: bytes, place: str) -> Manifest:
-    """The same from what a file at a `place` has."""
+    """Return the same from what a file at a `place` has."""
     return _decoded(data, place, Manifest)
 
 
 def summary(path: Path) -> Summary:
-    """The same, as far as listings need it: quicker, and what else the file says is not looked at."""
+    """Return the same, as far as listings need it: quicker, and what else the file says is not looked at."""
     return _checked(path, Summary)
 
 
 def brief(data: bytes) -> Summary:
-    """A manifest in brief from JSON that `coding.encoded` made of one; ValueError, with the field, where it is none."""
+    """Return a manifest in brief from JSON that `coding.encoded` made of one.
+
+    ValueError, with the field, where it is none.
+    """
     return decoded_as_now(data, Summary, FORMAT, CHANGED)
 
 
@@ -94,12 +97,15 @@ def save(path: Path, manifest: Manifest) -> None:
 
 
 def text(manifest: Manifest) -> bytes:
-    """A manifest as JSON that people can read; what is not a finite number becomes null."""
+    """Return a manifest as JSON that people can read; what is not a finite number becomes null."""
     return coding.encoded(manifest, indent=1) + b"\n"
 
 
 def decoded_as_now(data: bytes, kind: type[T], newest: int, changed: Sequence[Renamed | Gathered]) -> T:
-    """The same where fields of an older format stood elsewhere; what is written again is of the `newest` format."""
+    """Return the same where fields of an older format stood elsewhere.
+
+    What is written again is of the `newest` format.
+    """
     version = _format(data)
     if version == newest or not isinstance(version, int):
         return coding.decoded(data, kind)

@@ -435,7 +435,7 @@ class Summary:
                 raise ValueError(f"{field_name}: {error.message}") from None
 
     def job(self, name: str) -> Job:
-        """The job of this name; KeyError for another."""
+        """Return the job of this name; KeyError for another."""
         for job in self.jobs:
             if job.name == name:
                 return job

@@ -1,4 +1,4 @@
-"""Tells which captures of a run stay on hosts, one line a host."""
+"""Tell which captures of a run stay on hosts, one line a host."""
 
 from __future__ import annotations
 

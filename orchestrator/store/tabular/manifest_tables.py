@@ -112,7 +112,10 @@ def arrow_table(rows: Sequence[Row], table: Table) -> pa.Table:
 
 
 def runs_table(entries: Sequence[Listed]) -> pa.Table:
-    """A row a run, unsealed ones too; rates and sizes elsewhere are as on the wire: `scale` multiplies them back."""
+    """Return a table with a row for each run, unsealed ones too.
+
+    Rates and sizes elsewhere are as on the wire: `scale` multiplies them back.
+    """
     rows = []
     for entry in entries:
         manifest = entry.manifest
@@ -147,7 +150,7 @@ def runs_table(entries: Sequence[Listed]) -> pa.Table:
 
 
 def windows_table(entries: Sequence[Listed]) -> pa.Table:
-    """A row a measured window and job; loads are at full size, all sources together."""
+    """Return a table with a row for each measured window and job; loads are at full size, all sources together."""
     rows = [row for entry in entries for window in entry.manifest.windows for row in _window(entry, window)]
     return arrow_table(rows, WINDOWS)
 
@@ -184,7 +187,10 @@ def _window(entry: Listed, window: WindowSummary) -> list[Row]:
 
 
 def hosts_table(entries: Sequence[Listed]) -> pa.Table:
-    """A row a rail of each node of each run's testbed, which only the whole manifest has; a switch has one row."""
+    """Return a row a rail of each node of each run's testbed, which only the whole manifest has.
+
+    A switch has one row.
+    """
     from orchestrator.parts.topology import Rail
     from orchestrator.store.rundir import entry_at
 

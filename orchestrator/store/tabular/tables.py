@@ -34,12 +34,12 @@ _ROWS_PER_GROUP = 1 << 18
 
 
 def front(name: str) -> Mapping[str, Column]:
-    """The columns that the store puts in front of those of a table."""
+    """Return the columns that the store puts in front of those of a table."""
     return _FRONT if name not in OF_THE_RUN else {"run": _FRONT["run"]}
 
 
 def schema(name: str) -> pa.Schema:
-    """The columns of a table's file: `run`, then `node` and `launch` unless it is one of the run as a whole."""
+    """Return the columns of a table's file: `run`, then `node` and `launch` unless it is one of the run as a whole."""
     import pyarrow as pa
 
     if name not in TABLES:
@@ -60,7 +60,7 @@ def write(
 
 
 def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
-    """A table of a run; one that was never written is empty, with its columns.
+    """Return a table of a run; one that was never written is empty, with its columns.
 
     A file of an older version has its columns by today's names too, and those that it lacks are missing in each row.
     StoreError where it is damaged, or not what was sealed.
@@ -86,7 +86,10 @@ def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
 
 
 def groups(folder: Path, name: str) -> Iterator[pa.Table]:
-    """The row groups of a table's file in the columns of today, one after the other; StoreError for a damaged file."""
+    """Give the row groups of a table's file in the columns of today, one after the other.
+
+    StoreError for a damaged file.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

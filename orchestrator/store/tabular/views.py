@@ -1,4 +1,4 @@
-"""What queries see of the files of tables: views that answer the natural question, and the files as they are.
+"""Views for queries over the files of tables, and the files as they are.
 
 A rank logs its warm-up too, and a flow is captured at both of its ends. So `avg(seconds)` over the file of iterations,
 or `sum(wire_bytes)` over that of captured flows, would be of something else than what is meant.
@@ -35,7 +35,7 @@ class View:
 
 
 def columns_of(name: str) -> Mapping[str, Column]:
-    """The columns of a table's file."""
+    """Return the columns of a table's file."""
     return {**front(name), **DESCRIBED[name].columns}
 
 
@@ -85,7 +85,7 @@ NAMES = (*VIEWS, *OF_FILES)
 
 
 def file_of(name: str) -> str:
-    """The table whose file has the rows of a table of `OF_FILES`."""
+    """Return the table whose file has the rows of a table of `OF_FILES`."""
     return name.removeprefix(ALL)
 
 
@@ -99,6 +99,6 @@ def described(name: str) -> Table:
 
 
 def needed(mentioned: Iterable[str]) -> set[str]:
-    """The tables that a query needs which mentions these."""
+    """Return the tables that a query needs which mentions these."""
     named = set(mentioned)
     return named | {table for name in named & VIEWS.keys() for table in VIEWS[name].of}

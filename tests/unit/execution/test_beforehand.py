@@ -170,8 +170,8 @@ def test_hosts_that_are_too_small_end_a_run_unless_it_is_forced(on_small_hosts):
 def test_forced_runs_go_on_and_their_manifest_says_so(tmp_path, two_cores, monkeypatch):
     given = []
 
-    def run_planned(_experiment, _run, options, *, forced, **_):
-        given.append((options, forced))
+    def run_planned(_experiment, _run, options, attempt):
+        given.append((options, attempt.forced))
         raise OrchError("far enough")
 
     monkeypatch.setattr(execute, "run_planned", run_planned)

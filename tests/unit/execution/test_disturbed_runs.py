@@ -47,9 +47,9 @@ def runs_that(monkeypatch, tmp_path):
         left = iter(tries)
         labels = []
 
-        def run_planned(_experiment, run, _options, *, label, **_):
+        def run_planned(_experiment, run, _options, attempt):
             failed = next(left)
-            labels.append(label)
+            labels.append(attempt.label)
             number = len(labels)
             outcome = "failed" if failed == "failed" else "completed"
             found = manifest(

@@ -23,7 +23,7 @@ from orchestrator.core.errors import DeadlineExceeded, LockedError, OrchError, T
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.machines.machine import own_kernel
 from orchestrator.execution.actions import changes as changing
-from orchestrator.execution.actions import fetching, host_reduction, residue
+from orchestrator.execution.actions import fetching, host_reduction, processes
 from orchestrator.execution.actions.changes import Changes
 from orchestrator.execution.actions.fetching import fetch_run, notes
 from orchestrator.execution.actions.processes import Processes
@@ -103,7 +103,7 @@ def session_on(tmp_path, run_name, monkeypatch, strays):
     yield make
     for session in made:
         session.testbed.down.clear()
-        residue.left(session)  # what the test left on a host that was down
+        processes.still_running(session)  # what the test left on a host that was down
         session.close()
         session.testbed.close()
 
@@ -185,7 +185,7 @@ def test_more_ranks_than_are_asked_at_once_get_ready_together(session_on, tmp_pa
     Processes(session).start(launches, what="starting ranks")
     assert len(Processes(session).up(launches)) == count
     Processes(session).stop(launches, measured_until=time.monotonic())
-    assert residue.left(session) == []
+    assert processes.still_running(session) == []
 
 
 def test_more_ranks_than_are_asked_at_once_part_together(session_on, tmp_path):
@@ -220,7 +220,7 @@ def test_a_lost_host_keeps_nobody_from_sweeping_the_others(session_on):
     session.testbed.down.add("n1")
     killed(session, "n1", "n2")
     Processes(session).stop(launches, measured_until=time.monotonic())
-    assert residue.left(session) == []
+    assert processes.still_running(session) == []
     assert set(session.watch.lost) == {"n1"}
     assert "n1: processes of the run could not be ended there: jump host gate: no route" in session.watch.notes
 
@@ -229,7 +229,7 @@ def test_what_a_lost_host_had_is_not_taken_for_fetched(session_on, tmp_path):
     session = session_on("n1", "n2")
     session.testbed.down.add("n1")
     killed(session, "n1")
-    residue.left(session)
+    processes.still_running(session)
     with pytest.raises(TransportError, match="files of the run are still on n1: "):
         fetch_run(session, tmp_path / "results")
     assert not (tmp_path / "n2" / session.run).exists(), "the other one was fetched, and its folder removed"
@@ -369,7 +369,7 @@ def test_a_host_that_is_reached_again_is_swept_and_brought_home(session_on, tmp_
     stays = Launch(name="p", node="n2", role="rank", argv=("sh", "-c", "echo ready; sleep 600"), ready=Line("ready"))
     Processes(session).start([stays], what="starting")
     killed(session, "n2")
-    assert residue.left(session) == []
+    assert processes.still_running(session) == []
     assert session.watch.lost == {}
     fetch_run(session, tmp_path / "results")
     assert (tmp_path / "results/hosts/n2/p/stdout").read_text() == "ready\n"
@@ -384,7 +384,7 @@ def test_a_host_that_was_rebooted_is_brought_home_and_nothing_is_undone_there(se
     killed(session, "n1")
     marker = tmp_path / "n1" / f"{session.run}.n1" / ".orch-run.json"
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "boot": "another"}))
-    assert residue.left(session) == []
+    assert processes.still_running(session) == []
     fetch_run(session, tmp_path / "results")
     assert (tmp_path / "results/hosts/n1/data").read_bytes() == b"x"
     assert not undone.exists()
@@ -441,7 +441,7 @@ def test_putting_back_waits_for_no_host_that_is_silent(session_on, tmp_path):
     assert set(session.machines()) == {"n2", "n3"}
     assert Processes(session).up([launch]) == []
 
-    assert residue.left(session) == []
+    assert processes.still_running(session) == []
     assert session.watch.lost == {}
     assert files["n1"].read_text() == "old\n"
     fetch_run(session, tmp_path / "results")
@@ -546,7 +546,7 @@ def test_the_second_ctrl_c_ends_what_hosts_make_of_their_captures(session_on, tm
     assert {node: (one.later, [file.path for file in one.files]) for node, one in left.items()} == {
         node: (True, ["dump/capture.pcap"]) for node in ("n1", "n2")
     }
-    assert residue.left(session) == []
+    assert processes.still_running(session) == []
     stayed, troubles = host_reduction.recorded(left, tmp_path / "hosts")
     assert [one.node for one in stayed] == ["n1", "n2"]
     assert troubles[0].endswith("were not reduced: Ctrl-C ended that; `orch recover r1` has it do so")

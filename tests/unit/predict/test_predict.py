@@ -11,7 +11,7 @@ import pytest
 from orchestrator.analysis.windows import time_shares
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.experiment import loading
-from orchestrator.parts.work import Bucket, Replicated
+from orchestrator.parts.theory import Bucket, Replicated
 from orchestrator.predict import inputs, messages, predicting, whatif
 from orchestrator.predict.network_costs import Costs, Network, Quantity, Rates, all_reduce_s, network
 from orchestrator.predict.pipeline import Schedule, StageTimes

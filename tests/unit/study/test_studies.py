@@ -49,9 +49,10 @@ class Testbed:
         self.runs, self.bad, self.cut_at, self.labels = 0, bad, cut_at, []
         monkeypatch.setattr(execute, "run_planned", self.run_planned)
 
-    def run_planned(self, experiment, run, options, *, sweep, label, **_):
+    def run_planned(self, experiment, run, options, attempt):
+        sweep = attempt.sweep
         self.runs += 1
-        self.labels.append(label)
+        self.labels.append(attempt.label)
         names = [planned.name for planned in run.windows]
         loads = {name: sweep.points[name].values["traffic.0.iperf.load"] for name in names}
         cut = self.runs in self.cut_at

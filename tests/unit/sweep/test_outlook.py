@@ -16,8 +16,8 @@ from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.run_options import RunOptions
 from orchestrator.experiment import sweepfile
 from orchestrator.sweep import run_sweep
-from orchestrator.sweep.outlook import Outlook, clock_text
 from orchestrator.sweep.sweepplan import Estimate
+from orchestrator.sweep.sweeptext import Outlook, clock_text
 from tests.helpers.experiments import orch
 from tests.helpers.sweep_files import leave, window, write
 
@@ -93,9 +93,9 @@ class Logged(Testbed):
         super().__init__(monkeypatch, fate)
         self.labels = []
 
-    def run_planned(self, experiment, run, options, *, label, **more):
-        self.labels.append(label)
-        return super().run_planned(experiment, run, options, **more)
+    def run_planned(self, experiment, run, options, attempt):
+        self.labels.append(attempt.label)
+        return super().run_planned(experiment, run, options, attempt)
 
 
 def carry_out(path, results, stream=None):
@@ -137,8 +137,8 @@ def test_after_ctrl_c_a_line_says_how_to_resume(tmp_path, monkeypatch, new):
     monkeypatch.setattr(
         execute,
         "run_planned",
-        lambda _experiment, _run, options, *, sweep, **_: ended(
-            leave(options.results, asdict(sweep), outcome="interrupted", windows=[]), Interrupted("Ctrl-C")
+        lambda _experiment, _run, options, attempt: ended(
+            leave(options.results, asdict(attempt.sweep), outcome="interrupted", windows=[]), Interrupted("Ctrl-C")
         ),
     )
     path = write(tmp_path)

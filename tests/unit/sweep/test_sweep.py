@@ -35,7 +35,8 @@ class Testbed:
         monkeypatch.setattr(execute, "run_planned", self.run_planned)
         monkeypatch.setattr(recovery, "seal", self.seal)
 
-    def run_planned(self, experiment, run, options, *, sweep, **_):
+    def run_planned(self, experiment, run, options, attempt):
+        sweep = attempt.sweep
         names = [planned.name for planned in run.windows]
         self.runs.append([sweep.points[name].values for name in names])
         return self.fate(options.results, asdict(sweep), names)

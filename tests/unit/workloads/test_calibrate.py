@@ -14,8 +14,8 @@ from orchestrator.core.errors import ConfigError, OrchError, StoreError
 from orchestrator.core.units import quantity
 from orchestrator.experiment import studyfile
 from orchestrator.experiment.experiment import resolved_data
-from orchestrator.study import calibrating, calibrations, compute_fit, studytext
-from orchestrator.study.compute_fit import Fitted, TooSlow
+from orchestrator.study import calibrating, studytext
+from orchestrator.study.calibrating import Fitted, TooSlow
 
 STUDIES = Path(__file__).parents[3] / "playbooks/studies"
 
@@ -54,8 +54,8 @@ class Quiet:
 @pytest.mark.parametrize("first", [0.3, 0.7, 1.2])
 def test_the_iteration_comes_as_close_as_runs_agree(printed_s, link_s, first, seed):
     machine = Machine(link_s=link_s, seed=seed)
-    fitted = compute_fit.fit(printed_s, machine.iteration, first_s=first * printed_s)
-    assert abs(fitted.iteration_s / printed_s - 1) <= compute_fit.CLOSE
+    fitted = calibrating.fit(printed_s, machine.iteration, first_s=first * printed_s)
+    assert abs(fitted.iteration_s / printed_s - 1) <= calibrating.CLOSE
     machine.noise = 0.0
     assert machine.iteration(fitted.compute_s, 1) == pytest.approx(printed_s, rel=0.025)
     assert fitted.runs == len(machine.asked) - 1
@@ -65,14 +65,14 @@ def test_the_iteration_comes_as_close_as_runs_agree(printed_s, link_s, first, se
 def test_a_machine_that_is_too_slow_is_said_to_be_so_with_what_it_carries(overhead_s, carries):
     machine = Machine(overhead_s=overhead_s, link_s=0.07)
     with pytest.raises(TooSlow, match="without any compute") as caught:
-        compute_fit.fit(0.16, machine.iteration, first_s=0.148)
+        calibrating.fit(0.16, machine.iteration, first_s=0.148)
     assert caught.value.carries == carries
 
 
 def test_runs_that_agree_on_nothing_are_given_up():
     times = iter([0.3, 0.1, 0.3, 0.1, 0.3, 0.1, 0.3])
     with pytest.raises(OrchError, match=r"in 6 runs: 0\.3 s with 0\.148"):
-        compute_fit.fit(0.16, lambda _compute_s, _times: next(times), first_s=0.148)
+        calibrating.fit(0.16, lambda _compute_s, _times: next(times), first_s=0.148)
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def test_what_is_fitted_is_kept_and_not_fitted_again(calibration):
     assert calibrating.fitted_here(calibration) == first
     calibrating.carry_out(calibration, run=machine.run, progress=quiet, new=True)
     assert len(machine.asked) > runs
-    kept = json.loads(calibrations.path_of(calibration).read_text())
-    assert kept["machine"] == calibrations.machine()
+    kept = json.loads(calibrating.path_of(calibration).read_text())
+    assert kept["machine"] == calibrating.machine()
     assert kept["machine"]["processors"] >= 1
 
 
@@ -116,21 +116,21 @@ def test_a_machine_too_slow_for_a_study_is_told_a_scale(calibration):
 
 
 def test_another_scale_kernel_or_number_of_processors_is_another_calibration(calibration, monkeypatch):
-    here = calibrations.path_of(calibration)
+    here = calibrating.path_of(calibration)
     larger = studyfile.load(STUDIES / "salamy.yaml", ["testbed.local.scale=200"], quick=True).calibration
-    assert calibrations.path_of(larger) != here
+    assert calibrating.path_of(larger) != here
     same = studyfile.load(STUDIES / "salamy.yaml", ["measure.at_most=90s"], quick=True).calibration
-    assert calibrations.path_of(same) == here
+    assert calibrating.path_of(same) == here
     for key, value in (("kernel", "6.1"), ("processors", 96), ("cpu", "another")):
-        machine = {**calibrations.machine(), key: value}
+        machine = {**calibrating.machine(), key: value}
         with monkeypatch.context() as changed:
-            changed.setattr(calibrations, "machine", lambda machine=machine: machine)
-            assert calibrations.path_of(calibration) != here
+            changed.setattr(calibrating, "machine", lambda machine=machine: machine)
+            assert calibrating.path_of(calibration) != here
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"models": {"resnet50": {"compute_s": 1}}}', '{"models": 3}', "\xff"])
 def test_a_damaged_file_is_one_error(calibration, text):
-    path = calibrations.path_of(calibration)
+    path = calibrating.path_of(calibration)
     path.parent.mkdir(parents=True)
     path.write_text(text, encoding="latin-1")
     with pytest.raises(StoreError, match="holds no calibration"):
@@ -139,7 +139,7 @@ def test_a_damaged_file_is_one_error(calibration, text):
 
 def test_another_printed_time_is_fitted_anew(calibration):
     fitted = Fitted(compute_s=0.1, iteration_s=0.2, printed_s=0.2, runs=1)
-    calibrations.write(calibrations.path_of(calibration), {"resnet50": fitted})
+    calibrating.write(calibrating.path_of(calibration), {"resnet50": fitted})
     assert calibrating.fitted_here(calibration) == {}
 
 
