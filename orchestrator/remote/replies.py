@@ -72,35 +72,44 @@ def _value(hint: Any, name: str, value: Any, *, of: str, node: str) -> Any:
         return None if value is None else _value(arguments[0], name, value, of=of, node=node)
     if origin in (Sequence, Mapping, tuple):
         return _several(origin, arguments, name, value, of=of, node=node)
-    if origin is Annotated or hint in (int, float, bool, str, object):
-        accepted = arguments[1] if origin is Annotated else hint
-        found = _scalar(accepted, value)
-        return _refuse(name, value, _ACCEPTED[accepted], of=of, node=node) if found is None else found
+    kind, bound = arguments if origin is Annotated else (hint, None)
+    if kind in _ACCEPTED:
+        found = _scalar(kind, bound, value)
+        return _refuse(name, value, _accepted(kind, bound), of=of, node=node) if found is None else found
     return read(hint, value, of=f"{of}.{name}", node=node)
 
 
 _ACCEPTED: dict[Any, str] = {
     int: "a whole number of 64 bits",
-    **{range(least, 1 << 63): f"a whole number of 64 bits, at least {least}" for least in (0, 1)},
     float: "a number",
     bool: "true or false",
     str: "text",
-    "raw": "text",
     object: "anything but null",
 }
 
 
-def _scalar(accepted: Any, value: Any) -> Any:
-    """Return a text, a number or a truth value, None for any other; `accepted` is a key of `_ACCEPTED`."""
-    whole = range(-_MOST, _MOST + 1) if accepted is int else accepted
-    if isinstance(whole, range):
-        return value if type(value) is int and value in whole else None
-    if accepted is float:
-        return float(value) if type(value) in (int, float) and abs(value) <= _MOST else None  # which NaN is not, either
-    if accepted is str:
-        return _clean(value) if isinstance(value, str) else None
-    kind = str if accepted == "raw" else accepted
-    return value if isinstance(value, kind) else None
+def _accepted(kind: Any, bound: Any) -> str:
+    """Return what is accepted of a kind within a bound, in words."""
+    if not isinstance(bound, range):
+        return _ACCEPTED[kind]
+    most = "" if bound.stop > _MOST else f", at most {bound[-1]}"
+    return f"{_ACCEPTED[kind]}, at least {bound.start}{most}"
+
+
+def _scalar(kind: Any, bound: Any, value: Any) -> Any:
+    """Return a text, a number or a truth value of a kind in `_ACCEPTED` within its bound; None for any other.
+
+    The bound of a number is a range, from its start to its last one; that of a text that is taken letter by letter is
+    "raw".
+    """
+    if kind in (int, float):
+        least, most = (bound.start, bound[-1]) if isinstance(bound, range) else (-_MOST, _MOST)
+        if type(value) is not int and (kind is int or type(value) is not float):
+            return None
+        return kind(value) if least <= value <= most else None  # which NaN is not, either
+    if not isinstance(value, kind):
+        return None
+    return _clean(value) if kind is str and bound != "raw" else value
 
 
 def _several(origin: Any, types: Sequence[Any], name: str, value: Any, *, of: str, node: str) -> Any:

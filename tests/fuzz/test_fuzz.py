@@ -10,8 +10,9 @@ import pytest
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.shrink import shrunk
 from tests.fuzz.target import Target, drawn
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import TARGETS, operations
 from tests.fuzz.trial import tried_apart
+from tests.helpers.agent_messages import agent_messages
 
 INPUTS = {"captures": 600, "sweep": 40, "ssh": 60, "query": 60, "experiment": 150, "option": 100, "operations": 40}
 USUAL = 300
@@ -31,6 +32,11 @@ def test_nothing_but_our_own_errors_comes_out(name, tmp_path):
         except Exception as error:
             raise AssertionError(f"seed {SEED}, place {place}: {type(error).__name__} from {data[:500]!r}") from error
     assert refused < INPUTS.get(name, USUAL), "every input was refused: nothing behind the first check was tried"
+
+
+def test_a_real_agent_is_asked_every_message_but_for_images():
+    asked = {str(one["op"]) for one in (*operations.GOOD, *operations.RARE)}
+    assert asked == agent_messages() - {"image"}  # which starts a runtime of containers
 
 
 def spent(data: bytes, _folder) -> None:

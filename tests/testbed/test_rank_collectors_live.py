@@ -17,7 +17,7 @@ from tests.helpers.orch_runs import measured, nothing_is_left, small, write
 pytestmark = [
     pytest.mark.testbed,
     pytest.mark.alone,
-    pytest.mark.skipif(shutil.which("perf") is None, reason="no perf of this kernel: Ubuntu has a package for each of its kernels"),
+    pytest.mark.skipif(shutil.which("perf") is None, reason="no perf of this kernel (Ubuntu has a package for each)"),
 ]
 
 ROOT = Path(__file__).parents[2]

@@ -32,10 +32,10 @@ class Answered(NamedTuple):
 class Task:
     """A request whose answer takes several steps."""
 
-    def __init__(self, request: object, steps: Steps[Any], *, whole: bool = False) -> None:
+    def __init__(self, request: object, steps: Steps[Any], *, must_finish: bool = False) -> None:
         self.request = request
         self.steps = steps
-        self.whole = whole  # it must not be dropped before its end
+        self.must_finish = must_finish  # it must not be dropped before its end
         self.wake_at: Optional[float] = 0.0
 
 
@@ -52,8 +52,8 @@ class Loop:
         self.heard_at = time.monotonic()
         self.silence_s = 0.0  # how long the controller may be silent; 0 is without limit
         self.woken = False
-        self.deaf = False  # it puts everything down, and takes no requests
-        self.turned_at: Optional[float] = time.monotonic()  # since when; None while it waits
+        self.shutting_down = False  # it puts everything down, and takes no requests
+        self.busy_since: Optional[float] = time.monotonic()  # since when it has not waited; None while it waits
 
     def catch_signals(self, reap: Callable[[], None]) -> None:
         """End at SIGTERM and SIGHUP, and call `reap` when a child has ended."""
@@ -90,16 +90,16 @@ class Loop:
 
     def turn(self, wait_s: Optional[float]) -> None:
         self.wire.flush()
-        self.turned_at = None
+        self.busy_since = None
         ready = self.selector.select(wait_s)
-        self.turned_at = time.monotonic()
+        self.busy_since = time.monotonic()
         for key, _ in ready:
             key.data()
 
     def busy_s(self) -> float:
         """Return for how long, in seconds, the loop has not looked for requests."""
-        turned_at = self.turned_at
-        return 0.0 if turned_at is None else time.monotonic() - turned_at
+        busy_since = self.busy_since
+        return 0.0 if busy_since is None else time.monotonic() - busy_since
 
     def receive(self) -> None:
         self.heard_at = time.monotonic()
@@ -146,7 +146,7 @@ class Loop:
     def cancel(self, *, request: int) -> None:
         """Cancel a task whose answer nobody waits for; one that must not be left half done goes on."""
         for task in self.tasks:
-            if task.request == request and not task.whole:
+            if task.request == request and not task.must_finish:
                 task.steps.close()
 
     def answer(self, request: object, result: Any) -> None:
@@ -168,7 +168,7 @@ class Loop:
 
     def finish_whole(self, within_s: float) -> None:
         """Finish the tasks that must not be left half done, and drop the others."""
-        self.tasks = [task for task in self.tasks if task.whole]
+        self.tasks = [task for task in self.tasks if task.must_finish]
         end = time.monotonic() + within_s
         while self.tasks and time.monotonic() < end:
             self.turn(0.02)  # the limit of silence does not apply here
@@ -198,5 +198,5 @@ def beat(loop: Loop) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the thread that waits for them
     while True:
         time.sleep(BUSY_S)
-        if loop.deaf or loop.busy_s() >= BUSY_S:
+        if loop.shutting_down or loop.busy_s() >= BUSY_S:
             loop.wire.send({"id": 0})  # an answer to no request

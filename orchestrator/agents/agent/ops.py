@@ -158,7 +158,7 @@ class Agent:
             self.loop.wire.node = str(header.get("node"))
         else:
             values.pop("node", None)
-        self.loop.tasks.append(Task(header.get("id"), self.carry_out(op, values), whole=op in ("change", "undo")))
+        self.loop.tasks.append(Task(header.get("id"), self.carry_out(op, values), must_finish=op in ("change", "undo")))
         self.loop.woken = True
 
     def carry_out(self, op: object, values: JsonObject) -> Steps[Any]:
@@ -184,7 +184,7 @@ class Agent:
         """End all descendants, take every change back, and say so to whoever still listens."""
         loop, journal = self.loop, self.changes.journal
         loop.selector.unregister(loop.wire.reader)
-        loop.deaf = True
+        loop.shutting_down = True
         loop.finish_whole(COMMAND_S + KILL_S)
         _, left = loop.drive(ladder(self.living, [(signal.SIGTERM, 1.0)]))
         taken = loop.drive(take_back(journal, self.commands)) if journal else TakenBack([], [], [])

@@ -33,12 +33,12 @@ def large(spools: Sequence[Spool], wire_bytes: Ints, *, budget: int) -> Any:
         return found
     counts = np.zeros(len(wire_bytes), np.int64)
     words = program.layout(program.LAY_WORDS)
-    words[[program.L_COUNTS, program.L_FLOWS]] = program.where(counts), len(counts)
+    words[[program.L_COUNTS, program.L_FLOWS]] = program.address_of(counts), len(counts)
     for spool in spools:
         source = _Source(spool, np.zeros(bin_rows.SOURCE_WORDS, np.int64), wanted=bin_rows.COUNTED)
-        words[[program.L_SOURCES, program.L_SOURCE_COUNT]] = program.where(source.words), 1
+        words[[program.L_SOURCES, program.L_SOURCE_COUNT]] = program.address_of(source.words), 1
         while source.fill():
-            compiled.program()["count_bins"](program.where(words))
+            compiled.program()["count_bins"](program.address_of(words))
     order = np.argsort(-wire_bytes, kind="stable")
     fits = np.cumsum(counts[order]) <= budget
     found[order] = fits
@@ -62,17 +62,17 @@ def bins(
     sources = [_Source(spool, words, wanted=bin_rows.LAID) for spool, words in zip(spools, table, strict=True)]
     words = program.layout(program.LAY_WORDS)
     words[: program.L_COUNTS] = (
-        program.where(table),
+        program.address_of(table),
         len(table),
-        program.where(mask),
+        program.address_of(mask),
         len(mask),
         others,
         width_ns,
-        program.where(out),
+        program.address_of(out),
         capacity,
-        program.where(state),
+        program.address_of(state),
     )
-    while (wanted := compiled.program()["lay"](program.where(words))) >= 0:
+    while (wanted := compiled.program()["lay"](program.address_of(words))) >= 0:
         sources[wanted].fill()
     columns = [column[: state[bin_rows.USED]] for column in out]
     flow, start, *sums = columns if in_order else _merged(columns, width_ns)
@@ -93,7 +93,11 @@ class _Source:
 
     def __init__(self, spool: Spool, words: Ints, *, wanted: int) -> None:
         self.words = words
-        self.words[bin_rows.FLOW_OF :] = program.where(spool.flow_of), program.where(spool.folded), len(spool.flow_of)
+        self.words[bin_rows.FLOW_OF :] = (
+            program.address_of(spool.flow_of),
+            program.address_of(spool.folded),
+            len(spool.flow_of),
+        )
         self._parts = spool.rows.parts(wanted=wanted)
         self._part: Ints | None = None  # kept, since compiled code has its address alone
 
@@ -105,7 +109,7 @@ class _Source:
             return False
         columns = self._part
         self.words[: bin_rows.ENDED] = (
-            program.where(columns),
+            program.address_of(columns),
             columns.strides[0] // columns.itemsize,
             columns.shape[1],
             0,

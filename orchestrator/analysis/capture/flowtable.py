@@ -203,8 +203,8 @@ class BinRows:
 
 def _called(name: str, columns: Ints, rows: int, packed: Any, wanted: int = accounting.BIN_WORDS) -> int:
     words = program.layout(program.PACK_WORDS)
-    words[:] = program.where(columns), columns.shape[1], rows, program.where(packed), len(packed), wanted
-    return compiled.program()[name](program.where(words))
+    words[:] = program.address_of(columns), columns.shape[1], rows, program.address_of(packed), len(packed), wanted
+    return compiled.program()[name](program.address_of(words))
 
 
 class Conversations:
@@ -226,8 +226,8 @@ class Conversations:
         self._words = program.layout(program.ACCOUNT_WORDS)
         self._words[program.A_BIN_NS : program.A_MOST + 1] = bin_ns, segment, most
         self._words[[program.A_STATE, program.A_OUT, program.A_OUT_ROWS]] = (
-            program.where(self._state),
-            program.where(self._out),
+            program.address_of(self._state),
+            program.address_of(self._out),
             _BINS_A_CALL,
         )
         self._allocate(_FIRST_CONVERSATIONS)
@@ -270,7 +270,7 @@ class Conversations:
         )
         why = -1
         while why != accounting.DONE:
-            why = self._call["account"](program.where(words))
+            why = self._call["account"](program.address_of(words))
             if why == accounting.TABLE_FULL:
                 self._grow()
             elif why == accounting.HOLES_FULL:
@@ -300,7 +300,7 @@ class Conversations:
     def finish(self) -> None:
         """Hand out the bins that are open; no packet may be added afterwards."""
         self._tables.hold(_HELD_AT_END)
-        while self._call["close_bins"](program.where(self._words)):
+        while self._call["close_bins"](program.address_of(self._words)):
             self._hand_on()
         self._hand_on()
 
@@ -324,25 +324,25 @@ class Conversations:
         self._directions = both.reshape(2 * rows, segments.DIRECTION_WORDS)
         self._slots = np.zeros(2 * rows, np.int64)
         self._active = np.zeros(2 * rows, np.int64)
-        where = program.where
+        address_of = program.address_of
         self._words[program.A_SLOTS : program.A_CONVERSATIONS + 1] = (
-            where(self._slots),
+            address_of(self._slots),
             len(self._slots),
-            where(self._keys),
-            where(self._shared),
-            where(self._directions),
+            address_of(self._keys),
+            address_of(self._shared),
+            address_of(self._directions),
             rows,
         )
-        self._words[program.A_ACTIVE] = where(self._active)
+        self._words[program.A_ACTIVE] = address_of(self._active)
 
     def _grow(self) -> None:
         active = self._active
         self._allocate(2 * len(self._keys))
         self._active[: len(active)] = active
-        self._call["rehash"](program.where(self._words))
+        self._call["rehash"](program.address_of(self._words))
 
     def _set_holes(self) -> None:
-        self._words[[program.A_HOLES, program.A_HOLE_WORDS]] = program.where(self._holes), len(self._holes)
+        self._words[[program.A_HOLES, program.A_HOLE_WORDS]] = program.address_of(self._holes), len(self._holes)
 
 
 class QueuePairTable:
@@ -371,7 +371,7 @@ class QueuePairTable:
             piece.packets,
         )
         while words[program.Q_PLACE] < piece.packets:
-            compiled.program()["account_pairs"](program.where(words))
+            compiled.program()["account_pairs"](program.address_of(words))
             if words[program.Q_PLACE] < piece.packets:
                 self._grow()
 
@@ -382,15 +382,15 @@ class QueuePairTable:
         self.opcodes = np.zeros((rows, OPCODES), np.int64)
         self.sizes = np.zeros((rows, SIZE_BINS), np.int64)
         arrays = (self._slots, self.keys, self.stats, self.opcodes, self.sizes)
-        self._words[program.Q_SLOTS : program.Q_CAPACITY + 1] = (*map(program.where, arrays), rows)
-        self._words[[program.Q_COUNTS, program.Q_KEY]] = program.where(self.counts), program.where(self._key)
+        self._words[program.Q_SLOTS : program.Q_CAPACITY + 1] = (*map(program.address_of, arrays), rows)
+        self._words[[program.Q_COUNTS, program.Q_KEY]] = program.address_of(self.counts), program.address_of(self._key)
 
     def _grow(self) -> None:
         before = (self.keys, self.stats, self.opcodes, self.sizes)
         self._allocate(2 * len(self.keys))
         for old, new in zip(before, (self.keys, self.stats, self.opcodes, self.sizes), strict=True):
             new[: len(old)] = old
-        compiled.program()["rehash_pairs"](program.where(self._words))
+        compiled.program()["rehash_pairs"](program.address_of(self._words))
 
     @property
     def via(self) -> Any:

@@ -24,7 +24,7 @@ class Sightings:
     def __init__(self) -> None:
         self._rows = np.zeros((MOST + _SPARE, WORDS), np.int64)
         self._words = program.layout(program.SIGHT_WORDS)
-        self._words[[program.S_OUT, program.S_OUT_ROWS]] = program.where(self._rows), len(self._rows)
+        self._words[[program.S_OUT, program.S_OUT_ROWS]] = program.address_of(self._rows), len(self._rows)
 
     def add(self, piece: Piece) -> None:
         """Add the sampled packets of a piece."""
@@ -37,7 +37,7 @@ class Sightings:
             piece.packets,
         )
         while words[program.S_PLACE] < piece.packets:
-            compiled.program()["sight"](program.where(words))
+            compiled.program()["sight"](program.address_of(words))
             if words[program.S_PLACE] < piece.packets:
                 self._thin()
 

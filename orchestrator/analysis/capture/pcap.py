@@ -105,15 +105,15 @@ class Piece:
         self.frames = np.empty((rows, framing.FRAME_WORDS), np.int64)
         self.headers = np.empty((rows, HEADER_WORDS), np.int64)
         self.words = program.layout(program.PIECE_WORDS)
-        self.words[program.DATA] = program.where(self.memory)
+        self.words[program.DATA] = program.address_of(self.memory)
         self._dealt = np.empty((shards, rows, DEALT_WORDS), np.int64)
         self._counts = program.layout(shards)
         self.words[program.FRAMES : program.WHY] = (
-            program.where(self.frames),
+            program.address_of(self.frames),
             rows,
-            program.where(self.headers),
-            program.where(self._dealt),
-            program.where(self._counts),
+            program.address_of(self.headers),
+            program.address_of(self._dealt),
+            program.address_of(self._counts),
             shards,
             bin_ns,
         )
@@ -142,7 +142,7 @@ class Piece:
             form.head,
             form.order,
             form.offset_ns,
-            0 if interfaces is None else program.where(interfaces),
+            0 if interfaces is None else program.address_of(interfaces),
             0 if interfaces is None else len(interfaces),
             form.known,
             form.near_s,
@@ -150,7 +150,7 @@ class Piece:
         )
         self.place, self.age = place, form.age
         self.whole = held == len(self.memory)
-        compiled.program()["survey"](program.where(words))
+        compiled.program()["survey"](program.address_of(words))
 
     def said(self, word: int) -> int:
         """Return one of `program`'s words of this piece."""
@@ -158,7 +158,7 @@ class Piece:
 
     def dealt(self, shard: int) -> tuple[int, int]:
         """Return the address of the rows that a shard was dealt, and how many there are."""
-        return program.where(self._dealt[shard]), int(self._counts[shard])
+        return program.address_of(self._dealt[shard]), int(self._counts[shard])
 
     @property
     def packets(self) -> int:

@@ -20,6 +20,7 @@ TABLES: Mapping[str, Table] = {
             "forward_s": Column("float64", "forward pass"),
             "backward_s": Column("float64", "until the last gradient was computed"),
             "wait_s": Column("float64", "from then until the last gradient was reduced"),
+            "step_s": Column("float64", "the rest of the iteration, which is the optimizer's step above all"),
             "loss": Column("float64", "loss"),
             "samples": Column("int64", "of this rank"),
             "accuracy": Column(

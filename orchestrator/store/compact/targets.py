@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from orchestrator.parts.rows import DESCRIBED
 from orchestrator.store.stamps import Stamp
 from orchestrator.store.tabular import manifest_tables, views
-from orchestrator.store.tabular.tables import VERSION, front
+from orchestrator.store.tabular.tables import VERSION, key_columns
 
 MONTH_BYTES = 64 << 20  # of the run folders' files: a month with more stays in a file a day
 OF_FILES = tuple(views.file_of(name) for name in views.OF_FILES)
@@ -83,5 +83,5 @@ def _columns(table: str) -> list[tuple[str, str]]:
         return list({"format": str(FORMAT)}.items())
     if table in OF_MANIFESTS:
         return [(name, column.type) for name, column in OF_MANIFESTS[table].columns.items()]
-    columns = {**front(table), **DESCRIBED[table].columns}
+    columns = {**key_columns(table), **DESCRIBED[table].columns}
     return list({"version": str(VERSION), **{name: column.type for name, column in columns.items()}}.items())

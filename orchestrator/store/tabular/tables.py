@@ -33,7 +33,7 @@ _FRONT = {
 _ROWS_PER_GROUP = 1 << 18
 
 
-def front(name: str) -> Mapping[str, Column]:
+def key_columns(name: str) -> Mapping[str, Column]:
     """Return the columns that the store puts in front of those of a table."""
     return _FRONT if name not in OF_THE_RUN else {"run": _FRONT["run"]}
 
@@ -45,7 +45,7 @@ def schema(name: str) -> pa.Schema:
     if name not in TABLES:
         raise StoreError(f"there is no table {name!r}", hint="tables are " + ", ".join(TABLES))
     types = {"int64": pa.int64(), "float64": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
-    fields = [pa.field(column, pa.string()) for column in front(name)]
+    fields = [pa.field(column, pa.string()) for column in key_columns(name)]
     fields += [pa.field(column, types[kind]) for column, kind in TABLES[name].items()]
     return pa.schema(fields, metadata={"orch.tables": str(VERSION)})
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from orchestrator.parts.rows import DESCRIBED
 from orchestrator.parts.schema.column import Column, Table
-from orchestrator.store.tabular.tables import front
+from orchestrator.store.tabular.tables import key_columns
 
 ALL = "all_"  # before the name of a file's table whose view leaves out what no window has
 OF_WINDOWS = {  # view -> table; `overlaps` is a word of SQL's own
@@ -36,7 +36,7 @@ class View:
 
 def columns_of(name: str) -> Mapping[str, Column]:
     """Return the columns of a table's file."""
-    return {**front(name), **DESCRIBED[name].columns}
+    return {**key_columns(name), **DESCRIBED[name].columns}
 
 
 def _of_windows(name: str) -> View:

@@ -376,7 +376,7 @@ def count_bins(pointer: Any) -> int:
     return 0
 
 
-def where(array: Any) -> int:
+def address_of(array: Any) -> int:
     """Return the address of an array's memory."""
     found: int = array.__array_interface__["data"][0]
     return found
@@ -385,5 +385,5 @@ def where(array: Any) -> int:
 def layout(size: int) -> Any:
     """Allocate words for a call in cache lines of their own, since each thread writes to its own."""
     whole = np.zeros(-(-size // _LINES) * _LINES + _LINES, np.int64)
-    begin = -(where(whole) // 8) % _LINES
+    begin = -(address_of(whole) // 8) % _LINES
     return whole[begin : begin + size]
