@@ -21,7 +21,7 @@ import yaml
 from tests.helpers.orch_runs import ROOT, ring, start, wait_for
 from tests.helpers.rack import descendants
 
-PATIENCE_S = 120.0
+PATIENCE_S = 420.0  # of a job that starts, reduces on its nodes and ends beside other testbeds
 NODES = 4
 USER = 65534  # of jobs where the cluster is root's: nobody, without any of root's rights
 PROJECT = (

@@ -24,7 +24,7 @@ from orchestrator.core.screen import console
 from orchestrator.store import digests
 from orchestrator.store.digests import Verified
 from orchestrator.store.manifests import coding
-from orchestrator.store.manifests.records import Count, Whole
+from orchestrator.store.manifests.coding import Count, Whole
 from orchestrator.store.stamps import MANIFEST, Stamp, stamp_of
 
 FOLDER = "compacted"

@@ -7,13 +7,19 @@ import hashlib
 import re
 import threading
 from collections.abc import Hashable
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
+from msgspec import Meta
 
 # As it was written and in no other form: a file that another program wrote anew has a digest that says nothing.
 _SEAL = re.compile(rb'\{(?:\n +"digest": |"digest":)"([0-9a-f]{64})",')
 _LEARNING = threading.Lock()
+
+# A manifest may be somebody else's: whole numbers fit the tables, and sums and products of others are numbers still.
+Whole = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Real = Annotated[float, Meta(gt=-1e300, lt=1e300)]
 
 T = TypeVar("T")
 

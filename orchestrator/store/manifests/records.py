@@ -11,9 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Annotated, Literal
-
-from msgspec import Meta
+from typing import Literal
 
 from orchestrator.core.errors import UnsafePath
 from orchestrator.core.opendata import AxisValues
@@ -21,11 +19,7 @@ from orchestrator.core.paths import safepath
 from orchestrator.parts.launch import LaunchFacts
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Topology
-
-# A manifest may be somebody else's: whole numbers fit the tables, and sums and products of others are numbers still.
-Whole = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-Real = Annotated[float, Meta(gt=-1e300, lt=1e300)]
+from orchestrator.store.manifests.coding import Count, Real, Whole
 
 
 def known(value: float | None) -> float:
