@@ -55,8 +55,8 @@ def as_usual() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def as_if_deaf() -> None:
-    """Block and ignore signals: programs set handlers for some, and shells let all through."""
+def ignore_signals() -> None:
+    """Ignore what `main` has blocked, too: programs set handlers for some signals, and shells let all through."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
 
@@ -100,7 +100,7 @@ def outside(name: str, wrapper: List[str], argv: List[str]) -> int:
     status_file = os.path.join(own, STATUS_FILE)
     again = [sys.executable, "-I", "-S", "-B", os.path.abspath(__file__), INSIDE, folder, status_file, *argv]
     try:
-        program = start([*wrapper, *again], own, as_if_deaf)
+        program = start([*wrapper, *again], own, ignore_signals)
     except OSError as error:
         print("%s: %s" % (wrapper[0], error.strerror), file=sys.stderr, flush=True)
         return FAILED
@@ -121,7 +121,7 @@ def main(argv: List[str]) -> int:
         return inside(argv[2], argv[3], argv[4:])
     count = int(argv[2])
     status = outside(argv[1], argv[3 : 3 + count], argv[3 + count :])
-    if status < 0:  # in the same way
+    if status < 0:  # end by the same signal
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         if -status not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-status, signal.SIG_DFL)

@@ -33,6 +33,7 @@ pytestmark = [
     pytest.mark.variants,
     pytest.mark.skipif(os.geteuid() != 0, reason="a container on a host of this machine takes root"),
 ]
+ROOT = Path(__file__).parents[2]
 MARK = "/of-the-image"
 IMAGE = "localhost/orch-test-ranks:1"
 
@@ -111,6 +112,56 @@ def test_ranks_in_containers_are_measured_as_they_are_without(store, image, tmp_
     nothing_is_left(run["run"])
     assert monitors(store) == []
     assert not [path for path in folder.rglob("*") if path.name in (".containers", "container.socket")]
+
+
+AROUND = """
+from orchestrator.core.fields import Model
+from orchestrator.parts.launch import Wrapper
+
+NAME = "around"
+
+
+class Config(Model):
+    pass
+
+
+def problems(config, topology):
+    return []
+
+
+def requirements(config, topology):
+    return []
+
+
+def wrapper(config, rank, topology):
+    return Wrapper(argv=("sh", "-c", 'echo begun >said; "$@"; echo ended >>said', "sh"))
+
+
+def read(output):
+    return {}
+"""
+
+
+def test_collectors_see_ranks_in_containers(store, image, tmp_path, monkeypatch):
+    """A command around the rank runs in its image; what has its process id counts the rank, not podman."""
+    about = tmp_path / "site/around-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: around\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[orch.collectors]\naround = around_ranks\n")
+    (about.parent / "around_ranks.py").write_text(AROUND)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(about.parent), str(ROOT)]))
+    path = write(tmp_path, {**contained(image), "collect": ["tcpdump", "perf", "around"]})
+    summary, results = measured(path, tmp_path / "results", "--no-report")
+    (run,) = summary["runs"]
+    folder = results / "small" / run["run"]
+    for rank, host in enumerate(("h1", "h2")):
+        said = folder / f"hosts/{host}/training-rank{rank}/around/said"
+        assert said.read_text().split() == ["begun", "ended"]
+    rows = pq.read_table(folder / "tables/counters.parquet").to_pylist()
+    switches = [row["value"] for row in rows if row["counter"] == "perf.context-switches"]
+    assert max(switches) > 20
+    nothing_is_left(run["run"])
+    assert monitors(store) == []
 
 
 def test_a_rank_in_a_container_has_its_hosts_network_and_its_images_files(store, image, tmp_path):
