@@ -258,7 +258,7 @@ class Store:
     ) -> Compared:
         """Compare what two names stand for, point by point: runs, sweeps, experiments, baselines, NAME@DATE.
 
-        A median has to change by `margin`, a p99 by `margin_p99`; the chance that equal runs of one night are called
+        A mean or a median has to change by `margin`, a p99 by `margin_p99`; the chance that equal runs of one night are called
         different is `alpha` over all points (shares of 1). `settings` compares although both were set differently.
         """
         from orchestrator.analysis.compare import comparing
@@ -267,7 +267,7 @@ class Store:
         for name, value in {"margin": margin, "margin_p99": margin_p99, "alpha": alpha}.items():
             if not 0 < value < 1:
                 raise ConfigError(f"{name}: {value} is not a share; accepted: more than 0 and less than 1")
-        rule = Rule(alpha=alpha, margin={"p50": margin, "p99": margin_p99})
+        rule = Rule(alpha=alpha, margin={"mean": margin, "p50": margin, "p99": margin_p99})
         return Compared(comparing.compare(self._folder(), a, b, rule=rule, settings=settings))
 
     def history(self, name: str) -> tuple[History, ...]:

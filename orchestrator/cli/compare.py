@@ -86,7 +86,7 @@ def register(commands: Commands) -> None:
 def add_rule(parser: argparse.ArgumentParser) -> None:
     """Add the options that define when a difference counts."""
     parser.add_argument(
-        "--margin", default=_MARGIN, metavar="SHARE", help="smallest change of the median that counts (2%%)"
+        "--margin", default=_MARGIN, metavar="SHARE", help="smallest change of mean or median that counts (2%%)"
     )
     parser.add_argument(
         "--margin-p99", default=_MARGIN_P99, metavar="SHARE", help="smallest change of the p99 that counts (10%%)"
@@ -108,7 +108,7 @@ def add_rule(parser: argparse.ArgumentParser) -> None:
         "--night-spread",
         default=_NIGHT_SPREAD,
         metavar="SHARE",
-        help="standard deviation between nights that is assumed where there are fewer than six nights in all (2%%)",
+        help="standard deviation between nights that is assumed, until nights of the baseline show less (2%%)",
     )
 
 
@@ -214,7 +214,11 @@ def _rule(
         raise ConfigError(f"--alarms-a-year: {alarms_a_year:g} is not possible; accepted: more than 0, up to 90")
     return Rule(
         alpha=share(alpha, "--alpha"),
-        margin={"p50": share(margin, "--margin"), "p99": share(margin_p99, "--margin-p99")},
+        margin={
+            "mean": share(margin, "--margin"),
+            "p50": share(margin, "--margin"),
+            "p99": share(margin_p99, "--margin-p99"),
+        },
         alarms_a_year=alarms_a_year,
         night_spread=share(night_spread, "--night-spread"),
     )

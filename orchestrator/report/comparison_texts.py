@@ -15,8 +15,8 @@ from orchestrator.core.opendata import JsonObject
 from orchestrator.core.screen import layout
 
 _HEAD = (
-    "point", "verdict", "p50", "95 % interval", "detectable", "p99", "95 % interval", "p (all points)", "nights",
-    "runs", "iterations", "runs differ by", "of that, within runs",
+    "point", "verdict", "mean", "95 % interval", "detectable", "p50", "95 % interval", "p99", "p (all points)",
+    "nights", "runs", "iterations", "runs differ by", "of that, within runs",
 )  # fmt: skip
 _SIDES = ("point", "nights", "runs", "iterations", "runs differ by", "of that,\nwithin runs")
 
@@ -148,17 +148,18 @@ def _level(comparison: Comparison) -> str:
 
 def row(comparison: Comparison, point: PointChange) -> tuple[str, ...]:
     """Return a point in that table; the p is that of a difference, and says nothing of points that are the same."""
-    p50, p99 = point.change("p50"), point.change("p99")
+    mean, p50, p99 = (point.change(statistic) for statistic in ("mean", "p50", "p99"))
     adjusted = [change.p_adjusted for change in point.changes if not math.isnan(change.p_adjusted)]
     p = "-" if not adjusted or point.verdict == "same" else f"{min(adjusted):.2g}"
     return (
         comparison.labels[point.point],
         point.verdict,
+        percent(mean.ratio),
+        _interval(mean.ratio, mean.low, mean.high),
+        detectable(point),
         percent(p50.ratio),
         _interval(p50.ratio, p50.low, p50.high),
-        detectable(point),
         percent(p99.ratio),
-        _interval(p99.ratio, p99.low, p99.high),
         p,
         *_sides(comparison, point),
     )
@@ -227,7 +228,7 @@ def _dashes(comparison: Comparison) -> list[str]:
 
 
 def _could(point: PointChange) -> str:
-    return "" if math.isnan(point.change("p50").detectable) else f"; one of {detectable(point)} would have been found"
+    return "" if math.isnan(point.change("mean").detectable) else f"; one of {detectable(point)} would have been found"
 
 
 def _side(comparison: Comparison, which: str) -> SideData:

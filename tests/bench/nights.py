@@ -57,13 +57,17 @@ def night(
     if len(candidates) < runs:
         raise AssertionError(f"{len(candidates)} recorded runs are too few for a night of {runs}")
 
+    # Drawn at random, no run of a side comes before those of the other more often than by chance: as if in turn.
+    began = {name: 2 * place for place, name in enumerate(reference)}
+    began |= {name: 2 * place + 1 for place, name in enumerate(candidates[:runs])}
+
     def side(pool: Recorded, chosen: Sequence[str], window: str, times: float) -> tuple[RunSeries, ...]:
         found = []
         for run in chosen:
             series = pool[run][window]
             begin = int(draw.integers(0, 3)) * max(0, len(series) - iterations) // 2
             moved = times * float(np.exp(draw.normal(0, spread)))
-            found.append(RunSeries(run=run, seconds=series[begin : begin + iterations] * moved))
+            found.append(RunSeries(run=run, seconds=series[begin : begin + iterations] * moved, began_ns=began[run]))
         return tuple(found)
 
     windows = sorted(next(iter(base.values())))

@@ -20,9 +20,9 @@ from orchestrator.analysis.stats.statistics import summarise
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.units import bytes_text
-from orchestrator.store import stores
+from orchestrator.store import rundir, stores
 from orchestrator.store.manifests.records import Manifest
-from orchestrator.store.rundir import Entry
+from orchestrator.store.rundir import Entry, Listed
 from orchestrator.store.tabular import tables
 
 _NOT_SET = "not set"
@@ -73,27 +73,54 @@ def compare(results: Path, a: str, b: str, *, rule: Rule, settings: bool = False
         reference, candidate = (without(side, apart) for side in (reference, candidate))
         set_differently = [f"not compared: {line}" for line in set_differently]
     name = selection.name_of(candidate)
-    found = () if settings or not name else _histories(results, name, rule)
-    return _compared(reference, candidate, rule, set_differently=set_differently, found=found)
+    if settings or not name:
+        return _compared(reference, candidate, rule, set_differently=set_differently)
+    nights = point_histories.nights(stores.opened(str(results)), name, most=point_histories.MOST_NIGHTS)
+    found = point_histories.histories(nights, rule=rule)
+    before = _night_before(results, reference, candidate)
+    return _compared(reference, candidate, rule, set_differently=set_differently, found=found, before=before)
 
 
-def _histories(results: Path, name: str, rule: Rule) -> tuple[History, ...]:
-    """Return the history of every point over the last nights."""
-    found = point_histories.nights(stores.opened(str(results)), name, most=point_histories.MOST_NIGHTS)
-    return point_histories.histories(found, rule=rule)
+def _night_before(results: Path, reference: Chosen, candidate: Chosen) -> Mapping[str, tuple[RunSeries, ...]]:
+    """Return the measurements of the night before a candidate of one night, by point, as far as they were set alike.
+
+    None where that night is one of the reference, or older than it.
+    """
+    last = {stores.instance(entry) for entry in candidate.entries}
+    counted = {stores.instance(entry) for entry in reference.entries}
+    if len(last) != 1 or last == counted:
+        return {}
+    of_night: dict[str, list[Listed]] = defaultdict(list)
+    for entry in stores.of_name(stores.opened(str(results)), str(selection.name_of(candidate))):
+        if reference.latest_ns < entry.manifest.began_ns < candidate.began_ns:
+            of_night[stores.instance(entry)].append(entry)
+    for night in sorted(of_night, key=lambda night: -min(entry.manifest.began_ns for entry in of_night[night])):
+        if night not in counted | last:
+            entries = [entry for one in of_night[night] if (entry := rundir.entry_at(one.path)) is not None]
+            found = selection.of_entries(entries, name=night)
+            if found.points:
+                return without(found, set_apart(reference, found)).points
+    return {}
 
 
 def compare_axis(results: Path, wanted: str, axis: str, values: Sequence[str], *, rule: Rule) -> Comparison:
     """Compare two values of an axis of a sweep (see `axes.by_axis`); the first one is the reference."""
     first, second = by_axis(results, wanted, axis, values)
     set_differently = _set_differently(first, set_apart(first, second))
-    return _compared(first, second, rule, set_differently=set_differently, found=())
+    return _compared(first, second, rule, set_differently=set_differently)
 
 
 def _compared(
-    a: Chosen, b: Chosen, rule: Rule, *, set_differently: Sequence[str], found: tuple[History, ...]
+    a: Chosen,
+    b: Chosen,
+    rule: Rule,
+    *,
+    set_differently: Sequence[str],
+    found: tuple[History, ...] = (),
+    before: Mapping[str, tuple[RunSeries, ...]] | None = None,
 ) -> Comparison:
     pairs, labels = selection.pairs(a, b)
+    pairs = tuple(replace(pair, before=(before or {}).get(pair.point, ())) for pair in pairs)
     beside = differences(a, b) + (burst_sizes(a, b) if set_differently else [])
     return Comparison(
         a=a,
@@ -173,18 +200,33 @@ def headline(comparison: Comparison) -> str:
 def basis(comparison: Comparison) -> str:
     """Return the basis of the verdicts (unit, numbers of nights and runs), and the expected rate of false alarms."""
     rule = comparison.rule
+    of_equals = f"{100 * rule.alpha:g} of 100 comparisons of equals"
+    if comparison.unit == "session":
+        return (
+            "judged as two nights, since one side was measured before the other: if such sessions differ by "
+            f"{rule.night_spread:.0%} at most, {of_equals} are called worse or better wrongly; interleave both sides "
+            "(repetitions of a sweep do) to compare runs"
+        )
     if comparison.unit != "night":
-        what = "pairs that were measured in turn" if comparison.unit == "block" else "runs of the same night"
-        of_equals = f"{100 * rule.alpha:g} of 100 comparisons of equals"
+        what = (
+            "pairs that were measured in turn" if comparison.unit == "block" else "interleaved runs of the same night"
+        )
         return f"judged by {what}: {of_equals} are called worse or better wrongly, over all points"
     a, b = (max(side) for side in zip(*(change.nights for change in comparison.changes), strict=True))
     often = f"one night in {NIGHTS_A_YEAR / rule.alarms_a_year:.0f}"
-    return f"judged by nights ({a} against {b}): of equal nights {often} is called worse wrongly, over all points"
+    lines = [
+        f"judged by nights ({a} against {b}): of equal nights {often} at most is called worse wrongly, over all "
+        f"points, in 95 of 100 baselines, if nights differ by {rule.night_spread:.0%} at most or as these nights show"
+    ]
+    odd = sorted({night for change in comparison.changes for night in change.odd})
+    if odd:
+        lines.append(f"odd nights of {comparison.a.name}, which do not move its level: {', '.join(odd)}")
+    return "\n".join(lines)
 
 
 def detectable(point: PointChange) -> str:
-    """Return the smallest change of the median that would have been found, as text."""
-    return percent(point.change("p50").detectable)
+    """Return the smallest change of the mean that would have been found, as text."""
+    return percent(point.change("mean").detectable)
 
 
 def change_text(point: PointChange) -> str:

@@ -1,28 +1,44 @@
-"""Compute how many nights and runs are needed to find a change (statistical power), from their variation."""
+"""Compute how many nights and runs are needed to find a change (statistical power), from their variation.
+
+The very rule that judges nights (nights.py) is applied to simulated baselines. How far nights and runs differ is itself
+an estimate of few nights: simulated baselines have variances that these nights leave possible (a scaled inverse
+chi-square each), so that what is promised is kept on average over what nights may turn out to be.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestrator.analysis.compare.regression import DEFAULT, ENOUGH_FREEDOM, POWER, Rule
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.analysis.compare import nights as of_nights
+from orchestrator.analysis.compare.regression import DEFAULT, LEVELS, POWER, Rule
 from orchestrator.analysis.stats.statistics import student_t
+
+Floats = npt.NDArray[np.float64]
 
 MOST_NIGHTS = 60
 MOST_RUNS = 20
+_NIGHTS = (5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, MOST_NIGHTS)  # tried baselines
+_RUNS = (1, 2, 3, 4, 6, 8, 12, MOST_RUNS)
+_DRAWS = 100
+CONFIRMED = 2  # nights in a row that decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spreads:
     """Standard deviations by which runs of a night, and nights, differ, as shares of 1.
 
-    `nights` is the number of nights that say so, 0 where it is assumed.
+    `nights` is the number of nights that say so, 0 where it is assumed, and `runs` the degrees of freedom of `run`.
     """
 
     run: float
     night: float
     nights: int
+    runs: int = 0
 
 
 ASSUMED = Spreads(run=0.005, night=0.005, nights=0)
@@ -30,15 +46,20 @@ ASSUMED = Spreads(run=0.005, night=0.005, nights=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """A baseline of so many nights and each night of so many runs, and the smallest change that they find."""
+    """A baseline of so many nights and each night of so many runs, and the share of changes that they find."""
 
     nights: int
     runs: int
-    detectable: float
+    found: float
+
+    @property
+    def runs_in_all(self) -> int:
+        """Runs of the baseline and of the nights that decide."""
+        return (self.nights + CONFIRMED) * self.runs
 
 
 def seen(nights: Sequence[Sequence[float]]) -> Spreads | None:
-    """Estimate the spreads of one point from the logarithms of its runs' medians, a sequence a night.
+    """Estimate the spreads of one point from the logarithms of its runs' means, a sequence a night.
 
     None for a single night. The nights' own spread is what their means differ by beyond what their runs explain.
     """
@@ -51,27 +72,66 @@ def seen(nights: Sequence[Sequence[float]]) -> Spreads | None:
     middle = math.fsum(means) / len(means)
     total = math.fsum((mean - middle) ** 2 for mean in means) / (len(means) - 1)
     share = math.fsum(1 / len(logs) for logs in nights) / len(nights)
-    return Spreads(run=math.sqrt(run), night=math.sqrt(max(0.0, total - run * share)), nights=len(nights))
+    return Spreads(run=math.sqrt(run), night=math.sqrt(max(0.0, total - run * share)), nights=len(nights), runs=freedom)
 
 
-def effort(change: float, spreads: Spreads, *, rule: Rule = DEFAULT) -> Effort | None:
-    """Return the fewest runs in all, baseline and night, that find a change (a share of 1) of the median.
+def effort(change: float, spreads: Spreads, *, points: int = 1, rule: Rule = DEFAULT) -> Effort | None:
+    """Return the fewest runs in all that find a change (a share of 1) of the mean at every one of `points`.
 
-    None beyond bounds.
-
-    Reckoned for nights that move all points at once, where other points lend nothing.
+    None beyond bounds. It is found in POWER of such cases, by the second of two nights that have it.
     """
-    found: list[Effort] = []
-    for nights in range(ENOUGH_FREEDOM + 1, MOST_NIGHTS + 1):
-        for runs in range(1, MOST_RUNS + 1):
-            least = _detectable(nights, runs, spreads, rule)
-            if least <= change:
-                found.append(Effort(nights=nights, runs=runs, detectable=least))
+    needed = 1 - (1 - POWER) / points
+    least: Effort | None = None
+    for nights in _NIGHTS:
+        fewer = [runs for runs in _RUNS if least is None or (nights + CONFIRMED) * runs < least.runs_in_all]
+        if not fewer or share_found(change, spreads, nights=nights, runs=fewer[-1], points=points, rule=rule) < needed:
+            continue
+        for runs in fewer:
+            found = share_found(change, spreads, nights=nights, runs=runs, points=points, rule=rule)
+            if found >= needed:
+                least = Effort(nights=nights, runs=runs, found=found)
                 break
-    return min(found, key=lambda one: (one.nights + 1) * one.runs, default=None)
+    return least
 
 
-def _detectable(nights: int, runs: int, spreads: Spreads, rule: Rule) -> float:
-    error = math.sqrt((spreads.night**2 + spreads.run**2 / runs) * (1 + 1 / nights))
-    limit = student_t(1 - rule.level("p50", "night") / 2, nights - 1) * error
-    return math.expm1(max(limit, math.log1p(rule.margin["p50"])) + student_t(POWER, nights - 1) * error)
+def share_found(change: float, spreads: Spreads, *, nights: int, runs: int, points: int, rule: Rule) -> float:
+    """Return in what share of cases a change at one of `points` is found in two nights."""
+    from scipy import special
+
+    level = rule.level("mean", "night") / points / len(LEVELS)
+    _, in_a_row = of_nights.shares(CONFIRMED)
+    size, bound = math.log1p(change), math.log1p(rule.margin["mean"])
+    uncertain = student_t(0.977, (nights + CONFIRMED) * (runs - 1)) / 2 if runs > 1 else 0.0
+    random = np.random.default_rng(1)
+    found = []
+    for night, run in _possible(spreads, rule):
+        error = math.hypot(night, run / math.sqrt(runs))
+        shown = of_nights.baseline(list(random.normal(0, error, nights)), math.log1p(rule.night_spread))
+        threshold = max(shown.threshold(level * in_a_row, uncertain * run / math.sqrt(runs), CONFIRMED), bound)
+        found.append(
+            float(special.ndtr((size - shown.level - threshold) / max(error, of_nights.RESOLUTION))) ** CONFIRMED
+        )
+    return float(np.mean(found))
+
+
+def _possible(spreads: Spreads, rule: Rule) -> Iterator[tuple[float, float]]:
+    """Yield standard deviations of nights and runs that what was seen leaves possible, evenly by probability.
+
+    Nights differ by no more than is assumed of them, or than was seen.
+    """
+    from scipy import special
+
+    if not spreads.nights:
+        yield from [(spreads.night, spreads.run)] * _DRAWS
+        return
+    places = (np.arange(_DRAWS) + 0.5) / _DRAWS
+    nights, runs = (
+        np.sqrt(freedom / special.chdtri(freedom, 1 - places)) for freedom in (spreads.nights - 1, max(1, spreads.runs))
+    )
+    within = spreads.run / math.sqrt(1 + spreads.runs / spreads.nights)
+    total = math.hypot(spreads.night, within)
+    most = max(rule.night_spread, spreads.night)
+    order = np.random.default_rng(2).permutation(_DRAWS)
+    for night, run in zip(nights, runs[order], strict=True):
+        own = math.sqrt(max(0.0, (total * night) ** 2 - (within * run) ** 2))
+        yield min(own, most), spreads.run * float(run)

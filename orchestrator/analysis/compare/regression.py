@@ -1,45 +1,54 @@
 """Test whether iteration times of two sets of runs differ: ratios, intervals and verdicts, by point.
 
+Judged are the mean, which is total time and so throughput, the median, and the tail. A point is worse if one of them
+is, and the same only if mean and median are both known to lie within their margins.
+
 Iterations of one run share whatever was particular to it (where processes were placed, a busy neighbour, how switches
 hashed its flows), and runs of one night what was particular to the night. So the unit is never the iteration but the
-largest that tells the sides apart: the night, where the sides were measured in different ones; the block, where both
-were measured in turn within each; else the run. A unit's value is the mean of the logarithms of its runs' quantiles.
-Variances are moderated over points (variance_moderation.py), and as many tests are allowed for as points that vary by
-themselves amount to.
+largest that tells the sides apart: the night, where the sides were measured in different ones (nights.py); the session,
+where one side was measured before the other on one day, which is judged as two nights are; else, where the sides were
+interleaved, the block (a repetition that measured both) or the run. A unit's value is the mean of the logarithms of its
+runs' means or medians.
 
-Where sides come from different nights, verdicts are those of a year: each night may raise a wrong alarm with the
-probability that makes ALARMS_A_YEAR of them expected in a year of nights. Where they come from the same nights it is
-`alpha`, over all points and statistics.
+All tests of means and medians of all points are one family (Hochberg, "A sharper Bonferroni procedure for multiple
+tests of significance", Biometrika 75(4), 1988): if everything is slower, each test needs the level of one; tests that
+move together count once. Where sides come from different nights, verdicts are those of a year: at most ALARMS_A_YEAR
+of a year's nights are called worse wrongly, in 95 of 100 baselines. Else it is `alpha`, over all points and statistics.
+
+The tail is judged by counts, pooled over runs: of iterations that last longer than the reference's 99th percentile by
+more than the margin, which are one of a hundred if the candidate's 99th percentile lies there.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.analysis.compare import nights as of_nights
+from orchestrator.analysis.compare.nights import RESOLUTION
 from orchestrator.analysis.stats import statistics
 from orchestrator.analysis.stats.statistics import student_t, tail_of_t
-from orchestrator.analysis.stats.variance_moderation import ModeratedVariance, ModeratedVariances, Spread, moderate
 
 Floats = npt.NDArray[np.float64]
 Verdict = Literal["worse", "better", "same", "cannot tell"]
 
-STATISTICS = ("p50", "p99")
-QUANTILES = {"p50": 0.5, "p99": 0.99}
-FEWEST = {"p50": statistics.FEWEST, "p99": 100}  # iterations of a run; below 100 its p99 is its maximum
+LEVELS = ("mean", "p50")
+STATISTICS = (*LEVELS, "p99")
 NIGHTS_A_YEAR = 365
 POWER = 0.95  # a change that "would have been found" is found in so many of such nights
-_SHARE = {"p50": 0.9, "p99": 0.1}  # of the wrong alarms
+_FEWEST = {"mean": statistics.FEWEST, "p50": statistics.FEWEST, "p99": 100}  # iterations of a run
+_TAILS = 0.1  # of the wrong alarms may come of p99
+_TAIL = 0.01
+_SWITCHES = 3  # of side, in the order of begin times, that interleaved runs have at least
+_APART = 0.25  # of all places, by which mean places of the sides may differ in that order
 
-Unit = Literal["block", "run", "night"]
-
-ENOUGH_FREEDOM = 4  # five nights in a baseline: from here on what nights differ by is taken from them alone
+Unit = Literal["block", "run", "session", "night"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +58,18 @@ class Rule:
     `alpha` bounds the chance that equal sides of the same nights are called worse or better, over all points and
     statistics; `alarms_a_year` is how many nights of a year may be called worse wrongly. A change is one of at least
     `margin` (share of 1, by statistic), and two sides are the same when their ratio is known to lie within it.
-    `night_spread`: by what standard deviation nights are assumed to differ at most, where too few were measured.
+    `night_spread`: by what standard deviation nights are assumed to differ at most, until nights show less.
     """
 
     alpha: float = 0.05
-    margin: Mapping[str, float] = field(default_factory=lambda: {"p50": 0.02, "p99": 0.1})
+    margin: Mapping[str, float] = field(default_factory=lambda: {"mean": 0.02, "p50": 0.02, "p99": 0.1})
     alarms_a_year: float = 1.0
     night_spread: float = 0.02
 
     def level(self, statistic: str, unit: Unit) -> float:
-        """Return the two-sided level of a statistic's tests, over all points."""
-        return _SHARE[statistic] * (2 * self.alarms_a_year / NIGHTS_A_YEAR if unit == "night" else self.alpha)
+        """Return the one-sided level of a statistic's tests, over all points; mean and median share one."""
+        share = _TAILS if statistic == "p99" else 1 - _TAILS
+        return share * (self.alarms_a_year / NIGHTS_A_YEAR if unit == "night" else self.alpha / 2)
 
 
 DEFAULT = Rule()
@@ -69,30 +79,37 @@ DEFAULT = Rule()
 class RunSeries:
     """Iteration times of one measured window in seconds, in order, and where they belong.
 
-    `night` is the night of the run, and `block` the repetition within which points were measured one after the other.
+    `night` is the night of the run, `block` the repetition within which points were measured one after the other, and
+    `began_ns` when the window began (since the epoch), None where that is not known.
     """
 
     run: str
     seconds: Floats
     night: str = ""
     block: str = ""
+    began_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The measurements of one point on both sides: the reference `a` and the candidate `b`."""
+    """The measurements of one point on both sides: the reference `a` and the candidate `b`.
+
+    `before` is the night before a candidate of one night: a change that it has too is confirmed by it.
+    """
 
     point: str
     a: tuple[RunSeries, ...]
     b: tuple[RunSeries, ...]
+    before: tuple[RunSeries, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One statistic of one point: `ratio` is b over a, `low` and `high` its interval at 1 - alpha, NaN when unknown.
 
-    `p` is that of this point's test, `p_adjusted` that of all points together; `detectable` is the smallest ratio above
-    1 that would have been found in POWER of such comparisons. `a_s` and `b_s` are the sides' values in seconds.
+    The interval takes units for independent. `p` is one-sided, of this test alone, `p_adjusted` that of all tests
+    together; `detectable` is the smallest ratio above 1 that would have been found in POWER of such comparisons. `a_s`
+    and `b_s` are the sides' values in seconds.
     """
 
     statistic: str
@@ -110,7 +127,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointChange:
-    """The verdict on a point, its changes, and what both sides hold."""
+    """The verdict on a point, its changes, and what both sides hold; `odd` are nights of `a` that stand out."""
 
     point: str
     verdict: Verdict
@@ -119,6 +136,7 @@ class PointChange:
     nights: tuple[int, int]
     runs: tuple[int, int]
     iterations: tuple[int, int]
+    odd: tuple[str, ...] = ()
 
     def change(self, statistic: str) -> Change:
         """Return the change of one statistic."""
@@ -129,279 +147,376 @@ class PointChange:
 def compare(pairs: Sequence[Pair], rule: Rule = DEFAULT) -> tuple[PointChange, ...]:
     """Return the verdict on every point, in the order given."""
     unit = unit_of(pairs)
-    by_statistic = {statistic: _changes(pairs, statistic, unit, rule) for statistic in STATISTICS}
-    return tuple(_point(pair, [by_statistic[statistic][pair.point] for statistic in STATISTICS]) for pair in pairs)
+    tests = {(pair.point, of): _test(pair, of, unit, rule) for pair in pairs for of in LEVELS}
+    level = rule.level("p50", unit)
+    adjusted = _hochberg({key: test.p for key, test in tests.items() if test is not None and not math.isnan(test.p)})
+    count = max(1, len(adjusted))
+    found = []
+    for pair in pairs:
+        changes = [
+            _change(
+                pair,
+                of,
+                tests[pair.point, of],
+                p_adjusted=adjusted.get((pair.point, of), math.nan),
+                level=level,
+                tests=count,
+                rule=rule,
+            )
+            for of in LEVELS
+        ]
+        tail = _tail_change(pair, unit, rule.level("p99", unit) / len(pairs), rule)
+        found.append(_point(pair, (*changes, tail), unit, rule))
+    return tuple(found)
 
 
 def unit_of(pairs: Sequence[Pair]) -> Unit:
     """Return the unit that tells the sides of these points apart."""
-    return _unit_of_sides([_sides(pair, "p50") for pair in pairs])
-
-
-def _sides(pair: Pair, statistic: str) -> _Sides:
-    """Return the values of both sides; windows with too few iterations for the statistic do not count."""
-    first, second = (
-        [
-            _Value(
-                run=one.run,
-                night=one.night,
-                block=one.block,
-                log=math.log(statistics.quantile(one.seconds, QUANTILES[statistic])),
-            )
-            for one in side
-            if len(one.seconds) >= FEWEST[statistic]
-        ]
-        for side in (pair.a, pair.b)
+    nights, blocks = (
+        [{getattr(one, what) for pair in pairs for one in side(pair)} for side in (_a, _b)]
+        for what in ("night", "block")
     )
-    return first, second
+    if nights[0] != nights[1]:
+        return "night"
+    several = [pair for pair in pairs if all(len({one.run for one in side}) > 1 for side in (pair.a, pair.b))]
+    in_blocks = [pair for pair in pairs if len({one.block for one in pair.a} & {one.block for one in pair.b}) > 1]
+    if not all(map(interleaved, several or in_blocks)):
+        return "session"
+    return "block" if len((blocks[0] & blocks[1]) - {""}) >= 2 else "run"
 
 
-def _changes(pairs: Sequence[Pair], statistic: str, unit: Unit, rule: Rule) -> dict[str, Change]:
-    sides = {pair.point: _sides(pair, statistic) for pair in pairs}
-    found = _contrasts(sides, unit, night_spread=rule.night_spread)
-    level = rule.level(statistic, unit)
-    return {pair.point: _change(statistic, sides[pair.point], found.get(pair.point), level, rule) for pair in pairs}
+def interleaved(pair: Pair) -> bool:
+    """Return whether both sides were measured in turn, so that no drift of the day passes for a difference."""
+    windows = [(one.began_ns, side) for side, of in enumerate((pair.a, pair.b)) for one in of]
+    if any(began is None for began, _ in windows):
+        return False
+    sides = np.array([side for _, side in sorted(windows)])
+    places = np.arange(len(sides))
+    apart = abs(float(places[sides == 1].mean() - places[sides == 0].mean())) / len(sides)
+    return int(np.abs(np.diff(sides)).sum()) >= _SWITCHES and apart <= _APART
 
 
-def _point(pair: Pair, changes: Sequence[Change]) -> PointChange:
-    telling = next((c for verdict in ("worse", "better") for c in changes if c.verdict == verdict), changes[0])
-    why = telling.why
-    if not pair.a or not pair.b:
-        why = "nothing valid was measured " + ("on either side" if not (pair.a or pair.b) else "here on one side")
-    return PointChange(
-        point=pair.point,
-        verdict=telling.verdict,
+# Tests of levels: mean and median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Test:
+    """A test of one statistic of one point: log ratio b over a, and its one-sided p; NaN where there is none.
+
+    `error` and `freedom` are of the ratio if units are independent, NaN where their spread is not known; `threshold`
+    gives the log ratio that is found at a level; `assumed` is what the test rests on, and `why` what is missing.
+    """
+
+    log_ratio: float
+    p: float
+    threshold: Callable[[float], float]
+    error: float = math.nan
+    freedom: float = math.nan
+    assumed: str = ""
+    why: str = ""
+
+
+def _test(pair: Pair, of: str, unit: Unit, rule: Rule) -> _Test | None:
+    a, b, before = (_values(side, of) for side in (pair.a, pair.b, pair.before))
+    if not a or not b:
+        return None
+    if unit in ("night", "session"):
+        return _of_nights(a, b, before, rule, of_one_day=unit == "session")
+    return _of_blocks(a, b) if unit == "block" else _of_runs(a, b)
+
+
+def _of_blocks(a: Sequence[_Value], b: Sequence[_Value]) -> _Test | None:
+    first, second = _means(a, "block"), _means(b, "block")
+    differences = np.array([second[block] - first[block] for block in sorted(first.keys() & second.keys())])
+    if not len(differences):
+        return None
+    variance = float(differences.var(ddof=1)) / len(differences) if len(differences) > 1 else math.nan
+    return _student(float(differences.mean()), variance, len(differences) - 1)
+
+
+def _of_runs(a: Sequence[_Value], b: Sequence[_Value]) -> _Test:
+    first, second = (np.array(list(_means(side, "run").values())) for side in (a, b))
+    freedom = len(first) + len(second) - 2
+    squares = float(((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum())
+    variance = squares / freedom * (1 / len(first) + 1 / len(second)) if freedom else math.nan
+    return _student(float(second.mean() - first.mean()), variance, freedom)
+
+
+def _student(log_ratio: float, variance: float, freedom: int) -> _Test:
+    if math.isnan(variance):
+        return _untold(log_ratio)
+    error = max(math.sqrt(variance), RESOLUTION)
+    return _Test(
+        log_ratio=log_ratio,
+        p=tail_of_t(abs(log_ratio) / error, freedom),
+        threshold=lambda level: student_t(1 - level, freedom) * error,
+        error=error,
+        freedom=freedom,
+    )
+
+
+def _untold(log_ratio: float) -> _Test:
+    why = "one run a side: the spread between runs is not known"
+    return _Test(log_ratio=log_ratio, p=math.nan, threshold=lambda _: math.nan, why=why)
+
+
+def _of_nights(
+    a: Sequence[_Value], b: Sequence[_Value], before: Sequence[_Value], rule: Rule, *, of_one_day: bool
+) -> _Test:
+    reference, candidate, confirming = (_means(side, "night") for side in (a, b, before))
+    level = float(np.median(list(reference.values())))
+    log_ratio = math.fsum(candidate.values()) / len(candidate) - level
+    runs, freedom = _within_nights(a, (*b, *before))
+    fewest = min(_runs_of_nights(b).values())
+    if math.isnan(runs) and len(reference) < 2:
+        return _untold(log_ratio)
+    shown = of_nights.baseline(_in_order(a, reference), math.log1p(rule.night_spread))
+    # What runs of a night differ by is itself uncertain: Student's t over the normal one, at two standard errors.
+    runs = 0.0 if math.isnan(runs) else runs * student_t(0.977, freedom) / 2
+    # A drift of the day is no smaller for more runs.
+    noise = runs if of_one_day else runs / math.sqrt(fewest)
+    row = [*candidate.values(), *confirming.values()]
+    away = [value - level for value in row]
+    together = min(map(abs, away)) if len({value > 0 for value in away}) == 1 else 0.0
+    alone_share, row_share = of_nights.shares(len(row))
+    p = min(
+        shown.chance(log_ratio, noise, 1) / alone_share,
+        shown.chance(together, noise, 2) / row_share if row_share else 1.0,
+    )
+
+    def threshold(of_test: float) -> float:
+        alone = shown.threshold(of_test * alone_share, noise, 1)
+        return min(alone, shown.threshold(of_test * row_share, noise, 2)) if row_share else alone
+
+    n = len(reference)
+    known = math.hypot(shown.seen * math.sqrt(1 / n + 1 / len(candidate)), _beyond(a, b, runs))
+    assumed = ""
+    if not shown.measured:
+        assumed = f", if {'sessions' if of_one_day else 'nights'} differ by {rule.night_spread:.0%} at most"
+    why = ""
+    if len(row) == 1 and shown.chance(log_ratio, noise, 2) < rule.level("p50", "session" if of_one_day else "night"):
+        why = "one night more that is like it decides, since one alone may be odd"
+    if of_one_day:
+        why = "one side was measured before the other: interleave them (repetitions of a sweep do)"
+    return _Test(
+        log_ratio=log_ratio,
+        p=min(1.0, p),
+        threshold=threshold,
+        error=known,
+        freedom=max(1.0, 0.86 * (n - 1)) if n > 1 else math.nan,
+        assumed=assumed,
         why=why,
-        changes=tuple(changes),
-        nights=(len({one.night for one in pair.a}), len({one.night for one in pair.b})),
-        runs=(len({one.run for one in pair.a}), len({one.run for one in pair.b})),
-        iterations=(sum(len(one.seconds) for one in pair.a), sum(len(one.seconds) for one in pair.b)),
     )
 
 
-def _change(statistic: str, sides: _Sides, contrast: _Contrast | None, level: float, rule: Rule) -> Change:
-    a_s, b_s = (math.exp(math.fsum(v.log for v in side) / len(side)) if side else math.nan for side in sides)
-    if contrast is None:
-        why = f"a side lacks runs of at least {FEWEST[statistic]} iterations"
-        return Change(statistic=statistic, a_s=a_s, b_s=b_s, ratio=math.nan, verdict="cannot tell", why=why)
-    ratio = math.exp(contrast.log_ratio)
-    if all(len({value.run for value in side}) == 1 for side in sides) or not _ways(contrast):
-        why = "one run a side: the spread between runs is not known"
-        return Change(statistic=statistic, a_s=a_s, b_s=b_s, ratio=ratio, verdict="cannot tell", why=why)
-    p, p_adjusted = _p_values(contrast)
-    half = _half(contrast, rule.alpha)
-    verdict, why = _verdict(statistic, contrast, p_adjusted, level, rule)
-    return Change(
-        statistic=statistic,
-        a_s=a_s,
-        b_s=b_s,
-        ratio=ratio,
-        low=math.exp(contrast.log_ratio - half),
-        high=math.exp(contrast.log_ratio + half),
-        p=p,
+def _beyond(a: Sequence[_Value], b: Sequence[_Value], runs: float) -> float:
+    """Return the error of a candidate's night that has fewer runs than the reference's nights, beyond theirs."""
+    usual = np.mean([1 / count for count in _runs_of_nights(a).values()])
+    most = max(1 / count for count in _runs_of_nights(b).values())
+    return runs * math.sqrt(max(0.0, float(most - usual)))
+
+
+def _hochberg(of_tests: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """Return p-values of a family of tests, adjusted by Hochberg's step-up procedure."""
+    found: dict[tuple[str, str], float] = {}
+    least = 1.0
+    for place, (key, p) in enumerate(sorted(of_tests.items(), key=lambda item: -item[1])):
+        least = min(least, (place + 1) * p)
+        found[key] = least
+    return found
+
+
+def _change(
+    pair: Pair, of: str, test: _Test | None, *, p_adjusted: float, level: float, tests: int, rule: Rule
+) -> Change:
+    """Return the change of one level, which is one of `tests` tests that share the one-sided `level`."""
+    a_s, b_s = (_level_s(side, of) for side in (pair.a, pair.b))
+    if test is None:
+        why = f"a side lacks runs of at least {_FEWEST[of]} iterations"
+        return Change(statistic=of, a_s=a_s, b_s=b_s, ratio=math.nan, verdict="cannot tell", why=why)
+    ratio = math.exp(test.log_ratio)
+    found = Change(statistic=of, a_s=a_s, b_s=b_s, ratio=ratio, verdict="cannot tell", why=test.why)
+    if math.isnan(test.p):
+        return found
+    bound = math.log1p(rule.margin[of])
+    half = student_t(1 - rule.alpha / 2, test.freedom) * test.error
+    verdict, why = _verdict(of, test, p_adjusted, level, rule)
+    spread = student_t(POWER, test.freedom) * test.error
+    away = 0.0 if math.isnan(spread) else spread
+    return replace(
+        found,
+        low=math.exp(test.log_ratio - half),
+        high=math.exp(test.log_ratio + half),
+        p=test.p,
         p_adjusted=p_adjusted,
-        detectable=math.exp(_detectable(contrast, level, math.log1p(rule.margin[statistic]))),
+        detectable=math.exp(max(test.threshold(level / tests), bound) + away),
         verdict=verdict,
         why=why,
     )
 
 
-def _ways(contrast: _Contrast) -> list[_Error]:
-    """Return the errors by which a change is tested: as observed, and as assumed where there are few nights."""
-    return [way for way in (contrast.known, contrast.assumed) if way is not None]
+def _verdict(of: str, test: _Test, p_adjusted: float, level: float, rule: Rule) -> tuple[Verdict, str]:
+    margin = rule.margin[of]
+    bound = math.log1p(margin)
+    size = abs(test.log_ratio)
+    if size >= bound and p_adjusted < level:
+        return (
+            ("worse", f"{of} slower{test.assumed}") if test.log_ratio > 0 else ("better", f"{of} faster{test.assumed}")
+        )
+    # Two one-sided tests at alpha each are an interval at 1 - 2 alpha within the margin (Schuirmann, 1987).
+    if size + student_t(1 - rule.alpha, test.freedom) * test.error < bound:
+        return "same", f"within {margin:.0%} with confidence"
+    if size < bound:
+        return "cannot tell", f"a change of {margin:.0%} cannot be excluded"
+    return "cannot tell", f"the difference is no larger than equal sides may have; {test.why}".removesuffix("; ")
 
 
-def _p_values(contrast: _Contrast) -> tuple[float, float]:
-    """Return the two-sided p of this point alone, and of all points: the smallest over the ways, times their number."""
-    ways = _ways(contrast)
-    alone = [2 * tail_of_t(abs(contrast.log_ratio) / way.error, way.freedom) for way in ways]
-    together = [p * way.tests for p, way in zip(alone, ways, strict=True)]
-    return min(1.0, len(ways) * min(alone)), min(1.0, len(ways) * min(together))
+# The tail
 
 
-def _half(contrast: _Contrast, tails: float) -> float:
-    """Return half the width of the interval that leaves out so much; NaN where the units' spread is not known."""
-    known = contrast.known
-    return math.nan if known is None else student_t(1 - tails / 2, known.freedom) * known.error
-
-
-def _detectable(contrast: _Contrast, level: float, bound: float) -> float:
-    """Return the smallest log ratio, of at least `bound`, that is found in a share POWER of such comparisons."""
-    ways = _ways(contrast)
-    return min(
-        max(student_t(1 - level / len(ways) / way.tests / 2, way.freedom) * way.error, bound)
-        + student_t(POWER, way.freedom) * way.error
-        for way in ways
+def _tail_change(pair: Pair, unit: Unit, level: float, rule: Rule) -> Change:
+    """Return the change of p99; `level` is one-sided."""
+    a, b, before = (
+        [one for one in side if len(one.seconds) >= _FEWEST["p99"]] for side in (pair.a, pair.b, pair.before)
+    )
+    a_s, b_s = (_level_s(side, "p99") for side in (pair.a, pair.b))
+    if not a or not b:
+        why = f"a side lacks runs of at least {_FEWEST['p99']} iterations"
+        return Change(statistic="p99", a_s=a_s, b_s=b_s, ratio=math.nan, verdict="cannot tell", why=why)
+    found = Change(statistic="p99", a_s=a_s, b_s=b_s, ratio=b_s / a_s, verdict="cannot tell", why="")
+    if unit == "session":
+        return replace(found, why="one side was measured before the other")
+    if unit == "night" and len({one.night for one in (*b, *before)}) < 2:
+        return replace(found, why="one night does not say how stalls gather in nights: one night more decides")
+    if unit != "night" and min(len({one.run for one in side}) for side in (a, b)) < 2:
+        return replace(found, why="one run a side: the spread between runs is not known")
+    groups = _by_night((*b, *before)) if unit == "night" else [b]
+    slower = max(_longer_tail(a, group, rule.margin["p99"]) for group in groups)
+    faster = max(_longer_tail(group, a, rule.margin["p99"]) for group in groups)
+    p = min(slower, faster)
+    told = replace(found, p=p, p_adjusted=min(1.0, p * max(1.0, rule.level("p99", unit) / level)))
+    if p >= level:
+        return replace(told, why=f"a change of {rule.margin['p99']:.0%} is not shown by counts of long iterations")
+    return (
+        replace(told, verdict="worse", why="p99 slower")
+        if slower < faster
+        else replace(told, verdict="better", why="p99 faster")
     )
 
 
-def _verdict(statistic: str, contrast: _Contrast, p_adjusted: float, level: float, rule: Rule) -> tuple[Verdict, str]:
-    margin = rule.margin[statistic]
-    bound = math.log1p(margin)
-    log_ratio = contrast.log_ratio
-    assumed = contrast.known is None
-    # Two one-sided tests at alpha each are an interval at 1 - 2 alpha within the margin (Schuirmann, 1987).
-    if abs(log_ratio) + _half(contrast, 2 * rule.alpha) < bound:
-        return "same", f"within {margin:.0%} with confidence"
-    if abs(log_ratio) >= bound and p_adjusted < level:
-        assumption = f", if nights differ by {rule.night_spread:.0%} at most" if assumed else ""
-        return (
-            ("worse", f"{statistic} slower{assumption}")
-            if log_ratio > 0
-            else ("better", f"{statistic} faster{assumption}")
+def _longer_tail(reference: Sequence[RunSeries], candidate: Sequence[RunSeries], margin: float) -> float:
+    """Return the p of the candidate's p99 lying within the margin of the reference's, by pooled counts.
+
+    Counts of runs that differ by more than chance does widen the test (quasi-binomial; Wedderburn, Biometrika 61(3),
+    1974), and so does a reference whose own share above is not known to be one of a hundred. Every run has to have
+    more of them, or the p is 1: a stall that one run met says nothing of the others.
+    """
+    from scipy import special
+
+    ends = [statistics.quantile(one.seconds, 1 - _TAIL) for one in reference]
+    whole = statistics.quantile(np.concatenate([one.seconds for one in reference]), 1 - _TAIL)
+    bound = (1 + margin) * max(whole, float(np.median(ends)))
+    above, sizes = (
+        np.array(counts, np.float64)
+        for counts in zip(
+            *((np.count_nonzero(one.seconds > bound), len(one.seconds)) for one in candidate), strict=True
         )
-    if abs(log_ratio) < bound:
-        return "cannot tell", f"a change of {margin:.0%} cannot be excluded"
-    what = "nights are assumed to differ by" if assumed else "equal sides may differ by"
-    return "cannot tell", f"the difference is no larger than what {what}"
+    )
+    if (above <= _TAIL * sizes).any():
+        return 1.0
+    seen = sum(int(np.count_nonzero(one.seconds > bound)) for one in reference)
+    of = sum(len(one.seconds) for one in reference)
+    usual = max(_TAIL, float(special.betaincinv(seen + 1, of - seen, 0.95)))
+    share = float(above.sum() / sizes.sum())
+    scatter = float((((above - share * sizes) ** 2) / (share * (1 - share) * sizes)).sum()) if share < 1 else 0.0
+    wider = max(1.0, scatter / max(1, len(sizes) - 1))
+    # The exact binomial tail, of as many independent iterations as scatter leaves.
+    return float(special.betainc(above.sum() / wider, max((sizes - above).sum() / wider, 0.0) + 1, usual))
+
+
+def _by_night(series: Sequence[RunSeries]) -> list[list[RunSeries]]:
+    found: dict[str, list[RunSeries]] = defaultdict(list)
+    for one in series:
+        found[one.night].append(one)
+    return list(found.values())
+
+
+# Points
+
+
+def _point(pair: Pair, changes: Sequence[Change], unit: Unit, rule: Rule) -> PointChange:
+    verdict, why = _of_point(changes)
+    if not pair.a or not pair.b:
+        why = "nothing valid was measured " + ("on either side" if not (pair.a or pair.b) else "here on one side")
+    return PointChange(
+        point=pair.point,
+        verdict=verdict,
+        why=why,
+        changes=tuple(changes),
+        nights=(len({one.night for one in pair.a}), len({one.night for one in pair.b})),
+        runs=(len({one.run for one in pair.a}), len({one.run for one in pair.b})),
+        iterations=(sum(len(one.seconds) for one in pair.a), sum(len(one.seconds) for one in pair.b)),
+        odd=_odd(pair, rule) if unit == "night" else (),
+    )
+
+
+def _of_point(changes: Sequence[Change]) -> tuple[Verdict, str]:
+    """Return the verdict on a point and why: worse before better, and the same only by every level."""
+    for telling in ("worse", "better"):
+        for change in changes:
+            if change.verdict == telling:
+                return change.verdict, change.why
+    levels = [change for change in changes if change.statistic in LEVELS]
+    for change in levels:
+        if change.verdict != "same":
+            return "cannot tell", f"{change.statistic}: {change.why}" if change.p == change.p else change.why
+    return "same", f"mean and median {levels[0].why}"
+
+
+def _odd(pair: Pair, rule: Rule) -> tuple[str, ...]:
+    names: dict[str, None] = {}
+    for of in LEVELS:
+        means = _means(_values(pair.a, of), "night")
+        nights = list(means)
+        names |= {nights[place]: None for place in of_nights.odd(list(means.values()), math.log1p(rule.margin[of]))}
+    return tuple(names)
+
+
+# Values of runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Value:
-    """The logarithm of a run's quantile, and where the run stands."""
+    """The logarithm of a run's statistic, and where the run stands."""
 
     run: str
     night: str
     block: str
+    began_ns: int | None
     log: float
 
 
-_Sides = tuple[Sequence[_Value], Sequence[_Value]]
+def _values(side: Sequence[RunSeries], of: str) -> list[_Value]:
+    """Return the values of a side; windows with too few iterations for the statistic do not count."""
+    return [
+        _Value(run=one.run, night=one.night, block=one.block, began_ns=one.began_ns, log=math.log(_value(one, of)))
+        for one in side
+        if len(one.seconds) >= _FEWEST[of]
+    ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Error:
-    """A standard error with its degrees of freedom, and how many independent tests the points amount to."""
-
-    error: float
-    freedom: float
-    tests: float
+def _value(series: RunSeries, of: str) -> float:
+    if of == "mean":
+        return float(np.mean(series.seconds))
+    return statistics.quantile(series.seconds, {"p50": 0.5, "p99": 1 - _TAIL}[of])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Contrast:
-    """The logarithm of b over a with its standard error, None where it is not known.
-
-    `assumed` is the error if nights differ by what is assumed of them at most: what a verdict rests on where nights are
-    too few to say what they differ by.
-    """
-
-    log_ratio: float
-    known: _Error | None
-    assumed: _Error | None = None
+def _level_s(side: Sequence[RunSeries], of: str) -> float:
+    found = _values(side, of)
+    return math.exp(math.fsum(value.log for value in found) / len(found)) if found else math.nan
 
 
-def _unit_of_sides(sides: Sequence[_Sides]) -> Unit:
-    """Return the unit that tells the two sides of these points apart."""
-    nights, blocks = (
-        [{getattr(value, what) for pair in sides for value in pair[side]} for side in (0, 1)]
-        for what in ("night", "block")
-    )
-    if nights[0] != nights[1]:
-        return "night"
-    return "block" if len(blocks[0] & blocks[1]) >= 2 else "run"
-
-
-def _contrasts(points: Mapping[str, _Sides], unit: Unit, *, night_spread: float) -> dict[str, _Contrast]:
-    """Return the contrast of every point that both sides have, by this unit.
-
-    `night_spread` is the standard deviation by which nights are assumed to differ at most, as a share of 1.
-    """
-    whole = {point: pair for point, pair in points.items() if pair[0] and pair[1]}
-    if unit == "night":
-        return _of_nights(whole, night_spread)
-    return _of_blocks(whole) if unit == "block" else _of_runs(whole)
-
-
-def _of_blocks(points: Mapping[str, _Sides]) -> dict[str, _Contrast]:
-    differences: dict[str, dict[str, float]] = {}
-    for point, (a, b) in points.items():
-        first, second = _means(a, "block"), _means(b, "block")
-        differences[point] = {block: second[block] - first[block] for block in sorted(first.keys() & second.keys())}
-    whole = {point: found for point, found in differences.items() if found}
-    moderated = moderate({point: _spread(found) for point, found in whole.items()})
-    return {
-        point: _Contrast(log_ratio=_mean(found), known=_error(moderated, point, 1 / len(found)))
-        for point, found in whole.items()
-    }
-
-
-def _of_runs(points: Mapping[str, _Sides]) -> dict[str, _Contrast]:
-    sides = {point: (_means(a, "run"), _means(b, "run")) for point, (a, b) in points.items()}
-    moderated = moderate({point: _spread(*pair) for point, pair in sides.items()})
-    return {
-        point: _Contrast(log_ratio=_mean(b) - _mean(a), known=_error(moderated, point, 1 / len(a) + 1 / len(b)))
-        for point, (a, b) in sides.items()
-    }
-
-
-def _of_nights(points: Mapping[str, _Sides], night_spread: float) -> dict[str, _Contrast]:
-    nights = {point: (_means(a, "night"), _means(b, "night")) for point, (a, b) in points.items()}
-    moderated = moderate({point: _spread(*pair) for point, pair in nights.items()})
-    within = moderate({point: _within_nights(pair) for point, pair in points.items()})
-    found = {}
-    for point, (a, b) in nights.items():
-        counts = (len(a), len(b))
-        shares = (_share_of_runs(points[point][0]), _share_of_runs(points[point][1]))
-        of_runs = within.points.get(point)
-        known = _known_nights(moderated, point, counts, shares, of_runs)
-        assumed = None
-        if sum(counts) - 2 < ENOUGH_FREEDOM and of_runs is not None:
-            seen = moderated.points.get(point)
-            assumed = _assumed_nights(math.log1p(night_spread) ** 2, seen, counts, shares, of_runs, tests=len(nights))
-        found[point] = _Contrast(log_ratio=_mean(b) - _mean(a), known=known, assumed=assumed)
-    return found
-
-
-def _known_nights(
-    moderated: ModeratedVariances,
-    point: str,
-    counts: tuple[int, int],
-    shares: tuple[float, float],
-    of_runs: ModeratedVariance | None,
-) -> _Error | None:
-    """Return the error by the observed spread of nights; a night of fewer runs is less certain than those seen."""
-    found = _error(moderated, point, sum(1 / count for count in counts))
-    if found is None or of_runs is None:
-        return found
-    usual = _usual_share(counts, shares)
-    beyond = math.fsum(max(0.0, share - usual) / count for share, count in zip(shares, counts, strict=True))
-    return replace(found, error=math.sqrt(found.error**2 + of_runs.variance * beyond))
-
-
-def _assumed_nights(
-    assumed: float,
-    seen: ModeratedVariance | None,
-    counts: tuple[int, int],
-    shares: tuple[float, float],
-    of_runs: ModeratedVariance,
-    *,
-    tests: int,
-) -> _Error:
-    """Return the error if nights have the assumed variance, or the observed one where that is larger."""
-    if seen is not None and seen.own:
-        assumed = max(assumed, seen.variance - of_runs.variance * _usual_share(counts, shares))
-    nightly = assumed * sum(1 / count for count in counts)
-    runs = of_runs.variance * math.fsum(share / count for share, count in zip(shares, counts, strict=True))
-    # Satterthwaite's freedom: what is assumed is known exactly.
-    freedom = of_runs.freedom * ((nightly + runs) / runs) ** 2
-    return _Error(error=math.sqrt(nightly + runs), freedom=freedom, tests=float(tests))
-
-
-def _usual_share(counts: tuple[int, int], shares: tuple[float, float]) -> float:
-    """Return the mean over both sides of one over a night's runs, weighted by nights less one."""
-    weights = [count - 1 for count in counts]
-    return float(np.average(shares, weights=weights)) if sum(weights) else 0.0
-
-
-def _error(moderated: ModeratedVariances, point: str, factor: float) -> _Error | None:
-    of = moderated.points.get(point)
-    if of is None:
-        return None
-    return _Error(error=math.sqrt(of.variance * factor), freedom=of.freedom, tests=moderated.tests)
-
-
-def _means(values: Sequence[_Value], what: Unit) -> dict[str, float]:
+def _means(values: Sequence[_Value], what: Literal["block", "run", "night"]) -> dict[str, float]:
     """Return the mean of each unit's runs; several windows of a run count as one."""
     runs: dict[tuple[str, str], list[float]] = defaultdict(list)
     for value in values:
@@ -412,29 +527,35 @@ def _means(values: Sequence[_Value], what: Unit) -> dict[str, float]:
     return {unit: math.fsum(logs) / len(logs) for unit, logs in units.items()}
 
 
-def _spread(*groups: Mapping[str, float]) -> Spread:
-    """Return how units differ within their groups; a unit's name holds over points, a group's number over sides."""
-    residuals: dict[str, float] = {}
-    for number, group in enumerate(groups):
-        middle = _mean(group)
-        residuals |= {f"{number} {unit}": value - middle for unit, value in group.items()}
-    return Spread(freedom=sum(len(group) - 1 for group in groups), residuals=residuals)
+def _in_order(values: Sequence[_Value], nights: Mapping[str, float]) -> list[float]:
+    """Return the values of nights, oldest first as far as begin times are known."""
+    began: dict[str, int] = {}
+    for value in values:
+        began[value.night] = min(began.get(value.night, value.began_ns or 0), value.began_ns or 0)
+    return [nights[night] for night in sorted(nights, key=lambda night: began[night])]
 
 
-def _within_nights(pair: _Sides) -> Spread:
-    nights: dict[str, list[_Value]] = defaultdict(list)
-    for value in (value for side in pair for value in side):
-        nights[value.night].append(value)
-    return _spread(*(_means(values, "run") for _, values in sorted(nights.items())))
+def _within_nights(*sides: Sequence[_Value]) -> tuple[float, int]:
+    """Return the standard deviation of a night's runs with its degrees of freedom; NaN without any."""
+    of_night: dict[tuple[int, str], list[_Value]] = defaultdict(list)
+    for side, value in ((side, value) for side, values in enumerate(sides) for value in values):
+        of_night[side, value.night].append(value)
+    logs = [np.array(list(_means(found, "run").values())) for found in of_night.values()]
+    freedom = sum(len(of) - 1 for of in logs)
+    squares = math.fsum(float(((of - of.mean()) ** 2).sum()) for of in logs)
+    return (max(math.sqrt(squares / freedom), RESOLUTION) if freedom else math.nan), freedom
 
 
-def _share_of_runs(side: Sequence[_Value]) -> float:
-    """Return the mean over nights of one over a night's runs."""
+def _runs_of_nights(values: Sequence[_Value]) -> dict[str, int]:
     runs: dict[str, set[str]] = defaultdict(set)
-    for value in side:
+    for value in values:
         runs[value.night].add(value.run)
-    return math.fsum(1 / len(found) for found in runs.values()) / len(runs)
+    return {night: len(found) for night, found in runs.items()}
 
 
-def _mean(found: Mapping[str, float]) -> float:
-    return math.fsum(found.values()) / len(found)
+def _a(pair: Pair) -> tuple[RunSeries, ...]:
+    return pair.a
+
+
+def _b(pair: Pair) -> tuple[RunSeries, ...]:
+    return pair.b

@@ -76,6 +76,11 @@ class Chosen(ValidMeasurements):
     windows: tuple[Measurement[Entry], ...]
     left_out: tuple[str, ...]  # sentences: which windows are invalid, and why
 
+    @property
+    def latest_ns(self) -> int:
+        """When the last of its runs began."""
+        return max((entry.manifest.began_ns for entry in self.entries), default=0)
+
 
 def choose(results: Path, wanted: str) -> Chosen:
     """Return the runs of a baseline, a run, its folder, a sweep, NAME@DATE or NAME, or several with commas.
@@ -245,7 +250,8 @@ def _series(window: Measurement[E], times: JobTimes) -> RunSeries:
     """Return the iterations of a window's job that every rank logged."""
     seconds = times.within(window.entry, window.job, window.record.iterations[window.job])
     night, block = stores.instance(window.entry), " ".join(window.repetition)
-    return RunSeries(run=window.entry.run, seconds=seconds[seconds > 0], night=night, block=block)
+    began_ns = window.record.start_ns
+    return RunSeries(run=window.entry.run, seconds=seconds[seconds > 0], night=night, block=block, began_ns=began_ns)
 
 
 def _some(chosen: Chosen) -> str:

@@ -27,10 +27,10 @@ from tests.helpers.night_runs import sweep_id, write_night, write_run
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Ten nights, the last two with their first point 6 % slower, and a baseline of the first three."""
+    """Ten nights, the last two with their first point 12 % slower, and a baseline of the first three."""
     results = tmp_path_factory.mktemp("store")
     for night in range(10):
-        write_night(results, night, slower=1.06 if night >= 8 else 1.0, commit="slower" if night >= 8 else "first")
+        write_night(results, night, slower=1.12 if night >= 8 else 1.0, commit="slower" if night >= 8 else "first")
     days = [f"nightly@2026-11-{18 + night}" for night in range(3)]
     selection.set_baseline(results, "main", days)
     return results
@@ -45,7 +45,7 @@ def orch(capsys, *argv):
 def test_a_planted_regression_ends_with_its_status_and_says_which_point_by_how_much(store, capsys):
     status, out = orch(capsys, "compare", "main", "nightly", "--results", store)
     assert status == 4
-    assert "worse: load 0gbit: p50 +" in out
+    assert "worse: load 0gbit: mean +" in out
     assert any(line.split()[:3] == ["load", "8gbit", "same"] for line in out.splitlines())
     assert "commit: first against slower" in out
 
@@ -54,9 +54,9 @@ def test_equal_nights_end_well(store, capsys):
     status, out = orch(capsys, "compare", "main", "nightly@2026-11-22", "--results", store)
     assert status == 0, out
     assert "2 same (of 2 points)" in out
-    assert "judged by nights (3 against 1): of equal nights one night in 365 is called worse wrongly" in out
+    assert "judged by nights (3 against 1): of equal nights one night in 365 at most is called worse" in out
     same = next(line for line in out.splitlines() if line.startswith("load 8gbit"))
-    assert 0.5 < float(same.split("%")[2].split()[0]) < 10, "what would have been found stands beside it"
+    assert 0.5 < float(same.split("%")[2].split()[0]) < 15, "what would have been found stands beside it"
 
 
 def test_a_screen_of_80_columns_holds_the_tables_and_every_dash_has_a_reason(store, tmp_path):
@@ -89,7 +89,7 @@ def test_runs_differ_by_what_is_between_them_and_by_what_is_within(store):
 
 def test_the_history_tells_the_night_of_the_step(store, capsys, tmp_path):
     for night in range(10, 13):
-        write_night(tmp_path, night, slower=1.06)
+        write_night(tmp_path, night, slower=1.12)
     for night in range(8):
         write_night(tmp_path, night)
     status, out = orch(capsys, "history", "nightly", "--results", tmp_path)
@@ -121,9 +121,9 @@ def test_files_hold_the_same_verdicts(store, capsys, tmp_path):
     assert [point["verdict"] for point in data["points"]] == ["worse", "same"]
     suite = ET.fromstring(files["junit"].read_text())  # noqa: S314
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
-    assert suite.find("testcase/failure").get("message").startswith("p50 +")
+    assert suite.find("testcase/failure").get("message").startswith("mean +")
     assert "WORSE: 1 of 2 points" in files["markdown"].read_text()
-    assert "\n- worse: load 0gbit: p50 +" in files["markdown"].read_text()
+    assert "\n- worse: load 0gbit: mean +" in files["markdown"].read_text()
     page = files["html"].read_text()
     assert "load 0gbit" in page
     assert page.count("<svg") == 2
@@ -329,7 +329,7 @@ def test_two_values_of_an_axis_are_compared_in_pairs(tmp_path, capsys):
     assert status == 0, out
     assert "nightly with algorithm bbr against nightly with algorithm cubic: 1 better, 1 same (of 2 points)" in out
     assert "judged by pairs that were measured in turn" in out
-    assert "better: load 0: p50 -4." in out
+    assert "better: load 0: mean -4." in out
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ def test_a_plan_says_what_finds_a_change_by_the_nights_of_the_store_or_an_assump
     for results, source in ((store, "as 10 nights show at load "), (tmp_path, "which is assumed")):
         status, out = orch(capsys, "plan", sweep, "--detect", "30%", "--results", results, "--local")
         assert status == 0, out
-        assert "to find a change of 30 % of the median in 95 of 100 nights:\n  a baseline of " in out
+        assert "to find a change of 30 % of the mean at all 2 points in 95 of 100 cases, in two nights:\n  " in out
         assert source in out
 
 
