@@ -96,10 +96,10 @@ def _night_before(results: Path, reference: Chosen, candidate: Chosen) -> Mappin
             of_night[stores.instance(entry)].append(entry)
     for night in sorted(of_night, key=lambda night: -min(entry.manifest.began_ns for entry in of_night[night])):
         if night not in counted | last:
-            entries = [entry for one in of_night[night] if (entry := rundir.entry_at(one.path)) is not None]
-            found = selection.of_entries(entries, name=night)
-            if found.points:
-                return without(found, set_apart(reference, found)).points
+            entries = [found for one in of_night[night] if (found := rundir.entry_at(one.path)) is not None]
+            measured = selection.of_entries(entries, name=night)
+            if measured.points:
+                return without(measured, set_apart(reference, measured)).points
     return {}
 
 

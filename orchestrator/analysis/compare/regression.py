@@ -273,8 +273,7 @@ def _of_nights(
     shown = of_nights.baseline(_in_order(a, reference), math.log1p(rule.night_spread))
     # What runs of a night differ by is itself uncertain: Student's t over the normal one, at two standard errors.
     runs = 0.0 if math.isnan(runs) else runs * student_t(0.977, freedom) / 2
-    # A drift of the day is no smaller for more runs.
-    noise = runs if of_one_day else runs / math.sqrt(fewest)
+    noise = math.hypot(runs, _drift(a, b)) if of_one_day else runs / math.sqrt(fewest)
     row = [*candidate.values(), *confirming.values()]
     away = [value - level for value in row]
     together = min(map(abs, away)) if len({value > 0 for value in away}) == 1 else 0.0
@@ -307,6 +306,20 @@ def _of_nights(
         assumed=assumed,
         why=why,
     )
+
+
+def _drift(a: Sequence[_Value], b: Sequence[_Value]) -> float:
+    """Return what a steady drift within the sides amounts to from one side to the other (a difference of logarithms).
+
+    Runs are taken to follow one another evenly, in the order of begin times as far as these are known.
+    """
+    sides = [np.array([one.log for one in sorted(side, key=lambda one: one.began_ns or 0)]) for side in (a, b)]
+    places = [np.arange(len(side)) - (len(side) - 1) / 2 for side in sides]
+    squares = math.fsum(float(place @ place) for place in places)
+    slope = (
+        math.fsum(float(place @ side) for place, side in zip(places, sides, strict=True)) / squares if squares else 0
+    )
+    return abs(slope) * (len(a) + len(b)) / 2
 
 
 def _beyond(a: Sequence[_Value], b: Sequence[_Value], runs: float) -> float:

@@ -255,13 +255,14 @@ def test_rare_stalls_of_equal_nights_raise_no_alarm(rare, points):
 
 
 @pytest.mark.parametrize("sequence", ["apart", "in turn"])
-def test_equal_sides_of_a_day_that_drifts_are_not_called_different(sequence):
+@pytest.mark.parametrize("count", [6, 20])
+def test_equal_sides_of_a_day_that_drifts_are_not_called_different(sequence, count):
     random = np.random.default_rng(13)
     different = 0
     for _ in range(60):
-        logs = 0.01 * np.arange(12) + random.normal(0, 0.002, 12)
+        logs = 0.01 * np.arange(2 * count) + random.normal(0, 0.002, 2 * count)
         made = [RunSeries(run=str(k), seconds=np.full(20, math.exp(log)), began_ns=k) for k, log in enumerate(logs)]
-        sides = (made[:6], made[6:]) if sequence == "apart" else (made[::2], made[1::2])
+        sides = (made[:count], made[count:]) if sequence == "apart" else (made[::2], made[1::2])
         (found,) = compare([Pair(point="p", a=tuple(sides[0]), b=tuple(sides[1]))])
         different += found.verdict in ("worse", "better")
     assert different <= 3
