@@ -254,20 +254,28 @@ class Store:
         margin: float = 0.02,
         margin_p99: float = 0.1,
         alpha: float = 0.05,
+        night_spread: float = 0.02,
         settings: bool = False,
     ) -> Compared:
         """Compare what two names stand for, point by point: runs, sweeps, experiments, baselines, NAME@DATE.
 
-        A mean or a median has to change by `margin`, a p99 by `margin_p99`; the chance that equal runs of one night are called
-        different is `alpha` over all points (shares of 1). `settings` compares although both were set differently.
+        A mean or a median has to change by `margin`, a p99 by `margin_p99`; the chance that equal runs of one night are
+        called different is `alpha` over all points. Nights are assumed to differ by a standard deviation of
+        `night_spread` at most, until they show less. All are shares of 1. `settings` compares although both were set
+        differently.
         """
         from orchestrator.analysis.compare import comparing
         from orchestrator.analysis.compare.regression import Rule
 
-        for name, value in {"margin": margin, "margin_p99": margin_p99, "alpha": alpha}.items():
+        for name, value in {
+            "margin": margin,
+            "margin_p99": margin_p99,
+            "alpha": alpha,
+            "night_spread": night_spread,
+        }.items():
             if not 0 < value < 1:
                 raise ConfigError(f"{name}: {value} is not a share; accepted: more than 0 and less than 1")
-        rule = Rule(alpha=alpha, margin={"mean": margin, "p50": margin, "p99": margin_p99})
+        rule = Rule(alpha=alpha, margin={"mean": margin, "p50": margin, "p99": margin_p99}, night_spread=night_spread)
         return Compared(comparing.compare(self._folder(), a, b, rule=rule, settings=settings))
 
     def history(self, name: str) -> tuple[History, ...]:
