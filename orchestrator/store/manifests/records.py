@@ -103,7 +103,8 @@ class Training:
 
     `effective_iterations` counts independent ones that would say as much of the mean; intervals are of the run alone.
     `sent_bytes` is the TCP payload of a rank in an iteration, `theory_bytes` the same by theory; `left_out` counts the
-    iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left.
+    iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left. `interval_note`
+    says why there is no interval, or what slow iterations there are; empty for ordinary ones.
     """
 
     job: str
@@ -126,6 +127,7 @@ class Training:
     drift_low: Real | None = None
     drift_high: Real | None = None
     drift_p: Real | None = None
+    interval_note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
