@@ -86,9 +86,16 @@ def summarise(values: npt.ArrayLike) -> Summary:
     slow = slow_iterations(series)
     if n == 0:
         return Summary(
-            samples=0, effective=math.nan, mean=UNKNOWN, p50=UNKNOWN, p99=UNKNOWN, p99_is_maximum=False,
-            slow=slow, trend=0.0, heavy_tail=False,
-        )  # fmt: skip
+            samples=0,
+            effective=math.nan,
+            mean=UNKNOWN,
+            p50=UNKNOWN,
+            p99=UNKNOWN,
+            p99_is_maximum=False,
+            slow=slow,
+            trend=0.0,
+            heavy_tail=False,
+        )
     follows, trend = autocorrelation(series), drift(series)
     moves = trend.share if trend.p < TREND else 0.0
     heavy = _is_heavy(slow)

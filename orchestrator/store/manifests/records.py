@@ -216,7 +216,7 @@ class WindowSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """How warm-up was chosen: of so many samples MSER-5 without a bound would have left out `unbounded`."""
+    """What MSER-5 takes for warm-up: the first `unbounded` of so many samples."""
 
     samples: Whole = 0
     unbounded: Whole | None = None
@@ -226,8 +226,8 @@ class Truncation:
 class Window(WindowSummary):
     """A measured window and what it amounts to.
 
-    `earliest` is the first iteration of each job under the window's traffic. Where `warmup` is to be chosen from the
-    data, a run sets `iterations` to begin after the most that may be left out, and `mser` says how it was chosen.
+    `earliest` is the first iteration of each job under the window's traffic. Where `warmup` is "auto", `mser` says what
+    a rule takes for warm-up by the iterations themselves.
     """
 
     wanted_iterations: Whole | None = None
