@@ -1,8 +1,8 @@
 """Find the steady part of a series: the length of its warm-up (MSER-5), and the drift of the rest.
 
 Where a series gets steady is told by MSER-5: of all ways to cut the beginning off, the one whose rest has the smallest
-marginal standard error, counted in means of five samples. White, "An effective truncation heuristic for bias reduction in
-simulation output", Simulation 69(6), 1997; White, Cobb and Spratt, "A comparison of five steady-state truncation
+marginal standard error, counted in means of five samples. White, "An effective truncation heuristic for bias reduction
+in simulation output", Simulation 69(6), 1997; White, Cobb and Spratt, "A comparison of five steady-state truncation
 heuristics for simulation", WSC 2000. Where that cut lies in the second half the rule is known to have failed (Hoad,
 Robinson and Davies, "Automating warm-up length estimation", Journal of the Operational Research Society 61, 2010):
 there is no steady state in sight.
