@@ -189,7 +189,7 @@ def test_rates_are_at_full_size(tmp_path):
 
 
 def test_runs_are_the_unit_of_a_rates_interval(tmp_path):
-    """Runs differ by what windows of one run do not show: a run's windows are one value, and one run has no interval."""
+    """Runs differ by what one run does not show: its windows are one value, and it has no interval."""
     (one,) = [captured(one) for one in found_in(run(tmp_path, "horovod-gloo", model="resnet50"))]
 
     def told(*sights):
