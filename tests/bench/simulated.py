@@ -27,7 +27,7 @@ Measured = list[tuple[RunSeries, ...]]  # of each point
 LEVEL_S = 0.16
 DAYS_A_YEAR = 365
 _FIRST_NIGHT = datetime(2026, 1, 1, 22, tzinfo=timezone.utc)
-_WIDER = 2.0  # how many times as far a part of a night is drawn, where nights far off are looked for
+WIDER = 2.0  # how many times as far a part of a night is drawn, where nights far off are looked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,8 @@ class Nights:
     `persistence` is the correlation of a night with the next one, `tails` draws nights from Student's t with 3 degrees
     of freedom (of the same variance). `week` and `year` are the amplitudes of seasons that move all points, `drift` is
     the growth from one night to the next. `run` is the standard deviation of the `runs` of a night, that of the last
-    point `noisy` where it is another. Each run has `samples` of `iterations`.
+    point `noisy` where it is another; a share `bad` of runs takes 10 % longer, as beside a busy neighbour. Each run has
+    `samples` of `iterations`.
     """
 
     points: int = 6
@@ -151,6 +152,7 @@ class Nights:
     year: float = 0.0
     drift: float = 0.0
     noisy: float = 0.0
+    bad: float = 0.0
     iterations: Iterations = Iterations()
 
     def levels(self, random: Random, nights: int) -> Floats:
@@ -163,11 +165,11 @@ class Nights:
         seasons = self._seasons(random.integers(0, DAYS_A_YEAR) + np.arange(nights))
         return self._moved(parts.T) + (seasons + self.drift * np.arange(nights))[:, None]
 
-    def later(self, random: Random, nights: int) -> tuple[Floats, Floats]:
+    def later(self, random: Random, nights: int, *, wider: float = WIDER) -> tuple[Floats, Floats]:
         """Return levels of nights that are long after others, and the weight of each in an average over nights.
 
         They are drawn far off more often than they come (importance sampling): in half of the nights a part of what
-        moves points, any with the same probability, is drawn from a distribution that is _WIDER times as wide.
+        moves points, any with the same probability, is drawn from a distribution that is `wider` times as wide.
         """
         parts = random.standard_t(3, (nights, 1 + self.points)) / math.sqrt(3)
         if not self.tails:
@@ -176,8 +178,8 @@ class Nights:
         moving = np.flatnonzero([self.together > 0, *[self.together < 1] * self.points])
         which = random.choice(moving, nights)
         wide = random.random(nights) < 0.5
-        parts[wide, which[wide]] *= _WIDER
-        ratio = density(parts[:, moving] / _WIDER) / _WIDER / density(parts[:, moving])
+        parts[wide, which[wide]] *= wider
+        ratio = density(parts[:, moving] / wider) / wider / density(parts[:, moving])
         weights: Floats = 1 / (0.5 + 0.5 * ratio.mean(axis=1))
         return self._moved(parts) + self._seasons(random.integers(0, DAYS_A_YEAR, nights))[:, None], weights
 
@@ -203,6 +205,8 @@ class Nights:
         spreads = np.full(self.points, self.run)
         spreads[-1] = self.noisy or self.run
         logs = levels[:, :, None] + spreads[:, None] * random.normal(size=(nights, self.points, self.runs))
+        if self.bad:
+            logs += math.log(1.1) * (random.random(logs.shape) < self.bad)
         times = self.iterations.drawn(random, logs.size, self.samples).reshape(*logs.shape, self.samples)
         for point, process in (points or {}).items():
             times[:, point] = process.drawn(random, nights * self.runs, self.samples).reshape(nights, self.runs, -1)

@@ -54,9 +54,9 @@ class Row:
     @property
     def verdict(self) -> str:
         """Whether the goal was reached, or the word that stands in place of a claim."""
-        if self.word:
-            return f"reached: {self.word}"
-        return "reached" if self.reached else "not reached"
+        if not self.reached:
+            return "not reached"
+        return f"reached: {self.word}" if self.word else "reached"
 
     @property
     def result(self) -> str:
@@ -297,6 +297,69 @@ def _planned(seen: Sequence[Measured], change: float) -> power.Effort | None:
     known = [one for one in of_points if one is not None]
     worst = max(known, key=lambda one: one.run**2 + one.night**2, default=power.ASSUMED)
     return power.effort(change, worst)
+
+
+def _would_be_found(nights: Nights, baseline: int, cell: str, settings: Settings) -> Iterator[Row]:
+    """How often the smallest change that "would have been found" is found, at one point that is slower by so much."""
+    random = np.random.default_rng(20)
+    tries = settings.times(200, 40)
+    found: dict[str, list[bool]] = {}
+    said: dict[str, list[float]] = {}
+    for _ in range(tries):
+        levels_ = nights.levels(random, baseline + 2)
+        before = nights.measured(random, levels_[:baseline])
+        (tonight,) = nights.measured(random, levels_[baseline:-1], first=baseline)
+        for change in compare(paired(before, [tonight]))[0].changes:
+            if math.isfinite(change.detectable):
+                slower = levels_[-1:].copy()
+                slower[0, 0] += math.log(change.detectable)
+                (other,) = nights.measured(random, slower, first=baseline + 1)
+                (same,) = (
+                    one for one in compare(paired(before, [other]))[0].changes if one.statistic == change.statistic
+                )
+                found.setdefault(change.statistic, []).append(same.verdict == "worse")
+                said.setdefault(change.statistic, []).append(100 * (change.detectable - 1))
+    for statistic, of in found.items():
+        share = float(np.mean(of))
+        error = _share_error(share, len(of))
+        yield Row(
+            method="the smallest change said to be found is found",
+            cell=f"{statistic}, {cell}",
+            value=100 * share,
+            unit="of 100",
+            error=error,
+            goal="92 at least, 95 are said",
+            reached=share >= 0.92 - error / 100,
+            note=f"median of what is said {np.median(said[statistic]):.2g} %",
+            tries=len(of),
+        )
+
+
+def _same(nights: Nights, baseline: int, cell: str, changed: Iterations | float, settings: Settings) -> Iterator[Row]:
+    """How often a point that is slower by a margin or more is called the same."""
+    random = np.random.default_rng(21)
+    tries = settings.times(300, 60)
+    verdicts: Counter[str] = Counter()
+    for _ in range(tries):
+        measured = nights.measured(random, nights.levels(random, baseline))
+        levels_, _ = nights.later(random, 1, wider=1.0)
+        points = {0: changed} if isinstance(changed, Iterations) else {}
+        if not isinstance(changed, Iterations):
+            levels_[0, 0] += math.log1p(changed)
+        tonight = nights.measured(random, levels_, first=baseline + 90, points=points)
+        verdicts[compare(paired(measured, tonight))[0].verdict] += 1
+    share = verdicts["same"] / tries
+    yield Row(
+        method="a point that is slower is called the same",
+        cell=cell,
+        value=100 * share,
+        unit="of 100",
+        error=_share_error(share, tries),
+        goal="5 at most",
+        reached=share <= 0.05 + _share_error(0.05, tries) / 100,
+        note=f"worse {100 * verdicts['worse'] / tries:.0f}, cannot tell {100 * verdicts['cannot tell'] / tries:.0f}",
+        tries=tries,
+    )
 
 
 def _odd(nights: Nights, baseline: int, odd: float, settings: Settings) -> Iterator[Row]:
@@ -616,6 +679,9 @@ def _alarm_cells() -> Iterator[tuple[str, Cell]]:
         (Nights(night=0.005, week=0.01, together=0.5), 5, "0.5% apart, a week's season of 1%"),
         (Nights(night=0.005, year=0.02, together=0.5), 5, "0.5% apart, a year's season of 2%"),
         (Nights(noisy=0.08), 5, "1.0% apart, one point with runs 8% apart"),
+        (Nights(night=0.005, bad=0.02), 5, "0.5% apart, one run in 50 takes 10% longer"),
+        (Nights(persistence=0.8), 20, "1.0% apart, AR 0.8, each point by itself"),
+        (Nights(points=40, night=0.01), 5, "40 points, 1.0% apart, each point by itself"),
         (Nights(unlike=6.0), 5, "1.0% apart in the middle, one point six times as far as another"),
     ]
     stalling = Iterations(stalls=0.001, stall=1.5)
@@ -685,6 +751,24 @@ def _change_cells() -> Iterator[tuple[str, Cell]]:
             nights = Nights(points=points, night=0.005)
             cell = f"{points} point{'s' * (points > 1)}, after {evidence} nights 0.5% apart"
             yield f"as planned, {cell}", partial(_promised, nights, evidence, cell)
+    for nights, cell in (
+        (Nights(night=0.005), "5 nights 0.5% apart"),
+        (Nights(night=0.005, together=1.0), "5 nights 0.5% apart, together"),
+        (Nights(night=0.005, samples=100, iterations=Iterations(stalls=0.02, stall=2)), "5 nights 0.5% apart, n 100"),
+        (Nights(tails=True), "5 nights 1.0% apart, heavy tails"),
+    ):
+        yield f"the smallest change said to be found, {cell}", partial(_would_be_found, nights, 5, cell)
+    plain = Nights(night=0.005, samples=100)
+    for nights, changed, cell in (
+        (plain, 0.02, "+2% of each iteration, 5 nights 0.5% apart"),
+        (replace(plain, persistence=0.8), 0.02, "+2% of each iteration, 5 nights 0.5% apart, AR 0.8"),
+        (replace(plain, tails=True), 0.02, "+2% of each iteration, 5 nights 0.5% apart, heavy tails"),
+        (plain, Iterations(every=20, longer=1.5), "every 20th x1.5 (+2.5%), 5 nights 0.5% apart"),
+        (plain, Iterations(every=5, longer=1.5), "every fifth x1.5 (+10%), 5 nights 0.5% apart"),
+        (plain, Iterations(stalls=0.02, stall=3), "stalls 2% x3 (+4%), 5 nights 0.5% apart"),
+        (plain, Iterations(slow=0.15), "slow regimes x1.3 (+4.5%), 5 nights 0.5% apart"),
+    ):
+        yield f"a point that is slower is called the same, {cell}", partial(_same, nights, 5, cell, changed)
     for nights, cell in (
         (Nights(night=0.005, together=1.0), "6 points together"),
         (Nights(night=0.005, persistence=0.6), "6 points, AR 0.6"),
