@@ -64,7 +64,7 @@ def rows_of(part: str, output: LaunchOutput) -> Mapping[str, Columns]:
 
 
 class RowsInIterations:
-    """Holds rows that lie in iterations until windows are settled, by which each has the name of its window.
+    """Holds rows that lie in iterations until their windows are known, by which each has the name of its window.
 
     They are as large in memory as in their files: compressed.
     """
@@ -83,8 +83,8 @@ class RowsInIterations:
             stream.write_table(rows)
         self._held.append((table, output, sink.getvalue()))
 
-    def settled(self, manifest: Manifest) -> tuple[Window, ...]:
-        """Return the windows of the run with their warm-up chosen, by the iterations of every rank."""
+    def judged(self, manifest: Manifest) -> tuple[Window, ...]:
+        """Return the windows of the run with their warm-up judged, by the iterations of every rank."""
         if not any(map(warmup.is_open, manifest.windows)):
             return manifest.windows
         import pyarrow as pa
@@ -92,10 +92,10 @@ class RowsInIterations:
         logs = [_rows(held) for table, output, held in self._held if table == "iterations" and output.rank is not None]
         whole = pa.concat_tables([tables.schema("iterations").empty_table(), *logs])
         logged = {job.name: series(whole, job.name) for job in manifest.jobs}
-        return tuple(warmup.settled(window, logged) for window in manifest.windows)
+        return tuple(warmup.judged(window, logged) for window in manifest.windows)
 
     def rows(self, windows: Sequence[Window]) -> Iterator[tuple[str, Any]]:
-        """Yield table and rows (pyarrow) of each output in turn, with the windows that are settled by now."""
+        """Yield table and rows (pyarrow) of each output in turn, with the names of their windows."""
         import pyarrow as pa
 
         for table, output, held in self._held:

@@ -68,7 +68,7 @@ def reduce(folder: Path, *, before: Path | None = None, engine: Executor | None 
             for part, output in outputs:
                 whys[output.node, output.launch] = _add_output(writer, held, part, output, manifest)
                 notes += [f"{output.node}: {output.launch}: {told}" for told in output.unread.sentences()]
-            manifest = replace(manifest, windows=held.settled(manifest))
+            manifest = replace(manifest, windows=held.judged(manifest))
             for name, rows in held.rows(manifest.windows):
                 writer.append(name, rows)
             del held

@@ -177,9 +177,9 @@ class Measure(Model):
     """When a window begins and ends: after so many iterations, or so much time, whichever is first."""
 
     warmup: WarmUp = "auto"
-    """Iterations of every job that are run first and not counted; "auto" chooses them from the data (MSER-5)."""
+    """Iterations of every job that are run first and not counted; "auto": `warmup_most`, judged by MSER-5."""
     warmup_most: int = Field(default=20, ge=0)
-    """Most iterations that "auto" leaves out: the run makes this many more, and counts those that are steady."""
+    """Iterations that "auto" leaves out: the run makes this many more."""
     iterations: int | None = Field(default=None, ge=1)
     """End the window after this many iterations of every job."""
     at_most: Duration | None = Field(default=None, gt=0)

@@ -167,10 +167,7 @@ def _measure(window: PlannedWindow) -> str:
     measure = window.measure
     ends = [f"{measure.iterations} iterations"] if measure.iterations else []
     ends += [duration_text(measure.at_most)] if measure.at_most else []
-    warmup = f"{measure.before} iterations of warm-up"
-    if measure.warmup == "auto":
-        warmup += ", of which those that are steady count, too"
-    return f"{warmup}, then {' or '.join(ends)}"
+    return f"{measure.before} iterations of warm-up, then {' or '.join(ends)}"
 
 
 # Processes

@@ -85,6 +85,7 @@ class JobSummary(TypedDict):
     mean_interval_s: list[float | None]
     p50_interval_s: list[float | None]
     p99_interval_s: list[float | None]
+    interval_note: str
     bytes_per_iteration: BytesSummary
 
 
@@ -174,6 +175,7 @@ def _window_summary(window: WindowSummary, scale: int) -> WindowData:
                 "mean_interval_s": [row.mean_low_s, row.mean_high_s],
                 "p50_interval_s": [row.p50_low_s, row.p50_high_s],
                 "p99_interval_s": [row.p99_low_s, row.p99_high_s],
+                "interval_note": row.interval_note,
                 "bytes_per_iteration": {
                     "measured": scaled_back(row.sent_bytes),
                     "theory": scaled_back(row.theory_bytes),
@@ -198,6 +200,16 @@ def _window_summary(window: WindowSummary, scale: int) -> WindowData:
     }
 
 
+def interval_notes(windows: Sequence[WindowSummary]) -> list[str]:
+    """Write what is out of the ordinary in iteration times, a line for each window and job of which there is any."""
+    return [
+        f"{window.name}{f', {row.job}' if len(window.training) > 1 else ''}: {row.interval_note}"
+        for window in windows
+        for row in window.training
+        if row.interval_note
+    ]
+
+
 # Tables of runs
 
 
@@ -213,7 +225,7 @@ def outcomes_text(outcomes: Sequence[tuple[Path, Manifest]], page: Path | None) 
     for path, manifest in outcomes:
         repeated = manifest is not last[manifest.repetition]
         lines.append(f"#{manifest.repetition} {manifest.run}: {REPEATED if repeated else verdict(manifest)}")
-        lines += [f"  {counted}" for counted in iterations_counted(manifest.windows)]
+        lines += [f"  {told}" for told in (*iterations_counted(manifest.windows), *interval_notes(manifest.windows))]
         lines += [f"  - {reason}" for reason in manifest.reasons]
         lines += [f"  note: {note}" for note in manifest.notes]
         lines.append(f"  {path}")
@@ -325,7 +337,7 @@ def run_text(entry: Entry, *, verbose: bool = False, width: int | None = None) -
     windows = manifest.windows
     if rows := [row[1:] for row in window_rows(manifest)]:
         lines += ["", layout.table(HEAD[1:], rows, indent="  ")]
-        notes = [*_scaled(manifest.scale), *iterations_counted(windows)]
+        notes = [*_scaled(manifest.scale), *iterations_counted(windows), *interval_notes(windows)]
         lines += [layout.hanging(text, width, indent="    ") for text in notes]
     lines += _variation(windows, verbose=verbose, width=width)
     if any(window.gates for window in windows):

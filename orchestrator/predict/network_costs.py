@@ -28,9 +28,12 @@ class Quantity:
         return {"low": self.low, "value": self.value, "high": self.high}[side]
 
 
+_ASSUMED = "assumed: "
+
+
 def assumed(value: float, *, low: float, high: float, source: str) -> Quantity:
     """Return a quantity that was not measured on this testbed."""
-    return Quantity(value=value, low=low, high=high, source=f"assumed: {source}")
+    return Quantity(value=value, low=low, high=high, source=f"{_ASSUMED}{source}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,11 @@ class Costs:
     byte_s: Quantity
     piece_s: Quantity
     step_s: Quantity
+
+    @property
+    def are_assumed(self) -> bool:
+        """Whether no message was timed on such a testbed."""
+        return self.round_s.source.startswith(_ASSUMED)
 
     def at(self, side: Side) -> Rates:
         """Return all inputs at the same end of their intervals."""

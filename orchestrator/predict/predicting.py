@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,7 +15,7 @@ from orchestrator.parts.protocols import Predictable
 from orchestrator.parts.terms import Terms
 from orchestrator.parts.theory import Replicated, Work
 from orchestrator.parts.topology import Job, Topology
-from orchestrator.predict import pipeline
+from orchestrator.predict import pipeline, recorded_errors
 from orchestrator.predict.network_costs import Costs, Network, Rates, all_reduced, network
 from workloads.common import placement, torch_ranks
 
@@ -51,8 +52,8 @@ class Prediction:
 
     subject: Subject
     ranks: tuple[Terms, ...]
-    low_s: float
-    high_s: float
+    by_inputs_s: tuple[float, float]
+    costs_assumed: bool
 
     @property
     def terms(self) -> Terms:
@@ -62,6 +63,20 @@ class Prediction:
     @property
     def iteration_s(self) -> float:
         return self.terms.iteration_s
+
+    @property
+    def no_interval(self) -> str:
+        """Why the iteration has no interval; empty where it has one."""
+        if self.costs_assumed:
+            return "costs of messages are assumed, and were measured where predictions were held against runs"
+        return recorded_errors.nothing_like(self.subject.workload, self.subject.job, self.subject.topology)
+
+    @property
+    def interval_s(self) -> tuple[float, float]:
+        """The interval of the iteration, by how far recorded runs were off; NaN where nothing like it was recorded."""
+        if self.no_interval:
+            return math.nan, math.nan
+        return recorded_errors.interval(self.subject.workload, self.by_inputs_s)
 
 
 def subject(experiment: Experiment, *, file: str) -> Subject:
@@ -119,7 +134,12 @@ def _refusals(experiment: Experiment) -> Iterator[str]:
 def predict(subject: Subject, costs: Costs) -> Prediction:
     """Return the prediction for a subject with these inputs."""
     likely, low, high = (_ranks(subject, costs.at(side)) for side in ("value", "low", "high"))
-    return Prediction(subject=subject, ranks=likely, low_s=low[0].iteration_s, high_s=high[0].iteration_s)
+    return Prediction(
+        subject=subject,
+        ranks=likely,
+        by_inputs_s=(low[0].iteration_s, high[0].iteration_s),
+        costs_assumed=costs.are_assumed,
+    )
 
 
 def _ranks(subject: Subject, rates: Rates) -> tuple[Terms, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from orchestrator.core.screen import layout
 from orchestrator.core.units import bytes_text, rate_text
 from orchestrator.parts.terms import NAMES, Terms
 from orchestrator.parts.theory import Pipelined
-from orchestrator.predict import messages
+from orchestrator.predict import messages, recorded_errors
 from orchestrator.predict.measured_runs import MeasuredIteration
 from orchestrator.predict.network_costs import Costs
 from orchestrator.predict.predicting import Prediction, Subject
@@ -81,11 +82,33 @@ def terms_table(one: PredictedSetting) -> str:
     )
     width = 6 if measured is not None else 3
     table = layout.table(head[:width], [row[:width] for row in rows])
-    interval = f"iteration between {_ms(predicted.low_s)} and {_ms(predicted.high_s)} ms, by the inputs' intervals"
+    names = [row[0] for row in rows]
     runs = (
         "" if measured is None else f"\nmeasured: {', '.join(measured.runs)}{'' if measured.valid else ' (not valid)'}"
     )
-    return f"{table}\n{interval}{runs}"
+    return f"{table}\n{interval_text(predicted)}\n{terms_met(names)}{runs}"
+
+
+def interval_text(predicted: Prediction) -> str:
+    """Return the interval of the iteration and what it rests on, or why there is none."""
+    low, high = map(_ms, predicted.by_inputs_s)
+    if predicted.no_interval:
+        return (
+            f"no interval: {predicted.no_interval} (the inputs alone: {low} to {high} ms, which is too narrow); measure "
+            "the best settings"
+        )
+    within = " and ".join(map(_ms, predicted.interval_s))
+    settings = recorded_errors.MARGINS[predicted.subject.workload].settings
+    return (
+        f"iteration between {within} ms, by how far {settings} recorded settings of {predicted.subject.workload} on one "
+        f"machine were off (the inputs alone: {low} to {high} ms)"
+    )
+
+
+def terms_met(names: Sequence[str]) -> str:
+    """Return how often recorded terms of these names were within 20 % of themselves."""
+    counts = (f"{name} {met} of {of}" for name, (met, of) in recorded_errors.TERMS_MET.items() if name in names)
+    return f"terms within {recorded_errors.WITHIN:.0%} in recorded settings: {', '.join(counts)}"
 
 
 def _row(name: str, seconds: float, whole_s: float, measured_s: float | None) -> tuple[str, ...]:
@@ -106,7 +129,7 @@ def settings_table(found: Sequence[PredictedSetting]) -> str:
     rows = []
     for one in ordered:
         own = one.prediction
-        row = [one.label, _ms(own.iteration_s), _ms(own.low_s), _ms(own.high_s)]
+        row = [one.label, _ms(own.iteration_s), *map(_ms, own.interval_s)]
         row += [_ms(getattr(own.terms, name)) for name in names]
         if measured:
             row += [NOTHING, NOTHING] if one.measured is None else [_ms(one.measured.iteration_s), _percent(one.error)]
@@ -189,8 +212,9 @@ def data(found: Sequence[PredictedSetting], costs: Costs) -> JsonObject:
             {
                 "setting": one.label,
                 "iteration_s": one.prediction.iteration_s,
-                "low_s": one.prediction.low_s,
-                "high_s": one.prediction.high_s,
+                "low_s": None if one.prediction.no_interval else one.prediction.interval_s[0],
+                "high_s": None if one.prediction.no_interval else one.prediction.interval_s[1],
+                "no_interval": one.prediction.no_interval,
                 "terms": terms_data(one.prediction.terms),
                 "ranks": [terms_data(terms) for terms in one.prediction.ranks],
                 "measured": None
@@ -216,7 +240,7 @@ def terms_data(terms: Terms) -> Mapping[str, float]:
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f}"
+    return NOTHING if math.isnan(seconds) else f"{seconds * 1e3:.1f}"
 
 
 def _percent(share: float | None) -> str:

@@ -44,13 +44,13 @@ def drawn(found: Sequence[PredictedSetting]) -> Any:
             panel.barh(places, values, left=left, color=color, label=name.removesuffix("_s"), height=0.7)
             left += values
     for place, one in zip(places, ordered, strict=True):
-        panel.plot([one.prediction.low_s * 1e3, one.prediction.high_s * 1e3], [place, place], color=style.INK, lw=1.0)
+        panel.plot([1e3 * end for end in one.prediction.interval_s], [place, place], color=style.INK, lw=1.0)
     dots = [(one.measured.iteration_s * 1e3, place) for place, one in enumerate(ordered) if one.measured is not None]
     if dots:
         panel.plot(*zip(*dots, strict=True), "o", color=style.INK, markersize=5, label="measured", linestyle="none")
     panel.set_yticks(places, [one.label for one in ordered])
     panel.set_ylim(len(ordered) - 0.4, -0.6)
-    panel.set(xlabel="iteration (ms); the line is the prediction's interval")
+    panel.set(xlabel="iteration (ms); a line is the prediction's interval")
     panel.set_xlim(left=0)
     drawing.legend(loc="outside upper center", ncols=4)  # of the figure: names of settings leave the panel little room
     return drawing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,12 +13,11 @@ from orchestrator.experiment import loading
 from orchestrator.predict import inputs, measured_runs, predicting
 from orchestrator.predict.predicttext import PredictedSetting
 from tests.bench.commands import INVALID, ROOT, call
-from tests.bench.figure import Figure, Settings, Table
+from tests.bench.figure import Settings, Table
 from tests.bench.foremost import ranks_first
-from tests.bench.prediction_tables import settings_table, terms_table
+from tests.bench.prediction_tables import counts_table, settings_table, terms_table
 
 FOLDER = ROOT / ".predict"  # what was measured stays there: the same command goes on where it stopped
-GOAL, TERM_GOAL, SHARE_GOAL = 0.10, 0.20, 0.03
 RUN_WITHIN_S = 240.0
 
 LINKS = ("10gbit", "25gbit", "40gbit")
@@ -88,7 +86,7 @@ def held_out() -> Iterator[dict[str, Any]]:
     yield experiment("ptd-gpt2-4x1x2", {"ptd": deep}, "25gbit", iterations=6)
 
 
-def measure(settings: Settings) -> Iterator[Figure | Table]:
+def measure(settings: Settings) -> Iterator[Table]:
     """Measure what is missing, then hold predictions against it."""
     wanted = [one for place, one in enumerate(held_out()) if not settings.quick or place % 8 == 0]
     FOLDER.mkdir(exist_ok=True)
@@ -96,9 +94,10 @@ def measure(settings: Settings) -> Iterator[Figure | Table]:
         for one in [*fitted_to(), *wanted]:
             _measured(one)
     found = predictions(wanted)
-    yield from figures(found)
-    yield settings_table(found)
-    yield terms_table(found, [terms_off(one) for one in found])
+    settings, terms = settings_table(found), terms_table(found)
+    yield counts_table(settings.rows, terms.columns, terms.rows)
+    yield settings
+    yield terms
 
 
 def _measured(one: Mapping[str, Any]) -> None:
@@ -128,43 +127,3 @@ def predictions(wanted: list[dict[str, Any]]) -> list[PredictedSetting]:
         )
         for name, subject in subjects.items()
     ]
-
-
-def figures(found: list[PredictedSetting]) -> Iterator[Figure]:
-    """The numbers that predictions are held to."""
-    errors = [abs(one.error) for one in found if one.error is not None]
-    worst = max(found, key=lambda one: abs(one.error or 0.0))
-    yield Figure(
-        what=f"predicted against measured iteration, {len(errors)} settings: mean error",
-        unit="%",
-        values=(statistics.fmean(errors) * 100,),
-        against="goal",
-        reference=(GOAL * 100,),
-        note=f"largest {max(errors):.1%}: {worst.label}",
-    )
-    exposed = sum(is_exposed(one) for one in found)
-    yield Figure(what="of these with 30 % or more not hidden", unit="settings", values=(float(exposed),))
-    terms = [off for one in found for off in terms_off(one).values()]
-    yield Figure(
-        what="terms within 20 % or 3 % of the iteration",
-        unit="%",
-        values=(100 * statistics.fmean(off <= 1 for off in terms),),
-        note=f"{len(terms)} terms",
-    )
-
-
-def is_exposed(one: PredictedSetting) -> bool:
-    """Whether communication that nothing hides took 30 % of the measured iteration or more."""
-    return one.measured is not None and one.measured.terms.exposed_s >= 0.3 * one.measured.iteration_s
-
-
-def terms_off(one: PredictedSetting) -> dict[str, float]:
-    """Each term's difference, over what it may be: 20 % of it, or 3 % of the iteration."""
-    if one.measured is None:
-        return {}
-    theirs, predicted = one.measured.terms.parts(), one.prediction.terms.parts()
-    return {
-        name: abs(predicted[name] - seconds) / max(TERM_GOAL * seconds, SHARE_GOAL * one.measured.iteration_s)
-        for name, seconds in theirs.items()
-        if seconds or predicted[name]
-    }

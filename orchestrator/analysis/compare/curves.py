@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,7 @@ class CurvePoint:
     iterations: int
     seconds: tuple[Floats, ...]
     links: tuple[SharedLink, ...] = ()
+    runs: Mapping[str, float] = field(default_factory=dict)  # mean of each run (s), by its name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,7 @@ class Series:
             [point.freedom for point in self.points],
             capacity_bps=self.capacity_bps,
             theory_bytes=self.theory_bytes,
+            runs=[point.runs for point in self.points],
         )
 
     def seconds_at(self, load_bps: float) -> float:
@@ -224,6 +226,7 @@ def _point(requested: float, windows: Sequence[TimedWindow], spread: ModeratedVa
         iterations=len(together),
         seconds=tuple(window.seconds for window in windows),
         links=tuple(window.link for window in windows if window.link is not None),
+        runs={run: math.exp(log) for run, log in of_runs.items()},
     )
 
 

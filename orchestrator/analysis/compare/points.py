@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ import numpy.typing as npt
 from orchestrator.analysis.compare import window_settings
 from orchestrator.analysis.compare.window_settings import Flat
 from orchestrator.analysis.stats.iterations import JobSeries, series
-from orchestrator.analysis.stats.levels import level
-from orchestrator.analysis.stats.statistics import Estimate, summarise
+from orchestrator.analysis.stats.levels import level, one_a_run
+from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.core.where import Fields
 from orchestrator.store.manifests import records
 from orchestrator.store.manifests.records import Job, Manifest
@@ -80,9 +81,9 @@ class MeasuredPoint:
 
     @property
     def mean_s(self) -> Estimate:
-        """The mean iteration time: of several windows with the interval over them, of one with its own."""
-        means = [summarise(seconds).mean for seconds in self.seconds]
-        return means[0] if len(means) == 1 else level(means).estimate
+        """The mean iteration time with its interval over runs, NaN of a single run: what sets runs apart it lacks."""
+        means = (Estimate(float(np.mean(seconds)), math.nan, math.nan) for seconds in self.seconds)
+        return level(one_a_run(zip((window.entry.run for window in self.windows), means, strict=True))).estimate
 
 
 def pooled(entries: Iterable[Entry]) -> tuple[MeasuredPoint, ...]:

@@ -20,8 +20,11 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-_MOST = 0.98  # more persistence than this is not told from a drift
+_MOST = 0.999  # more persistence than this is not told from a drift
+_TABLED = 0.98  # beyond it, repeats of a quantile grow as those of the mean
 _STEP = 0.01
+_COARSER = 4  # times as long are the blocks of each coarser look
+_FEWEST_BLOCKS = 25
 _SHORTEST = 4
 _LAGS = 800
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
@@ -43,8 +46,11 @@ class Autocorrelation:
         if math.isnan(self.persistence):
             return math.nan
         level = min(max(self.persistence + caution * self.error, 0.0), _MOST)
-        repeats = (1 + level) / (1 - level) if q is None else float(np.interp(level, *_repeats(q)))
-        return self.samples / repeats
+        of_mean = (1 + level) / (1 - level)
+        if q is None:
+            return self.samples / of_mean
+        beyond = max(1.0, of_mean * (1 - _TABLED) / (1 + _TABLED))
+        return self.samples / (float(np.interp(min(level, _TABLED), *_repeats(q))) * beyond)
 
 
 def autocorrelation(values: Floats) -> Autocorrelation:
@@ -69,6 +75,23 @@ def autocorrelation(values: Floats) -> Autocorrelation:
     return Autocorrelation(n, level, math.sqrt((1 - level**2) / n))
 
 
+def effective_by_blocks(values: Floats, *, caution: float = 0.5) -> float:
+    """Return the effective sample size for the mean of a series that varies, as coarser and coarser blocks show it.
+
+    What lasts long is hidden under noise of single samples, and stands out of means of many. The smallest of the sizes
+    that means of blocks of 4, 16, 64 ... samples lead to, while there are blocks enough; infinite for a short series.
+    """
+    found, size = math.inf, _COARSER
+    while (count := len(values) // size) >= _FEWEST_BLOCKS:
+        blocks = values[len(values) - count * size :].reshape(count, size).mean(axis=1)
+        variance = float(np.var(blocks, ddof=1))
+        if variance > 0:
+            independent = autocorrelation(blocks).effective(caution=caution)
+            found = min(found, independent * float(np.var(values, ddof=1)) / variance)
+        size *= _COARSER
+    return found
+
+
 def _normal_scores(values: Floats) -> Floats:
     """Return the normal scores of the values' ranks (equal values share their mean rank), centred."""
     from scipy import special
@@ -83,7 +106,7 @@ def _normal_scores(values: Floats) -> Floats:
 @lru_cache
 def _repeats(q: float) -> tuple[Floats, Floats]:
     """Return persistences, and the factor by which each divides the number of samples for the quantile q."""
-    levels = np.arange(0.0, _MOST + _STEP, _STEP)
+    levels = np.arange(0.0, _TABLED + _STEP / 2, _STEP)
     powers = levels[:, None] ** np.arange(1, _LAGS)
     return levels, 1 + 2 * _event_correlation(powers, q).sum(axis=1)
 

@@ -2,11 +2,17 @@
 
 Salamy (2022), eq. 3.7; as there, least squares of ln t, and R2 in ln t. C is known. For a given n the fit is a straight
 line over x = 1 / (C - load)^n with rates in Gbit/s, so that B is in (Gbit/s)^n, as the thesis prints it.
+
+What sets runs apart moves all points of a run together, and their scatter about a curve does not show it. So where runs
+have several points each, the run is the unit of intervals: by the jackknife that leaves out one run at a time (Cameron
+and Miller, "A practitioner's guide to cluster-robust inference", Journal of Human Resources 50(2), 2015). A single run
+of several points has none.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,10 +28,11 @@ GBIT = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """A fitted curve over `points` points; intervals at CONFIDENCE, of the points' own scatter.
+    """A fitted curve over `points` points; intervals at CONFIDENCE, NaN where there are too few runs for them.
 
-    `r2` is of ln t. `left_out_error` is the root mean square of ln t at each point predicted from all the others, about
-    the relative error of a prediction; `aicc` is Akaike's criterion with Hurvich and Tsai's correction (1989).
+    `freedom` is that of the intervals. `r2` is of ln t. `left_out_error` is the root mean square of ln t at each point
+    predicted from all the others, about the relative error of a prediction; `aicc` is Akaike's criterion with Hurvich
+    and Tsai's correction (1989).
     """
 
     a_s: float
@@ -40,6 +47,7 @@ class Fit:
     left_out_error: float
     aicc: float
     covariance: tuple[tuple[float, ...], ...]  # of ln A, B and, where it was fitted, n
+    freedom: float
 
     def seconds(self, load_bps: npt.ArrayLike) -> Floats:
         """Return the curve at these loads; infinite at and above the capacity."""
@@ -55,50 +63,68 @@ class Fit:
         left = (self.capacity_bps - np.asarray(load_bps, np.float64)) / GBIT
         gradient = _gradient(left, self.b, self.n, free=len(self.covariance) == 3)
         spread = np.sqrt(np.einsum("ij,jk,ik->i", gradient, np.asarray(self.covariance), gradient))
-        half = stats.t.ppf((1 + CONFIDENCE) / 2, self.points - len(self.covariance)) * spread
+        half = stats.t.ppf((1 + CONFIDENCE) / 2, self.freedom) * spread
         middle = self.seconds(load_bps)
         return middle * np.exp(-half), middle * np.exp(half)
 
 
-def fit(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, *, capacity_bps: float, n: float | None = None) -> Fit | None:
+def fit(
+    load_bps: npt.ArrayLike,
+    seconds: npt.ArrayLike,
+    *,
+    capacity_bps: float,
+    n: float | None = None,
+    runs: Sequence[Mapping[str, float]] = (),
+) -> Fit | None:
     """Fit a curve with this exponent, or with the best one where n is None.
 
-    Points at or above the capacity, and those without a time, are left out. None where fewer distinct loads are left
-    than one more than there are parameters: nothing could be said of the scatter then. None as well where the best
-    exponent is at an end of FREE_WITHIN: the points do not determine one.
+    `runs` has the mean of each run at each point (seconds, by the run's name); without them each point is taken for a
+    run of its own. Points at or above the capacity, and those without a time, are left out. None where fewer distinct
+    loads are left than one more than there are parameters: nothing could be said of the scatter then. None as well
+    where the best exponent is at an end of FREE_WITHIN: the points do not determine one.
     """
-    left, logs = _usable(load_bps, seconds, capacity_bps)
+    left, logs, keep = _usable(load_bps, seconds, capacity_bps)
     parameters = 2 if n is not None else 3
-    if len(np.unique(left)) < parameters + 1:
+    found = _parameters(left, logs, n)
+    if found is None:
         return None
-    exponent = n if n is not None else _best_exponent(left, logs)
-    if n is None and not 1.01 * FREE_WITHIN[0] < exponent < 0.99 * FREE_WITHIN[1]:
-        return None
-    intercept, b, residual = _line(left**-exponent, logs)
+    intercept, b, exponent = found
+    residual = logs - intercept - b * left**-exponent
     rest = float(residual @ residual)
     total = float(np.sum((logs - logs.mean()) ** 2))
-    gradient = _gradient(left, b, exponent, free=n is None)
-    covariance = rest / (len(logs) - parameters) * np.linalg.pinv(gradient.T @ gradient)
-    half = _student(len(logs) - parameters) * np.sqrt(np.diag(covariance))
+    mine = [runs[place] for place in np.flatnonzero(keep)] if runs else []
+    freedom = float(len(logs) - parameters)
+    if _shared(mine):
+        covariance, freedom = _over_runs(left, mine, n)
+        half = _student(freedom) * np.sqrt(np.diag(covariance))
+        exponents = (exponent - float(half[-1]), exponent + float(half[-1]))
+    else:
+        gradient = _gradient(left, b, exponent, free=n is None)
+        covariance = rest / freedom * np.linalg.pinv(gradient.T @ gradient)
+        half = _student(freedom) * np.sqrt(np.diag(covariance))
+        exponents = _exponent_interval(left, logs, exponent, rest) if n is None else (math.nan, math.nan)
     return Fit(
         a_s=math.exp(intercept),
         a_interval_s=(math.exp(intercept - half[0]), math.exp(intercept + half[0])),
         b=b,
         b_interval=(b - float(half[1]), b + float(half[1])),
         n=exponent,
-        n_interval=None if n is not None else _exponent_interval(left, logs, exponent, rest),
+        n_interval=None if n is not None else exponents,
         capacity_bps=capacity_bps,
         points=len(logs),
         r2=1 - rest / total if total > 0 else math.nan,
         left_out_error=_left_out_error(left, logs, n),
         aicc=_aicc(rest, len(logs), parameters),
         covariance=tuple(tuple(float(value) for value in row) for row in covariance),
+        freedom=freedom,
     )
 
 
-def candidates(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, *, capacity_bps: float) -> tuple[Fit, ...]:
+def candidates(
+    load_bps: npt.ArrayLike, seconds: npt.ArrayLike, *, capacity_bps: float, runs: Sequence[Mapping[str, float]] = ()
+) -> tuple[Fit, ...]:
     """Return the fits with the exponents of the thesis and with a free one, as far as the points determine them."""
-    found = (fit(load_bps, seconds, capacity_bps=capacity_bps, n=n) for n in (*EXPONENTS, None))
+    found = (fit(load_bps, seconds, capacity_bps=capacity_bps, n=n, runs=runs) for n in (*EXPONENTS, None))
     return tuple(one for one in found if one is not None)
 
 
@@ -107,11 +133,57 @@ def chosen(found: tuple[Fit, ...]) -> Fit | None:
     return min(found, key=lambda one: one.left_out_error, default=None)
 
 
-def _usable(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, capacity_bps: float) -> tuple[Floats, Floats]:
+def _parameters(left: Floats, logs: Floats, n: float | None) -> tuple[float, float, float] | None:
+    """Return ln A, B and the exponent; None where the points do not determine them."""
+    if len(np.unique(left)) < (3 if n is not None else 4):
+        return None
+    exponent = n if n is not None else _best_exponent(left, logs)
+    if n is None and not 1.01 * FREE_WITHIN[0] < exponent < 0.99 * FREE_WITHIN[1]:
+        return None
+    intercept, b, _ = _line(left**-exponent, logs)
+    return intercept, b, exponent
+
+
+def _shared(runs: Sequence[Mapping[str, float]]) -> bool:
+    """Return whether some run has several points."""
+    names = [name for one in runs for name in one]
+    return len(set(names)) < len(names)
+
+
+def _over_runs(left: Floats, runs: Sequence[Mapping[str, float]], n: float | None) -> tuple[Floats, float]:
+    """Return the jackknife's covariance of ln A, B and, where it is free, n, over runs, and its degrees of freedom.
+
+    Runs that have all points each determine a curve, so that but one degree is lost; else as many as there are
+    parameters. NaN where there are too few runs, or those without one of them do not determine a curve.
+    """
+    parameters = 2 if n is not None else 3
+    unknown = np.full((parameters, parameters), math.nan)
+    names = sorted({name for one in runs for name in one})
+    balanced = all(len(one) == len(names) for one in runs)
+    freedom = float(len(names) - (1 if balanced else parameters))
+    if freedom < 1:
+        return unknown, math.nan
+    found = []
+    for name in names:
+        others = [[math.log(value) for run, value in one.items() if run != name] for one in runs]
+        keep = np.array([bool(logs) for logs in others])
+        means = np.array([math.fsum(logs) / len(logs) for logs in others if logs])
+        fitted = _parameters(left[keep], means, n)
+        if fitted is None:
+            return unknown, math.nan
+        found.append(fitted[:parameters])
+    apart = np.array(found) - np.mean(found, axis=0)
+    covariance: Floats = (len(names) - 1) / len(names) * apart.T @ apart
+    return covariance, freedom
+
+
+def _usable(
+    load_bps: npt.ArrayLike, seconds: npt.ArrayLike, capacity_bps: float
+) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
     left = (capacity_bps - np.asarray(load_bps, np.float64)) / GBIT
     times = np.asarray(seconds, np.float64)
     keep = (left > 0) & np.isfinite(times) & (times > 0)
-    return left[keep], np.log(times[keep])
+    return left[keep], np.log(times[keep]), keep
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float, Floats]:
@@ -181,7 +253,7 @@ def _aicc(rest: float, points: int, parameters: int) -> float:
     return points * math.log(rest / points) + 2 * k + 2 * k * (k + 1) / (points - k - 1)
 
 
-def _student(freedom: int) -> float:
+def _student(freedom: float) -> float:
     from scipy import stats
 
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.stats.statistics import Summary, summarise
+from orchestrator.analysis.stats.statistics import FEWEST_EFFECTIVE, Summary, summarise
+from orchestrator.core.units import span_text
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -68,6 +69,43 @@ class JobSeries:
     def summary(self) -> Summary:
         """Estimate mean and quantiles of the iteration time in seconds."""
         return summarise(self.seconds)
+
+
+def interval_note(found: Summary) -> str:
+    """Return why a job's iteration times have no interval, or what slow iterations they have; empty for ordinary ones.
+
+    One line for people, which says what to do where intervals are missing.
+    """
+    slow = found.slow
+    usual, other = span_text(slow.usual), span_text(slow.other)
+    note = ""
+    if slow.kind == "levels":
+        note = (
+            f"no interval: two levels, {usual} and {other}, the latter in {slow.share:.0%} of the iterations, in "
+            f"{slow.stretches} stretch{'' if slow.stretches == 1 else 'es'}; find what changes, or measure several runs"
+        )
+    elif slow.kind == "periodic":
+        note = f"no interval: every {slow.every} iterations one takes {other}, others {usual}; measure several runs"
+    elif found.trend:
+        note = (
+            f"no interval: times drift by {found.trend:+.1%} over the window; leave out a longer warm-up, or find what "
+            "changes"
+        )
+    elif found.samples and math.isnan(found.p50.low):
+        note = (
+            f"no interval: {found.samples} iterations follow one another so closely that they may say less than "
+            f"{FEWEST_EFFECTIVE:.0f} independent ones; measure more iterations"
+        )
+    elif found.heavy_tail:
+        count, most = len(slow.tail), span_text(slow.usual + float(slow.tail[-1]))
+        decided = "one slow iteration decides" if count == 1 else f"{count} slow iterations decide"
+        note = (
+            f"no interval of the mean: {decided} it ({most} at most, usual are {usual}), too few or too unlike to tell "
+            "how often and how slow; measure more iterations, or judge the median"
+        )
+    elif slow.kind == "stalls" and slow.other > slow.usual:
+        note = f"stalls: {slow.share:.1%} of the iterations take about {other}, others {usual}"
+    return note
 
 
 def series(table: Any, job: str) -> JobSeries:

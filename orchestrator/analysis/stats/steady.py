@@ -1,8 +1,8 @@
 """Find the steady part of a series: the length of its warm-up (MSER-5), and the drift of the rest.
 
-What is left out is chosen by MSER-5: of all ways to cut the beginning off, the one whose rest has the smallest marginal
-standard error, counted in means of five samples. White, "An effective truncation heuristic for bias reduction in
-simulation output", Simulation 69(6), 1997; White, Cobb and Spratt, "A comparison of five steady-state truncation
+Where a series gets steady is told by MSER-5: of all ways to cut the beginning off, the one whose rest has the smallest
+marginal standard error, counted in means of five samples. White, "An effective truncation heuristic for bias reduction
+in simulation output", Simulation 69(6), 1997; White, Cobb and Spratt, "A comparison of five steady-state truncation
 heuristics for simulation", WSC 2000. Where that cut lies in the second half the rule is known to have failed (Hoad,
 Robinson and Davies, "Automating warm-up length estimation", Journal of the Operational Research Society 61, 2010):
 there is no steady state in sight.
@@ -33,23 +33,6 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Truncation:
-    """The warm-up of a series: `left_out` of all `samples`; without a bound the rule would leave out `unbounded`.
-
-    Of a steady series `unbounded` is arbitrary: the rest of noise may happen to vary less.
-    """
-
-    samples: int
-    left_out: int
-    unbounded: int
-
-    @property
-    def in_sight(self) -> bool:
-        """Whether the rule's own cut lies in the first half; else it has not found a steady state."""
-        return 2 * self.unbounded < self.samples
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
     """The relative growth of a series from its beginning to its end, in shares of its mean, with the 95 % interval.
 
@@ -62,20 +45,20 @@ class Drift:
     p: float
 
 
-def truncation(values: npt.ArrayLike, most: int) -> Truncation:
-    """Return how many of the first samples to leave out, `most` at most; in whole batches of BATCH."""
+def steady_from(values: npt.ArrayLike) -> int:
+    """Return how many of the first samples MSER-5 takes for warm-up, in whole batches of BATCH.
+
+    Of a steady series it is arbitrary: the rest of noise may happen to vary less. In the second half: none is in sight.
+    """
     series = np.asarray(values, np.float64)
     batches = len(series) // BATCH
     if batches < 2:
-        return Truncation(samples=len(series), left_out=0, unbounded=0)
+        return 0
     # Whole batches count from the end, so that the one that is short is the first, where the rule is about to cut.
     spare = len(series) - batches * BATCH
-    means = series[spare:].reshape(batches, BATCH).mean(axis=1)
-    errors = _marginal_errors(means)
-    cuts = np.concatenate(([0], spare + BATCH * np.arange(1, len(errors))))
-    return Truncation(
-        samples=len(series), left_out=int(cuts[np.argmin(errors[cuts <= most])]), unbounded=int(cuts[np.argmin(errors)])
-    )
+    errors = _marginal_errors(series[spare:].reshape(batches, BATCH).mean(axis=1))
+    cut = int(np.argmin(errors))
+    return spare + BATCH * cut if cut else 0
 
 
 def _marginal_errors(means: Floats) -> Floats:

@@ -7,7 +7,7 @@ is capacity minus load.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,8 @@ class Curve:
     """Mean iteration times over loads, one job on one link; arrays of shape (points,), ordered by load.
 
     `error_s` is the standard error of each mean (NaN where it is not known) with its degrees of `freedom`,
-    `theory_bytes` what a rank must send an iteration (eq. 3.1).
+    `theory_bytes` what a rank must send an iteration (eq. 3.1), and `runs` the mean of each run at each point (seconds,
+    by the run's name; nothing where points are runs of their own).
     """
 
     load_bps: Floats
@@ -36,6 +37,7 @@ class Curve:
     freedom: Floats
     capacity_bps: float
     theory_bytes: float
+    runs: tuple[Mapping[str, float], ...] = ()
 
     @property
     def left_bps(self) -> Floats:
@@ -50,6 +52,7 @@ class Curve:
             self.freedom[keep],
             capacity_bps=self.capacity_bps,
             theory_bytes=self.theory_bytes,
+            runs=tuple(one for one, kept in zip(self.runs, keep, strict=True) if kept) if self.runs else (),
         )
 
 
@@ -119,6 +122,7 @@ def curve(
     *,
     capacity_bps: float,
     theory_bytes: float,
+    runs: Sequence[Mapping[str, float]] = (),
 ) -> Curve:
     """Return a curve of points in any order; those without a time, or at the capacity and above, are left out."""
     loads, times = np.asarray(load_bps, np.float64), np.asarray(seconds, np.float64)
@@ -132,6 +136,7 @@ def curve(
         freedom=freedoms[usable][order],
         capacity_bps=capacity_bps,
         theory_bytes=theory_bytes,
+        runs=tuple(runs[place] for place in np.flatnonzero(usable)[order]) if runs else (),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.stats.iterations import JobSeries, series, spent
+from orchestrator.analysis.stats.iterations import JobSeries, interval_note, series, spent
 from orchestrator.analysis.stats.steady import drift
 from orchestrator.analysis.traffic import throughput, trust
 from orchestrator.analysis.windows import device_counters, generated_flows, loads, processors, rails, variation, warmup
@@ -328,4 +328,5 @@ class MeasuredWindow:
             drift_low=trend.low,
             drift_high=trend.high,
             drift_p=trend.p,
+            interval_note=interval_note(summary),
         )

@@ -169,7 +169,8 @@ def _means(what: str, pair: tuple[Order, Order], *, true: bool, claim: str, prin
     """Return the comparison of a claim about two means; not measured where one has no interval."""
     ours = ", ".join(_ms(one.mean_s) for one in pair)
     if any(math.isnan(one.mean_s.low) for one in pair):
-        return content.not_measured(what, claim, source=printed.source, why=f"a mean has no interval: {ours}")
+        why = f"{ours}: no interval of one run; measure repetitions"
+        return content.not_measured(what, claim, source=printed.source, why=why)
     return content.holds(what, true=true, ours=ours, printed=claim, source=printed.source, why=why)
 
 

@@ -41,7 +41,12 @@ def section(found: Found, printed: Li, folder: Path) -> Section:
         pictures=(_drawn(shown, folder),) if shown else (),
         comparisons=judged or (not_measured("accuracy", f"{line.value:g} %", source=line.source),),
         tables=(
-            Table("Predictions", "Iteration times in ms.", head, [_row(one) for one in shown]),
+            Table(
+                "Predictions",
+                "Iteration times in ms; from and to: by how far recorded runs were off, where there are any like it.",
+                head,
+                [_row(one) for one in shown],
+            ),
             Table("Inputs of the model", "", ("input", "value", "from", "to", "source"), rows),
         ),
     )
@@ -54,25 +59,31 @@ def accuracy(one: Training) -> float:
 
 def _row(one: Training) -> tuple[str, ...]:
     own = one.prediction
-    times = (own.iteration_s, own.low_s, own.high_s, one.iteration_s)
+    times = (own.iteration_s, *own.interval_s, one.iteration_s)
     return (
         one.label,
-        *(f"{seconds * 1e3:.1f}" for seconds in times),
+        *("" if math.isnan(seconds) else f"{seconds * 1e3:.1f}" for seconds in times),
         f"{(own.iteration_s / one.iteration_s - 1) * 100:+.1f}",
     )
+
+
+def _ends_s(one: Training) -> tuple[float, float]:
+    """Return the ends of the prediction's interval; the prediction itself where it has none."""
+    own = one.prediction
+    return (own.iteration_s, own.iteration_s) if own.no_interval else own.interval_s
 
 
 def _drawn(shown: list[Training], folder: Path) -> Picture:
     with look():
         drawing, (panel,) = figure(height_in=3.0)
-        most = 1.1 * max(max(one.iteration_s, one.prediction.high_s) for one in shown) * 1e3
+        most = 1.1 * max(max(one.iteration_s, *_ends_s(one)) for one in shown) * 1e3
         panel.plot([0, most], [0, most], color=INK, lw=0.8)
         for number, (workload, label) in enumerate((("ddp", "data parallel"), ("ptd", "split"))):
             ones = [one for one in shown if one.workload == workload]
             middle = [one.prediction.iteration_s * 1e3 for one in ones]
             bars = [
-                [max(0.0, value - one.prediction.low_s * 1e3) for value, one in zip(middle, ones, strict=True)],
-                [max(0.0, one.prediction.high_s * 1e3 - value) for value, one in zip(middle, ones, strict=True)],
+                [max(0.0, value - _ends_s(one)[0] * 1e3) for value, one in zip(middle, ones, strict=True)],
+                [max(0.0, _ends_s(one)[1] * 1e3 - value) for value, one in zip(middle, ones, strict=True)],
             ]
             if ones:
                 panel.errorbar(

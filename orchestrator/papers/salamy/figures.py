@@ -70,8 +70,8 @@ def draw(found: Sequence[Analysed], printed: Salamy, folder: Path) -> list[Pictu
 
 _BARS = "Means with bars up to the 99th percentile."
 _CAPTION = (
-    f"{_BARS[:-1]}, and the chosen fit with its 95 % band; hollow: what the thesis prints, and dotted lines its own "
-    "fits. Below: the same over C / (C - load) (eq. 3.2)."
+    f"{_BARS[:-1]}, and the chosen fit with its 95 % band over runs (none of a single run); hollow: what the thesis "
+    "prints, and dotted lines its own fits. Below: the same over C / (C - load) (eq. 3.2)."
 )
 
 

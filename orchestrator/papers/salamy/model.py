@@ -31,5 +31,5 @@ def analysed(series: Series) -> Analysed:
     of = series.curve
     point = congestion.congestion_point(of)
     part = congestion.congested_part(of, point)
-    found = fits.candidates(part.load_bps, part.seconds, capacity_bps=series.capacity_bps)
+    found = fits.candidates(part.load_bps, part.seconds, capacity_bps=series.capacity_bps, runs=part.runs)
     return Analysed(series=series, point=point, part=part, candidates=found, fit=fits.chosen(found))

@@ -34,6 +34,10 @@ HEAVY_SHARE = 0.94  # of the capacity: the thesis leaves "very heavy" points out
 HELD_TO, HELD_UP_TO_GBPS = 0.1, 18.2  # where a scale model should agree with the thesis
 TO_THE_POINT = f"within {HELD_TO:.0%}"
 HELD = ("iperf", "websearch")
+INTERVALS = (
+    'over runs, where points share runs by the fits without one run each, and none ("no interval") of a single run: '
+    "how much runs differ is not known; measure at least two repetitions"
+)
 
 
 def baseline(found: Sequence[Analysed], printed: Salamy) -> Table:
@@ -143,7 +147,7 @@ def fits(found: Sequence[Analysed], printed: Salamy) -> Table:
     head = ("curve", "n", "A (s)", "B", "R2", "error of a left-out point", "printed")
     caption = (
         "t = A exp(B / (C - load)^n), C the link's capacity, rates in Gbit/s, least squares of ln t (eq. 3.7); 95 % "
-        "intervals. Chosen is the n that predicts points best that were left out of its fit."
+        f"intervals {INTERVALS}. Chosen is the n that predicts points best that were left out of its fit."
     )
     return Table("Fits", caption, head, rows)
 
@@ -278,4 +282,5 @@ def _fit_text(curve: Curve) -> str:
 
 
 def _with(value: float, interval: tuple[float, float]) -> str:
-    return f"{value:.3g} ({interval[0]:.3g} to {interval[1]:.3g})"
+    bounds = "no interval" if math.isnan(interval[0]) else f"{interval[0]:.3g} to {interval[1]:.3g}"
+    return f"{value:.3g} ({bounds})"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from orchestrator.analysis.stats import statistics
-from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.analysis.stats.levels import level, one_a_run
+from orchestrator.analysis.stats.statistics import UNKNOWN, Estimate
 from orchestrator.analysis.traffic import periodicity
 from orchestrator.papers.zerwas import frameworks
 from orchestrator.papers.zerwas.frameworks import CALLED, PAIRS, Measured
@@ -26,6 +27,8 @@ from orchestrator.report.study.content import (
     number,
 )
 
+Floats = npt.NDArray[np.float64]
+
 FLOWS_OF = "resnet50"  # whose flows Table II prints
 ZOOMED = "mobilenet_v2"  # of Figs 7 and 9
 BATCHES = (64, 128, 512)
@@ -38,19 +41,18 @@ PEAK_WITHIN = 0.2  # times of peaks differ
 def table_one(found: Sequence[Measured], printed: Zerwas) -> Section:
     """Compare Table I: mean throughput of everything together."""
     grid = {(one.model, one.framework): one for one in frameworks.plain(found)}
-    means = {key: statistics.mean_of_batches([window.total for window in one.sights]) for key, one in grid.items()}
-    unknown = Estimate(math.nan, math.nan, math.nan)
+    means = {key: _over_runs(one, lambda window: window.total) for key, one in grid.items()}
     return Section(
         title="Table I: total throughput",
         text=(
-            "Layer 2, all links together, without NCCL. Means with 95 % intervals over about 30 windows of all runs of "
-            "a point together (batch means); the paper took them of ten runs. What can be compared is the order."
+            "Layer 2, all links together, without NCCL. Ours are means of runs with 95 % intervals over runs, none "
+            "of a single run; the paper's, as printed, are over 30 samples of ten runs. The order can be compared."
         ),
         comparisons=(
             *(
                 apart(
                     f"{line.model}, {CALLED[line.framework]}",
-                    means.get((line.model, line.framework), unknown),
+                    means.get((line.model, line.framework), UNKNOWN),
                     line.estimate,
                     unit="Gbit/s",
                     source=line.source,
@@ -61,6 +63,12 @@ def table_one(found: Sequence[Measured], printed: Zerwas) -> Section:
             *_orders({key: mean.value for key, mean in means.items()}),
         ),
     )
+
+
+def _over_runs(one: Measured, rates: Callable[[Sight], Floats]) -> Estimate:
+    """Return the mean of rates of a point with its interval over runs."""
+    means = ((window.run, Estimate(float(rates(window).mean()), math.nan, math.nan)) for window in one.sights)
+    return level(one_a_run(means)).estimate
 
 
 def _orders(means: Mapping[tuple[str, str], float]) -> Iterator[Comparison]:
@@ -115,7 +123,7 @@ def _flow(one: Measured | None, line: Flow) -> Comparison:
         nccl = line.framework.endswith("nccl")
         why = "NCCL needs GPUs: bring an inventory that has some" if nccl else NOT_MEASURED
         return not_measured(what, f"{line.gbps:g} Gbit/s", source=line.source, why=why)
-    ours = statistics.mean_of_batches([window.big[0] for window in one.sights])
+    ours = _over_runs(one, lambda window: window.big[0])
     return apart(what, ours, line.estimate, unit="Gbit/s", source=line.source, why=EMULATED)
 
 

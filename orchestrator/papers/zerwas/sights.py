@@ -20,10 +20,11 @@ STEP_NS = 10_000_000  # bins of rates
 class Sight:
     """Bytes of a step, and layer-2 Gbit/s at full size in bins of `width_s`.
 
-    `total` is of the whole training; `big` (flows, bins) are those that carry 99 % of the payload, the biggest first;
-    `flows` counts all 5-tuples of the training in the whole run.
+    `run` is the run's name. `total` is of the whole training; `big` (flows, bins) are those that carry 99 % of the
+    payload, the biggest first; `flows` counts all 5-tuples of the training in the whole run.
     """
 
+    run: str
     volume: Volume
     flows: int
     total: Floats
@@ -42,6 +43,7 @@ def sight(of: CapturedWindow) -> Sight:
         return traffic.series(found, flows, width_ns=width) * 8 * of.run.scale / width
 
     return Sight(
+        run=of.window.entry.run,
         volume=of.volume,
         flows=int((traffic.of_job(of.whole, job) & (of.whole.packets > 0)).sum()),
         total=rate(mine),

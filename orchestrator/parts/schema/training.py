@@ -239,6 +239,9 @@ TABLES: Mapping[str, Table] = {
             "drift_low": Column("float64", "lower end of its 95% interval"),
             "drift_high": Column("float64", "upper end"),
             "drift_p": Column("float64", "probability of a trend as steep where there is none"),
+            "interval_note": Column(
+                "string", "why there is no interval, or what slow iterations there are; empty for ordinary ones"
+            ),
         },
     ),
     "rails": Table(

@@ -26,7 +26,9 @@ from orchestrator.store.manifests.records import Clock, Git, Load, Offset, Windo
 _WHICH = ("run", "window", "job")
 _WINDOWS = """Iteration time in milliseconds. Small: 95 % intervals of the level within this run alone; they do not tell
 where the level of another run would lie. Iterations follow one another, so intervals count effective ones:
-independent iterations that would say as much. "unknown": too few of them for an interval. Drift: the change from the
+independent iterations that would say as much. "unknown": too few of them for an interval, or no one level; the note
+beside the iterations says which. Slow iterations that are rarer than 3 in all iterations may be missed altogether.
+Drift: the change from the
 window's first iteration to its last one, as a share of the mean."""
 _OVER_RUNS = """Medians of the iteration time in milliseconds: windows that were set alike and loaded alike, in all runs
 of this page. The 95 % interval is of the level over runs. Runs differ by: the standard deviation of their medians.
@@ -85,7 +87,7 @@ def _window(run: Run, row: Row) -> Iterator[str]:
     yield Cell("yes" if valid else "NO", look="good" if valid else "bad")
     left_out = "" if row["left_out"] is None else f"{row['left_out']} left out as warm-up"
     counted = f"effective {_effective(row['effective_iterations'])}; {row['ranks']} ranks"
-    yield Cell(str(row["iterations"]), notes=(counted, left_out))
+    yield Cell(str(row["iterations"]), notes=(counted, left_out, row["interval_note"] or ""))
     yield _estimate(row, "mean")
     yield _estimate(row, "p50")
     p99 = _estimate(row, "p99")

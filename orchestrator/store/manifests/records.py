@@ -103,7 +103,8 @@ class Training:
 
     `effective_iterations` counts independent ones that would say as much of the mean; intervals are of the run alone.
     `sent_bytes` is the TCP payload of a rank in an iteration, `theory_bytes` the same by theory; `left_out` counts the
-    iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left.
+    iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left. `interval_note`
+    says why there is no interval, or what slow iterations there are; empty for ordinary ones.
     """
 
     job: str
@@ -126,6 +127,7 @@ class Training:
     drift_low: Real | None = None
     drift_high: Real | None = None
     drift_p: Real | None = None
+    interval_note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +216,7 @@ class WindowSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """How warm-up was chosen: of so many samples MSER-5 without a bound would have left out `unbounded`."""
+    """What MSER-5 takes for warm-up: the first `unbounded` of so many samples."""
 
     samples: Whole = 0
     unbounded: Whole | None = None
@@ -224,8 +226,8 @@ class Truncation:
 class Window(WindowSummary):
     """A measured window and what it amounts to.
 
-    `earliest` is the first iteration of each job under the window's traffic. Where `warmup` is to be chosen from the
-    data, a run sets `iterations` to begin after the most that may be left out, and `mser` says how it was chosen.
+    `earliest` is the first iteration of each job under the window's traffic. Where `warmup` is "auto", `mser` says what
+    a rule takes for warm-up by the iterations themselves.
     """
 
     wanted_iterations: Whole | None = None

@@ -35,7 +35,7 @@ GATES = (
 def judge(window: MeasuredWindow) -> Iterator[Gate]:
     """Give a verdict for each job: a trend counts when it is significant and above the limit, and is noted above NOTED.
 
-    Where warm-up was chosen from the data (MSER-5), it is told when it would have left out half of all or more.
+    Where MSER-5 would have left out half of all iterations or more, that is told.
     """
     limit = MOST.number(window.manifest.validity)
     for row in window.training:

@@ -115,6 +115,33 @@ def test_intervals_and_bands_cover_the_truth():
     assert all(89 <= count <= 100 for count in covered.values())
 
 
+@pytest.mark.parametrize("runs", [1, 2, 3, 6])
+@pytest.mark.parametrize("n", [1.0, None])
+def test_where_runs_have_several_points_a_fits_interval_is_over_runs(runs, n):
+    """What sets runs apart (1 %) moves all points of a run: the scatter about one run's curve says nothing of it."""
+    random = np.random.default_rng(5)
+    truth = 0.25 * np.exp(10 / (25 - LOADS / 1e9))
+    held = {"a": [], "b": []}
+    for _ in range(150 if n else 40):
+        logs = random.normal(0, 0.01, (runs, 1)) + random.normal(0, 0.001, (runs, len(LOADS)))
+        by_point = [{str(run): truth[k] * math.exp(logs[run, k]) for run in range(runs)} for k in range(len(LOADS))]
+        found = fits.fit(LOADS, truth * np.exp(logs.mean(axis=0)), capacity_bps=C, n=n, runs=by_point)
+        if runs == 1:
+            assert math.isnan(found.a_interval_s[0])
+            assert np.isnan(found.band(LOADS)[0]).all()
+            continue
+        held["a"].append(found.a_interval_s[0] <= 0.25 <= found.a_interval_s[1])
+        held["b"].append(found.b_interval[0] <= 10 <= found.b_interval[1])
+    for one in held.values():
+        assert not one or np.mean(one) >= 0.95 - 2.5 * math.sqrt(0.05 * 0.95 / len(one))
+
+
+def test_points_that_are_runs_of_their_own_have_the_interval_of_their_scatter():
+    seconds = 0.25 * np.exp(10 / (25 - LOADS / 1e9)) * np.exp(np.random.default_rng(1).normal(0, 0.01, len(LOADS)))
+    own = [{str(place): float(value)} for place, value in enumerate(seconds)]
+    assert fits.fit(LOADS, seconds, capacity_bps=C, n=1, runs=own) == fits.fit(LOADS, seconds, capacity_bps=C, n=1)
+
+
 @pytest.mark.parametrize("n", [None, 1.0])
 def test_too_few_points_are_not_fitted(n):
     loads = [0, 1e9] if n else [0, 1e9, 2e9]

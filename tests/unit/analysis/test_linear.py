@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.analysis.stats import linear, statistics
+from orchestrator.analysis.stats import linear
 
 # NIST's Statistical Reference Datasets, Longley: employment by seven economic figures, 1947 to 1962.
 LONGLEY = np.array([
@@ -66,29 +66,3 @@ def test_rows_that_do_not_tell_regressors_apart_give_nothing():
     size = [1.0, 2, 3, 4, 5, 6]
     assert linear.fit(size, {"size": size}, {"one": list("aabbbb"), "other": list("xxyyyy")}) is None
     assert linear.fit([1.0, 2], {"size": [1.0, 2]}, {}) is None
-
-
-def test_batch_means_take_as_many_windows_of_each_run():
-    runs = [np.arange(10, dtype=float), np.arange(20, 30, dtype=float)]
-    assert statistics.batch_means(runs, wanted=6).tolist() == [1, 4, 7, 21, 24, 27]
-    assert statistics.batch_means([np.array([4.0, 6.0])], wanted=30).tolist() == [4, 6]
-    assert len(statistics.batch_means([np.zeros(0)])) == 0
-
-
-def test_the_interval_of_batch_means_is_students():
-    found = statistics.mean_of_batches([np.repeat([1.0, 2.0, 3.0], 5)], wanted=3)
-    assert found.value == 2
-    assert found.high - found.value == pytest.approx(4.302652730 / np.sqrt(3))
-    assert np.isnan(statistics.mean_of_batches([np.ones(1)]).low)
-    assert np.isnan(statistics.mean_of_batches([]).value)
-
-
-def test_intervals_of_batch_means_cover_the_level_of_runs_that_drift_slowly():
-    """Of a series whose values hang together within a window, the interval covers its mean about as often as stated."""
-    random = np.random.default_rng(1)
-    covered = 0
-    for _ in range(200):
-        runs = [np.repeat(random.normal(5, 1, 60), 5) for _ in range(3)]
-        found = statistics.mean_of_batches(runs)
-        covered += found.low < 5 < found.high
-    assert 180 <= covered <= 199

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -54,6 +55,16 @@ def test_windows_that_were_set_alike_are_pooled_whatever_they_are_called(tmp_pat
     assert len(point.windows) == 3
     assert [len(seconds) for seconds in point.seconds] == [100, 100, 100]
     assert point.mean_s.low < 0.1 < point.mean_s.high
+
+
+def test_runs_are_the_unit_of_a_points_mean(tmp_path):
+    """Windows of one run share what sets runs apart: they are no repetitions."""
+    (one,) = points.pooled([run(tmp_path, seed=1, windows=("w1", "w2", "w3"))])
+    assert len(one.windows) == 3
+    assert one.mean_s.value == pytest.approx((0.1 * 0.2 * 0.3) ** (1 / 3), rel=0.01)
+    assert math.isnan(one.mean_s.low)
+    (single,) = points.pooled([run(tmp_path, seed=2)])
+    assert math.isnan(single.mean_s.low)
 
 
 @pytest.mark.parametrize(

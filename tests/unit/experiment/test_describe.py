@@ -142,7 +142,7 @@ def test_a_plan_tells_every_process_flag_and_file(tmp_path):
         "change: rate of h2:eth0 on h2",
         "job training (ddp), ranks 0..2=h1..h3",
         "theory: ",
-        "window w1: 20 iterations of warm-up, of which those that are steady count, too, then 10 iterations or 30s",
+        "window w1: 20 iterations of warm-up, then 10 iterations or 30s",
         "traffic iperf0: h1 -> h2 at 200mbit (scaled: 20mbit)",
         "iperf3 -s -B ",
         "tcpdump on h1..h3: tcpdump ",
@@ -174,7 +174,7 @@ def test_a_run_tells_whose_containers_its_hosts_were():
 
 
 def test_more_iterations_than_were_asked_for_are_explained():
-    """The warm-up is chosen from the data: what of it was steady counts."""
+    """Of a run whose warm-up was chosen from the data: what of it was steady counts."""
     auto = window(training=[training(iterations=70)], wanted_iterations=50, warmup="auto")
     text = runtext.outcomes_text([(Path("/r"), manifest(windows=[auto]))], None)
     assert "  iterations: 50 were asked for; those of the warm-up that were steady already count, too" in text

@@ -188,6 +188,23 @@ def test_rates_are_at_full_size(tmp_path):
     assert "GPUs" in lines["Horovod on Gloo and NCCL: mean"].why
 
 
+def test_runs_are_the_unit_of_a_rates_interval(tmp_path):
+    """Runs differ by what one run does not show: its windows are one value, and it has no interval."""
+    (one,) = [captured(one) for one in found_in(run(tmp_path, "horovod-gloo", model="resnet50"))]
+
+    def told(*sights):
+        one.__dict__["sights"] = sights
+        (line,) = (
+            line for line in rates.table_two([one], zerwas()).comparisons if line.what == "Horovod on Gloo: mean"
+        )
+        return line.ours
+
+    (first,) = one.sights
+    assert " to " not in told(first, first)
+    others = [replace(first, run=f"r{number}", big=first.big * (1 + 0.01 * number)) for number in (1, 2)]
+    assert " to " in told(first, *others)
+
+
 def test_flows_that_send_together_correlate(tmp_path):
     (one,) = [captured(one) for one in found_in(run(tmp_path, "horovod-gloo"))]
     assert rates.together(one.sights[0]) == pytest.approx(1.0, abs=0.01)
@@ -208,14 +225,15 @@ def test_losses_are_ratios_of_the_step_without_any(tmp_path):
         run(
             tmp_path,
             "tensorflow",
-            seed=seed,
-            seconds=0.1 * ratio,
+            seed=3 * place + repetition,
+            seconds=0.1 * ratio * (1 + 0.01 * repetition),
             iterations=100,
             conditions=[{"loss": {"host": "h1", "share": share}}],
         )
-        for seed, (share, ratio) in enumerate({"0%": 1, "0.01%": 1.5, "2%": 9}.items(), 1)
+        for place, (share, ratio) in enumerate({"0%": 1, "0.01%": 1.5, "2%": 9}.items())
+        for repetition in range(1, 4)
     ]
-    found = found_in(*entries, run(tmp_path, "tensorflow", seed=9))
+    found = found_in(*entries, run(tmp_path, "tensorflow", seed=19))
     ratios = loss.ratios(found)
     assert {share: round(ratio.value, 1) for share, ratio in ratios.items()} == {0.0: 1.0, 0.0001: 1.5, 0.02: 9.0}
     assert ratios[0.0001].low < 1.5 < ratios[0.0001].high
@@ -224,7 +242,7 @@ def test_losses_are_ratios_of_the_step_without_any(tmp_path):
         ("cannot be compared", "-25 %"),
         ("cannot be compared", "+13 %"),
     ]
-    assert loss.ratios(found_in(entries[1])) == {}
+    assert loss.ratios(found_in(entries[3])) == {}
 
 
 def test_the_equation_is_that_of_the_volumes(tmp_path):

@@ -1,4 +1,4 @@
-"""Warm-up chosen from the data, and the drift of what is left: on made series, on recorded windows, and in a run."""
+"""Warm-up judged by the data, and the drift of what is left: on made series, on recorded windows, and in a run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import pytest
 from scipy import stats
 
 from orchestrator.analysis import launch_outputs, reduction
-from orchestrator.analysis.stats.steady import BATCH, Drift, drift, truncation
+from orchestrator.analysis.stats.iterations import JobSeries
+from orchestrator.analysis.stats.steady import BATCH, Drift, drift, steady_from
+from orchestrator.analysis.windows import warmup
 from orchestrator.store.manifests.coding import encoded
-from orchestrator.store.manifests.records import Training, Truncation
+from orchestrator.store.manifests.records import Training
 from orchestrator.store.stamps import MANIFEST
 from orchestrator.store.tabular import tables
 from orchestrator.validity.gates import drift as drift_gate
@@ -46,7 +48,7 @@ def test_the_cut_has_the_smallest_marginal_standard_error(samples):
         fewest = min(BATCH, len(whole) - 1)
         errors = [np.var(whole[cut:]) / len(whole[cut:]) for cut in range(len(whole) - fewest)]
         best = int(np.argmin(errors))
-        assert truncation(series, samples).unbounded == (spare + BATCH * best if best else 0)
+        assert steady_from(series) == (spare + BATCH * best if best else 0)
 
 
 TRANSIENTS = {
@@ -57,28 +59,20 @@ TRANSIENTS = {
 
 
 @pytest.mark.parametrize("name", TRANSIENTS)
-def test_a_transient_is_left_out_and_little_else(name):
+def test_a_transient_is_found(name):
     shape, least = TRANSIENTS[name]
-    found = simulated(100, lambda random: truncation(correlated(random) + shape(np.arange(120)), 20).left_out)
+    found = simulated(100, lambda random: steady_from(correlated(random) + shape(np.arange(120))))
     assert np.mean(np.array(found) >= least) > 0.9
-    plain = simulated(100, lambda random: truncation(correlated(random), 20).left_out)
-    assert np.mean(plain) < 6
-
-
-def test_a_slow_iteration_beyond_the_bound_is_no_reason_to_leave_out_what_is_before():
-    found = simulated(50, lambda random: truncation(correlated(random) + 9.0 * (np.arange(120) == 30), 20).left_out)
-    assert set(found) == {0}
 
 
 def test_a_cut_in_the_second_half_is_no_steady_state():
-    growing = truncation(np.linspace(1, 2, 100), 20)
-    assert (growing.left_out, growing.in_sight) == (20, False)
-    assert truncation(np.r_[np.full(20, 2.0), np.tile([1.0, 1.01], 40)], 20).in_sight
+    assert steady_from(np.linspace(1, 2, 100)) >= 50
+    assert steady_from(np.r_[np.full(20, 2.0), np.tile([1.0, 1.01], 40)]) == 20
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0] * 9])
 def test_next_to_nothing_stays_whole(values):
-    assert truncation(values, 20).left_out == 0
+    assert steady_from(values) == 0
 
 
 @pytest.mark.parametrize(("samples", "correlation"), [(20, 0.0), (40, 0.5), (100, 0.0), (100, 0.5), (400, 0.5)])
@@ -202,56 +196,79 @@ def manifest_of(jobs, launches, window):
     )
 
 
-def settled(folder, manifest):
+def judge(folder, manifest):
     held = launch_outputs.RowsInIterations(manifest.run)
     for part, output in launch_outputs.located(folder, manifest):
         held.add("iterations", launch_outputs.rows_of(part, output)["iterations"], output)
-    return held.settled(manifest)
+    return held.judged(manifest)
 
 
-def test_a_window_begins_where_the_logs_of_its_ranks_have_settled(tmp_path):
-    took = np.r_[np.full(7, 0.4), np.tile([0.2, 0.201], 60)]
-    starts, ends, one = logs(tmp_path, "a", 0, "h1", took, begin_ns=10**18)
-    _, _, other = logs(tmp_path, "a", 1, "h2", took, begin_ns=10**18 + 300)
-    window = {
+def auto_window(starts, ends):
+    return {
         "name": "w1",
         "start_ns": int(starts[20]),
         "end_ns": int(ends[-1]),
         "warmup": "auto",
         "earliest": {"a": 0},
-        "iterations": {"a": {"first": 20, "last": len(took) - 1}},
+        "iterations": {"a": {"first": 20, "last": len(ends) - 1}},
     }
-    manifest = manifest_of(["a"], [one, other], window)
-    (found,) = settled(tmp_path, manifest)
-    first = found.iterations["a"].first
-    assert 7 <= first <= 12
-    assert found.span_ns == (starts[first], window["end_ns"])
-    assert found.mser == {"a": Truncation(samples=len(took), unbounded=first)}
+
+
+def test_a_window_keeps_its_beginning_and_says_what_the_rule_takes_for_warm_up(tmp_path):
+    took = np.r_[np.full(7, 0.4), np.tile([0.2, 0.201], 60)]
+    starts, ends, one = logs(tmp_path, "a", 0, "h1", took, begin_ns=10**18)
+    _, _, other = logs(tmp_path, "a", 1, "h2", took, begin_ns=10**18 + 300)
+    manifest = manifest_of(["a"], [one, other], auto_window(starts, ends))
+    (found,) = judge(tmp_path, manifest)
+    assert (found.iterations, found.span_ns) == (manifest.windows[0].iterations, (starts[20], ends[-1]))
+    assert found.mser["a"].samples == len(took)
+    assert 7 <= found.mser["a"].unbounded <= 12
     # The same again of what is sealed, and nothing where the number is the experiment's own.
-    assert settled(tmp_path, replace(manifest, windows=(found,))) == (found,)
+    assert judge(tmp_path, replace(manifest, windows=(found,))) == (found,)
     fixed = replace(manifest.windows[0], warmup=20)
-    assert settled(tmp_path, replace(manifest, windows=(fixed,))) == (fixed,)
+    assert judge(tmp_path, replace(manifest, windows=(fixed,))) == (fixed,)
 
 
-def test_jobs_of_one_window_begin_together_with_the_one_that_settles_last(tmp_path):
-    steady = np.tile([0.2, 0.201], 65)
-    starts, ends, one = logs(tmp_path, "a", 0, "h1", steady, begin_ns=10**18)
-    late, _, two = logs(tmp_path, "b", 0, "h2", np.r_[np.full(10, 0.4), steady], begin_ns=10**18)
-    spans = {"a": {"first": 20, "last": 129}, "b": {"first": 20, "last": 119}}
-    window = {
-        "name": "w1",
-        "start_ns": int(late[20]),
-        "end_ns": int(ends[-1]),
-        "warmup": "auto",
-        "earliest": {"a": 0, "b": 0},
-        "iterations": spans,
-    }
-    manifest = manifest_of(["a", "b"], [one, two], window)
-    (found,) = settled(tmp_path, manifest)
-    first = {job: span.first for job, span in found.iterations.items()}
-    assert first["b"] == 10
-    assert starts[first["a"] - 1] < late[10] <= starts[first["a"]]
-    assert found.start_ns == late[10]
+def slow_ones(random, kind, count):
+    """Factors of iteration times: stalls (2 %), slow regimes (15 % of the time), or every sixth, from any phase."""
+    if kind == "stalls":
+        return np.where(random.random(count) < 0.02, 3.0, 1.0)
+    if kind == "every sixth":
+        return np.where((np.arange(count) + random.integers(6)) % 6 == 0, 2.0, 1.0)
+    slow, at, factors = random.random() < 0.15, 0, np.ones(count)
+    while at < count:
+        lasts = random.geometric(1 / 20 if slow else 0.15 / 0.85 / 20)
+        factors[at : at + lasts] = 1.3 if slow else 1.0
+        at, slow = at + lasts, not slow
+    return factors
+
+
+@pytest.mark.parametrize(("kind", "mean"), [("stalls", 1.04), ("regimes", 1.045), ("every sixth", 7 / 6)])
+def test_warm_up_does_not_prefer_slow_iterations(kind, mean, tmp_path):
+    """Iterations are as likely to be left out when they are slow: what counts has the mean of all, run after run."""
+    random = np.random.default_rng(1)
+    starts, ends, _ = logs(tmp_path, "a", 0, "h1", np.full(60, 0.2), begin_ns=10**18)
+    (window,) = manifest_of(["a"], [], auto_window(starts, ends)).windows
+    zeros = np.zeros(60)
+    of_all, counted = [], []
+    for _ in range(1500):
+        took = 0.2 * (1 + 0.02 * random.normal(size=60)) * slow_ones(random, kind, 60)
+        logged = JobSeries(
+            job="a",
+            ranks=(0,),
+            iteration=np.arange(60),
+            seconds=took,
+            compute_s=zeros,
+            wait_s=zeros,
+            start_ns=np.asarray(starts),
+            end_ns=np.asarray(ends),
+            incomplete=0,
+        )
+        found = warmup.judged(window, {"a": logged})
+        counted.append(logged.within(found.iterations["a"].first, 59).seconds.mean() / 0.2)
+        of_all.append(took[20:].mean() / 0.2)
+    assert np.mean(counted) == pytest.approx(np.mean(of_all), rel=0.002)
+    assert np.mean(counted) == pytest.approx(mean, rel=4 * np.std(counted) / math.sqrt(len(counted)))
 
 
 def test_a_job_that_logged_nothing_leaves_its_window_as_it_was(tmp_path):
@@ -264,7 +281,7 @@ def test_a_job_that_logged_nothing_leaves_its_window_as_it_was(tmp_path):
         "iterations": {"a": {"first": 20, "last": 40}},
     }
     manifest = manifest_of(["a"], [], window)
-    assert settled(tmp_path, manifest) == manifest.windows
+    assert judge(tmp_path, manifest) == manifest.windows
 
 
 def test_the_whole_output_of_every_rank_is_read_once(tmp_path):
@@ -293,7 +310,7 @@ def test_the_whole_output_of_every_rank_is_read_once(tmp_path):
     files = [f"hosts/h{rank + 1}/a.{rank}/{log}.jsonl" for rank in range(3) for log in ("iterations", "trace")]
     assert of_ranks == dict.fromkeys(files, 1)
     first = reduced.windows[0].iterations["a"].first
-    assert 7 <= first <= 12
+    assert first == 20
     rows = tables.read(tmp_path / "tables", "iterations").to_pylist()
     assert {row["iteration"] for row in rows if row["window_name"] == "w1"} == set(range(first, len(took)))
     assert [row["window_name"] for row in tables.read(tmp_path / "tables", "spans").to_pylist()] == ["w1"] * 3
