@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,8 +23,9 @@ from scipy import stats
 from orchestrator.analysis.compare import power
 from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, PointChange, compare
 from orchestrator.analysis.stats import fits, levels, steady
+from orchestrator.analysis.stats.iterations import interval_note
 from orchestrator.analysis.stats.level_steps import steps
-from orchestrator.analysis.stats.statistics import Estimate, mean_of_batches, quantile, summarise
+from orchestrator.analysis.stats.statistics import Estimate, quantile, summarise
 from tests.bench.figure import Figure, Settings, Table
 from tests.bench.simulated import LEVEL_S, Day, Floats, Iterations, Measured, Nights, Random, correlated, paired
 
@@ -478,10 +480,22 @@ def _day_found(day: Day, cell: str, settings: Settings) -> Iterator[Row]:
 
 
 def _coverage(
-    method: str, cell: str, held: Sequence[bool], tried: int, *, clusters: int | None = None, note: str = ""
+    method: str,
+    cell: str,
+    held: Sequence[bool],
+    tried: int,
+    *,
+    clusters: int | None = None,
+    note: str = "",
+    words: Counter[str] | None = None,
 ) -> Row:
-    """Return the row of intervals, of which those that were printed held or not; `clusters`: independent tries."""
+    """Return the row of intervals, of which those that were printed held or not; `clusters`: independent tries.
+
+    `words` are the notes that stood beside or in place of intervals, "" where there was none.
+    """
     printed = len(held) / tried
+    told = Counter({word: count for word, count in (words or {}).items() if word})
+    note = "; ".join([note] * bool(note) + [f"{word}: {100 * n / tried:.0f}" for word, n in told.most_common(2)])
     notes = [f"printed in {100 * printed:.0f} of 100"] + [note] * bool(note)
     if printed < PRINTED:
         return Row(
@@ -491,7 +505,7 @@ def _coverage(
             unit="of 100 printed",
             goal="none printed",
             reached=True,
-            word="no interval",
+            word=told.most_common(1)[0][0] if told else "no interval",
             note=note,
             tries=tried,
         )
@@ -512,18 +526,35 @@ def _coverage(
 
 
 def _run(process: Iterations, samples: int, of: Sequence[str], cell: str, settings: Settings) -> Iterator[Row]:
-    """How often the intervals of a single run hold the truth of the process."""
+    """How often the intervals of a single run hold the truth of the process.
+
+    Runs that happen to have none of the slow iterations that a process makes at random cannot show them: they have rows
+    of their own.
+    """
     tries = settings.times(600, 80)
     truth = process.truth()
-    held: dict[str, list[bool]] = {name: [] for name in of}
-    for values in process.drawn(np.random.default_rng(11), tries, samples):
-        found = summarise(LEVEL_S * values)
+    drawn = process.drawn(np.random.default_rng(11), tries, samples)
+    rare = min(process.slower if process.slow else 9.0, process.stall if process.stalls else 9.0)
+    shown = (drawn > (1 + rare) / 2).any(axis=1) if rare < 9.0 else np.ones(tries, bool)
+    for told, runs in ((cell, drawn[shown]), (f"{cell}, of runs that had none", drawn[~shown])):
+        if len(runs) < tries / 20:
+            continue
+        held: dict[str, list[bool]] = {name: [] for name in of}
+        words: Counter[str] = Counter()
+        for values in runs:
+            found = summarise(LEVEL_S * values)
+            words[_word(interval_note(found))] += 1
+            for name in of:
+                estimate = getattr(found, name)
+                if not math.isnan(estimate.low):
+                    held[name].append(estimate.low <= LEVEL_S * truth[name] <= estimate.high)
         for name in of:
-            estimate = getattr(found, name)
-            if not math.isnan(estimate.low):
-                held[name].append(estimate.low <= LEVEL_S * truth[name] <= estimate.high)
-    for name in of:
-        yield _coverage("interval of one run", f"{name}, n {samples}, {cell}", held[name], tries)
+            yield _coverage("interval of one run", f"{name}, n {samples}, {told}", held[name], len(runs), words=words)
+
+
+def _word(note: str) -> str:
+    """Return the reason of a note without what it found here and what to do."""
+    return re.split(r"[;,(]| \S*\d", note, maxsplit=1)[0].rstrip(": ")
 
 
 def _printed(process: Iterations, samples: int, cell: str, settings: Settings) -> Iterator[Row]:
@@ -553,15 +584,16 @@ def _levels(runs: int, spread: float, tails: bool, settings: Settings) -> Iterat
 
 
 def _batches(runs: int, settings: Settings) -> Iterator[Row]:
-    """How often the interval of the mean over windows of several runs holds."""
+    """How often the interval of a mean over several runs holds."""
     random, tries = np.random.default_rng(14), settings.times(600, 100)
     held = []
     for _ in range(tries):
         series = Iterations().drawn(random, runs, 300) * np.exp(random.normal(0, 0.01, (runs, 1)))
-        found = mean_of_batches(list(series))
+        means = [Estimate(float(values.mean()), math.nan, math.nan) for values in series]
+        found = levels.level(means).estimate
         if not math.isnan(found.low):
             held.append(found.low <= 1 <= found.high)
-    yield _coverage("interval over windows of runs", f"{runs} run{'s' * (runs > 1)}, 1.0% apart", held, tries)
+    yield _coverage("interval of a mean rate over runs", f"{runs} run{'s' * (runs > 1)}, 1.0% apart", held, tries)
 
 
 def _fits(runs: int, apart: float, settings: Settings) -> Iterator[Row]:
@@ -573,11 +605,14 @@ def _fits(runs: int, apart: float, settings: Settings) -> Iterator[Row]:
     for _ in range(tries):
         noise = random.normal(0, apart, (runs, 1)) + random.normal(0, 0.003, (runs, len(loads)))
         seconds = np.exp(np.mean(np.log(truth) + noise, axis=0))
-        one, free = (fits.fit(loads, seconds, capacity_bps=25e9, n=n) for n in (1.0, None))
-        if one is not None:
+        of_runs = [
+            {str(run): float(truth[k] * np.exp(noise[run, k])) for run in range(runs)} for k in range(len(loads))
+        ]
+        one, free = (fits.fit(loads, seconds, capacity_bps=25e9, n=n, runs=of_runs) for n in (1.0, None))
+        if one is not None and not math.isnan(one.a_interval_s[0]):
             held["A"].append(one.a_interval_s[0] <= 0.2 <= one.a_interval_s[1])
             held["B"].append(one.b_interval[0] <= 6 <= one.b_interval[1])
-        if free is not None and free.n_interval is not None:
+        if free is not None and free.n_interval is not None and not math.isnan(free.n_interval[0]):
             held["free exponent"].append(free.n_interval[0] <= 1 <= free.n_interval[1])
     for name, of in held.items():
         cell = f"{name}, {runs} run{'s' * (runs > 1)} of all loads, {apart:.1%} apart"
@@ -591,28 +626,6 @@ def _drifts(process: Iterations, samples: int, cell: str, settings: Settings) ->
     found = [steady.drift(LEVEL_S * values) for values in drawn]
     held = [one.low <= 0 <= one.high for one in found if not math.isnan(one.low)]
     yield _coverage("interval of a run's drift", f"n {samples}, {cell}", held, tries)
-
-
-def _warm_up(process: Iterations, samples: int, cell: str, settings: Settings) -> Iterator[Row]:
-    """By how much the mean changes where the warm-up is chosen from data that has none."""
-    tries = settings.times(3000, 500)
-    drawn = process.drawn(np.random.default_rng(17), tries, samples)
-    kept = [values[steady.truncation(values, samples // 2).left_out :] for values in drawn]
-    means = np.array([part.mean() for part in kept]) - process.mean
-    slow = (drawn > 1.3).mean()
-    lost = 1 - np.mean([(part > 1.3).mean() for part in kept]) / slow if slow else 0.0
-    bias, error = 100 * float(means.mean()) / process.mean, 200 * float(means.std()) / math.sqrt(tries)
-    yield Row(
-        method="chosen warm-up moves the mean",
-        cell=f"n {samples}, {cell}",
-        value=bias,
-        unit="%",
-        error=error,
-        goal="0.3 at most, either way",
-        reached=abs(bias) <= 0.3 + error,
-        note=f"of slow iterations {100 * lost:.0f} of 100 are lost" if slow else "",
-        tries=tries,
-    )
 
 
 # Steps
@@ -860,7 +873,7 @@ def _interval_cells() -> Iterator[tuple[str, Cell]]:
         for spread, tails in ((0.002, False), (0.04, False), (0.01, True)):
             yield "interval over runs", partial(_levels, runs, spread, tails)
     for runs in (1, 3, 10):
-        yield "interval over windows of runs", partial(_batches, runs)
+        yield "interval of a mean rate over runs", partial(_batches, runs)
     for runs, apart in ((1, 0.0), (1, 0.01), (3, 0.0), (3, 0.01), (6, 0.01)):
         yield "interval of a fit over load", partial(_fits, runs, apart)
     for process, n, cell in (
@@ -870,12 +883,6 @@ def _interval_cells() -> Iterator[tuple[str, Cell]]:
         (regimes, 200, "slow regimes x1.3"),
     ):  # fmt: skip
         yield "interval of a run's drift", partial(_drifts, process, n, cell)
-    for process, n, cell in (
-        (Iterations(), 40, "AR 0"), (Iterations(stalls=0.02, stall=3), 40, "stalls 2% x3"),
-        (Iterations(stalls=0.02, stall=3), 120, "stalls 2% x3"), (Iterations(every=6, longer=2), 40, "every sixth x2"),
-        (regimes, 120, "slow regimes x1.3"), (Iterations(stalls=0.05, pareto=2.5), 40, "stalls 5% of Pareto length"),
-    ):  # fmt: skip
-        yield "chosen warm-up moves the mean", partial(_warm_up, process, n, cell)
 
 
 def _step_cells() -> Iterator[tuple[str, Cell]]:
