@@ -165,23 +165,30 @@ class Nights:
         seasons = self._seasons(random.integers(0, DAYS_A_YEAR) + np.arange(nights))
         return self._moved(parts.T) + (seasons + self.drift * np.arange(nights))[:, None]
 
-    def later(self, random: Random, nights: int, *, wider: float = WIDER) -> tuple[Floats, Floats]:
-        """Return levels of nights that are long after others, and the weight of each in an average over nights.
+    def later(self, random: Random, rows: int, *, wider: float = WIDER) -> tuple[Floats, Floats]:
+        """Return levels of two nights in a row that are long after others, and the weight of each row in an average.
 
-        They are drawn far off more often than they come (importance sampling): in half of the nights a part of what
-        moves points, any with the same probability, is drawn from a distribution that is `wider` times as wide.
+        Levels have the shape (rows, 2, points), the night before comes first. Rows are drawn far off more often than
+        they come (importance sampling): in half of them a part of what moves points, any with the same probability, is
+        drawn from distributions that are `wider` times as wide.
         """
-        parts = random.standard_t(3, (nights, 1 + self.points)) / math.sqrt(3)
-        if not self.tails:
-            parts = random.normal(size=parts.shape)
-        density = stats.t(3, scale=1 / math.sqrt(3)).pdf if self.tails else stats.norm.pdf
+        shape = (2, rows, 1 + self.points)
+        heavy = self.tails and not self.persistence
+        drawn = random.standard_t(3, shape) / math.sqrt(3) if heavy else random.normal(size=shape)
+        density = stats.t(3, scale=1 / math.sqrt(3)).pdf if heavy else stats.norm.pdf
         moving = np.flatnonzero([self.together > 0, *[self.together < 1] * self.points])
-        which = random.choice(moving, nights)
-        wide = random.random(nights) < 0.5
-        parts[wide, which[wide]] *= wider
-        ratio = density(parts[:, moving] / wider) / wider / density(parts[:, moving])
+        which = random.choice(moving, rows)
+        wide = random.random(rows) < 0.5
+        drawn[:, wide, which[wide]] *= wider
+        ratio = np.prod(density(drawn[..., moving] / wider) / wider / density(drawn[..., moving]), axis=0)
         weights: Floats = 1 / (0.5 + 0.5 * ratio.mean(axis=1))
-        return self._moved(parts) + self._seasons(random.integers(0, DAYS_A_YEAR, nights))[:, None], weights
+        tonight = drawn[0]
+        before = self.persistence * tonight + math.sqrt(1 - self.persistence**2) * drawn[1]
+        day = random.integers(0, DAYS_A_YEAR, rows)
+        nights = [
+            self._moved(parts) + self._seasons(day + place)[:, None] for place, parts in enumerate((before, tonight))
+        ]
+        return np.stack(nights, axis=1), weights
 
     def _moved(self, parts: Floats) -> Floats:
         """Return what moves points from the parts that do, of variance 1: one of all points, then one of each."""
@@ -223,11 +230,11 @@ class Nights:
         ]
 
     def pairs(self, random: Random, baseline: int, *, change: float = 0.0) -> list[Pair]:
-        """Return a baseline of some nights and the night after it, in which all points but a noisy one are slower."""
-        levels = self.levels(random, baseline + 1)
-        levels[-1, : self.points - bool(self.noisy)] += math.log1p(change)
+        """Return a baseline of some nights and two nights after it, in which all points but a noisy one are slower."""
+        levels = self.levels(random, baseline + 2)
+        levels[-2:, : self.points - bool(self.noisy)] += math.log1p(change)
         nights = self.measured(random, levels)
-        return paired(nights[:-1], nights[-1:])
+        return paired(nights[:-2], nights[-1:], nights[-2])
 
 
 def run_of(night: datetime, repetition: int, point: int, seconds: Floats) -> RunSeries:
@@ -235,15 +242,23 @@ def run_of(night: datetime, repetition: int, point: int, seconds: Floats) -> Run
     began = night + timedelta(minutes=60 * repetition + point)
     sweep = f"{night:%Y%m%dT%H%M%S}000"
     return RunSeries(
-        run=f"{began:%Y%m%dT%H%M%S}000-{point:08x}", seconds=seconds, night=sweep, block=f"{sweep} {repetition}"
+        run=f"{began:%Y%m%dT%H%M%S}000-{point:08x}",
+        seconds=seconds,
+        night=sweep,
+        block=f"{sweep} {repetition}",
+        began_ns=int(began.timestamp() * 1e9),
     )
 
 
-def paired(a: Sequence[Measured], b: Sequence[Measured]) -> list[Pair]:
-    """Return the pairs of two sides, each of some nights."""
+def paired(a: Sequence[Measured], b: Sequence[Measured], before: Measured | None = None) -> list[Pair]:
+    """Return the pairs of two sides, each of some nights, and of the night before the second one."""
     points = range(len(a[0]))
     sides = ([tuple(run for night in side for run in night[point]) for point in points] for side in (a, b))
-    return [Pair(point=str(point), a=one, b=other) for point, (one, other) in enumerate(zip(*sides, strict=True))]
+    confirming = before or [()] * len(points)
+    return [
+        Pair(point=str(point), a=one, b=other, before=confirming[point])
+        for point, (one, other) in enumerate(zip(*sides, strict=True))
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +302,7 @@ class Day:
                     seconds=seconds,
                     night="20260101T220000000",
                     block=f"20260101T220000000 {block}",
+                    began_ns=int(began.timestamp() * 1e9),
                 )
             )
         return Pair(point=str(point), a=tuple(sides[0]), b=tuple(sides[1]))
