@@ -109,7 +109,8 @@ def table(found: Sequence[Row]) -> Table:
 def _fixed(nights: Nights, baseline: int, cell: str, settings: Settings) -> Iterator[Row]:
     """How many wrong alarms a year the nights long after a fixed baseline raise: of each of many baselines."""
     random = np.random.default_rng(3)
-    tries, later = settings.times(80 if nights.points < 24 else 40, 20), settings.times(100, 60)
+    many = nights.points >= 24  # which take long to compare
+    tries, later = settings.times(30 if many else 60, 10 if many else 20), settings.times(60 if many else 80, 60)
     told = _Told()
     found = [_rate(nights, random, baseline, later, told) for _ in range(tries)]
     mean, kept, median, high = _distribution(found)
@@ -157,7 +158,7 @@ def _rate(nights: Nights, random: Random, baseline: int, later: int, told: _Told
 def _rolling(nights: Nights, baseline: int, cell: str, settings: Settings) -> Iterator[Row]:
     """How many wrong alarms a year are raised where the baseline is always the last nights but one."""
     random = np.random.default_rng(4)
-    years = settings.times(10, 2)
+    years = settings.times(8, 1)
     told, found = _Told(), []
     for _ in range(years):
         measured = nights.measured(random, nights.levels(random, baseline + 1 + NIGHTS_A_YEAR))
@@ -283,7 +284,7 @@ def _changed(
 def _promised(nights: Nights, evidence: int, cell: str, settings: Settings) -> Iterator[Row]:
     """How often a change is found at all points with the effort that `plan --detect` asks for."""
     random = np.random.default_rng(6)
-    change, tries = 0.05, settings.times(200, 30)
+    change, tries = 0.05, settings.times(120, 20)
     one, every, asked = [], [], []
     for _ in range(tries):
         seen = nights.measured(random, nights.levels(random, evidence))
