@@ -94,14 +94,14 @@ def interval_text(predicted: Prediction) -> str:
     low, high = map(_ms, predicted.by_inputs_s)
     if predicted.no_interval:
         return (
-            f"no interval: {predicted.no_interval} (the inputs alone: {low} to {high} ms, which is too narrow); measure "
-            "the best settings"
+            f"no interval: {predicted.no_interval} (the inputs alone: {low} to {high} ms, which is too narrow); "
+            "measure the best settings"
         )
     within = " and ".join(map(_ms, predicted.interval_s))
-    settings = recorded_errors.MARGINS[predicted.subject.workload].settings
+    workload = predicted.subject.workload
     return (
-        f"iteration between {within} ms, by how far {settings} recorded settings of {predicted.subject.workload} on one "
-        f"machine were off (the inputs alone: {low} to {high} ms)"
+        f"iteration between {within} ms, by how far {recorded_errors.MARGINS[workload].settings} recorded settings of "
+        f"{workload} on one machine were off (the inputs alone: {low} to {high} ms)"
     )
 
 

@@ -9,12 +9,11 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator.parts.terms import NAMES
 from orchestrator.predict.predicttext import PredictedSetting
-from orchestrator.predict.recorded_errors import WITHIN, margin
+from orchestrator.predict.recorded_errors import WITHIN, Margin, margin
 from tests.bench.figure import Table
 
 SETTINGS = ("setting", "predicted (ms)", "by its inputs (ms)", "measured (ms)", "error", "not hidden")
@@ -56,31 +55,21 @@ def counts_table(settings: Sequence[Row], columns: Sequence[str], terms: Sequenc
     """Return how often intervals held and terms were met, from the rows of both tables."""
     errors = {row[0]: float(row[4].rstrip("%")) / 100 for row in settings}
     worst = max(errors, key=lambda setting: abs(errors[setting]))
+    count, mean = len(settings), statistics.fmean(map(abs, errors.values()))
+    narrow = sum(low <= measured <= high for low, high, measured in _measured(settings).values())
     rows: list[tuple[str, str, str]] = [
-        (
-            f"{len(settings)} settings, mean error of the iteration",
-            _percent(statistics.fmean(map(abs, errors.values()))),
-            "10 %",
-        ),
+        (f"{count} settings, mean error of the iteration", f"{mean:.1%}", "10 %"),
         ("the largest", f"{abs(errors[worst]):.1%}: {worst}", ""),
-        (
-            "intervals by inputs alone that hold",
-            _of(sum(low <= m <= high for low, high, m in _measured(settings).values()), len(settings)),
-            "",
-        ),
-        (
-            "intervals as printed, with the setting itself left out, that hold",
-            _of(held_out(settings), len(settings)),
-            "92 %",
-        ),
-        ("the same, with all settings at its link rate left out", _of(held_out(settings, by=_rate), len(settings)), ""),
+        ("intervals by inputs alone that hold", _of(narrow, count), ""),
+        ("intervals as printed, with the setting itself left out, that hold", _of(held_out(settings), count), "92 %"),
+        ("the same, with all settings at its link rate left out", _of(held_out(settings, by=_rate), count), ""),
     ]
     for name, (met, of) in terms_met(columns, terms).items():
         rows.append((f"term {name} within {WITHIN:.0%} of itself", _of(met, of), "all"))
     return Table(title="", columns=("what", "measured", "goal"), rows=tuple(rows))
 
 
-def margins_of(settings: Sequence[Row]) -> dict[str, Any]:
+def margins_of(settings: Sequence[Row]) -> dict[str, Margin]:
     """Return the margin of each workload that takes all of its settings in."""
     by_workload: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     for label, found in _measured(settings).items():
@@ -88,7 +77,7 @@ def margins_of(settings: Sequence[Row]) -> dict[str, Any]:
     return {workload: margin(found) for workload, found in by_workload.items()}
 
 
-def held_out(settings: Sequence[Row], *, by: Any = None) -> int:
+def held_out(settings: Sequence[Row], *, by: Callable[[str], str] | None = None) -> int:
     """Return how many settings lie in the interval that others make: those of its workload, and not alike in `by`."""
     found = _measured(settings)
     count = 0
@@ -115,7 +104,11 @@ def terms_met(columns: Sequence[str], terms: Sequence[Row]) -> Mapping[str, tupl
 
 def _measured(settings: Sequence[Row]) -> dict[str, tuple[float, float, float]]:
     """Return low and high end by the inputs and the measured iteration of each setting, in ms."""
-    return {row[0].strip("`"): (*map(float, row[2].split(" to ")), float(row[3])) for row in settings}  # type: ignore[misc]
+    found = {}
+    for row in settings:
+        low, high = row[2].split(" to ")
+        found[row[0].strip("`")] = float(low), float(high), float(row[3])
+    return found
 
 
 def _workload(label: str) -> str:
@@ -150,10 +143,6 @@ def marked(cell: str) -> str:
 
 def _of(count: int, of: int) -> str:
     return f"{count} of {of}"
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}"
 
 
 def _ms(seconds: float) -> str:

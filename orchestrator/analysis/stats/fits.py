@@ -92,7 +92,7 @@ def fit(
     residual = logs - intercept - b * left**-exponent
     rest = float(residual @ residual)
     total = float(np.sum((logs - logs.mean()) ** 2))
-    mine = [runs[place] for place in np.flatnonzero(keep)] if runs else []
+    mine = [one for one, kept in zip(runs, keep, strict=True) if kept] if runs else []
     freedom = float(len(logs) - parameters)
     if _shared(mine):
         covariance, freedom = _over_runs(left, mine, n)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.stats.statistics import FEWEST_EFFECTIVE, Summary, summarise
+from orchestrator.analysis.stats.statistics import FEWEST_EFFECTIVE, FEWEST_OF_MEAN, Summary, summarise
 from orchestrator.core.units import span_text
 
 Floats = npt.NDArray[np.float64]
@@ -97,11 +97,15 @@ def interval_note(found: Summary) -> str:
             f"{FEWEST_EFFECTIVE:.0f} independent ones; measure more iterations"
         )
     elif found.heavy_tail:
-        count, most = len(slow.tail), span_text(slow.usual + float(slow.tail[-1]))
-        decided = "one slow iteration decides" if count == 1 else f"{count} slow iterations decide"
+        least, most = (span_text(slow.usual + float(slow.tail[end])) for end in (0, -1))
         note = (
-            f"no interval of the mean: {decided} it ({most} at most, usual are {usual}), too few or too unlike to tell "
-            "how often and how slow; measure more iterations, or judge the median"
+            f"no interval of the mean: {len(slow.tail)} slow iterations decide it ({least} to {most}, usual are "
+            f"{usual}), too unlike to tell how slow they get; measure more iterations, or judge the median"
+        )
+    elif found.samples < FEWEST_OF_MEAN and math.isnan(found.mean.low) and not math.isnan(found.p50.low):
+        note = (
+            f"no interval of the mean: {found.samples} iterations may have missed slow ones; measure "
+            f"{FEWEST_OF_MEAN} or more, or judge the median"
         )
     elif slow.kind == "stalls" and slow.other > slow.usual:
         note = f"stalls: {slow.share:.1%} of the iterations take about {other}, others {usual}"

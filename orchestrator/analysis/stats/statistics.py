@@ -9,8 +9,8 @@ confidence intervals for quantiles using fractional order statistics", Journal o
 The closer the iterations are to saying too little, the more cautiously their correlation is counted: a run that looks
 better than it is would else be the one that gets a narrow interval. No interval is given where a run has no one level
 (slow_iterations.py: stretches at another level, periodic slow iterations; steady.py: a trend), and none of the mean
-where few slow iterations decide it. What did not happen in a run no interval knows of: slow iterations that are rarer
-than 3 in the run's number of iterations may be missed altogether.
+where slow iterations of all lengths decide it. What did not happen in a run no interval knows of: slow iterations that
+are rarer than 3 in the run's number of iterations may be missed altogether.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ CAUTION = 2.0  # standard errors
 USUAL_CAUTION = 0.5  # of the width, from AMPLE independent iterations on, cautiously counted
 MOST_CAUTION = 3.0  # of the width, at FEWEST_EFFECTIVE
 AMPLE = 25.0
-FEWEST_SLOW = 3  # slow iterations below which how often they come is not known
+FEWEST_OF_MEAN = 100  # iterations below which slow ones that decide the mean are too likely to be missed altogether
+FEWEST_SLOW = 2  # slow iterations below which their lengths say nothing of a tail
 TREND = 1e-3  # probability of a trend by chance below which there is one
 TAIL_INDEX = 2.0  # a Pareto tail of this index or less has no variance
 
@@ -59,7 +60,7 @@ class Summary:
 
     NaN where there are too few samples to know. `slow` are its slow iterations, and `trend` is the growth from its
     beginning to its end as a share of the mean, 0 where chance explains it. `heavy_tail`: slow iterations decide the
-    mean, and are too few to say how often they come and how slow they get.
+    mean, and differ too much to say how slow they get.
     """
 
     samples: int
@@ -73,12 +74,13 @@ class Summary:
     heavy_tail: bool
 
 
-def summarise(values: npt.ArrayLike) -> Summary:
+def summarise(values: npt.ArrayLike, *, fewest_of_mean: int = FEWEST_OF_MEAN) -> Summary:
     """Estimate mean, median and 99th percentile of a series in the order it was measured.
 
     NaN samples are left out. Intervals are NaN, both bounds, where there are too few samples for their autocorrelation,
     where the series has no one level, and for p99 where no order statistic bounds it: of n independent samples the
-    largest one lies below the quantile q with probability q**n, so that an upper bound of p99 needs 368 of them.
+    largest one lies below the quantile q with probability q**n, so that an upper bound of p99 needs 368 of them. The
+    mean has none below `fewest_of_mean` samples, unless all are equal.
     """
     series = np.asarray(values, np.float64)
     series = series[~np.isnan(series)]
@@ -104,7 +106,7 @@ def summarise(values: npt.ArrayLike) -> Summary:
     return Summary(
         samples=n,
         effective=follows.effective(),
-        mean=_mean(series, follows, bears=bears and not heavy),
+        mean=_mean(series, follows, slow, bears=bears and not heavy and (n >= fewest_of_mean or np.ptp(series) == 0.0)),
         p50=_quantile(series, 0.5, follows, bears=bears),
         p99=_quantile(series, 0.99, follows, bears=bears),
         p99_is_maximum=is_maximum(n, 0.99),
@@ -139,8 +141,10 @@ def tail_of_t(value: float, freedom: float) -> float:
     return float(special.stdtr(freedom, -value))
 
 
-def _mean(series: Floats, follows: Autocorrelation, *, bears: bool) -> Estimate:
+def _mean(series: Floats, follows: Autocorrelation, slow: SlowIterations, *, bears: bool) -> Estimate:
     """Return the mean with Student's interval, moved as its skewness asks for.
+
+    A single stall may be one more than usually comes: then it is not moved, but wider at that end.
 
     Johnson, "Modified t tests and confidence intervals for asymmetrical populations", Journal of the American
     Statistical Association 73(363), 1978, with the shift of his section 4.
@@ -156,6 +160,8 @@ def _mean(series: Floats, follows: Autocorrelation, *, bears: bool) -> Estimate:
     normal = NormalDist().inv_cdf(1 - TAIL)
     shift = skewness * spread * (1 + 2 * normal**2) / (6 * size)
     half = student_t(1 - TAIL, freedom) * spread / math.sqrt(size)
+    if slow.kind == "stalls" and len(slow.tail) < FEWEST_SLOW:
+        return Estimate(mean, mean - half + min(shift, 0.0), mean + half + max(shift, 0.0))
     return Estimate(mean, min(mean, mean + shift - half), max(mean, mean + shift + half))
 
 
@@ -210,7 +216,7 @@ def _bears(series: Floats, follows: Autocorrelation) -> bool:
 
 
 def _is_heavy(slow: SlowIterations) -> bool:
-    """Return whether stalls decide the mean and are too few, or too unlike, to bound it.
+    """Return whether stalls decide the mean and are too unlike to bound it.
 
     By how far they exceed the usual level: were it a Pareto tail with an index of TAIL_INDEX, the logarithms of its
     values over the least of them would be exponential (Hill, Annals of Statistics 3(5), 1975). A sum that is not
@@ -218,10 +224,8 @@ def _is_heavy(slow: SlowIterations) -> bool:
     """
     from scipy import special
 
-    if slow.kind != "stalls" or not len(slow.tail):
+    if slow.kind != "stalls" or len(slow.tail) < FEWEST_SLOW:
         return False
-    if len(slow.tail) < FEWEST_SLOW:
-        return True
     total = float(np.sum(np.log(slow.tail / slow.tail[0])))
     return total * TAIL_INDEX > float(special.gammaincinv(len(slow.tail) - 1, 0.05))
 

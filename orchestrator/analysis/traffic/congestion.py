@@ -136,7 +136,7 @@ def curve(
         freedom=freedoms[usable][order],
         capacity_bps=capacity_bps,
         theory_bytes=theory_bytes,
-        runs=tuple(runs[place] for place in np.flatnonzero(usable)[order]) if runs else (),
+        runs=tuple(runs[place] for place in np.flatnonzero(usable)[order].tolist()) if runs else (),
     )
 
 

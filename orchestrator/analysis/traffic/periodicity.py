@@ -132,11 +132,11 @@ def iterations(values: npt.ArrayLike, *, begin_ns: int, width_ns: int) -> Iterat
     cuts = _cuts(starts, ends, found, len(series), width_ns) if found.found else np.zeros(0, np.int64)
     if len(cuts) >= 3:
         amounts = np.add.reduceat(series, cuts)[:-1]
-        amount = summarise(amounts).mean
+        amount = summarise(amounts, fewest_of_mean=FEWEST).mean
     elif found.found:
         bins = max(1, round(found.period_s * 1e9 / width_ns))
         whole = series[: len(series) // bins * bins].reshape(-1, bins).sum(axis=1)
-        amount = summarise(whole).mean
+        amount = summarise(whole, fewest_of_mean=FEWEST).mean
     else:
         amount = Estimate(math.nan, math.nan, math.nan)
     return Iterations(

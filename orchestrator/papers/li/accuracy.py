@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from statistics import fmean
 
@@ -9,6 +10,8 @@ from orchestrator.papers.li.published import Li
 from orchestrator.papers.li.trainings import Found, Training
 from orchestrator.report.study.content import Rows, Section, Table, at_least, not_measured
 from orchestrator.report.style import INK, SERIES, Picture, figure, legend, look, save
+
+_PREDICTIONS = "Iteration times in ms; from and to: by how far recorded runs were off, where any were like it."
 
 
 def section(found: Found, printed: Li, folder: Path) -> Section:
@@ -41,12 +44,7 @@ def section(found: Found, printed: Li, folder: Path) -> Section:
         pictures=(_drawn(shown, folder),) if shown else (),
         comparisons=judged or (not_measured("accuracy", f"{line.value:g} %", source=line.source),),
         tables=(
-            Table(
-                "Predictions",
-                "Iteration times in ms; from and to: by how far recorded runs were off, where there are any like it.",
-                head,
-                [_row(one) for one in shown],
-            ),
+            Table("Predictions", _PREDICTIONS, head, [_row(one) for one in shown]),
             Table("Inputs of the model", "", ("input", "value", "from", "to", "source"), rows),
         ),
     )

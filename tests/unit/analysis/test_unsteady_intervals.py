@@ -91,7 +91,7 @@ def test_a_tail_without_variance_gives_no_interval_of_the_mean(samples):
     for _ in range(150):
         stalls = (random.random(samples) < 0.05) * 0.2 * (random.pareto(1.5, samples) + 1)
         found.append(summarise(noise(random, samples) + LEVEL_S * stalls))
-    assert len(printed(found, "mean")) <= 0.05 * len(found)
+    assert len(printed(found, "mean")) <= 0.08 * len(found)
     assert len(printed(found, "p50")) > 0.95 * len(found)
     assert all("no interval of the mean" in interval_note(one) for one in found if one.heavy_tail)
 
@@ -125,6 +125,13 @@ def test_ordinary_iterations_have_no_levels_nor_slow_ones(samples, persistence, 
     if skewed:
         found = [LEVEL_S * np.exp(25 * (one / LEVEL_S - 1)) for one in found]
     assert np.mean([slow_iterations(one).kind == "none" for one in found]) > 0.94
+
+
+def test_a_mean_of_few_iterations_has_no_interval():
+    found = summarise(noise(np.random.default_rng(1), 60))
+    assert math.isnan(found.mean.low)
+    assert found.p50.low < found.p50.high
+    assert interval_note(found).startswith("no interval of the mean: 60 iterations may have missed slow ones")
 
 
 def test_a_trend_is_told():
