@@ -110,7 +110,7 @@ def _fixed(nights: Nights, baseline: int, cell: str, settings: Settings) -> Iter
     """How many wrong alarms a year the nights long after a fixed baseline raise: of each of many baselines."""
     random = np.random.default_rng(3)
     many = nights.points >= 24  # which take long to compare
-    tries, later = settings.times(30 if many else 60, 10 if many else 20), settings.times(60 if many else 80, 60)
+    tries, later = settings.times(20 if many else 40, 10 if many else 20), 60
     told = _Told()
     found = [_rate(nights, random, baseline, later, told) for _ in range(tries)]
     mean, kept, median, high = _distribution(found)
@@ -242,7 +242,7 @@ def _share_error(share: float, tries: int) -> float:
 def _found(nights: Nights, baseline: int, cell: str, changed: Iterations | float, settings: Settings) -> Iterator[Row]:
     """How often a change of one point is found by the second night that has it, and by the first one."""
     random = np.random.default_rng(5)
-    tries = settings.times(300, 60)
+    tries = settings.times(200, 60)
     verdicts: Counter[str] = Counter()
     statistic: Counter[str] = Counter()
     first = 0
@@ -284,7 +284,7 @@ def _changed(
 def _promised(nights: Nights, evidence: int, cell: str, settings: Settings) -> Iterator[Row]:
     """How often a change is found at all points with the effort that `plan --detect` asks for."""
     random = np.random.default_rng(6)
-    change, tries = 0.05, settings.times(120, 20)
+    change, tries = 0.05, settings.times(60, 20)
     one, every, asked = [], [], []
     for _ in range(tries):
         seen = nights.measured(random, nights.levels(random, evidence))
