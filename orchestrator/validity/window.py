@@ -52,19 +52,29 @@ class ArrivedLoad(Load):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCourse:
-    """The load of a source at a receiver over the pieces of a window, each relative to its own mean over the window.
+    """The load of a source at a receiver over `seconds` of a window, against its schedule.
 
-    `off` is the root mean square of what arrived less what the schedule has, `scheduled` and `arrived` are the standard
-    deviations of the two; NaN where the window is too short for two pieces.
+    `off` is the share of the mean load by which every span kept to what was due, but for `grace_s` of it; NaN where the
+    window is too short to tell. `swing_s` is what any span had too much or too little, in seconds of the mean load. In
+    the span that was farthest off, from `begin_s` to `end_s` into the window, the `due` and the `arrived` rate are
+    shares of the mean.
+    Of a source with `bursts`, 0 is for bursts as they were due and 1 for none, by the starts of its flows and by what
+    arrived; NaN where that is not known.
     """
 
     source: str
     dst: str
-    piece_s: float
-    pieces: int
-    off: float
-    scheduled: float
-    arrived: float
+    seconds: float
+    grace_s: float = math.nan
+    off: float = math.nan
+    swing_s: float = math.nan
+    begin_s: float = 0.0
+    end_s: float = 0.0
+    due: float = math.nan
+    arrived: float = math.nan
+    bursts: bool = False
+    bursts_started_off: float = math.nan
+    bursts_arrived_off: float = math.nan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

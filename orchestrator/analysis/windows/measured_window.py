@@ -69,6 +69,11 @@ class MeasuredRun:
         return throughput.Kept(self.table("packets"))
 
     @cached_property
+    def cross_packets(self) -> throughput.Kept:
+        """The table `cross_packets`."""
+        return throughput.Kept(self.table("cross_packets"))
+
+    @cached_property
     def counters(self) -> throughput.Kept:
         """The table `counters`, as far as windows and their gates need it."""
         import pyarrow.compute as pc
@@ -142,10 +147,11 @@ class MeasuredWindow:
     def courses(self) -> tuple[LoadCourse, ...]:
         """The course of the cross traffic over the window, against its schedule."""
         means = (float(np.mean(part.seconds)) for part in self._series.values() if len(part.seconds))
-        return loads.courses(
+        return loads.held_courses(
             self._arrivals,
             self.record,
             schedules=generated_flows.schedules(self.run.folder, self.manifest, self.record),
+            bursts=generated_flows.bursts(self.run.folder, self.record),
             iteration_s=max(means, default=0),
         )
 
@@ -249,6 +255,7 @@ class MeasuredWindow:
             packets=self.run.packets,
             capture_flows=self.table("capture_flows"),
             counters=self.run.counters,
+            cross_packets=lambda: self.run.cross_packets,
             partial=self._partial,
         )
 
