@@ -220,6 +220,25 @@ class ProcessorUse:
     throttled: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeoutWaits:
+    """The retransmission time-outs of TCP in a window, and the iterations of a job that waited for them.
+
+    `waited` of its `iterations` did, for a share `lost` of their time; `timeouts` are those of the job's connections,
+    and `whose` counts all, by job or source of traffic, and ends. `least_s` is the shortest one that was set, and
+    where kernels do not count them (`exact`) there may have been more.
+    """
+
+    job: str
+    iterations: int
+    waited: int
+    lost: float
+    timeouts: int
+    whose: Mapping[str, int]
+    least_s: float
+    exact: bool = True
+
+
 class MeasuredWindow(Protocol):
     """A measured window of a run; its figures are computed when a gate first asks for them."""
 
@@ -287,6 +306,10 @@ class MeasuredWindow(Protocol):
     @property
     def processor_use(self) -> tuple[ProcessorUse, ...]:
         """The use of each kernel's processors."""
+
+    @property
+    def timeout_waits(self) -> tuple[TimeoutWaits, ...]:
+        """The waiting of each job for retransmission time-outs; empty where it is not known."""
 
     @property
     def unreadable_captures(self) -> tuple[str, ...]:

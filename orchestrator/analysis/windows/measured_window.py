@@ -13,7 +13,16 @@ import numpy as np
 from orchestrator.analysis.stats.iterations import JobSeries, series, spent
 from orchestrator.analysis.stats.steady import drift
 from orchestrator.analysis.traffic import throughput, trust
-from orchestrator.analysis.windows import device_counters, generated_flows, loads, processors, rails, variation, warmup
+from orchestrator.analysis.windows import (
+    device_counters,
+    generated_flows,
+    loads,
+    processors,
+    rails,
+    timeouts,
+    variation,
+    warmup,
+)
 from orchestrator.analysis.windows.loads import Arrivals
 from orchestrator.analysis.windows.processors import WindowProcessors
 from orchestrator.parts.collectors import nic
@@ -33,6 +42,7 @@ from orchestrator.validity.window import (
     RailBytes,
     RailCongestion,
     SwitchPort,
+    TimeoutWaits,
 )
 
 
@@ -102,6 +112,11 @@ class MeasuredRun:
     def processors(self) -> processors.ProcessorSamples:
         """The samples of processors."""
         return processors.samples(self.counters, self.table("tasks"), self.manifest)
+
+    @cached_property
+    def timeouts(self) -> timeouts.TcpTimeouts | None:
+        """The retransmission time-outs of the run's connections."""
+        return timeouts.timed_out(self.table("sockets"))
 
     @cached_property
     def logged(self) -> variation.Tables:
@@ -223,6 +238,17 @@ class MeasuredWindow:
     def processor_use(self) -> tuple[ProcessorUse, ...]:
         """The use of each kernel's processors."""
         return self._processors.use
+
+    @cached_property
+    def timeout_waits(self) -> tuple[TimeoutWaits, ...]:
+        """The waiting of each job for retransmission time-outs."""
+        return timeouts.waits(
+            self.run.timeouts,
+            list(self._series.values()),
+            self.manifest,
+            flows=self.table("flows"),
+            captured=self.table("capture_flows"),
+        )
 
     @property
     def processor_shares(self) -> tuple[ProcessorShares, ...]:
