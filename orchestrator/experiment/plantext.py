@@ -48,7 +48,7 @@ def plan_text(runs: Sequence[RunPlan], *, verbose: bool = False, width: int | No
     for job in first.jobs:
         _job(text, job, first.topology, verbose=verbose)
     _windows(text, first, verbose=verbose)
-    limits = validity_model().model_construct(**first.validity).model_dump(mode="json")
+    limits = validity_model().model_construct(None, **first.validity).model_dump(mode="json")
     text.add(f"validity: {', '.join(f'{key} {value}' for key, value in limits.items())}")
     text.add("")
     shown = runs if verbose or len(runs) <= _MOST_RUNS else runs[: _MOST_RUNS - 1]

@@ -193,8 +193,8 @@ class SwitchPort:
 class ProcessorWait:
     """The waiting of a job's processes for processors; shares are of the window, NaN where not counted.
 
-    `kept` for work that is not the run's, `own` for the run's. `process` on `node` was kept longest, and of the work of
-    the processors there `others` was somebody else's and `stolen` the hypervisor's.
+    `kept` for work that is not the run's, `own` for the run's. `process` on `node` was kept longest, on `processor`
+    (None: not known), and of the work of it, or of all there, `others` was somebody else's, `stolen` the hypervisor's.
     """
 
     job: str
@@ -204,6 +204,7 @@ class ProcessorWait:
     node: str
     others: float
     stolen: float
+    processor: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,9 @@ class MeasuredRun:
             *rails.NEEDED,
             *registry.counters(),
         }
-        return throughput.Kept(tables.read(self.folder, "counters", where=pc.field("counter").isin(sorted(needed))))
+        wanted = pc.field("counter").isin(sorted(needed))
+        wanted |= pc.match_substring_regex(pc.field("counter"), processors.OF_EACH)
+        return throughput.Kept(tables.read(self.folder, "counters", where=wanted))
 
     @cached_property
     def jobs(self) -> Mapping[str, JobSeries]:
@@ -111,7 +113,7 @@ class MeasuredRun:
     @cached_property
     def processors(self) -> processors.ProcessorSamples:
         """The samples of processors."""
-        return processors.samples(self.counters, self.table("tasks"), self.manifest)
+        return processors.samples(self.counters, self.table("tasks"), self.table("waits"), self.manifest)
 
     @cached_property
     def timeouts(self) -> timeouts.TcpTimeouts | None:

@@ -30,6 +30,18 @@ TABLES: Mapping[str, Table] = {
         },
         required=("time_ns", "process", "run_s"),
     ),
+    "waits": Table(
+        "a thread of the run that waited for a processor for a millisecond or more since the sample before",
+        {
+            "time_ns": Column("int64", "when the sample was taken"),
+            "process": Column("string", "name of its launch"),
+            "thread": Column("int64", "number of the thread"),
+            "processor": Column("int64", "number of the processor that it was on last"),
+            "run_s": Column("float64", "processor time that it used since the sample before"),
+            "wait_s": Column("float64", "time for which it was ready to run and had to wait, likewise"),
+        },
+        required=("time_ns", "process", "thread", "processor", "run_s", "wait_s"),
+    ),
     "sockets": Table(
         "a sample of a TCP connection",
         {
