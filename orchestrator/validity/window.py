@@ -121,8 +121,9 @@ class PortBytes:
 
     `captured` is of `packets` as they were captured; on the wire these are `frames`, with `wire` bytes. The interface
     counted `counted` bytes and `counted_packets`.
-    `edges` are those bytes that may fall on either side of the window's two ends, since captures are counted in bins
-    and counters between samples.
+    `edges` are those bytes that may fall on either side of the window's two ends, and `packet_edges` the packets, since
+    captures are counted in bins and counters between samples. `earlier` is the same of the run's first seconds, by
+    which the device's counters are read.
     """
 
     node: str
@@ -131,11 +132,13 @@ class PortBytes:
     captured: float
     counted: float
     edges: float = 0.0
+    packet_edges: float = 0.0
     packets: float = 0.0
     frames: float = 0.0
     wire: float = 0.0
     counted_packets: float = 0.0
     counting: bool = False  # whether the counters were to be sampled
+    earlier: PortBytes | None = None
 
     @property
     def joined(self) -> bool:

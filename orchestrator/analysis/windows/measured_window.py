@@ -45,6 +45,10 @@ from orchestrator.validity.window import (
     TimeoutWaits,
 )
 
+FIRST_PART = (
+    5  # of the first window one part is of the run's first seconds, in which counters are held against captures
+)
+
 
 class MeasuredRun:
     """A run's manifest and its tables in a folder, with what all its windows have in common.
@@ -199,8 +203,14 @@ class MeasuredWindow:
     def port_bytes(self) -> tuple[PortBytes, ...]:
         """Both directions of each port that was to be captured, beside the port's counters."""
         counting = self.manifest.nodes_running(COLLECTOR + nic.NAME)
+        first = min(self.manifest.windows or (self.record,), key=lambda one: one.start_ns)
         return device_counters.port_bytes(
-            self.run.packets, self.run.counters, self._planned, self.record.span_ns, counting=counting
+            self.run.packets,
+            self.run.counters,
+            self._planned,
+            self.record.span_ns,
+            first_ns=first.start_ns + (first.end_ns - first.start_ns) // FIRST_PART,
+            counting=counting,
         )
 
     @cached_property
