@@ -1,12 +1,13 @@
 """Gate `capture-nic`: what a capture saw at a port is what the port's own counters say, packets and bytes.
 
 A capture sees packets before the device cuts them (TSO) and after they were joined (GRO, LRO), with one set of headers
-for many frames. What the counters see differs by device: some count what they are handed (veth, virtio, ena), some
-frames as they are on the wire (mlx5, ixgbe, ice, i40e), with their checksums or without (e1000e), and some frames with
-the bytes that they are handed (netvsc). A window is judged by one of these readings alone. Of a local testbed's veth it
-is known; of any other device it is the one by which packets and bytes agreed, far more closely than the limit, in the
-run's first seconds: until a fifth of its first window is over. Where none did, as of a device that counts some packets
-joined and some not, or a capture that misses some from the beginning, it cannot be told what is missing.
+for many frames. What the counters see differs by device: some count what they are handed (virtio, ena, a veth that
+sends), some frames as they are on the wire (mlx5, ixgbe, ice, i40e), with their checksums (e1000e) or without
+Ethernet's headers (a veth that receives with GRO), and some frames with the bytes that they are handed (netvsc). A
+window is judged by one of these readings alone. Of a local testbed's veth it is known; of any other device it is the
+one by which packets and bytes agreed best, and far more closely than the limit, in the run's first seconds: until a
+fifth of its first window is over. Where none did, as of a device that counts some packets joined and some not, or a
+capture that misses some from the beginning, it cannot be told what is missing.
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ from orchestrator.validity.window import MeasuredWindow, PortBytes
 NAME = "capture-nic"
 ORDER = 80
 QUIET_BYTES = 1e6  # below it a direction of a port is too quiet to compare
-FCS_BYTES = 4  # of a frame, which a capture never sees
-READ_PACKETS = 1000  # least number by which a device is read
+READ_FRAMES = 1000  # least number by which a device is read
 READ_OFF = 0.002  # largest difference at that: checksums are 0.26 % of full frames
+ALIKE = 0.0005  # of what is due by two readings, below which they are one
 HANDED = "packets as they are handed over"
 Due = tuple[float, float]  # packets and bytes that a device counts for what was captured
 READINGS: Mapping[str, Callable[[PortBytes], Due]] = MappingProxyType(
     {
         HANDED: lambda port: (port.packets, port.captured),
         "frames": lambda port: (port.frames, port.wire),
-        "frames with their checksums": lambda port: (port.frames, port.wire + FCS_BYTES * port.frames),
+        "frames with their checksums": lambda port: (port.frames, port.wire + 4 * port.frames),
+        "frames with all that stands between them": lambda port: (port.frames, port.wire + 24 * port.frames),
+        "frames without Ethernet's headers": lambda port: (port.frames, port.wire - 14 * port.frames),
         "frames, and bytes as they are handed over": lambda port: (port.frames, port.captured),
     }
 )
@@ -77,9 +80,20 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
 def readings(port: PortBytes) -> list[str]:
     """Return the readings by which a direction of a port agreed with its capture in the run's first seconds."""
     first = port.earlier
-    if first is None or not first.counted_packets >= READ_PACKETS:
+    if first is None or not _enough(first):
         return []
-    return [reading for reading, due in READINGS.items() if _agrees(first, due(first), READ_OFF)]
+    due = {reading: count(first) for reading, count in READINGS.items()}
+    known = [reading for reading in due if _agrees(first, due[reading], READ_OFF)]
+    nearest = min(known, key=lambda reading: sum(map(abs, _off(first, due[reading]))), default=None)
+    return [
+        reading
+        for reading in known
+        if nearest and all(abs(a - b) <= ALIKE * b for a, b in zip(due[reading], due[nearest], strict=True))
+    ]
+
+
+def _enough(first: PortBytes) -> bool:
+    return max(first.frames, first.counted_packets) >= READ_FRAMES
 
 
 def _held(port: PortBytes, name: str, known: list[str], limit: float) -> Gate:
@@ -87,7 +101,7 @@ def _held(port: PortBytes, name: str, known: list[str], limit: float) -> Gate:
     offs = [_off(port, READINGS[reading](port)) for reading in known]
     agree = {_agrees(port, READINGS[reading](port), limit) for reading in known}
     if len(agree) != 1:
-        read = port.earlier is not None and port.earlier.counted_packets >= READ_PACKETS
+        read = port.earlier is not None and _enough(port.earlier)
         agrees = "several readings agree with the capture" if known else "no reading agrees with the capture"
         text = f"{name}: cannot tell what its device counts: in the run's first seconds "
         text += agrees if read else "too few packets passed"

@@ -89,6 +89,8 @@ COUNTS = {  # packets and bytes that devices count of packets of 44 segments, an
     "handed": lambda packets, acks: (packets + acks, packets * WHOLE + 66 * acks),
     "frames": lambda packets, acks: (packets * SEGMENTS + acks, packets * SEGMENTS * FRAME + 66 * acks),
     "checksums": lambda packets, acks: (packets * SEGMENTS + acks, packets * SEGMENTS * (FRAME + 4) + 70 * acks),
+    "no headers": lambda packets, acks: (packets * SEGMENTS + acks, packets * SEGMENTS * (FRAME - 14) + 52 * acks),
+    "preambles": lambda packets, acks: (packets * SEGMENTS + acks, packets * SEGMENTS * (FRAME + 24) + 90 * acks),
     "netvsc": lambda packets, acks: (packets * SEGMENTS + acks, packets * WHOLE + 66 * acks),
 }
 
