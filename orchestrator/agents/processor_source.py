@@ -286,4 +286,5 @@ def throttled_s(files: list[str]) -> str:
 
 def open_streams(arguments: list[str]) -> list[object]:
     tasks = Tasks(arguments[1], float(arguments[0]), os.getppid(), arguments[3])
-    return [tasks, Waits(tasks), Machine(arguments[1], arguments[2], tasks), Processors(tasks)]
+    each = Processors(tasks)
+    return [tasks, Waits(tasks), Machine(arguments[1], arguments[2], tasks), *([each] if each.numbers else [])]
