@@ -1,5 +1,8 @@
 """Processor time of each launch, of the node and of the machine, and time waiting for a processor, for the sampler.
 
+Threads that waited for a processor between two samples are listed with the one that they were on, and so is what each
+processor did, for the run and in all: whoever else worked there kept them waiting.
+
 Arguments: seconds between samples, the folders where procfs and the control groups are mounted, and the one in which
 the agent lists the first process of each launch that runs in a container: NAME.pid. The processes of the run are those
 below the agent, which is the sampler's parent, and below these; each belongs to the launch that it descends from.
@@ -18,6 +21,7 @@ if MYPY:
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 NOT_COUNTED = [b"0", b"0", b"0"]  # what a kernel prints that could count waiting, and was told not to
 TAG = b"ORCH_LAUNCH="
+LEAST_NS = 1_000_000  # a sample, below which it is not looked up where a thread was
 
 
 def read(path: str) -> bytes:
@@ -50,6 +54,8 @@ class Tasks:
         self.seen: dict[tuple[int, int], tuple[int, int]] = {}  # of each process and thread: used, waited for
         self.totals: dict[str, list[int]] = {}
         self.own_ticks = 0  # of all processes of the run together, also those that have ended
+        self.own_ns: dict[int, int] = {}  # of their threads on each processor
+        self.waits: list[tuple[object, ...]] = []  # since `Waits` took them
 
     def rows(self) -> list[tuple[object, ...]]:
         table = processes(self.proc)
@@ -69,12 +75,78 @@ class Tasks:
                     old = (0, 0)  # another thread of the same number
                 total[0] += spent[0] - old[0]
                 total[1] += spent[1] - old[1]
+                self.place(self.names[leader], pid, thread, spent[0] - old[0], spent[1] - old[1])
                 threads[self.names[leader]] = threads.get(self.names[leader], 0) + 1
         return [
             (name, threads[name], run_ns, wait_ns if self.counted else "")
             for name, (run_ns, wait_ns) in sorted(self.totals.items())
             if name in threads
         ]
+
+    def place(self, launch: str, pid: int, thread: int, run_ns: int, wait_ns: int) -> None:
+        """Note on which processor a thread was last, for what it has used and waited for since the last sample."""
+        if max(run_ns, wait_ns) < LEAST_NS:
+            return
+        fields = read("%s/%d/task/%d/stat" % (self.proc, pid, thread)).rpartition(b")")[2].split()
+        if len(fields) > 36 and fields[36].isdigit():
+            processor = int(fields[36])
+            self.own_ns[processor] = self.own_ns.get(processor, 0) + run_ns
+            if self.counted and wait_ns >= LEAST_NS:
+                self.waits.append((launch, thread, processor, run_ns, wait_ns))
+
+
+class Waits:
+    """Threads that waited for a processor since the last sample of `tasks`, which is taken before."""
+
+    name = "waits"
+    columns = ("process", "thread", "processor", "run_ns", "wait_ns")
+
+    def __init__(self, tasks: Tasks) -> None:
+        self.every_s, self.tasks = tasks.every_s, tasks
+
+    def rows(self) -> list[tuple[object, ...]]:
+        found, self.tasks.waits = self.tasks.waits, []
+        return found
+
+
+class Processors:
+    """The work of each processor in seconds since boot, stolen time, and what threads of this node's run used of it."""
+
+    name = "processors"
+
+    def __init__(self, tasks: Tasks) -> None:
+        self.every_s, self.tasks = tasks.every_s, tasks
+        self.numbers = sorted(times_of_processors(read_whole(tasks.proc + "/stat")))
+        kinds = ("busy_s", "steal_s", "own_s")
+        self.columns = ["|processor.cpu%d.%s" % (number, kind) for number in self.numbers for kind in kinds]
+
+    def rows(self) -> list[list[object]]:
+        known = times_of_processors(read_whole(self.tasks.proc + "/stat"))
+        row: list[object] = []
+        for number in self.numbers:
+            own = "%.6f" % (self.tasks.own_ns.get(number, 0) / 1e9)
+            row += [*("%.2f" % (TICK_S * ticks) for ticks in known[number]), own] if number in known else ["", "", own]
+        return [row]
+
+
+def read_whole(path: str) -> bytes:
+    """Return the text of a file of any length; empty where it cannot be read."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - importing pathlib would take as long as starting the interpreter
+            return file.read()
+    except OSError:
+        return b""
+
+
+def times_of_processors(stat: bytes) -> dict[int, tuple[int, int]]:
+    """Return the ticks that each processor worked for processes and that were stolen from it, by /proc/stat."""
+    found = {}
+    for line in stat.split(b"\n"):
+        words = line.split()
+        if line.startswith(b"cpu") and line[3:4].isdigit() and all(word.isdigit() for word in words[1:]):
+            ticks = [int(word) for word in words[1:9]] + [0] * 8
+            found[int(words[0][3:])] = (sum(ticks[:3]), ticks[7])
+    return found
 
 
 def processes(proc: str) -> dict[int, tuple[int, int]]:
@@ -214,4 +286,5 @@ def throttled_s(files: list[str]) -> str:
 
 def open_streams(arguments: list[str]) -> list[object]:
     tasks = Tasks(arguments[1], float(arguments[0]), os.getppid(), arguments[3])
-    return [tasks, Machine(arguments[1], arguments[2], tasks)]
+    each = Processors(tasks)
+    return [tasks, Waits(tasks), Machine(arguments[1], arguments[2], tasks), *([each] if each.numbers else [])]

@@ -1,4 +1,4 @@
-"""TCP connections from some local addresses, as the kernel reports them (inet_diag), for the sampler.
+"""TCP connections from some local addresses (inet_diag), and the time-outs of all of the host's, for the sampler.
 
 Arguments: seconds between samples, then the local addresses.
 """
@@ -23,7 +23,7 @@ class Sockets:
     name = "tcp"
     columns = (
         "src", "src_port", "dst", "dst_port", "congestion", "rtt_us", "cwnd_segments", "retransmits", "bytes_acked",
-        "unacked_segments",
+        "unacked_segments", "timeouts", "backoff", "rto_us",
     )  # fmt: skip
 
     def __init__(self, addresses: list[str], every_s: float) -> None:
@@ -76,7 +76,7 @@ def parse(message: bytes) -> tuple[object, ...]:
     family = message[16]
     src_port, dst_port = struct.unpack_from(">HH", message, 20)
     src, dst = readable(family, message[24:40]), readable(family, message[40:56])
-    congestion, rtt_us, cwnd, total, acked, unacked = "", "", "", "", "", ""
+    congestion, rtt_us, cwnd, total, acked, unacked, timeouts, backoff, rto_us = ("",) * 9
     at = MESSAGE_BYTES
     while at + 4 <= len(message):
         length, kind = struct.unpack_from("=HH", message, at)
@@ -86,9 +86,29 @@ def parse(message: bytes) -> tuple[object, ...]:
         elif kind == INET_DIAG_INFO and len(body) >= 128:  # struct tcp_info up to tcpi_bytes_acked
             unacked, rtt_us, cwnd, total = (str(struct.unpack_from("=I", body, o)[0]) for o in (24, 68, 80, 100))
             acked = str(struct.unpack_from("=Q", body, 120)[0])
+            backoff, rto_us = str(body[4]), str(struct.unpack_from("=I", body, 8)[0])
+            if len(body) >= 242:  # up to tcpi_total_rto, from Linux 6.7 on
+                timeouts = str(struct.unpack_from("=H", body, 240)[0])
         at += max(4, (length + 3) & ~3)
-    return (src, src_port, dst, dst_port, congestion, rtt_us, cwnd, total, acked, unacked)
+    return (src, src_port, dst, dst_port, congestion, rtt_us, cwnd, total, acked, unacked, timeouts, backoff, rto_us)
+
+
+class Timeouts:
+    """Retransmission time-outs of all connections of this network namespace, those that end between samples too."""
+
+    name = "netstat"
+    columns = ("|tcp.timeouts",)
+
+    def __init__(self, every_s: float, path: str = "/proc/self/net/netstat") -> None:
+        self.every_s, self.path = every_s, path
+
+    def rows(self) -> list[tuple[object, ...]]:
+        with open(self.path) as file:  # noqa: PTH123 - importing pathlib would take as long as starting the interpreter
+            lines = [line.split() for line in file if line.startswith("TcpExt:")]
+        counts = dict(zip(*lines[:2])) if len(lines) >= 2 else {}
+        return [(counts.get("TCPTimeouts", ""),)]
 
 
 def open_streams(arguments: list[str]) -> list[object]:
-    return [Sockets(arguments[1:], float(arguments[0]))]
+    every_s = float(arguments[0])
+    return [Sockets(arguments[1:], every_s), Timeouts(every_s)]

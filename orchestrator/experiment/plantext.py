@@ -10,6 +10,7 @@ from orchestrator.core.screen import alike, layout
 from orchestrator.core.units import bytes_text, duration_text, rate_text
 from orchestrator.core.where import text_of
 from orchestrator.experiment.documents import Variable
+from orchestrator.experiment.experiment import validity_model
 from orchestrator.experiment.plan import PlannedJob, PlannedSource, PlannedWindow, RunPlan
 from orchestrator.parts.launch import Change, Container, Launch
 from orchestrator.parts.topology import Topology
@@ -47,6 +48,8 @@ def plan_text(runs: Sequence[RunPlan], *, verbose: bool = False, width: int | No
     for job in first.jobs:
         _job(text, job, first.topology, verbose=verbose)
     _windows(text, first, verbose=verbose)
+    limits = validity_model().model_construct(None, **first.validity).model_dump(mode="json")
+    text.add(f"validity: {', '.join(f'{key} {value}' for key, value in limits.items())}")
     text.add("")
     shown = runs if verbose or len(runs) <= _MOST_RUNS else runs[: _MOST_RUNS - 1]
     for run in shown:

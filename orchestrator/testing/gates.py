@@ -30,6 +30,7 @@ from orchestrator.validity.window import (
     RailBytes,
     RailCongestion,
     SwitchPort,
+    TimeoutWaits,
 )
 
 
@@ -64,6 +65,7 @@ class MadeWindow:
     switch_ports: tuple[SwitchPort, ...] = ()
     processor_waits: tuple[ProcessorWait, ...] = ()
     processor_use: tuple[ProcessorUse, ...] = ()
+    timeout_waits: tuple[TimeoutWaits, ...] = ()
     unreadable_captures: tuple[str, ...] = ()
     silent_collectors: Mapping[tuple[str, str], str] = field(default_factory=dict)
 

@@ -52,19 +52,29 @@ class ArrivedLoad(Load):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCourse:
-    """The load of a source at a receiver over the pieces of a window, each relative to its own mean over the window.
+    """The load of a source at a receiver over `seconds` of a window, against its schedule.
 
-    `off` is the root mean square of what arrived less what the schedule has, `scheduled` and `arrived` are the standard
-    deviations of the two; NaN where the window is too short for two pieces.
+    `off` is the share of the mean load by which every span kept to what was due, but for `grace_s` of it; NaN where the
+    window is too short to tell. `swing_s` is what any span had too much or too little, in seconds of the mean load. In
+    the span that was farthest off, from `begin_s` to `end_s` into the window, the `due` and the `arrived` rate are
+    shares of the mean.
+    Of a source with `bursts`, 0 is for bursts as they were due and 1 for none, by the starts of its flows and by what
+    arrived; NaN where that is not known.
     """
 
     source: str
     dst: str
-    piece_s: float
-    pieces: int
-    off: float
-    scheduled: float
-    arrived: float
+    seconds: float
+    grace_s: float = math.nan
+    off: float = math.nan
+    swing_s: float = math.nan
+    begin_s: float = 0.0
+    end_s: float = 0.0
+    due: float = math.nan
+    arrived: float = math.nan
+    bursts: bool = False
+    bursts_started_off: float = math.nan
+    bursts_arrived_off: float = math.nan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +121,9 @@ class PortBytes:
 
     `captured` is of `packets` as they were captured; on the wire these are `frames`, with `wire` bytes. The interface
     counted `counted` bytes and `counted_packets`.
-    `edges` are those bytes that may fall on either side of the window's two ends, since captures are counted in bins
-    and counters between samples.
+    `edges` are those bytes that may fall on either side of the window's two ends, and `packet_edges` the packets, since
+    captures are counted in bins and counters between samples. `earlier` is the same of the run's first seconds, by
+    which the device's counters are read.
     """
 
     node: str
@@ -121,11 +132,13 @@ class PortBytes:
     captured: float
     counted: float
     edges: float = 0.0
+    packet_edges: float = 0.0
     packets: float = 0.0
     frames: float = 0.0
     wire: float = 0.0
     counted_packets: float = 0.0
     counting: bool = False  # whether the counters were to be sampled
+    earlier: PortBytes | None = None
 
     @property
     def joined(self) -> bool:
@@ -183,8 +196,8 @@ class SwitchPort:
 class ProcessorWait:
     """The waiting of a job's processes for processors; shares are of the window, NaN where not counted.
 
-    `kept` for work that is not the run's, `own` for the run's. `process` on `node` was kept longest, and of the work of
-    the processors there `others` was somebody else's and `stolen` the hypervisor's.
+    `kept` for work that is not the run's, `own` for the run's. `process` on `node` was kept longest, on `processor`
+    (None: not known), and of the work of it, or of all there, `others` was somebody else's, `stolen` the hypervisor's.
     """
 
     job: str
@@ -194,6 +207,7 @@ class ProcessorWait:
     node: str
     others: float
     stolen: float
+    processor: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +222,25 @@ class ProcessorUse:
     used: float
     pressure: float
     throttled: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeoutWaits:
+    """The retransmission time-outs of TCP in a window, and the iterations of a job that waited for them.
+
+    `waited` of its `iterations` did, for a share `lost` of their time; `timeouts` are those of the job's connections,
+    and `whose` counts all, by job or source of traffic, and ends. `least_s` is the shortest one that was set, and
+    where kernels do not count them (`exact`) there may have been more.
+    """
+
+    job: str
+    iterations: int
+    waited: int
+    lost: float
+    timeouts: int
+    whose: Mapping[str, int]
+    least_s: float
+    exact: bool = True
 
 
 class MeasuredWindow(Protocol):
@@ -277,6 +310,10 @@ class MeasuredWindow(Protocol):
     @property
     def processor_use(self) -> tuple[ProcessorUse, ...]:
         """The use of each kernel's processors."""
+
+    @property
+    def timeout_waits(self) -> tuple[TimeoutWaits, ...]:
+        """The waiting of each job for retransmission time-outs; empty where it is not known."""
 
     @property
     def unreadable_captures(self) -> tuple[str, ...]:

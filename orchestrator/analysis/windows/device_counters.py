@@ -89,6 +89,7 @@ def port_bytes(
     planned: Iterable[trust.Planned],
     span_ns: tuple[int, int],
     *,
+    first_ns: int = 0,
     counting: Collection[str] = (),
 ) -> tuple[PortBytes, ...]:
     """Return both directions of every port that was to be captured; `packets` and `counters` are the run's tables.
@@ -96,15 +97,43 @@ def port_bytes(
     A counter is known at the instants of its samples, and a capture in bins. So both are taken between two samples
     around the window, at instants when as little as possible was on its way: nothing has to be guessed then of a
     training that is silent between its bursts, and of one that is not the two bins at the ends are little of the whole.
-    `counting` are the nodes whose devices' counters were to be sampled.
+    `counting` are the nodes whose devices' counters were to be sampled; `first_ns` is when the run's first seconds end.
     """
-    found = (_port_bytes(packets, counters, one, direction, span_ns) for one in planned for direction in BYTES)
+    found = (
+        _port_bytes(packets, counters, one, direction, span_ns, first_ns=first_ns)
+        for one in planned
+        for direction in BYTES
+    )
     return tuple(replace(one, counting=one.node in counting) for one in found)
 
 
 def _port_bytes(
-    packets: throughput.Kept, counters: throughput.Kept, one: trust.Planned, direction: str, window_ns: tuple[int, int]
+    packets: throughput.Kept,
+    counters: throughput.Kept,
+    one: trust.Planned,
+    direction: str,
+    window_ns: tuple[int, int],
+    *,
+    first_ns: int,
 ) -> PortBytes:
+    at, _ = throughput.samples(counters, node=one.node, port="", counter=CLOCK)
+    wire = throughput.bins(packets, {"node": one.node, "port": one.port, "direction": direction})
+    begin, end = window_ns
+    around = int(AROUND_S * 1e9)
+    before, after = at[(at >= begin - around) & (at <= begin)], at[(at >= end) & (at <= end + around)]
+    span = (_quietest(wire, before[::-1], begin), _quietest(wire, after, end))
+    earlier = None
+    if len(wire.start_ns) and (early := at[(at >= wire.start_ns[0] - around) & (at <= first_ns)]).size > 1:
+        start = _quietest(wire, early[early <= early[0] + around], int(early[0]))
+        until = _quietest(wire, early[early >= early[-1] - around][::-1], int(early[-1]))
+        earlier = _between(packets, counters, one, direction, (start, until)) if until > start else None
+    return replace(_between(packets, counters, one, direction, span), earlier=earlier)
+
+
+def _between(
+    packets: throughput.Kept, counters: throughput.Kept, one: trust.Planned, direction: str, span: tuple[int, int]
+) -> PortBytes:
+    """Return what a port's capture and counters say from one instant to another."""
     node, port = one.node, one.port
 
     def captured(column: str) -> throughput.Bins:
@@ -113,22 +142,20 @@ def _port_bytes(
     def counted(counter: str) -> float:
         return throughput.counter_growth(counters, node=node, port=port, counter=counter, span_ns=span)
 
-    wire = captured("wire_bytes")
-    at, _ = throughput.samples(counters, node=node, port="", counter=CLOCK)
-    begin, end = window_ns
-    around = int(AROUND_S * 1e9)
-    before, after = at[(at >= begin - around) & (at <= begin)], at[(at >= end) & (at <= end + around)]
-    span = (_quietest(wire, before[::-1], begin), _quietest(wire, after, end))
+    def edges(bins: throughput.Bins) -> float:
+        return sum(float(_at(bins, np.array([instant]))[0]) for instant in span)
+
     return PortBytes(
         node=node,
         port=port,
         direction=direction,
         counted=counted(BYTES[direction]),
-        edges=sum(float(_at(wire, np.array([instant]))[0]) for instant in span),
+        edges=edges(captured("wire_bytes")),
+        packet_edges=edges(captured("frames")),
         captured=captured("captured_bytes").within(*span) if one.state == "complete" else math.nan,
         packets=captured("packets").within(*span),
         frames=captured("frames").within(*span),
-        wire=wire.within(*span),
+        wire=captured("wire_bytes").within(*span),
         counted_packets=counted(PACKETS[direction]),
     )
 

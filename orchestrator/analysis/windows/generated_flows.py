@@ -37,10 +37,11 @@ SETTLED_NS = 50_000_000  # what the last flows of a schedule may take on top
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Planned start (ns) and layer-2 bytes of the flows of a source to a receiver."""
+    """Planned and actual start (ns; 0: never) and layer-2 bytes of the flows of a source to a receiver."""
 
     start_ns: npt.NDArray[np.int64]
     wire_bytes: Floats
+    started_ns: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +121,30 @@ def schedules(folder: Path, manifest: Manifest, window: Window) -> dict[tuple[st
         rows = flows.filter(pc.and_(pc.equal(flows["source"], source), pc.equal(flows["dst"], dst)))
         framing = Framing(manifest.topology.mtu, manifest.topology.ip, int(each.get(source, 0)))
         wire = wire_bytes(_ints(rows["planned_bytes"]), framing)
-        found[source, dst] = Schedule(start_ns=_ints(rows["planned_start_ns"]), wire_bytes=wire)
+        shed = pc.starts_with(rows["error"], SHED).to_numpy(zero_copy_only=False)
+        found[source, dst] = Schedule(
+            start_ns=_ints(rows["planned_start_ns"]),
+            wire_bytes=wire,
+            started_ns=np.where(shed, 0, _ints(rows["start_ns"])),
+        )
     return found
+
+
+def bursts(folder: Path, window: Window) -> dict[tuple[str, str], tuple[schedule_files.BurstShape, int]]:
+    """Return by source and receiver's address the bursts of a window's schedules, and when the first began (ns)."""
+    import pyarrow.compute as pc
+
+    rows = tables.read(folder, "schedules", where=pc.field("window_name") == window.name).to_pylist()
+    return {
+        (row["source"], row["dst"]): (
+            schedule_files.BurstShape(
+                width_s=row["burst_width_s"], period_s=row["burst_period_s"], height=row["burst_height"]
+            ),
+            row["zero_ns"],
+        )
+        for row in rows
+        if row["burst_period_s"]
+    }
 
 
 def _generated(

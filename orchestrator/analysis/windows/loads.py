@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
+from cross_traffic.schedule_files import BurstShape
 from orchestrator.analysis.traffic import throughput
 from orchestrator.analysis.traffic.throughput import Bins
+from orchestrator.analysis.windows import courses
+from orchestrator.analysis.windows.courses import FINE_NS, Bursts, End
 from orchestrator.analysis.windows.device_counters import BYTES, PACKETS
 from orchestrator.analysis.windows.generated_flows import Schedule
 from orchestrator.parts.protocols import end_name
@@ -24,22 +26,19 @@ QUIET = 0.01  # of a load: less than that in a bin is what a host receives anywa
 SEEN_BY = "by the counters of its network device"
 Sent = Mapping[tuple[str, str], Mapping[str, float]]
 
-PIECE_S = 0.5  # the shortest piece: what is late by a round trip or two is nothing of it
-PIECE_ITERATIONS = 4  # a training and its cross traffic share a queue: within an iteration the load comes and goes
-PIECE_FLOWS = 4  # of the largest: a flow is planned at one instant, and arrives for as long as it takes
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
     """The tables of a run that tell what arrived; `partial` says whether a node's capture at a device is not whole.
 
-    `capture_flows` is a pyarrow Table.
+    `capture_flows` is a pyarrow Table, `cross_packets` gives the one of bins of a millisecond.
     """
 
     manifest: Manifest
     packets: throughput.Kept
     capture_flows: object
     counters: throughput.Kept
+    cross_packets: Callable[[], throughput.Kept]
     partial: Callable[[str, str | None], bool]
 
     def loads(self, window: Window, sent: Sent) -> tuple[ArrivedLoad, ...]:
@@ -70,6 +69,31 @@ class Arrivals:
         if not alone or any(dst in job.nodes for job in self.manifest.jobs):
             return None
         return counted_bins(self.counters, self.manifest.topology, dst, rail, window.span_ns)
+
+    def ends(self, window: Window, source: str, dst: str, rail: int) -> tuple[list[End], bool]:
+        """Return the links that a source's load crosses, the receiver's first, and whether captures saw all of them.
+
+        Those that carry nothing else need none: without a capture only ranks on the host say that a link may be shared.
+        """
+        senders = [one.src for one in window.loads if (one.source, one.dst, one.rail) == (source, dst, rail)]
+        shared = {node for job in self.manifest.jobs for node in job.nodes}
+        seen = {host: self.captured(host, rail) for host in (dst, *senders)}
+        whole = all(seen[host] or host not in shared for host in seen)
+        found = []
+        for host, direction in ((dst, "in"), *((host, "out") for host in senders)):
+            if seen[dst] and seen[host]:
+                match = {**self._match(source, host, rail), "direction": direction}
+                total = {**match, "kind": None, "name": None}
+                carries = self.manifest.topology.carries_bps(host, rail) / self.manifest.topology.scale
+                found.append(End(carries, throughput.bins(self.packets, total), throughput.bins(self.packets, match)))
+        return (found if len(found) in (0, 1 + len(senders)) else found[:1]), whole
+
+    def fine(self, source: str, dst: str, rail: int) -> Bins | None:
+        """Return what arrived of a source at a rail in bins of a millisecond; None where that was not captured."""
+        if not self.captured(dst, rail):
+            return None
+        found = throughput.bins(self.cross_packets(), self._match(source, dst, rail))
+        return Bins(found.start_ns, found.amount, FINE_NS) if len(found.start_ns) else None
 
     def _rail(self, node: str, rail: int) -> Rail:
         return self.manifest.topology.node(node).rails[rail]
@@ -188,69 +212,37 @@ def _busy(arrived: Bins, wanted_bps: float) -> Bins:
     return Bins(arrived.start_ns[keep], arrived.amount[keep], arrived.width_ns)
 
 
-def course(
-    source: str,
-    dst: str,
-    arrived: throughput.Bins,
-    span_ns: tuple[int, int],
+def held_courses(
+    arrivals: Arrivals,
+    window: Window,
     *,
+    schedules: Mapping[tuple[str, str], Schedule],
+    bursts: Mapping[tuple[str, str], tuple[BurstShape, int]],
     iteration_s: float,
-    schedule: Schedule | None = None,
-) -> LoadCourse:
-    """Compare what arrived with the schedule, or with a constant load where there is none."""
-    begin, end = span_ns
-    length = (end - begin) / 1e9
-    planned = _planned(schedule, begin, end)
-    piece = max(PIECE_S, PIECE_ITERATIONS * iteration_s, PIECE_FLOWS * _longest_s(planned, length))
-    count = int(length / piece) if piece > 0 else 0
-    edges = np.linspace(begin, end, count + 1).astype(np.int64) if count else np.array([begin])
-    came = np.array([arrived.within(int(low), int(high)) for low, high in pairwise(edges)])
-    if count < 2 or came.sum() == 0:
-        nothing = math.nan
-        return LoadCourse(
-            source=source, dst=dst, piece_s=piece, pieces=count, off=nothing, scheduled=nothing, arrived=nothing
-        )
-    due = np.ones(count) if planned is None else np.histogram(planned.start_ns, edges, weights=planned.wire_bytes)[0]
-    one, other = came / came.mean(), due / due.mean()
-    return LoadCourse(
-        source=source,
-        dst=dst,
-        piece_s=length / count,
-        pieces=count,
-        off=float(np.sqrt(np.mean((one - other) ** 2))),
-        scheduled=float(np.std(other)),
-        arrived=float(np.std(one)),
-    )
-
-
-def _planned(schedule: Schedule | None, begin: int, end: int) -> Schedule | None:
-    """Return the flows that were planned in a span; None where there are none."""
-    if schedule is None:
-        return None
-    inside = (schedule.start_ns >= begin) & (schedule.start_ns < end)
-    if not inside.any():
-        return None
-    return Schedule(start_ns=schedule.start_ns[inside], wire_bytes=schedule.wire_bytes[inside])
-
-
-def _longest_s(planned: Schedule | None, length_s: float) -> float:
-    """Return for how long the largest flow makes the whole load, in seconds."""
-    return 0.0 if planned is None else float(planned.wire_bytes.max() / planned.wire_bytes.sum()) * length_s
-
-
-def courses(
-    arrivals: Arrivals, window: Window, *, schedules: Mapping[tuple[str, str], Schedule], iteration_s: float
 ) -> tuple[LoadCourse, ...]:
     """Return the course of every source at every receiver of a window where it can be told from other traffic.
 
-    `schedules` are by source and receiver's address; `iteration_s` is the mean time of the slowest job.
+    `schedules` are by source and receiver's address, `bursts` likewise, with when they began;
+    `iteration_s` is the mean time of the slowest job, for which it may fill a link that no capture saw.
     """
     found = []
     for source, dst, rail in dict.fromkeys((load.source, load.dst, load.rail) for load in window.loads):
         bins = arrivals.course(window, source, dst, rail)
         if bins is None:
             continue  # the gate of its load says so
-        schedule = schedules.get((source, arrivals.manifest.topology.node(dst).addresses[rail]))
-        name = end_name(dst, rail)
-        found.append(course(source, name, bins, window.span_ns, iteration_s=iteration_s, schedule=schedule))
+        ends, whole = arrivals.ends(window, source, dst, rail)
+        at = source, arrivals.manifest.topology.node(dst).addresses[rail]
+        shape = bursts.get(at)
+        found.append(
+            courses.course(
+                source,
+                end_name(dst, rail),
+                bins,
+                window.span_ns,
+                schedule=schedules.get(at),
+                ends=ends,
+                unseen_s=0.0 if whole else iteration_s,
+                bursts=Bursts(*shape, arrivals.fine(source, dst, rail)) if shape else None,
+            )
+        )
     return tuple(found)

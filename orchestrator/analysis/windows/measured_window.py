@@ -13,7 +13,16 @@ import numpy as np
 from orchestrator.analysis.stats.iterations import JobSeries, interval_note, series, spent
 from orchestrator.analysis.stats.steady import drift
 from orchestrator.analysis.traffic import throughput, trust
-from orchestrator.analysis.windows import device_counters, generated_flows, loads, processors, rails, variation, warmup
+from orchestrator.analysis.windows import (
+    device_counters,
+    generated_flows,
+    loads,
+    processors,
+    rails,
+    timeouts,
+    variation,
+    warmup,
+)
 from orchestrator.analysis.windows.loads import Arrivals
 from orchestrator.analysis.windows.processors import WindowProcessors
 from orchestrator.parts.collectors import nic
@@ -33,6 +42,11 @@ from orchestrator.validity.window import (
     RailBytes,
     RailCongestion,
     SwitchPort,
+    TimeoutWaits,
+)
+
+FIRST_PART = (
+    5  # of the first window one part is of the run's first seconds, in which counters are held against captures
 )
 
 
@@ -69,6 +83,11 @@ class MeasuredRun:
         return throughput.Kept(self.table("packets"))
 
     @cached_property
+    def cross_packets(self) -> throughput.Kept:
+        """The table `cross_packets`."""
+        return throughput.Kept(self.table("cross_packets"))
+
+    @cached_property
     def counters(self) -> throughput.Kept:
         """The table `counters`, as far as windows and their gates need it."""
         import pyarrow.compute as pc
@@ -81,7 +100,9 @@ class MeasuredRun:
             *rails.NEEDED,
             *registry.counters(),
         }
-        return throughput.Kept(tables.read(self.folder, "counters", where=pc.field("counter").isin(sorted(needed))))
+        wanted = pc.field("counter").isin(sorted(needed))
+        wanted |= pc.match_substring_regex(pc.field("counter"), processors.OF_EACH)
+        return throughput.Kept(tables.read(self.folder, "counters", where=wanted))
 
     @cached_property
     def jobs(self) -> Mapping[str, JobSeries]:
@@ -96,7 +117,12 @@ class MeasuredRun:
     @cached_property
     def processors(self) -> processors.ProcessorSamples:
         """The samples of processors."""
-        return processors.samples(self.counters, self.table("tasks"), self.manifest)
+        return processors.samples(self.counters, self.table("tasks"), self.table("waits"), self.manifest)
+
+    @cached_property
+    def timeouts(self) -> timeouts.TcpTimeouts | None:
+        """The retransmission time-outs of the run's connections."""
+        return timeouts.timed_out(self.table("sockets"))
 
     @cached_property
     def logged(self) -> variation.Tables:
@@ -142,10 +168,11 @@ class MeasuredWindow:
     def courses(self) -> tuple[LoadCourse, ...]:
         """The course of the cross traffic over the window, against its schedule."""
         means = (float(np.mean(part.seconds)) for part in self._series.values() if len(part.seconds))
-        return loads.courses(
+        return loads.held_courses(
             self._arrivals,
             self.record,
             schedules=generated_flows.schedules(self.run.folder, self.manifest, self.record),
+            bursts=generated_flows.bursts(self.run.folder, self.record),
             iteration_s=max(means, default=0),
         )
 
@@ -176,8 +203,14 @@ class MeasuredWindow:
     def port_bytes(self) -> tuple[PortBytes, ...]:
         """Both directions of each port that was to be captured, beside the port's counters."""
         counting = self.manifest.nodes_running(COLLECTOR + nic.NAME)
+        first = min(self.manifest.windows or (self.record,), key=lambda one: one.start_ns)
         return device_counters.port_bytes(
-            self.run.packets, self.run.counters, self._planned, self.record.span_ns, counting=counting
+            self.run.packets,
+            self.run.counters,
+            self._planned,
+            self.record.span_ns,
+            first_ns=first.start_ns + (first.end_ns - first.start_ns) // FIRST_PART,
+            counting=counting,
         )
 
     @cached_property
@@ -218,6 +251,17 @@ class MeasuredWindow:
         """The use of each kernel's processors."""
         return self._processors.use
 
+    @cached_property
+    def timeout_waits(self) -> tuple[TimeoutWaits, ...]:
+        """The waiting of each job for retransmission time-outs."""
+        return timeouts.waits(
+            self.run.timeouts,
+            list(self._series.values()),
+            self.manifest,
+            flows=self.table("flows"),
+            captured=self.table("capture_flows"),
+        )
+
     @property
     def processor_shares(self) -> tuple[ProcessorShares, ...]:
         """The shares of each node's processor time."""
@@ -249,6 +293,7 @@ class MeasuredWindow:
             packets=self.run.packets,
             capture_flows=self.table("capture_flows"),
             counters=self.run.counters,
+            cross_packets=lambda: self.run.cross_packets,
             partial=self._partial,
         )
 

@@ -7,7 +7,16 @@ A window is cut into steps of about a second; in each, with everything in second
     kept   = wait (others + steal) / work + run steal / (busy + interrupt)
 
 for each process of a job: what it waited in run queues, by the share of the work that was not the run's, and what was
-stolen while it ran. A step's `kept` of a job is that of its process that was kept longest, at most the step itself;
+stolen while it ran. Where samplers say on which processor each thread waited, its wait is that of whoever else worked
+on that one:
+
+    kept = wait (others + steal) / (others + steal + own - run)      of the thread's processor; run: the thread's own
+
+since a thread does not wait for itself, and a processor among many that is not free is as busy as one alone. Threads
+move between samples, so that the run's own work may be looked for on another processor than it was done on: the others'
+of all processors together are scaled down to what they are by the kernel's own count.
+
+A step's `kept` of a job is that of its process that was kept longest, at most the step itself;
 waits of a process' threads add up, whichever of them the iteration waits for, so `kept` is nearer to the most that the
 job can have lost than to the least. The rest of what was waited is the run's own.
 """
@@ -16,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +39,8 @@ STEP_NS = 1e9  # shorter ones would see the kernel's ticks of 10 ms
 COUNTERS = ("count", "busy_s", "interrupt_s", "steal_s", "own_s", "pressure_s", "throttled_s")
 PART = "collector.processor"
 PREFIX = "processor."
+OF_EACH = r"^processor\.cpu[0-9]+\."  # counters of each processor
+KINDS = ("busy_s", "steal_s", "own_s")
 NEEDED = tuple(PREFIX + name for name in COUNTERS)  # counters
 Floats = npt.NDArray[np.float64]
 
@@ -55,12 +66,24 @@ NOTHING = Series(np.zeros(0, np.int64), np.zeros(0))
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """The threads of a process that waited: the sample that saw it, the processor, and seconds since the one before."""
+
+    time_ns: npt.NDArray[np.int64]
+    processor: npt.NDArray[np.int64]
+    run_s: Floats
+    wait_s: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class Sampled:
     """The samples of a node over a run: its counters by their names here, and of each process `run` and `wait`."""
 
     counters: Mapping[str, Series]
     run: Mapping[str, Series]
     wait: Mapping[str, Series]
+    processors: Mapping[int, Mapping[str, Series]] = field(default_factory=dict)  # by number, KINDS
+    waits: Mapping[str, Waits] = field(default_factory=dict)  # by process
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +165,9 @@ class Watched:
     process: str
     kept: Floats
     waited: Floats
+    processor: int | None = None  # on which it was kept longest; None where that is not known
+    others: float = math.nan  # share of the work there
+    stolen: float = math.nan
 
 
 def watch(
@@ -152,8 +178,65 @@ def watch(
     for node, process in processes:
         run = steps.growth(nodes[node].run.get(process, NOTHING))
         wait = steps.growth(nodes[node].wait.get(process, NOTHING))
+        if all(nodes[one].processors for one in kernel[node].nodes) and not np.isnan(wait).any():
+            found = _by_processor(nodes, kernel[node], steps, node, process)
+            stolen = run * _ratio(kernel[node].steal, kernel[node].busy + kernel[node].interrupt)
+            kept = np.minimum(found.kept + stolen, step_s)
+            yield replace(found, kept=kept, waited=np.minimum(wait, step_s))
+            continue
         kept = np.minimum(kernel[node].kept(run, wait), step_s)
         yield Watched(node, process, kept, np.minimum(wait, step_s))
+
+
+def _by_processor(nodes: Mapping[str, Sampled], kernel: Kernel, steps: Steps, node: str, process: str) -> Watched:
+    """Return for how long others kept a process waiting in each step, by the processors that its threads were on."""
+    kept = np.zeros(len(steps.edges_ns) - 1)
+    waits = nodes[node].waits.get(process)
+    numbers = sorted(set.intersection(*(set(nodes[one].processors) for one in kernel.nodes)))
+    inside = np.zeros(0, bool) if waits is None else _inside(waits, steps) & np.isin(waits.processor, numbers)
+    if waits is None or not inside.any():
+        return Watched(node, process, kept, kept)
+    begin, end = steps.begin_ns, steps.begin_ns + int(steps.edges_ns[-1])
+    until = waits.time_ns[inside]
+    times = nodes[node].counters["busy_s"].time_ns
+    place = np.clip(np.searchsorted(times, until), 1, len(times) - 1)  # the machine is sampled right after its threads
+    low, high = times[place - 1], times[place]
+
+    def grown(series: Series) -> Floats:
+        at = (series.time_ns - begin).astype(np.float64)
+        return np.interp((high - begin).astype(np.float64), at, series.values) - np.interp(
+            (low - begin).astype(np.float64), at, series.values
+        )
+
+    busy, steal, own = (
+        np.array([sum(grown(nodes[one].processors[number][kind]) for one in members) for number in numbers])
+        for kind, members in zip(KINDS, ((node,), (node,), kernel.nodes), strict=True)
+    )
+    others = np.clip(busy - own, 0.0, None)
+    everybody = grown(nodes[node].counters["busy_s"]) - sum(grown(nodes[one].counters["own_s"]) for one in kernel.nodes)
+    others *= np.minimum(1.0, _ratio(np.clip(everybody, 0.0, None), others.sum(axis=0)))
+    rows, lane = np.arange(len(until)), np.searchsorted(numbers, waits.processor[inside])
+    foreign = (others + steal)[lane, rows]
+    mine = np.clip(own[lane, rows] - waits.run_s[inside], 0.0, None)
+    lost = waits.wait_s[inside] * _ratio(foreign, foreign + mine)
+    middle = np.clip((low + high) // 2, begin, end - 1) - begin
+    kept += np.bincount(np.searchsorted(steps.edges_ns, middle, side="right") - 1, lost, len(kept))[: len(kept)]
+    worst = int(np.argmax(np.bincount(lane, lost, len(numbers))))
+    work = float((others + steal)[worst].sum() + np.minimum(own, busy)[worst].sum())
+    return Watched(
+        node,
+        process,
+        kept,
+        kept,
+        processor=numbers[worst],
+        others=float(others[worst].sum()) / work if work else 0.0,
+        stolen=float(steal[worst].sum()) / work if work else 0.0,
+    )
+
+
+def _inside(waits: Waits, steps: Steps) -> npt.NDArray[np.bool_]:
+    end_ns = steps.begin_ns + int(steps.edges_ns[-1])
+    return (waits.time_ns > steps.begin_ns) & (waits.time_ns <= end_ns + int(STEP_NS) // 2)
 
 
 def waiting(job: str, processes: Sequence[Watched], kernel: Mapping[str, Kernel], steps: Steps) -> ProcessorWait:
@@ -169,9 +252,14 @@ def waiting(job: str, processes: Sequence[Watched], kernel: Mapping[str, Kernel]
         node=longest.node,
         kept=float(kept.sum()) / steps.seconds,
         own=float(np.clip(waited - kept, 0.0, None).sum()) / steps.seconds,
-        others=float(there.others.sum() / there.work.sum()) if there.work.sum() else 0.0,
-        stolen=float(there.steal.sum() / there.work.sum()) if there.work.sum() else 0.0,
+        processor=longest.processor,
+        others=_share(there.others, there.work) if longest.processor is None else longest.others,
+        stolen=_share(there.steal, there.work) if longest.processor is None else longest.stolen,
     )
+
+
+def _share(part: Floats, whole: Floats) -> float:
+    return float(part.sum() / whole.sum()) if whole.sum() else 0.0
 
 
 def shares_of_nodes(
@@ -248,8 +336,8 @@ class ProcessorSamples:
         )
 
 
-def samples(counters: Any, tasks: Any, manifest: Manifest) -> ProcessorSamples:
-    """Read samples from the tables `counters` (or its cache) and `tasks`; none of a node without a sampler."""
+def samples(counters: Any, tasks: Any, waits: Any, manifest: Manifest) -> ProcessorSamples:
+    """Read samples from the tables `counters` (or its cache), `tasks` and `waits`; none of a node without a sampler."""
     if not any(launch.part == PART for launch in manifest.launches):
         return ProcessorSamples({}, {}, {})
     jobs: dict[str, tuple[tuple[str, str], ...]] = {job.name: () for job in manifest.jobs}
@@ -257,11 +345,11 @@ def samples(counters: Any, tasks: Any, manifest: Manifest) -> ProcessorSamples:
         if launch.job in jobs:
             jobs[launch.job] += ((launch.node, launch.name),)
     return ProcessorSamples(
-        {node: _sampled(counters, tasks, node) for node in manifest.nodes}, manifest.kernels.nodes, jobs
+        {node: _sampled(counters, tasks, waits, node) for node in manifest.nodes}, manifest.kernels.nodes, jobs
     )
 
 
-def _sampled(counters: Any, tasks: Any, node: str) -> Sampled:
+def _sampled(counters: Any, tasks: Any, waits: Any, node: str) -> Sampled:
     import pyarrow.compute as pc
 
     known = {name: throughput.samples(counters, node=node, port="", counter=PREFIX + name) for name in COUNTERS}
@@ -273,4 +361,33 @@ def _sampled(counters: Any, tasks: Any, node: str) -> Sampled:
         time_ns = rows["time_ns"].to_numpy(zero_copy_only=False).astype(np.int64)
         for found, column in ((run, "run_s"), (wait, "wait_s")):
             found[process] = Series(time_ns, rows[column].to_numpy(zero_copy_only=False).astype(np.float64))
-    return Sampled({name: Series(*series) for name, series in known.items() if len(series[0])}, run, wait)
+    counted = {name: Series(*series) for name, series in known.items() if len(series[0])}
+    each = _processors(counters, node) if "busy_s" in counted and "own_s" in counted else {}
+    return Sampled(counted, run, wait, each, _waits(waits, node))
+
+
+def _processors(counters: Any, node: str) -> dict[int, dict[str, Series]]:
+    """Return the counters of each processor that a node has all of, as its sampler saw them."""
+    found: dict[int, dict[str, Series]] = {}
+    number = 0
+    while True:
+        series = {
+            kind: throughput.samples(counters, node=node, port="", counter=f"{PREFIX}cpu{number}.{kind}")
+            for kind in KINDS
+        }
+        if not all(len(one[0]) for one in series.values()):
+            return found
+        found[number] = {kind: Series(*one) for kind, one in series.items()}
+        number += 1
+
+
+def _waits(table: Any, node: str) -> dict[str, Waits]:
+    import pyarrow.compute as pc
+
+    mine = table.filter(pc.equal(table["node"], node))
+    found = {}
+    for process in pc.unique(mine["process"]).to_pylist():
+        rows = mine.filter(pc.equal(mine["process"], process))
+        columns = (rows[name].to_numpy(zero_copy_only=False) for name in ("time_ns", "processor", "run_s", "wait_s"))
+        found[process] = Waits(*columns)
+    return found

@@ -5,7 +5,9 @@ whole, in seconds, cumulative: "processor.busy_s" (work of processes and of the 
 "processor.interrupt_s", "processor.steal_s" (taken by the hypervisor) and "processor.pressure_s" (while some process
 waited, by the kernel's pressure stall information) of the whole kernel, "processor.own_s" of the run's processes on
 this node, "processor.throttled_s" (while a control group's limit stopped them); and "processor.count". What the kernel
-does not count is left out. The table `tasks` has what the threads of each launch used and waited for.
+does not count is left out. The table `tasks` has what the threads of each launch used and waited for. Of each processor
+there are "processor.cpu0.busy_s", "processor.cpu0.steal_s" and "processor.cpu0.own_s", and the table `waits` has the
+threads that waited, with the processor that they were on.
 """
 
 from __future__ import annotations
@@ -54,24 +56,25 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    """Rows of `counters`, with port "", and of `tasks`: one a launch and sample."""
+    """Rows of `counters`, with port "", of `tasks`, one a launch and sample, and of `waits`, one a waiting thread."""
     import pyarrow as pa
 
-    tasks: list[pa.Table] = []
+    tables: dict[str, list[pa.Table]] = {"tasks": [], "waits": []}
     series: list[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
     for stem, table in samplers.csv_tables(output):
-        if stem == "tasks":
-            tasks += [table] if len(table) else []
+        if stem in tables:
+            tables[stem] += [table] if len(table) else []
         else:
             series += samplers.series(stem, table, output)
     found: dict[str, Columns] = {}
-    if tasks:
-        table = pa.concat_tables(tasks, promote_options="default")
-        found["tasks"] = {
-            "time_ns": table.column("time_ns").to_numpy() + output.offset_ns,
-            "process": samplers.texts(table, "process"),
-            "threads": samplers.wholes(samplers.numbers(table, "threads")),
-            "run_s": samplers.numbers(table, "run_ns") / 1e9,
-            "wait_s": samplers.numbers(table, "wait_ns") / 1e9,
-        }
+    for name, wholes in (("tasks", ("threads",)), ("waits", ("thread", "processor"))):
+        if tables[name]:
+            table = pa.concat_tables(tables[name], promote_options="default")
+            found[name] = {
+                "time_ns": table.column("time_ns").to_numpy() + output.offset_ns,
+                "process": samplers.texts(table, "process"),
+                **{column: samplers.wholes(samplers.numbers(table, column)) for column in wholes},
+                "run_s": samplers.numbers(table, "run_ns") / 1e9,
+                "wait_s": samplers.numbers(table, "wait_ns") / 1e9,
+            }
     return {**found, **samplers.counter_rows(iter(series))}

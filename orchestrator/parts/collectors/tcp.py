@@ -1,4 +1,7 @@
-"""The kernel's view of every TCP connection of the data plane over time: round trips, windows, retransmissions."""
+"""The kernel's view of every TCP connection of the data plane over time: round trips, windows, retransmissions.
+
+The counter "tcp.timeouts" has the retransmission time-outs of all of a node's connections.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ NAME = "tcp"
 
 TEXTS = ("src", "dst", "congestion")
 WHOLE = ("src_port", "dst_port", "cwnd_segments", "retransmits", "bytes_acked", "unacked_segments")
+COUNTED = ("timeouts", "backoff")  # which older files lack
 
 
 class Config(Model):
@@ -47,16 +51,21 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    """Rows of `sockets`: one a connection and sample, `src` being the node's end; none where there is no connection."""
+    """Rows of `sockets`: one a connection and sample, `src` being the node's end; and of `counters`, of the node."""
     import pyarrow as pa
 
-    found = [table for _, table in samplers.csv_tables(output)]
+    files = list(samplers.csv_tables(output))
+    counted = samplers.counter_rows(
+        one for stem, table in files if stem == "netstat" for one in samplers.series(stem, table, output)
+    )
+    found = [table for stem, table in files if stem != "netstat"]
     if not found:
-        return {}
+        return counted
     table = pa.concat_tables(found, promote_options="default")
     rtt_s = samplers.numbers(table, "rtt_us") / 1e6
     known = ~np.isnan(rtt_s)  # a kernel before 4.1 tells too little
     texts = {name: samplers.texts(table, name)[known] for name in TEXTS}
-    whole = {name: samplers.wholes(samplers.numbers(table, name)[known]) for name in WHOLE}
+    whole = {name: samplers.wholes(samplers.numbers(table, name)[known]) for name in (*WHOLE, *COUNTED)}
     instants = (table.column("time_ns").to_numpy() + output.offset_ns)[known]
-    return {"sockets": {"time_ns": instants, **texts, "rtt_s": rtt_s[known], **whole}}
+    rto_s = samplers.numbers(table, "rto_us")[known] / 1e6
+    return {"sockets": {"time_ns": instants, **texts, "rtt_s": rtt_s[known], **whole, "rto_s": rto_s}, **counted}

@@ -30,6 +30,18 @@ TABLES: Mapping[str, Table] = {
         },
         required=("time_ns", "process", "run_s"),
     ),
+    "waits": Table(
+        "a thread of the run that waited for a processor for a millisecond or more since the sample before",
+        {
+            "time_ns": Column("int64", "when the sample was taken"),
+            "process": Column("string", "name of its launch"),
+            "thread": Column("int64", "number of the thread"),
+            "processor": Column("int64", "number of the processor that it was on last"),
+            "run_s": Column("float64", "processor time that it used since the sample before"),
+            "wait_s": Column("float64", "time for which it was ready to run and had to wait, likewise"),
+        },
+        required=("time_ns", "process", "thread", "processor", "run_s", "wait_s"),
+    ),
     "sockets": Table(
         "a sample of a TCP connection",
         {
@@ -44,6 +56,9 @@ TABLES: Mapping[str, Table] = {
             "retransmits": Column("int64", "retransmitted segments"),
             "bytes_acked": Column("int64", "bytes acknowledged"),
             "unacked_segments": Column("int64", "segments in flight"),
+            "timeouts": Column("int64", "retransmission time-outs so far; missing before Linux 6.7"),
+            "backoff": Column("int64", "time-outs in a row that it waits out now"),
+            "rto_s": Column("float64", "retransmission time-out"),
         },
         required=("time_ns", "src", "src_port", "dst", "dst_port"),
     ),

@@ -1,4 +1,4 @@
-"""Gate `load-course`: the cross traffic kept to its schedule, and did not reach its mean by being off both ways."""
+"""Gates `load-course` and `load-bursts`: the cross traffic kept to its schedule, and its bursts were bursts."""
 
 from __future__ import annotations
 
@@ -9,38 +9,69 @@ from typing import Literal
 from orchestrator.core.fields import Share
 from orchestrator.store.manifests.records import Gate
 from orchestrator.validity.declaration import GateSpec, Limit, verdict
-from orchestrator.validity.window import MeasuredWindow
+from orchestrator.validity.window import LoadCourse, MeasuredWindow
 
 NAME = "load-course"
 ORDER = 50
+BURSTS_OFF = 0.5  # largest distance of bursts from those that were due; without any bursts it is 1
 MOST_OFF = Limit(
     key="load_course",
     kind=Share | Literal["ignore"],
-    default=0.2,
-    help='Largest departure of a load over time from its schedule, root mean square of its mean; "ignore" only notes '
-    "it.",
+    default=0.05,
+    help="Largest departure of a load from its schedule over any span of a window, as a share of its mean, beyond "
+    'a tenth of a second of it and two of the largest flows; "ignore" only notes it.',
 )
 GATES = (
     GateSpec(
         name="load-course",
-        passes="the load followed its schedule throughout the window, not in its mean alone",
+        passes="the load followed its schedule in every span of the window, not in its mean alone",
         limit=MOST_OFF,
-        remedy="Find what else used the link. For a few large flows use a longer window.",
+        remedy="Find what else used the link or the sender's processors in the span that the message names. For a few "
+        "large flows use a longer window.",
+    ),
+    GateSpec(
+        name="load-bursts",
+        passes="the bursts of the cross traffic started and arrived when they were due, and as high",
+        limit="half of what bursts have above a constant rate (a remark with `load_course: ignore`)",
+        remedy="Free the sender's processors, or set `realtime` of the traffic. Use wider bursts, or a smaller scale.",
     ),
 )
 
 
 def judge(window: MeasuredWindow) -> Iterator[Gate]:
-    """Give a verdict for each source at each receiver."""
+    """Give a verdict for each source at each receiver, and one for the bursts of each that has any."""
     limit = MOST_OFF.number(window.manifest.validity)
     for one in window.courses:
-        name = f"{one.source} to {one.dst}"
-        if math.isnan(one.off):
-            text = f"{name}: the window is too short to tell whether the load was what was scheduled throughout"
-            yield verdict("load-course", None, text, measured=one.off, limit=limit, required=False)
-            continue
-        kept = limit is None or one.off <= limit
-        text = f"{name}: in pieces of {one.piece_s:.3g} s the load is off its schedule's course by {one.off:.1%} (rms)"
-        text += f"; it varies by {one.arrived:.1%}, the schedule by {one.scheduled:.1%}"
-        text += "" if kept else f": more than {limit:.3g} of its mean"
-        yield verdict("load-course", kept, text, measured=one.off, limit=limit, required=limit is not None)
+        yield _course(one, limit)
+        if one.bursts:
+            yield _bursts(one, required=limit is not None)
+
+
+def _course(one: LoadCourse, limit: float | None) -> Gate:
+    name = f"{one.source} to {one.dst}"
+    if math.isnan(one.off):
+        text = f"{name}: the window is too short to tell whether the load was what was scheduled throughout"
+        return verdict("load-course", None, text, measured=one.off, limit=limit, required=False)
+    kept = limit is None or one.off <= limit
+    text = f"{name}: in no span did more than the worth of {one.swing_s:.2g} s of the load come early or late"
+    if one.off > 0:
+        text = f"{name}: from {one.begin_s:.3g} to {one.end_s:.3g} s of the window {one.arrived:.1%} of the mean load"
+        text += f" arrived, where {one.due:.1%} was due"
+    text += "" if kept else f": off by more than {limit:.3g} of it and the worth of {one.grace_s:.2g} s"
+    return verdict("load-course", kept, text, measured=one.off, limit=limit, required=limit is not None)
+
+
+def _bursts(one: LoadCourse, *, required: bool) -> Gate:
+    known = {"started": one.bursts_started_off, "arrived": one.bursts_arrived_off}
+    known = {what: off for what, off in known.items() if not math.isnan(off)}
+    name = f"{one.source} to {one.dst}: its bursts"
+    if not known:
+        text = (
+            f"{name} cannot be told from a constant rate: capture at {one.dst}, or use wider bursts or a smaller load"
+        )
+        return verdict("load-bursts", None, text, measured=math.nan, limit=BURSTS_OFF, required=False)
+    off = max(known.values())
+    offs = " and ".join(f"{what} {off:.0%}" for what, off in known.items())
+    text = f"{name} {offs} off those that were due (a constant rate: 100%)"
+    text += "" if off <= BURSTS_OFF else f", more than {BURSTS_OFF:.0%}"
+    return verdict("load-bursts", off <= BURSTS_OFF, text, measured=off, limit=BURSTS_OFF, required=required)

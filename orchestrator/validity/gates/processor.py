@@ -7,7 +7,8 @@ longest counts, since the ranks of a job wait for each other. `analysis/windows/
 
 What this does in cases that one may think of:
 
-- Other work on one processor of several, also pinned there: the ranks that are queued behind it wait, and it is told.
+- Other work on one processor of several, also pinned there: the ranks that are queued behind it wait, and it is told by
+  what that processor did, however many others are busy with the run.
 - Other work at a lower priority (nice 19): the ranks hardly wait for it, and so little is told.
 - Emulated compute, which sleeps: being late for the end of a layer because no processor is free is waiting, and counts.
 - A limit of a control group (cpu.max), inside which nobody else works: the time for which it stopped the run's
@@ -76,7 +77,8 @@ def _kept(one: ProcessorWait, most: float | None) -> Gate:
         text = f"job {one.job}: {one.node} did not report how long it waited for processors, or for whose work"
         return verdict("processor", None, text, measured=math.nan, limit=most, required=False)
     text = f"job {one.job}: for {one.kept:.1%} of the window its threads waited for processors because of other work"
-    text += f" ({one.process} on {one.node} longest; of the work there {one.others:.0%} was not this run's,"
+    where = "" if one.processor is None else f", processor {one.processor},"
+    text += f" ({one.process} on {one.node}{where} longest; of the work there {one.others:.0%} was not this run's,"
     text += f" {one.stolen:.0%} was stolen)"
     return _limited(text, one.kept, most)
 

@@ -138,3 +138,22 @@ def test_the_first_version_of_control_groups_counts_nanoseconds(tmp_path):
     made_proc(tmp_path / "groups", **{"cpu,cpuacct__x__cpu.stat": "nr_throttled 3\nthrottled_time 700000000\n"})
     proc = made_proc(tmp_path / "proc", self__cgroup="4:memory:/y\n3:cpu,cpuacct:/x\n0::/\n")
     assert float(machine_row(proc, str(tmp_path / "groups"))["|processor.throttled_s"]) == 0.7
+
+
+def test_what_each_processor_did_is_told_beside_the_threads_that_waited_there(tmp_path):
+    proc = tmp_path / "proc"
+    thread = proc / "7" / "task" / "7"
+    thread.mkdir(parents=True)
+    (proc / "stat").write_text("cpu 30 0 0 0 0 0 0 5\ncpu0 10 0 0 0 0 0 0 5\ncpu3 15 2 3 0 0 0 0 0\nintr 1\n")
+    fields = ["0"] * 50
+    fields[36] = "3"
+    (thread / "stat").write_text("7 (a b) " + " ".join(fields))
+    tasks = source.Tasks(str(proc), 1.0, os.getpid(), "")
+    tasks.counted = True
+    tasks.place("rank0", 7, 7, 2_000_000, 5_000_000)
+    tasks.place("rank0", 7, 7, 900_000, 900_000)  # too little to look it up
+    each, waits = source.Processors(tasks), source.Waits(tasks)
+    assert each.columns[3:] == ["|processor.cpu3.busy_s", "|processor.cpu3.steal_s", "|processor.cpu3.own_s"]
+    assert each.rows() == [["0.10", "0.05", "0.000000", "0.20", "0.00", "0.002000"]]
+    assert waits.rows() == [("rank0", 7, 3, 2_000_000, 5_000_000)]
+    assert waits.rows() == []

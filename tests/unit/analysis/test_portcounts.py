@@ -37,11 +37,11 @@ def test_counters_sampled_seldom_do_not_fail_a_short_window_of_bursts():
     assert told.passed
 
 
-def nic_counters(at, *, received):
+def nic_counters(at, *, received, size=1000):
     """Counters of eth0 at h1 as the collector keeps them: of those that stand still the turning points alone."""
     made = [
         ("eth0", "rx_bytes", np.array(received)),
-        ("eth0", "rx_packets", np.array(received) / 1e3),
+        ("eth0", "rx_packets", np.array(received) / size),
         ("", "sampler.nic.late_s", np.arange(len(at)) * 1e-6),
     ]
     rows = [
@@ -134,7 +134,7 @@ def training(model, *, iterations, missing, every_ns, random):
     )
     read = np.arange(random.integers(every_ns), at[-1], every_ns)
     grown = np.interp(read, np.r_[at, at[-1] + step], np.r_[0, np.cumsum(arrived)])
-    counters = nic_counters((begin + read).astype(np.int64).tolist(), received=grown)
+    counters = nic_counters((begin + read).astype(np.int64).tolist(), received=grown, size=1514)
     window = (begin + 15 * 10**8, begin + 15 * 10**8 + int(iterations * period_s * 1e9))
     return received_at_h1(packets, counters, window)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,13 @@ from orchestrator.validity.gates import processor as gate_module
 from orchestrator.validity.gates.processor import FULL
 from tests.helpers import manifests
 from tests.helpers.gate_windows import judged
+from tests.helpers.made_tables import table
 
 DATA = Path(__file__).parents[2] / "data/processor"
 SECOND = 10**9
 BEGIN = 1_795_000_000 * SECOND
 LIMIT = 0.05
+WAITLESS = table("waits", [])
 
 
 def recorded(name, without=""):
@@ -35,9 +38,9 @@ def recorded(name, without=""):
         output = LaunchOutput(
             folder=folder / node, node=node, launch="", job=None, rank=None, window=None, source=None, offset_ns=0
         )
-        for table, columns in processor.read(output).items():
+        for name_of_table, columns in processor.read(output).items():
             made = pa.table({key: pa.array(np.asarray(values).tolist()) for key, values in columns.items()})
-            tables[table].append(made.append_column("node", pa.array([node] * len(made))))
+            tables[name_of_table].append(made.append_column("node", pa.array([node] * len(made))))
     for rank in range(4):
         name = f"training-rank{rank}"
         launches.append(manifests.launch(name, f"h{rank + 1}", job="training"))
@@ -46,7 +49,7 @@ def recorded(name, without=""):
         jobs=[{"name": "training", "workload": "ddp", "ranks": []}],
         kernels={"nodes": {launch["node"]: "one" for launch in launches}},
     )
-    samples = processors.samples(pa.concat_tables(tables["counters"]), pa.concat_tables(tables["tasks"]), manifest)
+    samples = processors.samples(*(pa.concat_tables(tables[one]) for one in ("counters", "tasks")), WAITLESS, manifest)
     about = json.loads((folder / "window.json").read_text())
     return samples.window(manifests.window(start_ns=about["begin_ns"], end_ns=about["end_ns"]))
 
@@ -233,6 +236,68 @@ def test_what_is_ignored_is_told_and_does_not_fail():
 
 def test_a_run_from_before_processors_were_sampled_has_no_verdict_on_them():
     manifest = manifests.made(launches=[manifests.launch(job="training")])
-    assert processors.samples(None, None, manifest).window(manifests.window()) == processors.WindowProcessors(
+    assert processors.samples(None, None, None, manifest).window(manifests.window()) == processors.WindowProcessors(
         (), (), ()
     )
+
+
+def on_processors(*, count, hog, rank_run, rank_wait, thread_on=0, others_elsewhere=0.0, own_elsewhere=0.98):
+    """A rank on one of so many processors, a second at a time; a hog is there, and the run fills the other ones."""
+    seconds = 10
+    busy = [hog + rank_run] + [own_elsewhere + others_elsewhere] * (count - 1)
+    own = [rank_run] + [own_elsewhere] * (count - 1)
+    counters = machine(count=count, busy_s=sum(busy), own_s=sum(own))
+    each = {
+        number: {"busy_s": grown([busy[number]] * seconds), "steal_s": grown([0.0] * seconds)}
+        | {"own_s": grown([own[number]] * seconds)}
+        for number in range(count)
+    }
+    made = node(counters, rank0=(rank_run, rank_wait))
+    waits = processors.Waits(
+        BEGIN + SECOND * np.arange(1, seconds + 1),
+        np.full(seconds, thread_on),
+        np.full(seconds, rank_run),
+        np.full(seconds, rank_wait),
+    )
+    return replace(made, processors=each, waits={"rank0": waits})
+
+
+@pytest.mark.parametrize("count", [1, 2, 20, 128])
+def test_a_hog_on_the_ranks_processor_is_told_whole_however_many_there_are(count):
+    """Told as 25 % of 1 processor and 2.4 % of 20 where all the work of the kernel is taken together."""
+    found = served({"h1": on_processors(count=count, hog=0.5, rank_run=0.5, rank_wait=0.5)})
+    (one,) = found.waits
+    assert one.kept == pytest.approx(0.5, abs=0.01)
+    assert (one.processor, one.others) == (0, pytest.approx(0.5, abs=0.01))
+    told = next(gate for gate in verdicts(found) if gate.name == "processor")
+    assert (told.passed, told.required) == (False, True)
+    assert "rank0 on h1, processor 0, longest; of the work there 50% was not this run's" in told.message
+
+
+@pytest.mark.parametrize("hog", [0.02, 0.1, 0.3])
+def test_others_and_the_run_share_what_a_rank_waits_on_its_processor(hog):
+    """Another rank is there, too: of the half that is not this rank's the hog has its part."""
+    made = on_processors(count=20, hog=hog, rank_run=0.5, rank_wait=0.5)
+    made.processors[0]["own_s"], made.processors[0]["busy_s"] = grown([1 - hog] * 10), grown([1.0] * 10)
+    made.counters["busy_s"] = grown([1.0 + 19 * 0.98] * 10)
+    made.counters["own_s"] = grown([1 - hog + 19 * 0.98] * 10)
+    assert kept({"h1": made}) == pytest.approx(hog, abs=0.01)
+
+
+def test_a_hog_on_another_processor_keeps_no_rank_waiting():
+    made = on_processors(count=20, hog=0.0, rank_run=0.5, rank_wait=0.02, others_elsewhere=0.5, own_elsewhere=0.3)
+    assert kept({"h1": made}) < 0.001
+
+
+def test_threads_that_move_do_not_make_the_runs_own_work_somebody_elses():
+    """The run's work was done on one processor and is looked for on the other: the kernel counts no others."""
+    made = on_processors(count=2, hog=0.0, rank_run=0.5, rank_wait=0.5)
+    for number, own in ((0, 0.1), (1, 1.8)):
+        made.processors[number]["own_s"] = grown([own] * 10)
+        made.processors[number]["busy_s"] = grown([0.95] * 10)
+    made.counters["busy_s"], made.counters["own_s"] = grown([1.9] * 10), grown([1.9] * 10)
+    assert kept({"h1": made}) < 0.01
+
+
+def test_a_thread_on_a_processor_that_is_not_counted_costs_no_more_than_itself():
+    assert kept({"h1": on_processors(count=2, hog=0.5, rank_run=0.5, rank_wait=0.5, thread_on=7)}) == 0.0

@@ -86,6 +86,13 @@ def test_senders_of_one_source_are_told_apart_by_their_own_logs():
     assert [gate.passed for gate in gates if gate.name == "load"] == [False, False]
 
 
+def test_a_sender_that_is_silent_fails_beside_one_that_sends_for_both():
+    both = asked("h1", "websearch0", 60e6), asked("h2", "websearch0", 60e6)
+    _, gates = judged(counters(lambda _: 120e6), *both, sent={("websearch0", "10.0.0.3"): {"10.0.0.1": 9e6}})
+    assert [round(gate.measured, 2) for gate in gates if gate.name == "load"] == [1.0, -1.0]
+    assert not any(gate.passed for gate in gates if gate.name == "load")
+
+
 def test_where_ranks_receive_too_the_load_is_not_known():
     job = Job(name="training", workload="ddp", ranks=(Rank(rank=0, node="h3", logs=True),))
     (load,), (gate,) = judged(counters(lambda _: 100e6), asked(), jobs=[job])
