@@ -388,8 +388,9 @@ class OfSweep:
 class Summary:
     """A run, as far as listings, filters and sweeps need it.
 
-    `began_ns` and `ended_ns` are by the controller's clock, `phases` and `overhead_s` seconds. `unreached` says why the
-    load of a window was not to be had, `given_up` which hosts' files were, `unreduced` why there are no tables.
+    `began_ns` and `ended_ns` are by the controller's clock, `phases` and `overhead_s` seconds. Random numbers follow
+    from the `salt`, which `--seed` repeats; a run that is older than salts has none. `unreached` says why the load of
+    a window was not to be had, `given_up` which hosts' files were, `unreduced` why there are no tables.
     """
 
     format: int = FORMAT
@@ -407,6 +408,7 @@ class Summary:
     notes: tuple[str, ...] = ()
     point: str | None = None
     repetition: Whole | None = None
+    salt: str | None = None
     seed: Whole | None = None
     scale: Whole = 1
     git: Git | None = None
