@@ -103,7 +103,8 @@ class Training:
 
     `effective_iterations` counts independent ones that would say as much of the mean; intervals are of the run alone.
     `sent_bytes` is the TCP payload of a rank in an iteration, `theory_bytes` the same by theory; `left_out` counts the
-    iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left.
+    iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left. `absorbed` is the
+    largest share of its iterations in which a rank did something else while its emulated layers were to compute.
     """
 
     job: str
@@ -122,6 +123,7 @@ class Training:
     sent_bytes: Real | None = None
     theory_bytes: Real | None = None
     left_out: Whole | None = None
+    absorbed: Real | None = None
     drift: Real | None = None
     drift_low: Real | None = None
     drift_high: Real | None = None
