@@ -13,7 +13,7 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Bucket, Replicated, Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import rank_traffic, real_training, torch_ranks, trained_model
+from workloads.common import jitter, rank_traffic, real_training, torch_ranks, trained_model
 from workloads.common.real_training import TorchModelConfig
 from workloads.common.trained_model import BYTES_PER_PARAMETER
 from workloads.rank.lifecycle import LayerPlan
@@ -113,6 +113,8 @@ def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
     """Return the work of a rank in an iteration, or why it cannot be predicted."""
     if config.compute == "real":
         return "real compute takes the time that it takes; compute: emulated, with the compute_time of the accelerator"
+    if config.jitter is not None:
+        return jitter.UNPREDICTED
     if config.compression == "powersgd":
         return "there is no theory of PowerSGD's bytes; compression: none, fp16 or bf16"
     layers = trained_model.layers(config, topology)

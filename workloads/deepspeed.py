@@ -15,7 +15,8 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import environments, rank_traffic, torch_ranks, trained_model
+from workloads.common import environments, jitter, rank_traffic, torch_ranks, trained_model
+from workloads.common.jitter import JitteredConfig
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.rank_traffic import Pairs
 from workloads.common.torch_ranks import TorchConfig
@@ -34,7 +35,7 @@ NAME = "deepspeed"
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
-class Config(TorchConfig):
+class Config(JitteredConfig, TorchConfig):
     """A training with DeepSpeed: ZeRO on all ranks, or a pipeline of which each stage is replicated.
 
     Layers sleep to absolute instants: what DeepSpeed communicates within a pass counts as hidden behind computing until
@@ -97,6 +98,7 @@ class Config(TorchConfig):
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
     found = [*placement_problems(config.hosts, topology), *trained_model.model_problems(config)]
+    found += jitter.problems(config, emulated=True)
     found = found or torch_ranks.backend_problems(config, topology)
     if found:
         return found
@@ -153,6 +155,7 @@ def _settings(config: Config, job: Job, seed: int) -> engine.DeepSpeedSettings:
 def _pipeline(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str, pipeline.PipelineSettings]:
     return "deepspeed.pipeline", {
         **_settings(config, job, seed),
+        **jitter.settings(config, seed=seed),
         "stages": _stage_plans(config, topology),
         "activation": _activation(config, topology),
     }
@@ -162,6 +165,7 @@ def _zero(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str,
     element = ELEMENT_BYTES[config.precision] * topology.scale
     return "deepspeed.zero", {
         **_settings(config, job, seed),
+        **jitter.settings(config, seed=seed),
         "layers": [
             (forward_s / config.microbatches, backward_s / config.microbatches, sizes)
             for forward_s, backward_s, sizes in trained_model.layers(config, topology)

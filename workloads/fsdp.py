@@ -13,7 +13,8 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import rank_traffic, torch_ranks, trained_model
+from workloads.common import jitter, rank_traffic, torch_ranks, trained_model
+from workloads.common.jitter import JitteredConfig
 from workloads.common.placement import placement_problems
 from workloads.common.torch_ranks import TorchConfig
 from workloads.common.trained_model import BYTES_PER_PARAMETER, ModelName
@@ -24,7 +25,7 @@ from workloads.readers.iteration_logs import read_training
 NAME = "fsdp"
 
 
-class Config(TorchConfig):
+class Config(JitteredConfig, TorchConfig):
     """A training with FSDP2's `fully_shard`: what a rank does not hold itself it gathers before it computes with it.
 
     Layers sleep to absolute instants: the time of gathering counts as hidden behind computing, as prefetching hides it,
@@ -54,6 +55,7 @@ class Config(TorchConfig):
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
     found = [*placement_problems(config.hosts, topology), *trained_model.model_problems(config)]
+    found += jitter.problems(config, emulated=True)
     return found or torch_ranks.backend_problems(config, topology)
 
 
@@ -61,6 +63,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     """Return a launch for each rank; training and rendezvous flows stand on that of rank 0."""
     settings: FsdpSettings = {
         **torch_ranks.settings(config, job, seed=seed),
+        **jitter.settings(config, seed=seed),
         "layers": trained_model.layers(config, topology),
         "batch": trained_model.batch(config),
         "unit_bytes": config.unit / topology.scale,

@@ -14,7 +14,8 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput, Row, gathered
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import footprints, rank_traffic, torch_ranks
+from workloads.common import footprints, jitter, rank_traffic, torch_ranks
+from workloads.common.jitter import JitteredConfig
 from workloads.common.placement import placement_problems
 from workloads.common.rank_traffic import Pairs
 from workloads.common.torch_ranks import TorchConfig
@@ -35,7 +36,7 @@ _GATE_FEATURES = 32  # FEATURES of rank/torch/gating.py, which needs torch
 _GATE_BYTES = 4
 
 
-class Config(TorchConfig):
+class Config(JitteredConfig, TorchConfig):
     """A mixture of experts: each rank holds some experts of each sparse block, and a copy of everything else."""
 
     model: GptName | Shape = "gpt2"
@@ -68,7 +69,7 @@ class Config(TorchConfig):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = placement_problems(config.hosts, topology)
+    found = [*placement_problems(config.hosts, topology), *jitter.problems(config, emulated=True)]
     world = len(config.hosts if config.hosts is not None else topology.placed)
     if config.experts % world:
         found.append(
@@ -124,6 +125,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     settled = config.model_copy(update={"backend": "gloo"})
     settings: MoeSettings = {
         **torch_ranks.settings(settled, job, seed=seed),
+        **jitter.settings(config, seed=seed),
         "blocks": shape.layers,
         "sparse": _sparse(config),
         "experts": config.experts,

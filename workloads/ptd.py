@@ -16,7 +16,8 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Pipelined, StageWork, Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import footprints, rank_traffic, torch_ranks
+from workloads.common import footprints, jitter, rank_traffic, torch_ranks
+from workloads.common.jitter import JitteredConfig
 from workloads.common.placement import placement_problems
 from workloads.common.rank_traffic import Pairs
 from workloads.common.torch_ranks import TorchConfig
@@ -40,7 +41,7 @@ _ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 _RECOMPUTED_SHARE = 1 / 4  # of an iteration's FLOPs, each of forward pass and recomputation; the backward pass has half
 
 
-class Config(TorchConfig):
+class Config(JitteredConfig, TorchConfig):
     """A GPT on p x t x d ranks: p pipeline stages, each split over t ranks, all of it d times."""
 
     model: GptName | Shape
@@ -93,7 +94,7 @@ class Messages:
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = placement_problems(config.hosts, topology)
+    found = [*placement_problems(config.hosts, topology), *jitter.problems(config, emulated=True)]
     shape = gpt.shape_of(config.model)
     world = len(config.hosts if config.hosts is not None else topology.placed)
     needed = config.pipeline * config.tensor * config.data
@@ -189,6 +190,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     settled = config.model_copy(update={"backend": "gloo"})
     settings: PtdSettings = {
         **torch_ranks.settings(settled, job, seed=seed),
+        **jitter.settings(config, seed=seed),
         "places": placed(config),
         "stages": [_plan(config, stage) for stage in _stages(config)],
         "batch": config.batch,
@@ -282,8 +284,13 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     return rank_traffic.theory(job, pairs, parameters=sum(sizes.gradients) * config.tensor, source=source)
 
 
-def work(config: Config, job: Job, topology: Topology) -> Pipelined:  # noqa: ARG001 - a work of any placement
-    """Return the work of the ranks in an iteration, stage by stage."""
+def work(config: Config, job: Job, topology: Topology) -> Pipelined | str:  # noqa: ARG001 - a work of any placement
+    """Return the work of the ranks in an iteration, stage by stage, or why it cannot be predicted."""
+    return pipelined(config, topology) if config.jitter is None else jitter.UNPREDICTED
+
+
+def pipelined(config: Config, topology: Topology) -> Pipelined:
+    """Return the work of ranks whose computing has no jitter."""
     sizes, bytes_each = messages(config, topology.scale), _ELEMENT_BYTES[config.precision]
     stages = [
         _stage_work(stage, _plan(config, stage), recompute=config.recompute, gradients=elements * bytes_each)

@@ -13,7 +13,7 @@ from orchestrator.core.errors import ConfigError, Interrupted
 from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.run_options import RunOptions, wait_seconds
-from orchestrator.experiment import loading
+from orchestrator.experiment import loading, seeds
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.report.site import refreshing
 
@@ -35,13 +35,15 @@ def run(
     results: str | Path = "results",
     wait: str | None = None,
     force: bool = False,
+    seed: str | None = None,
     quiet: bool = False,
 ) -> list[MeasuredRun]:
     """Measure an experiment, all its repetitions, and give its runs in their order; each is sealed below `results`.
 
     Of a run that was tried several times (`attempts`) the last try is given. A run that failed is among them, with its
     `outcome` and `error`. `wait` is how long to wait for a testbed that is in use ("10min"; default: LockedError at
-    once), `force` starts although processors or memory do not suffice, `quiet` prints no progress on standard error.
+    once), `force` starts although processors or memory do not suffice, `seed` is the salt of a run whose
+    random numbers are to be repeated (default: a new one), `quiet` prints no progress on standard error.
     ConfigError where the experiment cannot be carried out; Interrupted after Ctrl-C, once what was measured is sealed.
     """
     if not isinstance(experiment, Experiment):
@@ -50,6 +52,7 @@ def run(
         results=Path(results),
         wait_s=wait_seconds(wait),
         force=force,
+        salt=seeds.given(seed),
         progress=Progress(io.StringIO() if quiet else None),
         after_run=refreshing.refresh_apart,
     )

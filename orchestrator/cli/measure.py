@@ -42,6 +42,7 @@ def register(commands: Commands) -> None:
         metavar="SHARE",
         help="print how many nights and repetitions detect a change of this size, such as 2%%",
     )
+    options.seed(plan, "plan the runs that this salt gives")
     plan.add_argument("--verbose", action="store_true", help="list each process by itself, with environment and files")
 
     predict = group.add(
@@ -87,12 +88,13 @@ def _measuring(parser: argparse.ArgumentParser) -> None:
     options.wait(parser)
     options.metrics(parser)
     options.force(parser)
+    options.seed(parser)
 
 
 def _plan(arguments: argparse.Namespace) -> int:
     from orchestrator.core.errors import ConfigError
     from orchestrator.core.screen import layout
-    from orchestrator.experiment import feasibility, opening, plan, plantext
+    from orchestrator.experiment import feasibility, opening, plan, plantext, seeds
     from orchestrator.experiment.studyfile import Study
     from orchestrator.experiment.sweepfile import Definition
     from orchestrator.testbed.inventory import Inventory
@@ -106,7 +108,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     if isinstance(found, Definition):
         return _plan_sweep(arguments, found)
     experiment, document = found
-    runs = plan.build(experiment)
+    runs = plan.build(experiment, seeds.given(arguments.seed) or seeds.PLANNED)
     if arguments.json:
         variables = plan.variables_data(document.variables)
         print(json.dumps({"variables": variables, "runs": [plan.plan_data(run) for run in runs]}, indent=1))
@@ -264,15 +266,16 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 def _plan_sweep(arguments: argparse.Namespace, definition: Definition) -> int:
     """Print every run of a sweep, and its estimated duration by earlier runs of the store; return the exit code."""
-    from orchestrator.experiment import feasibility
+    from orchestrator.experiment import feasibility, seeds
     from orchestrator.sweep import run_sweep, sweepplan, sweeptext
 
-    found = list(sweepplan.batches(definition, sweepplan.in_order(definition)))
+    salt = seeds.given(arguments.seed) or seeds.PLANNED
+    found = list(sweepplan.batches(definition, sweepplan.in_order(definition, salt)))
     estimate = sweepplan.estimate(found, run_sweep.earlier_windows(arguments.results, definition.file.name))
     if arguments.json:
-        print(json.dumps(sweeptext.plan_data(definition, found, estimate), indent=1))
+        print(json.dumps(sweeptext.plan_data(definition, found, estimate, salt), indent=1))
     else:
-        print(sweeptext.plan_text(definition, found, estimate))
+        print(sweeptext.plan_text(definition, found, estimate, salt))
     if arguments.detect:
         from orchestrator.sweep import detecting
 

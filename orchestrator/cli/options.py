@@ -172,6 +172,13 @@ def force(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def seed(
+    parser: argparse.ArgumentParser, text: str = "repeat the random numbers of a run: its salt, which `orch show` tells"
+) -> None:
+    """Add the option of the salt from which all random numbers of runs follow."""
+    parser.add_argument("--seed", metavar="SALT", help=f"{text}; any other word does, too (default: a new one)")
+
+
 def metrics(parser: argparse.ArgumentParser) -> None:
     """Add the option of live metrics."""
     parser.add_argument(
@@ -182,14 +189,16 @@ def metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def of_runs(arguments: argparse.Namespace, observer: Observer | None = None) -> RunOptions:
-    """Return the run options from the arguments of `results`, `wait` and `force`."""
+    """Return the run options from the arguments of `results`, `wait`, `force` and, where there is one, `seed`."""
     from orchestrator.execution.run_options import RunOptions, wait_seconds
+    from orchestrator.experiment import seeds
     from orchestrator.report.site import refreshing
 
     return RunOptions(
         results=arguments.results,
         wait_s=wait_seconds(arguments.wait),
         force=arguments.force,
+        salt=seeds.given(getattr(arguments, "seed", None)),
         observer=observer,
         after_run=refreshing.refresh_apart,
     )

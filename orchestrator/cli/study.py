@@ -30,6 +30,7 @@ MEASURING = {
     "local": "--local",
     "file": "--file",
     "force": "--force",
+    "seed": "--seed",
     "what": "--what",
 }
 
@@ -69,6 +70,7 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
     options.overrides(parser)
     options.force(parser)
     options.wait(parser)
+    options.seed(parser)
     parser.add_argument("--file", type=Path, metavar="FILE", help="another study file (default: that of PAPER)")
     options.results(parser)
     parser.add_argument(
@@ -138,7 +140,7 @@ def _what(found: Study, results: Path) -> int:
 
 def plan(arguments: argparse.Namespace, found: Study) -> int:
     """Print a summary of what a study would measure; return the exit code."""
-    for name, option in (("json", "--json"), ("detect", "--detect"), ("verbose", "--verbose")):
+    for name, option in (("json", "--json"), ("detect", "--detect"), ("verbose", "--verbose"), ("seed", "--seed")):
         if getattr(arguments, name):
             raise ConfigError(f"{option}: {arguments.file} is a study; accepted: `orch plan` of one of its sweeps")
     return _what(found, arguments.results)

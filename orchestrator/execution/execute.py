@@ -12,7 +12,7 @@ from orchestrator.core.screen import console
 from orchestrator.execution import runner
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.run_options import Attempt, RunOptions
-from orchestrator.experiment import feasibility, loading, plan, testbeds
+from orchestrator.experiment import feasibility, loading, plan, seeds, testbeds
 from orchestrator.experiment.experiment import Experiment
 
 T = TypeVar("T")
@@ -21,10 +21,11 @@ T = TypeVar("T")
 def carry_out(experiment: Experiment, options: RunOptions) -> list[runner.Outcome]:
     """Carry out every run of an experiment until one is interrupted; what went wrong with one is told on the way.
 
-    A run that is not valid for what may pass is tried again, `attempts` times in all; each try is an outcome.
+    A run that is not valid for what may pass is tried again, `attempts` times in all; each try is an outcome. A further
+    try has the same random numbers, so that no draw is left out for how it turned out.
     """
     outcomes: list[runner.Outcome] = []
-    runs = plan.build(experiment)
+    runs = plan.build(experiment, options.salt or seeds.drawn())
     forced = feasibility.settle(runs[:1], force=options.force, say=options.progress.say)
     tries = [(run, number) for run in runs for number in range(1, experiment.attempts + 1)]
     for run, number in tries:

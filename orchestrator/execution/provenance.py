@@ -33,6 +33,7 @@ def collect(
         reasons=("the run has not ended",),
         point=plan.point,
         repetition=plan.repetition,
+        salt=plan.salt,
         seed=plan.seed,
         scale=plan.topology.scale,
         argv=tuple(secret_looks.masked_all(argv)),

@@ -21,6 +21,7 @@ class RunOptions:
 
     results: Path  # folder of the store
     wait_s: float = 0.0  # for how long a testbed that somebody else holds is waited for
+    salt: str | None = None  # of the runs' random numbers; None: one is drawn
     force: bool = False  # whether machines that are too small are taken all the same
     progress: Progress = field(default_factory=Progress)
     observer: Observer | None = None  # is told how each run goes

@@ -265,7 +265,8 @@ class Experiment(Model):
     """Most tries of a run that is not valid for what may pass, such as other work on a host (gates `processor` and
     `drift`). A sweep has its own."""
     seed: int = Field(default=1, ge=0)
-    """From which every run's own seed is derived."""
+    """Another number gives other random numbers under the same salt. Each command that measures draws a salt of its
+    own, and `--seed SALT` repeats one."""
     validity: Validity = Validity()
     """What a window must keep to in order to count."""
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from orchestrator.core.opendata import JsonObject, YamlValue
-from orchestrator.experiment import fitting
+from orchestrator.experiment import fitting, seeds
 from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.experiment import Choice, Experiment, Measure, resolved_data
+from orchestrator.experiment.seeds import Draws
 from orchestrator.parts import contained, ranks, registry
 from orchestrator.parts.collectors import processor, tcpdump
 from orchestrator.parts.launch import Change, Container, Launch, LaunchFacts, Listening, Requirement
@@ -30,6 +31,7 @@ REDUCTION_PYTHON = "python>=3.10"
 PORTS_PER_SOURCE = 16
 LONGEST_WINDOW_S = 3600.0  # of one that ends by iterations alone
 WARMUP_ALLOWANCE_S = 120.0  # how much longer than its window a traffic source may be needed
+_PLANNED = Draws()
 _AFTERWARDS = ("status", "failed")  # of a process: what is known once it has ended
 
 
@@ -86,7 +88,8 @@ class RunPlan:
     experiment: str
     point: str  # the same for the same experiment and repetition, on any day
     repetition: int  # from 1
-    seed: int
+    salt: str  # of its random numbers
+    seed: int  # from which those of its jobs are derived
     topology: Topology
     validity: Mapping[str, records.LimitValue]
     changes: tuple[Change, ...]
@@ -119,30 +122,32 @@ class RunPlan:
         return tuple(node.name for node in self.topology.nodes if node.name in taking_part)
 
 
-def build(experiment: Experiment) -> tuple[RunPlan, ...]:
-    """Plan the runs of an experiment that has no problems."""
+def build(experiment: Experiment, salt: str = seeds.PLANNED) -> tuple[RunPlan, ...]:
+    """Plan the runs of an experiment that has no problems, with the random numbers of this salt."""
     topology = fitting.topology_of(experiment)
     text = json.dumps(resolved_data(experiment), sort_keys=True)
-    return tuple(_run(experiment, topology, number, text) for number in range(1, experiment.repetitions + 1))
+    numbers = range(1, experiment.repetitions + 1)
+    return tuple(_run(experiment, topology, number, text, Draws(salt=salt)) for number in numbers)
 
 
-def single(experiment: Experiment, repetition: int) -> RunPlan:
+def single(experiment: Experiment, repetition: int, draws: Draws = _PLANNED) -> RunPlan:
     """Plan the run of an experiment that has this number, from 1, whatever `repetitions` says."""
     text = json.dumps(resolved_data(experiment), sort_keys=True)
-    return _run(experiment, fitting.topology_of(experiment), repetition, text)
+    return _run(experiment, fitting.topology_of(experiment), repetition, text, draws)
 
 
-def _run(experiment: Experiment, topology: Topology, repetition: int, text: str) -> RunPlan:
+def _run(experiment: Experiment, topology: Topology, repetition: int, text: str, draws: Draws) -> RunPlan:
     digest = hashlib.sha256(f"{repetition}\n{text}".encode()).hexdigest()
-    seed = int.from_bytes(hashlib.sha256(f"{experiment.seed}/{repetition}".encode()).digest()[:4], "big")
+    seed = draws.of_run(experiment.name, experiment.seed, repetition)
     jobs = tuple(_wrapped(job, experiment, topology) for job in _jobs(experiment, topology, seed))
-    windows = tuple(_windows(experiment, topology, seed))
+    windows = tuple(_windows(experiment, topology, repetition, draws))
     collectors = tuple(_collectors(experiment, topology, [rank for job in jobs for rank in job.ranks()]))
     stay = captures_stay(experiment, topology)
     plan = RunPlan(
         experiment=experiment.name,
         point=digest[:8],
         repetition=repetition,
+        salt=draws.salt,
         seed=seed,
         topology=topology,
         validity=dict(experiment.validity),
@@ -225,7 +230,7 @@ def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[Pla
             config=config,
             launches=tuple(
                 contained.wrapped(_with_secrets(_owned(launch, "workload", spec.workload), secrets), inside)
-                for launch in module.launches(config, job, seen, seed + index)
+                for launch in module.launches(config, job, seen, seeds.of_job(seed, spec.name))
             ),
             theory=module.theory(config, job, topology),
             remarks=tuple(cast("Remarking", module).remarks(config)) if hasattr(module, "remarks") else (),
@@ -236,7 +241,7 @@ def _containers(config: Any, job: Job) -> dict[str, Container]:
     return {} if config.container is None else container_config.containers(config.container, job)
 
 
-def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedWindow]:
+def _windows(experiment: Experiment, topology: Topology, repetition: int, draws: Draws) -> Iterator[PlannedWindow]:
     number = 0
     for window in experiment.all_windows():
         measure = window.measure or experiment.measure
@@ -245,12 +250,13 @@ def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[
             if fitting.is_silent(choice):
                 continue
             module = registry.traffic(choice.name)
+            name = f"{choice.name}{place}"
             source = Source(
-                name=f"{choice.name}{place}",
+                name=name,
                 window=window.name,
                 port=TRAFFIC_PORT + PORTS_PER_SOURCE * number,
                 duration_s=(measure.at_most or LONGEST_WINDOW_S) + WARMUP_ALLOWANCE_S,
-                seed=seed + 1000 + number,
+                seed=draws.of_source(experiment.name, experiment.seed, repetition, window=window.name, source=name),
             )
             number += 1
             sources.append(
@@ -404,6 +410,7 @@ def plan_data(plan: RunPlan) -> JsonObject:
         "experiment": plan.experiment,
         "point": plan.point,
         "repetition": plan.repetition,
+        "salt": plan.salt,
         "seed": plan.seed,
         "topology": dataclasses.asdict(plan.topology),
         "changes": [{"node": c.node, "name": c.name, "kind": c.kind, "read": list(c.read)} for c in plan.changes],

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from orchestrator.core.screen import alike, layout
 from orchestrator.core.units import bytes_text, duration_text, rate_text
 from orchestrator.core.where import text_of
+from orchestrator.experiment import seeds
 from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.experiment import validity_model
 from orchestrator.experiment.plan import PlannedJob, PlannedSource, PlannedWindow, RunPlan
@@ -56,7 +57,14 @@ def plan_text(runs: Sequence[RunPlan], *, verbose: bool = False, width: int | No
         text.add(f"run {run.repetition}: point {run.point}, seed {run.seed}")
     if len(shown) < len(runs):
         text.add(f"... and {len(runs) - len(shown)} more; --verbose lists all")
+    text.add(salt_text(first.salt))
     return "\n".join(text.lines)
+
+
+def salt_text(salt: str) -> str:
+    """Write the salt that a plan's random numbers follow from, and whether runs have that one."""
+    drawn = ", which plans have: runs draw their own without `--seed`" if salt == seeds.PLANNED else ""
+    return f"random numbers from the salt {salt}{drawn}"
 
 
 def variables_text(variables: Sequence[Variable], *, width: int | None = None) -> str:

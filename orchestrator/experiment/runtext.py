@@ -129,6 +129,7 @@ class RunSummary(TypedDict):
     valid: bool | None
     reasons: list[str]
     scale: int
+    salt: str | None
     windows: list[WindowData]
     capture: JsonObject | None
     phases: dict[str, float]
@@ -148,6 +149,7 @@ def run_summary(manifest: Summary, path: Path, *, outcome: str) -> RunSummary:
         "valid": manifest.valid,
         "reasons": list(manifest.reasons),
         "scale": manifest.scale,
+        "salt": manifest.salt,
         "windows": [_window_summary(window, manifest.scale) for window in manifest.windows],
         "capture": asdict(manifest.capture) if manifest.capture else None,
         "phases": dict(manifest.phases),
@@ -362,6 +364,10 @@ def _facts(entry: Entry) -> Iterator[tuple[str, str]]:
     yield "folder", str(entry.path)
     yield "began", began_text(manifest)
     yield "testbed", f"{kind}, scale {manifest.scale}, hosts {hosts}"
+    yield (
+        "seed",
+        f"--seed {manifest.salt} repeats its random numbers" if manifest.salt else "none is known: an older run",
+    )
     for job in manifest.jobs:
         model = f" {job.model}" if job.model else ""
         yield "job", f"{job.name}: {job.workload}{model}, {len(job.ranks)} ranks"

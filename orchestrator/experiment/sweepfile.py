@@ -48,7 +48,11 @@ class SweepFile(Model):
     """Order of the points within a repetition: shuffled, so that drift follows no axis, and otherwise every night;
     alternately as they stand here and backwards (A B, B A), so that a steady drift cancels out; or as they stand."""
     seed: int = Field(default=1, ge=0)
-    """Seed of the random order of points."""
+    """Varies the random order of points, which each sweep draws anew."""
+    draws: Literal["own", "common"] = "own"
+    """Random numbers of cross traffic and trainings. `own`: those of each measurement, so that all are independent.
+    `common`: all points of a repetition have the same, so that differences between points vary less, as in a comparison
+    of two settings under the same flows; points are then no longer independent of each other."""
     mode: Literal["runs", "windows"] = "runs"
     """`runs`: each point is a run of its own. `windows`: ranks stay up while points follow one another that differ in
     `traffic` and `measure` alone."""
@@ -343,11 +347,13 @@ def _refuse_windows(points: Sequence[Point], path: Path) -> None:
 
 
 def _digest(file: SweepFile, points: Sequence[Point], repetitions: int) -> str:
-    data = {
+    data: dict[str, object] = {
         "points": [[point.point, point.resolved] for point in points],
         "repetitions": repetitions,
         **{
             key: getattr(file, key) for key in ("name", "mode", "settle", "recheck", "order", "seed", "windows_per_run")
         },
     }
+    if file.draws != "own":  # which sweeps that are older than the key had
+        data["draws"] = file.draws
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]

@@ -38,7 +38,8 @@ class PlannedPoint:
 class Plan:
     """The plan of a sweep, as its file has it; points in `rechecked` are measured once more in a run of their own.
 
-    `definition` is the digest of the sweep file, and `sweep` what the file says.
+    `definition` is the digest of the sweep file, and `sweep` what the file says. Random numbers of its runs, and the
+    order of its points, follow from the `salt`; a sweep that is older than salts has none.
     """
 
     format: int = FORMAT
@@ -49,6 +50,7 @@ class Plan:
     mode: str = ""
     axes: tuple[str, ...] = ()
     repetitions: int = 1
+    salt: str = ""
     argv: tuple[str, ...] = ()
     git: Git | None = None
     versions: Mapping[str, str | None] = field(default_factory=dict)
@@ -71,6 +73,11 @@ class Sweep:
     @property
     def name(self) -> str:
         return self.plan.name
+
+    @property
+    def salt(self) -> str:
+        """Return its salt; that of an older sweep is its id."""
+        return self.plan.salt or self.id
 
     def planned(self) -> list[Key]:
         """Return every planned measurement, repetition after repetition, checks last."""

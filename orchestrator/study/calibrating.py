@@ -15,7 +15,7 @@ from orchestrator.core.units import duration_text
 from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.run_options import Attempt, RunOptions
-from orchestrator.experiment import loading, plan
+from orchestrator.experiment import loading, plan, seeds
 from orchestrator.experiment.experiment import Experiment, resolved_data
 from orchestrator.experiment.studyfile import Calibration
 from orchestrator.store import atomic
@@ -190,7 +190,7 @@ def runner(options: RunOptions) -> Run:
     """Return what runs an experiment on this machine; OrchError when that fails, or its window does not count."""
 
     def run(experiment: Experiment, label: str) -> float:
-        planned = plan.build(experiment)[0]
+        planned = plan.build(experiment, options.salt or seeds.drawn())[0]
         outcome = execute.run_planned(experiment, planned, options, Attempt(label=label))
         options.progress.done()
         if outcome.error is not None:

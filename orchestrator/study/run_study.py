@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from orchestrator.core.exitcodes import Exit, gravest
 from orchestrator.execution.run_options import RunOptions
-from orchestrator.experiment import feasibility
+from orchestrator.experiment import feasibility, seeds
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.experiment.studyfile import Study
 from orchestrator.experiment.sweepfile import Definition
@@ -58,16 +57,18 @@ def carry_out(study: Study, options: RunOptions, *, new: bool = False) -> StudyO
     """
     results = options.results
     feasibility.look(first_runs(study)).refuse(force=options.force)
+    salt = options.salt or seeds.drawn()
     for definition in study.sweeps:
-        run_sweep.taken_up(definition, results, new=new)
-    options.progress.say(_head_text(study, results))
+        if new or run_sweep.newest(definition, results, salt=options.salt) is None:
+            run_sweep.begun(definition, results, salt=salt)
+    options.progress.say(_head_text(study, options))
     outcomes: list[SweepOutcome] = []
     for place, definition in enumerate(study.sweeps):
-        outcome = run_sweep.carry_out(definition, options, whole=_whole(study, place, results))
+        outcome = run_sweep.carry_out(definition, options, whole=_whole(study, place, options))
         outcomes.append(outcome)
         if outcome.status == Exit.INTERRUPTED:
             break
-    states = [_state(definition, results) for definition in study.sweeps]
+    states = [_state(definition, options) for definition in study.sweeps]
     return StudyOutcome(
         sweeps=tuple(outcomes),
         done=sum(one.done for one in states),
@@ -82,9 +83,9 @@ def first_runs(study: Study) -> Iterator[RunPlan]:
         yield from sweepplan.first_runs(sweepplan.batches(definition, sweepplan.in_order(definition)))
 
 
-def _whole(study: Study, place: int, results: Path) -> Whole:
+def _whole(study: Study, place: int, options: RunOptions) -> Whole:
     """Return what stands around the sweep at a place of the study, as long as that is measured."""
-    states = [_state(definition, results) for definition in study.sweeps]
+    states = [_state(definition, options) for definition in study.sweeps]
     others = states[:place] + states[place + 1 :]
     return Whole(
         name=study.name,
@@ -94,21 +95,24 @@ def _whole(study: Study, place: int, results: Path) -> Whole:
     )
 
 
-def _state(definition: Definition, results: Path) -> _State:
+def _state(definition: Definition, options: RunOptions) -> _State:
+    results = options.results
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
-    sweep = run_sweep.taken_up(definition, results, new=False)
+    sweep = run_sweep.newest(definition, results, salt=options.salt)
+    if sweep is None:
+        raise AssertionError("a study has begun all of its sweeps")
     for entry in sweeps.runs(results, sweep):
         if entry.sealed:
             ledger.take(entry.path, entry.manifest)
-    keys = sweepplan.in_order(definition, sweep.id)
+    keys = sweepplan.in_order(definition, sweep.salt)
     batches = list(sweepplan.batches(definition, ledger.left(keys)))
     earlier = run_sweep.earlier_windows(results, definition.file.name)
     done = len(ledger.done.intersection(keys))
     return _State(done=done, total=len(keys), left=sweepplan.estimate(batches, earlier))
 
 
-def _head_text(study: Study, results: Path) -> str:
-    states = [_state(definition, results) for definition in study.sweeps]
+def _head_text(study: Study, options: RunOptions) -> str:
+    states = [_state(definition, options) for definition in study.sweeps]
     left = sweepplan.together([one.left for one in states])
     outlook = Outlook(
         name=study.name,

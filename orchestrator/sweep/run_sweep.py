@@ -16,7 +16,7 @@ from orchestrator.core.where import Condition
 from orchestrator.execution import execute, provenance, recovery
 from orchestrator.execution.run_options import Attempt, RunOptions
 from orchestrator.execution.session import holder
-from orchestrator.experiment import feasibility, plan
+from orchestrator.experiment import feasibility, plan, seeds
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.experiment.testbeds import Named
 from orchestrator.store import rundir, sweeps
@@ -107,7 +107,7 @@ class _Sweeping:
 
     def measure(self, batch: Batch) -> Interrupted | None:
         """Carry out one run and enter it; gives the interrupt that ended it, if one did."""
-        run = plan.single(batch.experiment, batch.repetition)
+        run = batch.planned(self.sweep.salt)
         sweep = OfSweep(
             id=self.sweep.id,
             name=self.sweep.name,
@@ -159,12 +159,15 @@ class _Sweeping:
         return Exit.FAILED if failed else Exit.INCONCLUSIVE
 
 
-def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
-    """Return the newest sweep of this very definition, or a new one."""
-    known = [] if new else sweeps.sweeps(results, definition.file.name)
-    same = [sweep for sweep in known if sweep.plan.definition == definition.digest]
-    if same:
-        return same[-1]
+def newest(definition: Definition, results: Path, *, salt: str | None = None) -> Sweep | None:
+    """Return the newest sweep of this very definition (of this salt, where one is given); None where there is none."""
+    known = sweeps.sweeps(results, definition.file.name)
+    same = [sweep for sweep in known if sweep.plan.definition == definition.digest and salt in (None, sweep.salt)]
+    return same[-1] if same else None
+
+
+def begun(definition: Definition, results: Path, *, salt: str) -> Sweep:
+    """Begin a sweep, whose random numbers follow from the salt for as long as it takes."""
     began_ns = time.time_ns()
     return sweeps.create(
         results,
@@ -176,6 +179,7 @@ def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
             mode=definition.file.mode,
             axes=tuple(definition.axes),
             repetitions=definition.repetitions,
+            salt=salt,
             argv=tuple(secret_looks.masked_all(sys.argv)),
             git=provenance.git_state(Path(__file__).parent),
             versions=provenance.versions(),
@@ -188,8 +192,8 @@ def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
     )
 
 
-def chosen_keys(definition: Definition, conditions: Sequence[Condition], sweep: str = "") -> tuple[Key, ...]:
-    """Return the measurements of a sweep at points that keep to all conditions.
+def chosen_keys(definition: Definition, conditions: Sequence[Condition], salt: str = seeds.PLANNED) -> tuple[Key, ...]:
+    """Return the measurements of a sweep of this salt at points that keep to all conditions.
 
     ConfigError for one that no axis is about.
     """
@@ -201,7 +205,7 @@ def chosen_keys(definition: Definition, conditions: Sequence[Condition], sweep: 
     }
     if not wanted:
         raise ConfigError("--where: no point matches; `orch plan` lists the points")
-    return tuple(key for key in sweepplan.in_order(definition, sweep) if key[0] in wanted)
+    return tuple(key for key in sweepplan.in_order(definition, salt) if key[0] in wanted)
 
 
 def carry_out(
@@ -218,8 +222,9 @@ def carry_out(
     """
     results, progress = options.results, options.progress
     forced = settle(definition, chosen_keys(definition, conditions), options)
-    sweep = taken_up(definition, results, new=new)
-    keys = chosen_keys(definition, conditions, sweep.id)
+    resumed = None if new else newest(definition, results, salt=options.salt)
+    sweep = resumed or begun(definition, results, salt=options.salt or seeds.drawn())
+    keys = chosen_keys(definition, conditions, sweep.salt)
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
     earlier = earlier_windows(results, sweep.name)
     sweeping = _Sweeping(definition, sweep, ledger, keys, options, earlier, whole, forced)

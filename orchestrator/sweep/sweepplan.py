@@ -16,6 +16,7 @@ from orchestrator.experiment import documents, plan, validation
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.plan import RunPlan
+from orchestrator.experiment.seeds import PLANNED, Draws
 from orchestrator.experiment.sweepfile import Definition, Point
 from orchestrator.store.manifests import records
 from orchestrator.store.sweeps import Key, MeasuredWindow
@@ -33,6 +34,12 @@ class Batch:
     repetition: int
     windows: Mapping[str, Key]
     points: Mapping[str, Point]  # by window
+    common: bool  # whether all points of a repetition have the same random numbers
+
+    def planned(self, salt: str = PLANNED) -> RunPlan:
+        """Return the plan of the run in a sweep of this salt."""
+        measured = {name: "" if self.common else _measurement(key) for name, key in self.windows.items()}
+        return plan.single(self.experiment, self.repetition, Draws(salt=salt, measured=measured))
 
     def about(self) -> dict[str, records.Point]:
         """Return what each window is, for the manifest."""
@@ -56,14 +63,14 @@ class Estimate:
     runs: int
 
 
-def in_order(definition: Definition, sweep: str = "") -> list[Key]:
-    """Every measurement of the sweep of this id in the order in which it is tried first.
+def in_order(definition: Definition, salt: str = PLANNED) -> list[Key]:
+    """Every measurement of the sweep of this salt in the order in which it is tried first.
 
     Each repetition is a block of all points; in random order each block is shuffled in its own way (a randomized
     complete block design), and each sweep in another, so that no night repeats the order of the one before. In
     alternate order every other block is turned round. Checks come last.
     """
-    source = random.Random(f"{definition.file.seed} {sweep}")  # noqa: S311 - a design, no secret
+    source = random.Random(f"{definition.file.seed} {salt}")  # noqa: S311 - a design, no secret
     keys: list[Key] = []
     for repetition in range(1, definition.repetitions + 1):
         block = [(point.point, repetition, False) for point in definition.points]
@@ -108,7 +115,12 @@ def batches(definition: Definition, keys: Iterable[Key]) -> Iterator[Batch]:
 
 def first_runs(found: Iterable[Batch]) -> Iterator[RunPlan]:
     """Give the plans of runs that differ in more than their repetition."""
-    return (plan.single(batch.experiment, batch.repetition) for batch in found if batch.repetition == 1)
+    return (batch.planned() for batch in found if batch.repetition == 1)
+
+
+def _measurement(key: Key) -> str:
+    point, _, recheck = key
+    return f"{point} recheck" if recheck else point
 
 
 def _shared(point: Point) -> str:
@@ -116,9 +128,15 @@ def _shared(point: Point) -> str:
 
 
 def _batch(definition: Definition, points: Sequence[Point], keys: Sequence[Key]) -> Batch:
-    first, repetition = points[0], keys[0][1]
+    first, repetition, common = points[0], keys[0][1], definition.file.draws == "common"
     if len(points) == 1:
-        return Batch(experiment=first.experiment, repetition=repetition, windows={"w1": keys[0]}, points={"w1": first})
+        return Batch(
+            experiment=first.experiment,
+            repetition=repetition,
+            windows={"w1": keys[0]},
+            points={"w1": first},
+            common=common,
+        )
     names = [_window_name(number, point) for number, point in enumerate(points, start=1)]
     windows: list[YamlMapping] = []
     for name, point in zip(names, points, strict=True):
@@ -134,6 +152,7 @@ def _batch(definition: Definition, points: Sequence[Point], keys: Sequence[Key])
         repetition=repetition,
         windows=dict(zip(names, keys, strict=True)),
         points=dict(zip(names, points, strict=True)),
+        common=common,
     )
 
 

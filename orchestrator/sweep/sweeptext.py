@@ -79,8 +79,8 @@ def _reckoned(estimate: Estimate) -> str:
     return f"if {estimate.known} windows take what earlier ones at their points took{like}"
 
 
-def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate) -> str:
-    """Every run of a sweep and what each measures."""
+def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate, salt: str) -> str:
+    """Every run of a sweep of this salt and what each measures."""
     file = definition.file
     measurements = sum(len(batch.windows) for batch in found)
     rechecks = sum(key[2] for batch in found for key in batch.windows.values())
@@ -89,8 +89,14 @@ def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate
         *variables.splitlines(),
         f"sweep {file.name}: {len(definition.points)} points, {_times(definition.repetitions)} each"
         + (f", and {rechecks} again in fresh runs" if file.recheck else ""),
-        f"  {measurements} measurements in {len(found)} runs ({file.mode} mode, {file.order} order, seed {file.seed}); "
+        f"  {measurements} measurements in {len(found)} runs ({file.mode} mode, {file.order} order); "
         f"each tried {_times(file.attempts)} at most",
+        f"  {plantext.salt_text(salt)}; "
+        + (
+            "the same random numbers for all points of a repetition"
+            if file.draws == "common"
+            else "each measurement has its own"
+        ),
         f"  {estimate_text(estimate)}"
         + (
             f", {_reckoned(estimate)}"
@@ -139,6 +145,7 @@ class PlanData(TypedDict):
 
     sweep: str
     definition: str
+    salt: str
     variables: dict[str, plan.VariableData]
     points: list[PointData]
     repetitions: int
@@ -146,11 +153,12 @@ class PlanData(TypedDict):
     estimate: EstimateData
 
 
-def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate) -> PlanData:
+def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate, salt: str) -> PlanData:
     """Return the same for JSON."""
     return {
         "sweep": definition.file.name,
         "definition": definition.digest,
+        "salt": salt,
         "variables": plan.variables_data(definition.variables),
         "points": [{"point": point.point, "values": point.values} for point in definition.points],
         "repetitions": definition.repetitions,

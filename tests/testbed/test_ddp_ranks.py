@@ -50,6 +50,8 @@ def test_ranks_iterate_agree_and_end(count: int, tmp_path: Path) -> None:
         assert 0.049 <= median(table["forward_s"]) < 2 * 0.049
         assert 0.098 <= median(table["backward_s"]) < 2 * 0.098
         assert min(table["wait_s"]) >= 0
+        shares = [part / whole for part, whole in zip(table["absorbed_s"], table["seconds"], strict=True)]
+        assert 0 < median(shares) < 0.5, "copying into buckets takes something of the layers' time"
     waited = [wait_s / seconds for wait_s, seconds in zip(rows[0]["wait_s"], rows[0]["seconds"], strict=True)]
     assert median(waited) < 0.2, "loopback hides almost all communication"
 
@@ -194,6 +196,7 @@ def test_real_compute_learns_and_agrees(tmp_path: Path) -> None:
     assert len(set(sums[0])) == 6
     assert rows[0]["loss"] != rows[1]["loss"], "each rank has images of its own"
     assert all(value > 0 for name in ("forward_s", "backward_s", "wait_s") for value in rows[0][name])
+    assert set(rows[0]["absorbed_s"]) == {None}, "what really computes absorbs nothing"
 
 
 def test_a_program_that_cannot_import_torch_says_so(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from orchestrator.core.fields import Duration
 from orchestrator.parts.launch import Footprint
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import footprints, trained_model
+from workloads.common import footprints, jitter, trained_model
 from workloads.common.footprints import Framework
+from workloads.common.jitter import JitteredConfig
 from workloads.common.placement import WorkloadConfig, placement_problems
 from workloads.common.torch_ranks import TorchConfig, backend_of, backend_problems
 from workloads.common.trained_model import EmulatedConfig, ModelName
@@ -165,6 +166,7 @@ def problems(config: RealConfig, topology: Topology, *, known: tuple[str, ...]) 
     """Find why this model cannot be trained on this testbed."""
     if config.compute == "real":
         found = [*placement_problems(config.hosts, topology), *trained_model.without_classes(config)]
+        found += jitter.problems(config, emulated=False)
         return found or real_problems(config, topology, known=known)
     return trained_model.emulated_problems(config, topology) + real_option_problems(config)
 
@@ -173,6 +175,7 @@ def settings(config: RealConfig, topology: Topology, *, seed: int) -> ThreadedSe
     """Return the settings of the model, which are the same for all ranks; in real compute images keep their size."""
     real = config.compute == "real"
     return {
+        **jitter.settings(config, seed=seed),
         **real_settings(config, image=32, loaders=0, seed=seed),
         "compute": config.compute,
         "layers": [] if real else trained_model.layers(config, topology),
@@ -188,7 +191,7 @@ def footprint(config: RealConfig, topology: Topology, *, ranks: int, framework: 
     return footprints.computing(held, threads=config.threads, ranks=ranks, framework=framework)
 
 
-class TorchModelConfig(LearningConfig, TorchConfig):
+class TorchModelConfig(LearningConfig, JitteredConfig, TorchConfig):
     """A training of a model of the catalog."""
 
     model: ModelName
@@ -219,6 +222,7 @@ class TorchModelConfig(LearningConfig, TorchConfig):
 def torch_problems(config: TorchModelConfig, topology: Topology) -> list[Problem]:
     """Find why this model cannot be trained on this testbed."""
     found = [*placement_problems(config.hosts, topology), *trained_model.without_classes(config)]
+    found += jitter.problems(config, emulated=config.compute == "emulated")
     if config.compute == "real":
         found += real_problems(config, topology, known=on_torch())
     else:
@@ -229,6 +233,7 @@ def torch_problems(config: TorchModelConfig, topology: Topology) -> list[Problem
 def torch_settings(config: TorchModelConfig, topology: Topology, *, seed: int) -> ModelSettings:
     """Return the rank program's settings of the model, the same for all ranks."""
     return {
+        **jitter.settings(config, seed=seed),
         **real_settings(config, image=config.image, loaders=config.loaders, seed=seed),
         "compute": config.compute,
         "layers": [] if config.compute == "real" else trained_model.layers(config, topology),

@@ -11,9 +11,10 @@ from orchestrator.core.units import Mistake
 from orchestrator.parts.launch import Footprint
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
-from workloads.common import footprints
+from workloads.common import footprints, jitter
 from workloads.common.footprints import Framework
-from workloads.common.placement import WorkloadConfig, placement_problems
+from workloads.common.jitter import JitteredConfig
+from workloads.common.placement import placement_problems
 from workloads.models import catalog
 from workloads.models.catalog import ModelData
 from workloads.rank.lifecycle import LayerPlan, TrainingSettings
@@ -124,7 +125,7 @@ def parameters(config: Modelled, topology: Topology) -> int:
     return data(config).parameters // topology.scale
 
 
-class EmulatedConfig(WorkloadConfig):
+class EmulatedConfig(JitteredConfig):
     """A training whose layers sleep for their share of the compute time while real gradients travel."""
 
     model: ModelName
@@ -150,9 +151,16 @@ class EmulatedConfig(WorkloadConfig):
 
 def emulated_problems(config: EmulatedConfig, topology: Topology, *, least: int = 2) -> list[Problem]:
     """Find unknown hosts, and a model without a compute time."""
-    return [*placement_problems(config.hosts, topology, least=least), *model_problems(config)]
+    found = [*placement_problems(config.hosts, topology, least=least), *model_problems(config)]
+    return found + jitter.problems(config, emulated=True)
 
 
 def emulated_settings(config: EmulatedConfig, topology: Topology, *, seed: int) -> TrainingSettings:
     """Return the settings of every such program."""
-    return {"layers": layers(config, topology), "batch": batch(config), "seed": seed, "threads": config.threads}
+    return {
+        **jitter.settings(config, seed=seed),
+        "layers": layers(config, topology),
+        "batch": batch(config),
+        "seed": seed,
+        "threads": config.threads,
+    }

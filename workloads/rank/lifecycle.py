@@ -35,7 +35,22 @@ _ENDING = {signal.SIGTERM, signal.SIGINT}
 LayerPlan = Tuple[float, float, List[int]]  # forward in seconds, backward in seconds, sizes of the parameter tensors
 
 
-class TrainingSettings(TypedDict):
+class JitterSettings(TypedDict):
+    """Settings of the jitter of emulated compute: recorded factors of the compute time, and how they are drawn."""
+
+    factors: List[float]
+    stretch: float  # mean number of consecutive ones
+    common: bool  # whether all ranks draw the same
+    seed: int
+
+
+class Jittered(TypedDict, total=False):
+    """Settings of a rank whose emulated compute may have jitter."""
+
+    jitter: JitterSettings
+
+
+class TrainingSettings(Jittered):
     """Settings of a rank's emulated model, where its framework meets the other ranks by itself."""
 
     layers: List[LayerPlan]

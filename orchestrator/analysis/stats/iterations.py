@@ -162,6 +162,21 @@ def _means(place: Ints, values: Floats, whole: npt.NDArray[np.bool_], ranks: int
     return means
 
 
+def absorbed(table: Any, part: JobSeries) -> float | None:
+    """Return the largest share of its iterations in which a rank did something else while its layers were to compute.
+
+    None where no rank of the job told it.
+    """
+    import pyarrow.compute as pc
+
+    told = table.filter(pc.and_(pc.equal(table["job"], part.job), pc.is_valid(table["absorbed_s"])))
+    rank, iteration = _numbers(told, "rank", np.int64), _numbers(told, "iteration", np.int64)
+    busy, seconds = _numbers(told, "absorbed_s", np.float64), _numbers(told, "seconds", np.float64)
+    counted = np.isin(iteration, part.iteration)
+    shares = [_share(busy[mine], seconds[mine]) for mine in (counted & (rank == one) for one in np.unique(rank))]
+    return max((share for share in shares if not math.isnan(share)), default=None)
+
+
 def spent(table: Any, job: str, span_ns: tuple[int, int]) -> dict[int, float]:
     """Return how many iterations each rank that logs carried out in a span.
 

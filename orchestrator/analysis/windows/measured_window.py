@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.stats.iterations import JobSeries, interval_note, series, spent
+from orchestrator.analysis.stats.iterations import JobSeries, absorbed, interval_note, series, spent
 from orchestrator.analysis.stats.steady import drift
 from orchestrator.analysis.traffic import throughput, trust
 from orchestrator.analysis.windows import (
@@ -369,6 +369,7 @@ class MeasuredWindow:
             sent_bytes=self._sent[part.job][0],
             theory_bytes=job.theory_bytes,
             left_out=warmup.left_out(self.record, part.job),
+            absorbed=absorbed(self.table("iterations"), part),
             drift=trend.share,
             drift_low=trend.low,
             drift_high=trend.high,

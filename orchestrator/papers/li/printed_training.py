@@ -40,6 +40,6 @@ def subject(*, tensor: int = 2, data: int = 4, mapping: str = "default") -> Subj
         workload="ptd",
         job=job,
         topology=topology,
-        work=ptd.work(config, job, topology),
+        work=ptd.pipelined(config, topology),
         network=network(job, topology),
     )

@@ -23,6 +23,14 @@ TABLES: Mapping[str, Table] = {
             "step_s": Column("float64", "the rest of the iteration, which is the optimizer's step above all"),
             "loss": Column("float64", "loss"),
             "samples": Column("int64", "of this rank"),
+            "absorbed_s": Column(
+                "float64",
+                "emulated compute: how long the rank did something else while its layers were to compute, which made "
+                "these no longer; missing in older runs and where compute is real",
+            ),
+            "jitter": Column(
+                "float64", "factor of the emulated compute's time in this iteration; missing without jitter"
+            ),
             "accuracy": Column(
                 "float64", "share of the samples that were classified right before the step; missing where unknown"
             ),
@@ -232,6 +240,11 @@ TABLES: Mapping[str, Table] = {
             "theory_bytes": Column("float64", "the same by theory, scaled"),
             "left_out": Column(
                 "int64", "iterations under the window's traffic that were warm-up; missing where not recorded"
+            ),
+            "absorbed": Column(
+                "float64",
+                "emulated compute: share of its iterations in which a rank did something else while its layers were to "
+                "compute, the largest of all ranks; missing in older runs",
             ),
             "drift": Column(
                 "float64", "trend of the iteration time over the window, share of its mean; NaN where too short"

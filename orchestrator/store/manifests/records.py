@@ -103,8 +103,9 @@ class Training:
 
     `effective_iterations` counts independent ones that would say as much of the mean; intervals are of the run alone.
     `sent_bytes` is the TCP payload of a rank in an iteration, `theory_bytes` the same by theory; `left_out` counts the
-    iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left. `interval_note`
-    says why there is no interval, or what slow iterations there are; empty for ordinary ones.
+    iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left. `absorbed` is the
+    largest share of its iterations in which a rank did something else while its emulated layers were to compute.
+    `interval_note` says why there is no interval, or what slow iterations there are; empty for ordinary ones.
     """
 
     job: str
@@ -123,6 +124,7 @@ class Training:
     sent_bytes: Real | None = None
     theory_bytes: Real | None = None
     left_out: Whole | None = None
+    absorbed: Real | None = None
     drift: Real | None = None
     drift_low: Real | None = None
     drift_high: Real | None = None
@@ -390,8 +392,9 @@ class OfSweep:
 class Summary:
     """A run, as far as listings, filters and sweeps need it.
 
-    `began_ns` and `ended_ns` are by the controller's clock, `phases` and `overhead_s` seconds. `unreached` says why the
-    load of a window was not to be had, `given_up` which hosts' files were, `unreduced` why there are no tables.
+    `began_ns` and `ended_ns` are by the controller's clock, `phases` and `overhead_s` seconds. Random numbers follow
+    from the `salt`, which `--seed` repeats; a run that is older than salts has none. `unreached` says why the load of
+    a window was not to be had, `given_up` which hosts' files were, `unreduced` why there are no tables.
     """
 
     format: int = FORMAT
@@ -409,6 +412,7 @@ class Summary:
     notes: tuple[str, ...] = ()
     point: str | None = None
     repetition: Whole | None = None
+    salt: str | None = None
     seed: Whole | None = None
     scale: Whole = 1
     git: Git | None = None

@@ -180,7 +180,7 @@ def test_ctrl_c_at_any_moment_of_the_start_leaves_no_traceback(tmp_path, how):
         (["--repetitions", "3"], "--set repetitions=3"),
         (["--iterations=50"], "--set measure.iterations=50"),
         (["--load", "5gbit"], "--set traffic.0.iperf.load=5gbit"),
-        (["--stall-timeout", "9s", "--seed"], "--set measure.stall_timeout=9s or --set seed=VALUE"),
+        (["--stall-timeout", "9s", "--attempts"], "--set measure.stall_timeout=9s or --set attempts=VALUE"),
     ],
 )
 def test_an_option_that_is_a_key_of_the_experiment_is_told_as_a_setting(tmp_path, capsys, words, told):

@@ -302,7 +302,7 @@ def test_a_sweep_recovers_its_runs_by_its_own_testbed(tmp_path, capsys):
     (tmp_path / "own.yaml").write_text(OF_A_RACK % "named.yaml")
     (tmp_path / "s.yaml").write_text("name: s\nexperiment: own.yaml\naxes: {workload.ddp.batch: [1, 2]}\n")
     definition, results = sweepfile.load(tmp_path / "s.yaml"), tmp_path / "results"
-    sweep = run_sweep.taken_up(definition, results, new=True)
+    sweep = run_sweep.begun(definition, results, salt="s")
     run = planted(results, sweep={"id": sweep.id, "name": "s", "points": {}})
     assert [entry.path for entry in sweeps.runs(results, sweep)] == [run]
     ledger = Ledger(attempts=1, quarantine=0)

@@ -53,9 +53,9 @@ def all_valid(results, about, names):
     return ended(leave(results, about, windows=[window(name) for name in names]))
 
 
-def carry_out(path, results, *, new=False, conditions=()):
+def carry_out(path, results, *, new=False, conditions=(), salt=None):
     definition = sweepfile.load(path)
-    options = RunOptions(results=results, progress=Progress(io.StringIO()))
+    options = RunOptions(results=results, progress=Progress(io.StringIO()), salt=salt)
     return run_sweep.carry_out(definition, options, new=new, conditions=where.parse(conditions))
 
 
@@ -278,3 +278,48 @@ def test_the_command_tells_what_is_missing_and_why(tmp_path, monkeypatch):
     assert "0/1" in out
     plan = orch("plan", str(write(tmp_path)), "--results", str(tmp_path / "r"))[1]
     assert ", if 3 windows take what earlier ones at their points took, and 3 at other points" in plan
+
+
+def test_a_sweep_keeps_its_salt_and_its_tries_their_flows_while_each_sweep_draws_another(tmp_path, monkeypatch):
+    seeds = []
+
+    def fate(results, about, names):
+        return ended(leave(results, about, windows=[window(name, valid=len(seeds) > 6) for name in names]))
+
+    testbed = Testbed(monkeypatch, fate)
+    carried = testbed.run_planned
+
+    def run_planned(experiment, run, options, attempt):
+        seeds.append((next(iter(attempt.sweep.points.values())).point, run.salt, run.seed))
+        return carried(experiment, run, options, attempt)
+
+    monkeypatch.setattr(execute, "run_planned", run_planned)
+    path = write(tmp_path)
+    first = carry_out(path, tmp_path / "r")
+    tries = [seeds[:6], seeds[6:]]
+    assert sorted(tries[0]) == sorted(tries[1]), "a further try draws what the first one drew"
+    assert len({seed for _, _, seed in seeds}) == 6
+    assert {salt for _, salt, _ in seeds} == {first.sweep.salt} == {first.sweep.plan.salt}
+    again = carry_out(path, tmp_path / "r", new=True)
+    assert again.sweep.salt != first.sweep.salt
+    assert not {seed for _, _, seed in seeds[12:]} & {seed for _, _, seed in seeds[:12]}
+    assert carry_out(path, tmp_path / "r").sweep.id == again.sweep.id
+
+
+def test_a_given_salt_repeats_a_sweep_and_takes_up_the_sweep_that_has_it(tmp_path, monkeypatch):
+    Testbed(monkeypatch, all_valid)
+    path = write(tmp_path)
+    one, other = (carry_out(path, tmp_path / "r", salt=salt) for salt in "ab")
+    assert (one.sweep.salt, other.sweep.salt) == ("a", "b")
+    assert carry_out(path, tmp_path / "r", salt="a").sweep.id == one.sweep.id
+    assert carry_out(path, tmp_path / "r").sweep.id == other.sweep.id
+    repeated = carry_out(path, tmp_path / "r", salt="a", new=True)
+    assert repeated.sweep.id != one.sweep.id
+    assert repeated.keys == one.keys
+
+
+def test_a_sweep_that_is_older_than_salts_goes_on_in_its_own_order(tmp_path):
+    definition = sweepfile.load(write(tmp_path))
+    sweep = run_sweep.begun(definition, tmp_path / "r", salt="a")
+    old = replace(sweep, plan=replace(sweep.plan, salt=""))
+    assert old.salt == old.id

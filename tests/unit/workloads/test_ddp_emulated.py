@@ -74,6 +74,43 @@ def test_delays_do_not_add_up(clock: Clock) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("hook_s", "passes_s", "absorbed_s"),
+    [
+        (0.0, 0.15, 0.0),
+        (0.001, 0.151, 0.049),  # all but the last layer's, which nothing of the pass follows
+        (0.002, 0.152, 0.098),
+        (0.005, 0.05 + 0.002 + 50 * 0.005, 0.098),  # more than fits: the rest makes the pass longer
+    ],
+)
+def test_what_hooks_take_from_the_layers_time_is_told(
+    clock: Clock, hook_s: float, passes_s: float, absorbed_s: float
+) -> None:
+    net = model([(0.001, 0.002, [4])] * 50)
+    for weight in net.weights:
+        weight.register_hook(lambda _gradient: clock.sleep(hook_s))
+    start = clock.now
+    net().backward()
+    assert clock.now - start == pytest.approx(passes_s)
+    assert net.clock.told() == {"absorbed_s": pytest.approx(absorbed_s, abs=1e-6)}
+    net().backward()
+    net().backward()
+    assert net.clock.told()["absorbed_s"] == pytest.approx(2 * absorbed_s, abs=1e-6), "of all passes of an iteration"
+
+
+def test_neither_late_awakenings_nor_waiting_for_weights_is_the_ranks_work(clock: Clock) -> None:
+    sleep = clock.sleep
+    clock.sleep = lambda seconds: sleep(seconds + 60e-6)  # type: ignore[method-assign]
+    passed = training.ComputeClock()
+    passed.start()
+    for layer in range(1, 11):
+        sleep(0.005)  # its weights come over the network
+        passed.hold(0.005)
+        sleep(0.0005)
+        passed.sleep_until(layer * 0.002)
+    assert passed.told() == {"absorbed_s": pytest.approx(0.005)}
+
+
 def test_a_first_layer_whose_parameters_vanished_still_takes_its_time(clock: Clock) -> None:
     net = model([(0.0, 0.03, []), (0.0, 0.01, [2])])
     loss = net()

@@ -26,8 +26,8 @@ class Compute(Protocol):
     def held(self, seconds: float) -> None:
         """Note that the forward pass waited for so long, in seconds, before its next layer."""
 
-    def learned(self) -> dict[str, float]:
-        """Return values of the last forward pass beside the loss, for the iteration log."""
+    def told(self) -> dict[str, float]:
+        """End an iteration; return what there is to log of it beside times and loss."""
 
     def evaluated(self, step: Step) -> Step:
         """Return the step, followed after each epoch by an evaluation on held-out images where there are any."""
@@ -38,7 +38,7 @@ def build(config: ModelSettings, *, rank: int, world: int, device: torch.device)
     if config["compute"] == "emulated":
         from .emulated_torch import EmulatedCompute
 
-        return EmulatedCompute(config["layers"], seed=config["seed"] + rank, device=device)
+        return EmulatedCompute(config, rank=rank, device=device)
     from .vision_torch import RealCompute
 
     return RealCompute(config, rank=rank, world=world, device=device)

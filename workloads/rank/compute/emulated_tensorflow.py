@@ -16,18 +16,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..lifecycle import LayerPlan, Step, first_line, timed
-from .training import ComputeClock
+from ..lifecycle import LayerPlan, Step, TrainingSettings, first_line, timed
+from .training import clock_of
 
 _THREADS = 4  # one of them sleeps for the layers; the others start transfers meanwhile
 
 
 class Clockwork:
-    """The clock of emulated layers. The gradients are noise, drawn once from `seed`, float32."""
+    """The clock of emulated layers. The gradients are noise, drawn once for each rank, float32."""
 
-    def __init__(self, layers: list[LayerPlan], *, seed: int) -> None:
-        draw = np.random.default_rng(seed)
-        self.clock = ComputeClock()
+    def __init__(self, config: TrainingSettings, *, rank: int) -> None:
+        layers = config["layers"]
+        draw = np.random.default_rng(config["seed"] + rank)
+        self.clock = clock_of(config, rank)
         self.begun_ns = self.forward_ns = self.last_gradient_ns = 0  # begin and end of the forward, end of the backward
         self._forward_s = list(accumulate(forward for forward, _, _ in layers))
         self._backward_s = list(accumulate(backward for _, backward, _ in reversed(layers)))[::-1]
@@ -120,7 +121,7 @@ def step_of(
         end_ns = time.monotonic_ns()
         wait_s = (end_ns - clockwork.last_gradient_ns) * 1e-9
         fields = timed(begin_ns, clockwork.forward_ns, end_ns, wait_s=wait_s)
-        fields |= {"loss": loss, "samples": batch}
+        fields |= {"loss": loss, "samples": batch, **clockwork.clock.told()}
         return fields | (model.checksum() if checksum else {})
 
     return step

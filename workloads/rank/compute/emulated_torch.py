@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..lifecycle import LayerPlan, Step
-from .training import ComputeClock, sharpen_timer
+from .training import ComputeClock, EmulatedSettings, clock_of, sharpen_timer
 
 
 class _Layer:
@@ -71,10 +71,12 @@ class EmulatedModel(nn.Module):
     the mean square of the last layer's parameters: a real number that moves with them, and no sign of learning.
     """
 
-    def __init__(self, layers: list[LayerPlan], *, seed: int, device: torch.device) -> None:
+    def __init__(
+        self, layers: list[LayerPlan], *, seed: int, device: torch.device, clock: ComputeClock | None = None
+    ) -> None:
         super().__init__()
         draw = torch.Generator().manual_seed(seed)
-        self.clock = ComputeClock()
+        self.clock = clock or ComputeClock()
         self.blocks = nn.ModuleList()
         # It needs a gradient itself, so that a first layer whose parameters all scaled away has a backward pass too.
         self._signal = torch.zeros((), device=device).requires_grad_()
@@ -111,9 +113,11 @@ class EmulatedModel(nn.Module):
 class EmulatedCompute:
     """Emulated compute of a rank: layers sleep for their share of the compute time."""
 
-    def __init__(self, layers: list[LayerPlan], *, seed: int, device: torch.device) -> None:
+    def __init__(self, config: EmulatedSettings, *, rank: int, device: torch.device) -> None:
         sharpen_timer()
-        self.module = EmulatedModel(layers, seed=seed, device=device)
+        self.module = EmulatedModel(
+            config["layers"], seed=config["seed"] + rank, device=device, clock=clock_of(config, rank)
+        )
 
     def loss(self, model: nn.Module) -> torch.Tensor:
         result: torch.Tensor = model()
@@ -125,8 +129,8 @@ class EmulatedCompute:
     def held(self, seconds: float) -> None:
         self.module.clock.hold(seconds)
 
-    def learned(self) -> dict[str, float]:
-        return {}
+    def told(self) -> dict[str, float]:
+        return self.module.clock.told()
 
     def evaluated(self, step: Step) -> Step:
         return step

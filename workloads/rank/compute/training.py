@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from ..lifecycle import LayerPlan
+from ..lifecycle import Jittered, LayerPlan
 
 if TYPE_CHECKING:
     import torch
@@ -19,7 +20,7 @@ _EPSILON = 1e-7
 _DECAY = 0.9  # of RMSProp's mean square
 
 
-class EmulatedSettings(TypedDict):
+class EmulatedSettings(Jittered):
     """A model whose layers sleep."""
 
     layers: list[LayerPlan]
@@ -50,24 +51,87 @@ class ModelSettings(EmulatedSettings, RealSettings):
 
 
 class ComputeClock:
-    """The clock of one pass: it sleeps to instants counted from the start of the pass, so that no delay adds up."""
+    """The clock of one pass: it sleeps to instants counted from the start of the pass, so that no delay adds up.
 
-    def __init__(self) -> None:
+    What a rank does between two sleeps, such as DDP's copying into buckets, so takes none of the pass's time, as beside
+    an accelerator that was given its work in advance. How long that was, the clock tells.
+    """
+
+    def __init__(self, jitter: Jitter | None = None) -> None:
+        self._jitter = jitter
+        self._factor = 1.0 if jitter is None else jitter.next()
         self._start_s = 0.0
+        self._awake_since_s = 0.0
+        self._busy_s = self._late_s = 0.0  # of this pass: between sleeps, and after its last instant
+        self._absorbed_s = 0.0  # of passes that have ended
         self.last_gradient_ns = 0
 
     def start(self) -> None:
-        self._start_s = time.monotonic()
+        self._end_pass()
+        self._start_s = self._awake_since_s = time.monotonic()
 
     def hold(self, seconds: float) -> None:
         """Delay the rest of the pass by so long, in seconds, as it stood still."""
         self._start_s += seconds
+        self._awake_since_s += seconds
 
     def sleep_until(self, since_start_s: float) -> None:
-        """Sleep, without the interpreter's lock, until so many seconds of the pass have gone by."""
-        left_s = self._start_s + since_start_s - time.monotonic()
+        """Sleep, without the interpreter's lock, until so many seconds of the pass have gone by, times the jitter."""
+        now_s = time.monotonic()
+        left_s = self._start_s + since_start_s * self._factor - now_s
+        self._busy_s += now_s - self._awake_since_s
+        self._late_s = max(0.0, -left_s)
         if left_s > _SHORTEST_SLEEP_S:
             time.sleep(left_s)
+            now_s = time.monotonic()  # an awakening that is late is none of the rank's work
+        self._awake_since_s = now_s
+
+    def told(self) -> dict[str, float]:
+        """End an iteration; return, for its log, the seconds that its passes absorbed, and its jitter if it has one."""
+        self._end_pass()
+        fields = {"absorbed_s": round(self._absorbed_s, 9)}
+        self._absorbed_s = 0.0
+        if self._jitter is not None:
+            fields["jitter"] = round(self._factor, 9)
+            self._factor = self._jitter.next()
+        return fields
+
+    def _end_pass(self) -> None:
+        self._absorbed_s += max(0.0, self._busy_s - self._late_s)
+        self._busy_s = self._late_s = 0.0
+
+
+class Jitter:
+    """Factors of the compute time of one iteration after the other, drawn from recorded ones.
+
+    Stretches of consecutive recorded factors, of random length and beginning, keep how iterations resemble the one
+    before: the stationary bootstrap (Politis and Romano, 1994).
+    """
+
+    def __init__(self, recorded: list[float], *, stretch: float, seed: str) -> None:
+        """Draw from `recorded` in stretches of a mean length, in iterations."""
+        self._recorded = recorded
+        self._ends = 1.0 / stretch  # probability that a stretch ends with an iteration
+        self._draw = random.Random(seed)  # noqa: S311 - a model, no secret
+        self._place = self._draw.randrange(len(recorded))
+
+    def next(self) -> float:
+        """Return the next iteration's factor."""
+        factor = self._recorded[self._place]
+        if self._draw.random() < self._ends:
+            self._place = self._draw.randrange(len(self._recorded))
+        else:
+            self._place = (self._place + 1) % len(self._recorded)
+        return factor
+
+
+def clock_of(config: Jittered, rank: int) -> ComputeClock:
+    """Return a rank's clock, with the jitter that the settings ask for."""
+    given = config.get("jitter")
+    if given is None:
+        return ComputeClock()
+    whose = "all" if given["common"] else str(rank)
+    return ComputeClock(Jitter(given["factors"], stretch=given["stretch"], seed=f"{given['seed']} jitter {whose}"))
 
 
 def sharpen_timer() -> None:

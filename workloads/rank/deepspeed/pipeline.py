@@ -9,8 +9,8 @@ from typing import Any, TypedDict
 import torch
 from torch import nn
 
-from ..compute.training import ComputeClock, sharpen_timer
-from ..lifecycle import Step
+from ..compute.training import clock_of, sharpen_timer
+from ..lifecycle import Jittered, Step
 from ..torch.program import Join, Rank, precision_of, run
 from . import engine
 from .engine import engine_of, settings, start, watch
@@ -24,7 +24,7 @@ class StagePlan(TypedDict):
     sizes: list[int]
 
 
-class PipelineSettings(engine.DeepSpeedSettings):
+class PipelineSettings(engine.DeepSpeedSettings, Jittered):
     """Settings of the pipeline."""
 
     stages: list[StagePlan]
@@ -54,7 +54,7 @@ class Stage(nn.Module):
         plan = rank.config["stages"][number]
         self._seconds = {"forward": plan["forward_s"], "backward": plan["backward_s"]}
         self._trace = rank.trace
-        self._clock = ComputeClock()
+        self._clock = clock_of(rank.config, rank.number)
         self.last = number == len(rank.config["stages"]) - 1
         self.spent_s = dict.fromkeys(self._seconds, 0.0)
         draw = torch.Generator().manual_seed(rank.config["seed"] + rank.number)
@@ -71,6 +71,9 @@ class Stage(nn.Module):
         end_ns = time.monotonic_ns()
         self._trace.computed(name, begin_ns, end_ns)
         self.spent_s[name] += (end_ns - begin_ns) * 1e-9
+
+    def told(self) -> dict[str, float]:
+        return self._clock.told()
 
     def forward(self, activation: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = _Pass.apply(self, activation, *self.parameters())  # type: ignore[no-untyped-call]
@@ -110,6 +113,7 @@ def prepare(rank: Rank[PipelineSettings]) -> Step:
             "loss": float(loss),
             # The last stage counts the samples of its replica.
             "samples": config["batch"] if stage.last else 0,
+            **stage.told(),
             **rank.checksum_of(module),
         }
         if log is not None:

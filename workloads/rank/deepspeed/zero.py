@@ -68,6 +68,7 @@ def prepare(work: EmulatedCompute, rank: Rank[ZeroSettings]) -> Step:
             "wait_s": round(wait_s, 9),
             "loss": loss.detach().item(),
             "samples": config["batch"],
+            **work.told(),
             **({"checksum": held(work.module, config["zero_stage"])} if rank.checksum else {}),
         }
         if log is not None:
@@ -97,7 +98,7 @@ def build(rank: Rank[ZeroSettings]) -> Join:
 
     from ..compute.emulated_torch import EmulatedCompute
 
-    work = EmulatedCompute(rank.config["layers"], seed=rank.config["seed"] + rank.number, device=rank.device)
+    work = EmulatedCompute(rank.config, rank=rank.number, device=rank.device)
     return lambda: prepare(work, rank)
 
 

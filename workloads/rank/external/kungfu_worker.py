@@ -24,12 +24,15 @@ def main() -> None:
         from kungfu.torch.ops import inplace_all_reduce_op
 
         from ..compute.emulated_torch import EmulatedModel
-        from ..compute.training import LEARNING_RATE, sharpen_timer
+        from ..compute.training import LEARNING_RATE, clock_of, sharpen_timer
     except ImportError as error:
         sys.exit(f"KungFu did not start: {error}")
     torch.set_num_threads(config["threads"])
     sharpen_timer()
-    model = EmulatedModel(config["layers"], seed=config["seed"] + current_rank(), device=torch.device("cpu"))
+    rank = current_rank()
+    model = EmulatedModel(
+        config["layers"], seed=config["seed"] + rank, device=torch.device("cpu"), clock=clock_of(config, rank)
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE / current_cluster_size())
     with Path("steps.jsonl").open("w", buffering=1) as log:
         while True:
@@ -49,5 +52,6 @@ def main() -> None:
                 "backward_s": backward - forward,
                 "wait_s": end - backward,
                 "loss": loss.detach().item(),
+                **model.clock.told(),
             }
             log.write(json.dumps(line) + "\n")

@@ -42,7 +42,7 @@ def _emulated(config: HorovodTensorflowSettings, compression: Any, *, checksum: 
 
     from ..compute.emulated_tensorflow import Clockwork, EmulatedModel, plain_errors, step_of
 
-    clockwork = Clockwork(config["layers"], seed=config["seed"] + hvd.rank())
+    clockwork = Clockwork(config, rank=hvd.rank())
     model = EmulatedModel(config["layers"], clockwork)
 
     def train() -> Any:

@@ -43,7 +43,7 @@ def _emulated(config: MirroredSettings, strategy: Any, options: Any, *, checksum
     from ..compute.emulated_tensorflow import Clockwork, EmulatedModel, plain_errors, step_of
 
     with plain_errors():
-        clockwork = Clockwork(config["layers"], seed=config["seed"] + int(os.environ["RANK"]))
+        clockwork = Clockwork(config, rank=int(os.environ["RANK"]))
         with strategy.scope():
             model = EmulatedModel(config["layers"], clockwork)
 

@@ -67,7 +67,7 @@ def build(config: ParameterServerSettings, *, checksum: bool, trace: Trace) -> S
     session_config = v1.ConfigProto(
         intra_op_parallelism_threads=config["threads"], device_filters=["/job:ps", here], allow_soft_placement=True
     )
-    clockwork = Clockwork(config["layers"], seed=config["seed"] + index)
+    clockwork = Clockwork(config, rank=index)
     with plain_errors():
         server = tf.distribute.Server(
             addresses, job_name=kind, task_index=index, protocol="grpc", config=session_config
@@ -99,7 +99,7 @@ def build(config: ParameterServerSettings, *, checksum: bool, trace: Trace) -> S
         begun_ns = clockwork.begun_ns
         fields = timed(begun_ns, clockwork.forward_ns, end_ns, wait_s=(end_ns - clockwork.last_gradient_ns) * 1e-9)
         fields["wait_s"] = round(fields["wait_s"] + (begun_ns - begin_ns) * 1e-9, 9)
-        return fields | {"loss": loss, "samples": config["batch"]}
+        return fields | {"loss": loss, "samples": config["batch"], **clockwork.clock.told()}
 
     return step
 

@@ -109,6 +109,7 @@ def prepare(work: EmulatedCompute, rank: Rank[FsdpSettings]) -> Step:
             **timed(begin_ns, forward_ns, backward_ns, wait_s=wait_s),
             "loss": loss.item(),
             "samples": config["batch"],
+            **work.told(),
         }
         if rank.checksum:  # of its shard: the sum over ranks is that of the model
             shards = (cast(DTensor, weight.detach()).to_local() for weight in model.parameters())
@@ -121,7 +122,7 @@ def prepare(work: EmulatedCompute, rank: Rank[FsdpSettings]) -> Step:
 def build(rank: Rank[FsdpSettings]) -> Join:
     from ..compute.emulated_torch import EmulatedCompute
 
-    work = EmulatedCompute(rank.config["layers"], seed=rank.config["seed"] + rank.number, device=rank.device)
+    work = EmulatedCompute(rank.config, rank=rank.number, device=rank.device)
     return lambda: prepare(work, rank)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..compute.training import LEARNING_RATE
-from ..lifecycle import Step
+from ..lifecycle import Jittered, Step
 from ..logs import IterationLog
 from .program import Join, Precision, Rank, TorchSettings, gradient_of, precision_of, run, size_of
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class MoeSettings(TorchSettings):
+class MoeSettings(TorchSettings, Jittered):
     """The model's blocks, and a rank's compute times in an iteration, in seconds, forward, with even gates."""
 
     blocks: int
@@ -41,12 +41,12 @@ class Experts:
     def __init__(self, rank: Rank[MoeSettings]) -> None:
         import torch
 
-        from ..compute.training import ComputeClock, sharpen_timer
+        from ..compute.training import clock_of, sharpen_timer
         from .gating import Gate, Tokens
 
         config = rank.config
         self._rank, self._config, self._trace = rank, config, rank.trace
-        self._clock = ComputeClock()
+        self._clock = clock_of(rank.config, rank.number)
         self._precision = precision_of(config["precision"])
         self.gates = torch.nn.ModuleList(
             Gate(config["experts"], top=config["top"], seed=config["seed"] + block)
@@ -63,6 +63,9 @@ class Experts:
         self._balance: list[torch.Tensor] = []
         self._optimizer = torch.optim.SGD(self.gates.parameters(), lr=config["gate_rate"])
         sharpen_timer()
+
+    def told(self) -> dict[str, float]:
+        return self._clock.told()
 
     def _compute(self, name: str, seconds: float, block: int) -> None:
         begin_ns = time.monotonic_ns()
@@ -206,6 +209,7 @@ def prepare(experts: Experts, rank: Rank[MoeSettings]) -> Step:
             "wait_s": round((reduced_ns - backward_ns) * 1e-9, 9),
             "loss": loss,
             "samples": rank.config["batch"],
+            **experts.told(),
         }
         if rank.checksum:
             shared = [experts.dense, *experts.gates.parameters()]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from ..compute.training import LEARNING_RATE
-from ..lifecycle import Step
+from ..lifecycle import Jittered, Step
 from .parallel import REPLICA, STAGE, TENSOR, Place, ends, groups, one_forward_one_backward
 from .program import Join, Precision, Rank, TorchSettings, precision_of, run, size_of
 
@@ -32,7 +32,7 @@ class StagePlan(TypedDict):
     backward: float
 
 
-class PtdSettings(TorchSettings):
+class PtdSettings(TorchSettings, Jittered):
     """The split of the GPT, and its messages, in elements."""
 
     places: list[Place]  # of each rank
@@ -94,12 +94,12 @@ class Stage:
     def __init__(self, rank: Rank[PtdSettings]) -> None:
         import torch
 
-        from ..compute.training import ComputeClock, sharpen_timer
+        from ..compute.training import clock_of, sharpen_timer
 
         config = rank.config
         self._rank = rank
         self._trace = rank.trace
-        self._clock = ComputeClock()
+        self._clock = clock_of(rank.config, rank.number)
         where = _places(config)
         self.stage = where[rank.number][STAGE]
         self.stages = max(place[STAGE] for place in where) + 1
@@ -148,6 +148,9 @@ class Stage:
         begin_ns = time.monotonic_ns()
         dist.all_reduce(tensor, group=group)
         self._trace.communicated("all-reduce", begin_ns, size=size_of(tensor), what=what)
+
+    def told(self) -> dict[str, float]:
+        return self._clock.told()
 
     def _compute(self, name: str, seconds: float, what: str) -> None:
         begin_ns = time.monotonic_ns()
@@ -253,6 +256,7 @@ def prepare(stage: Stage, rank: Rank[PtdSettings]) -> Step:
             "wait_s": round(all_s - sum(spent.values()), 9),
             "loss": loss,
             "samples": config["batch"] * config["microbatches"] if counts else 0,
+            **stage.told(),
         }
         if rank.checksum:
             fields["checksum"] = float(stage.weights.double().sum())
