@@ -35,6 +35,7 @@ def collect(
         repetition=plan.repetition,
         seed=plan.seed,
         scale=plan.topology.scale,
+        dilation=plan.topology.dilation,
         argv=tuple(secret_looks.masked_all(argv)),
         git=git_state(Path(__file__).parent),
         versions=versions(),

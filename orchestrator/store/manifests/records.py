@@ -388,7 +388,8 @@ class OfSweep:
 class Summary:
     """A run, as far as listings, filters and sweeps need it.
 
-    `began_ns` and `ended_ns` are by the controller's clock, `phases` and `overhead_s` seconds. `unreached` says why the
+    `began_ns` and `ended_ns` are by the controller's clock, `phases` and `overhead_s` seconds as they passed. `dilation`
+    multiplied every duration that was measured: windows and tables have them divided back (`parts.dilated_time`). `unreached` says why the
     load of a window was not to be had, `given_up` which hosts' files were, `unreduced` why there are no tables.
     """
 
@@ -409,6 +410,7 @@ class Summary:
     repetition: Whole | None = None
     seed: Whole | None = None
     scale: Whole = 1
+    dilation: Whole = 1
     git: Git | None = None
     phases: Mapping[str, Real] = field(default_factory=dict)
     overhead_s: Real | None = None
