@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from orchestrator.core.screen import alike, layout
 from orchestrator.core.units import bytes_text, duration_text, rate_text
 from orchestrator.core.where import text_of
+from orchestrator.experiment import scale_limits
 from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.plan import PlannedJob, PlannedSource, PlannedWindow, RunPlan
 from orchestrator.parts.launch import Change, Container, Launch
@@ -83,6 +84,8 @@ def _testbed(text: _Text, run: RunPlan, count: int) -> None:
             f" times longer; sizes are divided by {topology.scale}; results are divided back",
             deep=1,
         )
+    for remark in scale_limits.remarks(run):
+        text.add(remark, deep=1)
     text.add("")
 
 

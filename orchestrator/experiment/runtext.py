@@ -148,7 +148,7 @@ def run_summary(manifest: Summary, path: Path, *, outcome: str) -> RunSummary:
         "reasons": list(manifest.reasons),
         "scale": manifest.scale,
         "dilation": manifest.dilation,
-        "windows": [_window_summary(window, manifest.scale) for window in manifest.windows],
+        "windows": [_window_summary(window, manifest.scale, manifest.dilation) for window in manifest.windows],
         "capture": asdict(manifest.capture) if manifest.capture else None,
         "phases": dict(manifest.phases),
         "overhead_s": manifest.overhead_s,
@@ -156,7 +156,7 @@ def run_summary(manifest: Summary, path: Path, *, outcome: str) -> RunSummary:
     }
 
 
-def _window_summary(window: WindowSummary, scale: int) -> WindowData:
+def _window_summary(window: WindowSummary, scale: int, dilation: int) -> WindowData:
     def scaled_back(value: float | None) -> float | None:
         return None if value is None else value * scale
 
@@ -191,8 +191,8 @@ def _window_summary(window: WindowSummary, scale: int) -> WindowData:
                 "to": load.dst,
                 "requested_bps": scaled_back(load.requested_bps),
                 "achieved_bps": scaled_back(load.achieved_bps),
-                "requested_raw_bps": load.requested_bps,
-                "achieved_raw_bps": load.achieved_bps,
+                "requested_raw_bps": load.requested_bps / dilation,
+                "achieved_raw_bps": None if load.achieved_bps is None else load.achieved_bps / dilation,
             }
             for load in window.loads
         ],

@@ -132,9 +132,10 @@ def setup_document(spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], 
 def _addressed(rail: Rail, spec: LocalSpec) -> list[str]:
     """Return commands that bring up a device with its address; its connections use the testbed's congestion control.
 
-    Where time is dilated their least retransmission time-out is so, too. Either is an attribute of routes, since a sysctl would need the machine's root to allow it. The route to the host
-    itself too: ranks of one host meet by its address; in IPv6 that one has a metric of 0, which nobody but the kernel
-    can give. An address of IPv6 is used at once, without asking who else has it.
+    Where time is dilated their least retransmission time-out is so, too. Either is an attribute of routes, since a
+    sysctl would need the machine's root to allow it. The route to the host itself too: ranks of one host meet by its
+    address; in IPv6 that one has a metric of 0, which nobody but the kernel can give. An address of IPv6 is used at
+    once, without asking who else has it.
     """
     lines = [
         f"addr add {rail.address}/{rail.prefix} dev {rail.device}" + (" nodad" if spec.ip == 6 else ""),
