@@ -128,6 +128,7 @@ class RunSummary(TypedDict):
     valid: bool | None
     reasons: list[str]
     scale: int
+    dilation: int
     windows: list[WindowData]
     capture: JsonObject | None
     phases: dict[str, float]

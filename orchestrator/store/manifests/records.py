@@ -389,7 +389,7 @@ class Summary:
     """A run, as far as listings, filters and sweeps need it.
 
     `began_ns` and `ended_ns` are by the controller's clock, `phases` and `overhead_s` seconds as they passed.
-    `dilation` multiplied every duration that was measured: windows and tables have them divided back (`parts.dilated_time`).
+    `dilation` multiplied every duration that was measured: windows and tables have them divided back.
     `scale` multiplies their rates and sizes back. `unreached` says why the load of a window was not to be had,
     `given_up` which hosts' files were, `unreduced` why there are no tables.
     """

@@ -1,4 +1,4 @@
-"""Dilation multiplies every duration of a plan once, leaves sizes to the scale divided by it, and rates to the scale."""
+"""Dilation multiplies every duration of a plan once, and divides sizes by what is left of the scale."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from orchestrator.testbed.local.netns_setup import new_keys, setup_document
 
 SCALE, DILATION = 100, 10
 # Of programs, however long what they measure lasts: to start, to meet, to end.
-WAITS = frozenset({"rendezvous_s", "drain_s", "grace_s", "join_s", "first_within_s", "ready_s", "wait_s", "timeout_s"})
+WAITS = frozenset(
+    {"rendezvous_s", "collective_s", "drain_s", "grace_s", "join_s", "first_within_s", "ready_s", "wait_s", "timeout_s"}
+)
 
 
 def text(**local):
@@ -80,7 +82,8 @@ def test_a_dilated_plan_is_that_of_a_smaller_scale_with_each_duration_multiplied
     slow = planned(tmp_path, scale=SCALE, dilation=DILATION)
     quick = planned(tmp_path, scale=SCALE // DILATION)
     mine, plain = dict(files(slow)), dict(files(quick))
-    assert mine.keys() == plain.keys() and mine
+    assert mine.keys() == plain.keys()
+    assert mine
     found = set()
     for where, data in plain.items():
         numbers = dict(leaves(mine[where]))
@@ -198,7 +201,8 @@ def test_the_queue_and_the_least_time_out_of_hosts_are_dilated(tmp_path):
     assert not any("rto_min" in line for line in plain["ip"])
     limits = [float(one["tc"][0].split("limit ")[1].removesuffix("b")) for one in (slow, plain)]
     assert limits[0] == 10 * limits[1]
-    assert "rate 250000000bit" in slow["tc"][0] and "rate 250000000bit" in plain["tc"][0]
+    assert "rate 250000000bit" in slow["tc"][0]
+    assert "rate 250000000bit" in plain["tc"][0]
 
 
 def test_a_route_with_a_least_time_out_is_put_back_as_ip_takes_it():
