@@ -132,6 +132,8 @@ def _figures(times: Sequence[float]) -> dict[str, float]:
 
 
 def _verdict(off: dict[str, float], *, dilation: int, largest: int) -> str:
+    if largest != LARGEST:
+        return f"not compared: no dilation {LARGEST}"
     if dilation == largest:
         return "the largest"
     beyond = [key for key, share in AGREES.items() if abs(off[key]) > share]
