@@ -62,6 +62,7 @@ def points() -> tuple[Point, ...]:
     found += [Point(load=load) for load in (0.0, 8.0)]
     found += [Point(traffic="iperf", load=18.0, dilation=dilation) for dilation in (1, 10)]
     found += [Point(load=load, dilation=dilation, repetition=2) for load in HEAVY for dilation in (10, LARGEST, 1)]
+    found += [Point(load=20.0, dilation=10, repetition=3)]
     found += [Point(traffic="iperf", load=18.0, dilation=LARGEST)]
     found += [Point(load=load, dilation=dilation) for dilation in (5, 2) for load in (18.0, 20.0, 16.0)]
     found += [Point(load=load, dilation=10) for load in (0.0, 8.0)]
