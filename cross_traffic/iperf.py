@@ -149,7 +149,7 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
 
 def stream_rate(config: Config, topology: Topology) -> float:
     """Return the payload of one stream in bit/s, scaled: iperf3 counts payload, the load counts what is on the wire."""
-    return config.load / topology.scale / topology.wire_per_payload / config.streams
+    return config.load / topology.wire_scale / topology.wire_per_payload / config.streams
 
 
 def block_bytes(config: Config, topology: Topology) -> int:

@@ -123,13 +123,14 @@ def escalate(config: Config) -> Escalation | None:  # noqa: ARG001 - it opens a 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
     """Return launches of sinks, then of the sender with the file in the form that it reads."""
     measured = _file(config)
+    length_s = measured.length_s * (1 if config.length is not None else topology.dilation)  # `length` is dilated
     sinks = tuple(measured.wire)
     lines = [
-        f"{round(flow.start_s * 1e9)},{flow.size},{sinks.index(flow.to or config.to or '')}\n"
+        f"{round(flow.start_s * topology.dilation * 1e9)},{flow.size},{sinks.index(flow.to or config.to or '')}\n"
         for flow in schedule_files.read_schedule(config.schedule)
     ]
-    receiving = {to: wire * 8 / measured.length_s / topology.scale for to, wire in measured.wire.items()}
-    recorded: RecordedSpec = {"path": "flows.csv", "factor": 1 / topology.scale, "length_s": measured.length_s}
+    receiving = {to: wire * 8 / length_s / topology.scale for to, wire in measured.wire.items()}
+    recorded: RecordedSpec = {"path": "flows.csv", "factor": 1 / topology.scale, "length_s": length_s}
     sender = flow_launches.Sender(
         host=config.src,
         sinks=sinks,

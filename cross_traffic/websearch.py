@@ -149,10 +149,11 @@ def remarks(config: Config, topology: Topology) -> list[str]:
     if config.burst is None:
         return [f"arrivals: {ARRIVALS[config.arrivals]}"]
     specs = [spec for sender in _senders(config, topology, seed=0) for spec in sender.streams]
+    period_s = config.burst.period / topology.dilation
     largest = max(flow_drawing.largest_bytes(spec) for spec in specs) * topology.scale
     published = max(spec["points"][-1][0] * spec["factor"] for spec in specs) * topology.scale
     held, asked = (size_text(float(f"{value:.3g}")) for value in (largest, published))
-    period = duration_text(config.burst.period)
+    period = duration_text(period_s)
     return [
         f"bursts: a period of {period} holds flows of at most {held}, where the distribution has {asked}:"
         " not the flows of a consistent load"
@@ -165,7 +166,7 @@ def escalate(config: Config) -> Escalation | None:  # noqa: ARG001 - it opens a 
 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
     """Return launches of sinks, then of senders; senders draw endless schedules by themselves."""
-    receiving = {to: config.load / len(config.receivers) / topology.scale for to in config.receivers}
+    receiving = {to: config.load / len(config.receivers) / topology.wire_scale for to in config.receivers}
     return flow_launches.launches(
         config, source, topology, senders=_senders(config, topology, seed=source.seed), receiving=receiving
     )
@@ -200,7 +201,7 @@ def _sender(
     specs = tuple(
         stream_spec(
             distribution,
-            load_bps=stream.rate / len(stream.senders) / topology.scale,
+            load_bps=stream.rate / len(stream.senders) / topology.wire_scale,
             mtu=topology.mtu,
             ip=topology.ip,
             seed=f"{seed}/{number}",  # the same at all senders of a stream: they start its flows together
@@ -209,6 +210,7 @@ def _sender(
             burst=burst,
             pool=config.connections == "pool",
             sink=sinks.index(stream.to),
+            dilation=topology.dilation,
         )
         for number, stream in parts
     )
@@ -229,11 +231,13 @@ def stream_spec(
     duration_s: float | None = None,
     pool: bool = False,
     sink: int = 0,
+    dilation: int = 1,
 ) -> StreamSpec:
     """Return the specification of a sender's schedule; ConfigError when no such schedule is possible.
 
     `load_bps` is layer-2 bit/s towards the sink, without FCS and preamble: payload, headers, opening and closing of
-    connections (without the latter two when they come from a pool). `factor` multiplies the distribution's sizes.
+    connections (without the latter two when they come from a pool). `factor` multiplies the distribution's sizes,
+    `dilation` the times of the random process itself.
     """
     made: StreamSpec = {
         "points": [list(point) for point in distribution.points],
@@ -250,6 +254,8 @@ def stream_spec(
         "duration_s": duration_s,
         "sink": sink,
     }
+    if dilation != 1:
+        made["dilation"] = dilation
     if not (math.isfinite(load_bps) and load_bps > 0):
         raise ConfigError(f"a load of {load_bps:g} bit/s cannot be scheduled")
     if burst is not None and arrivals == "compound-poisson":

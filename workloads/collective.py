@@ -145,7 +145,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "operations": config.operations,
         "sizes": [max(1, round(size / topology.scale)) for size in config.sizes],
         "repeats": config.repeats,
-        "link_bps": [topology.link(rank.node).rate / topology.scale for rank in job.ranks],
+        "link_bps": [topology.link(rank.node).rate / topology.wire_scale for rank in job.ranks],
     }
     if config.backend == "mpi":
         return _mpi_launches(config, job, topology, passes)

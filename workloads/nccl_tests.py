@@ -112,7 +112,7 @@ def launches(benchmark: Benchmark, job: Job, topology: Topology) -> list[Launch]
         "sizes": list(benchmark.sizes),
         "repeats": benchmark.repeats,
         "world": len(job.ranks),
-        "link_bps": min(topology.link(rank.node).rate / topology.scale for rank in job.ranks),
+        "link_bps": min(topology.link(rank.node).rate / topology.wire_scale for rank in job.ranks),
     }
     files = shipping.files(_PROGRAM, settings=settings)
     return [

@@ -66,10 +66,12 @@ class _StreamSpec(TypedDict):
 class StreamSpec(_StreamSpec, total=False):
     """The specification of a random schedule: points (bytes, cumulative probability), layer-2 bit/s, and its sink.
 
-    Without `ip` it is of IPv4.
+    Without `ip` it is of IPv4. `dilation` multiplies the times of the process (its blocks, the unit of regular gaps);
+    load and burst are as they are on the wire.
     """
 
     ip: Literal[4, 6]
+    dilation: int
 
 
 def payload_bytes(size: int) -> int:
@@ -215,7 +217,8 @@ class Consistent:
         self.bytes_per_s = spec["load_bps"] / 8
         self.flows_per_s = self.bytes_per_s / wire
         spread = 1.0 + sizes.variance() / wire**2  # of a compound Poisson process, relative to one flow
-        wanted = max(BLOCK_S, spread / BLOCK_DEVIATION**2 / self.flows_per_s)
+        self._unit_s = 1e-6 * spec.get("dilation", 1)  # of regular gaps
+        wanted = max(BLOCK_S * spec.get("dilation", 1), spread / BLOCK_DEVIATION**2 / self.flows_per_s)
         self.block_s = min(wanted, max(1.0, MOST_IN_BLOCK) / self.flows_per_s)
         self._next_s = 0.0  # of regular arrivals, since the start of the block
 
@@ -242,7 +245,7 @@ class Consistent:
         times, at = [], self._next_s
         while at < length_s:
             times.append(at)
-            at += poisson(random_, 1e6 / self.flows_per_s) / 1e6
+            at += poisson(random_, 1 / self.flows_per_s / self._unit_s) * self._unit_s
         self._next_s = at - length_s
         return times
 
@@ -283,7 +286,9 @@ class Burst:
             self.between_factor = self._factor(sizes, rest / self.between)
             self._sizes = Sizes(list(zip(sizes.bytes, sizes.cdf)), self.between_factor)
         self.flows_per_s = (BURST_FLOWS + self.between) / self._period_s
-        self.block_s = max(1, round(BLOCK_S / self._period_s)) * self._period_s
+        dilation = spec.get("dilation", 1)
+        self._unit_s = 1e-6 * dilation  # of regular gaps
+        self.block_s = max(1, round(BLOCK_S * dilation / self._period_s)) * self._period_s
 
     def largest_bytes(self) -> int:
         """Return the size of the largest flow possible, in a burst or between bursts."""
@@ -346,7 +351,7 @@ class Burst:
         times = []
         for _ in range(self.between):
             times.append(min(begin, at_s + self._period_s))
-            begin += poisson(random_, rest / self.between * 1e6) / 1e6
+            begin += poisson(random_, rest / self.between / self._unit_s) * self._unit_s
         return times
 
 

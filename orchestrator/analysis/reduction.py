@@ -27,6 +27,7 @@ from orchestrator.core import memory
 from orchestrator.core.errors import CaptureError, OrchError
 from orchestrator.core.paths import safepath
 from orchestrator.parts import registry
+from orchestrator.parts.dilated_time import DividedTime
 from orchestrator.parts.registry import COLLECTOR
 from orchestrator.parts.rows import TABLES, LaunchOutput
 from orchestrator.parts.shared import capture_files
@@ -175,7 +176,7 @@ def _add_output(
 ) -> str:
     """Write, or hold, the rows that a part reads from a launch's output; return why nothing could be read."""
     try:
-        found = launch_outputs.rows_of(part, output)
+        found = _time(manifest).tables(launch_outputs.rows_of(part, output))
         for table, columns in found.items():
             if "window_name" in TABLES.get(table, ()) and "iteration" in columns:
                 held.add(table, columns, output)
@@ -188,6 +189,10 @@ def _add_output(
         output.unread.note(error.message)
         return error.message
     return "" if found else "it wrote nothing that can be read"
+
+
+def _time(manifest: Manifest) -> DividedTime:
+    return DividedTime(began_ns=manifest.began_ns, dilation=manifest.dilation)
 
 
 def _lost(manifest: Manifest, whys: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
@@ -221,11 +226,13 @@ def _add_captures(
             "flow_packets",
             *(["cross_packets"] if len(found.cross_packets["port"]) else []),
         ):
-            writer.add(table, getattr(found, table), node=output.node, launch=output.launch)
+            rows = _time(manifest).columns(table, getattr(found, table))
+            writer.add(table, rows, node=output.node, launch=output.launch)
         seen.append((output.node, found.sightings))
         problems += [f"{output.node}: {problem}" for problem in found.problems]
     if before is None:
-        writer.add("one_way", oneway.one_way(seen, {node.name: node.addresses for node in manifest.topology.nodes}))
+        took = oneway.one_way(seen, {node.name: node.addresses for node in manifest.topology.nodes})
+        writer.add("one_way", _time(manifest).columns("one_way", took))
     else:
         writer.keep("one_way", tables.read(before, "one_way"))
     return problems

@@ -101,7 +101,8 @@ class MeasuredRun:
     """One run: what its manifest says, its tables, its figures, its report.
 
     Times are in seconds, instants in nanoseconds since the epoch, rates and sizes as they were on the testbed; `scale`
-    multiplies the latter two to full size. Units of each column: `orch tables`, docs/tables.md.
+    multiplies the latter two to full size. Dilated time (`manifest.dilation`) is divided back.
+    Units of each column: `orch tables`, docs/tables.md.
     """
 
     def __init__(self, run: str | Path, *, store: stores.Store | None = None) -> None:

@@ -79,7 +79,7 @@ def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, escalat
                 takes_it = tolerance is None or not short.isdisjoint(escalatable)
                 if takes_it and _stands(rates, before):
                     return landing
-                before, compare_at = rates, time.monotonic() + STEADY_OVER_S
+                before, compare_at = rates, time.monotonic() + STEADY_OVER_S * plan.topology.dilation
         if deadline.expired:
             raise ShortOfLoad(
                 f"preflight of window {window.name}: alone on the link the cross traffic does not reach what is asked: "
@@ -170,7 +170,9 @@ class Measurement:
         if self._watch.observer.samples_hosts and now >= self._next_hosts:
             self._next_hosts = now + HOSTS_EVERY_S
             with contextlib.suppress(DeadlineExceeded):  # whoever watches can do without a sample
-                self._watch.observer.hosts(host_counters.sample_hosts(self._session), scale=self._plan.topology.scale)
+                self._watch.observer.hosts(
+                    host_counters.sample_hosts(self._session), scale=self._plan.topology.wire_scale
+                )
 
     def _begun(self, job: str, since_ns: int) -> Sequence[Iteration]:
         """Return the iterations of a job that began at an instant or later, and have ended."""
@@ -213,7 +215,7 @@ class Measurement:
         self._progress.iterations(
             len(done),
             wanted,
-            last_s=done[-1].seconds,
+            last_s=done[-1].seconds / self._plan.topology.dilation,
             left_s=max(0.0, min(lefts)) if lefts else None,
             rate_bps=sum(rates) * self._plan.topology.scale if rates else None,
         )

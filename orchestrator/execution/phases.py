@@ -243,7 +243,8 @@ class Run:
                 measured = measurement.measure()
             self.windows.append(measured)
             self.measured_until = time.monotonic()
-            self.record(replace(self.manifest, windows=sealing.unjudged(self.plan, self.windows)))
+            unjudged = sealing.unjudged(self.plan, self.windows, began_ns=self.manifest.began_ns)
+            self.record(replace(self.manifest, windows=unjudged))
             self.events.write("window", name=measured.name, start_ns=measured.start_ns, end_ns=measured.end_ns)
             if window is not windows[-1]:
                 with self.phase("warm-up"):

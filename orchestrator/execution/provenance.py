@@ -36,6 +36,7 @@ def collect(
         salt=plan.salt,
         seed=plan.seed,
         scale=plan.topology.scale,
+        dilation=plan.topology.dilation,
         argv=tuple(secret_looks.masked_all(argv)),
         git=git_state(Path(__file__).parent),
         versions=versions(),

@@ -67,7 +67,7 @@ def run(
             options.results, provenance.collect(plan, sys.argv, run=run_id, sweep=attempt.sweep, forced=attempt.forced)
         )
         events = _begun(folder, resolved)
-        watch = Watch(events, options.observer)
+        watch = Watch(events, options.observer, dilation=plan.topology.dilation)
         watch.observer.run_began(folder.manifest)
         session = Session(testbed, run=run_id, events=events, watch=watch, interrupts=interrupts, secrets=secrets)
         phases = Run(

@@ -21,6 +21,7 @@ from orchestrator.execution import provenance
 from orchestrator.execution.measuring import Window
 from orchestrator.execution.watch import Process
 from orchestrator.experiment.plan import PlannedWindow, RunPlan, launch_record
+from orchestrator.parts.dilated_time import DividedTime
 from orchestrator.store.manifests import records
 from orchestrator.store.manifests.coding import decoded
 from orchestrator.store.manifests.records import Launch, Manifest, Reduced, Reduction, Reply
@@ -41,13 +42,14 @@ def with_processes(manifest: Manifest, processes: Iterable[Process]) -> Manifest
     return replace(manifest, launches=tuple(map(ended, processes)))
 
 
-def unjudged(plan: RunPlan, measured: Sequence[Window]) -> tuple[records.Window, ...]:
-    """Return the windows as they were measured, their verdicts still open."""
+def unjudged(plan: RunPlan, measured: Sequence[Window], *, began_ns: int) -> tuple[records.Window, ...]:
+    """Return the windows as they were measured, their verdicts still open; dilated time is divided back."""
     planned = {window.name: window for window in plan.windows}
-    return tuple(_window(plan, planned[window.name], window) for window in measured)
+    time_ = DividedTime(began_ns=began_ns, dilation=plan.topology.dilation)
+    return tuple(_window(plan, planned[window.name], window, time_) for window in measured)
 
 
-def _window(plan: RunPlan, planned: PlannedWindow, measured: Window) -> records.Window:
+def _window(plan: RunPlan, planned: PlannedWindow, measured: Window, time_: DividedTime) -> records.Window:
     loads = [
         records.Load(
             source=source.name,
@@ -61,8 +63,8 @@ def _window(plan: RunPlan, planned: PlannedWindow, measured: Window) -> records.
     ]
     return records.Window(
         name=measured.name,
-        start_ns=measured.start_ns,
-        end_ns=measured.end_ns,
+        start_ns=time_.instant(measured.start_ns),
+        end_ns=time_.instant(measured.end_ns),
         wanted_iterations=planned.measure.iterations,
         iterations={job: records.Span(first=span[0], last=span[1]) for job, span in measured.iterations.items()},
         earliest=dict(measured.earliest),

@@ -72,8 +72,9 @@ class JobProgress:
 class Watch:
     """Takes the agents' events, keeps the state of processes and jobs, and raises what must end the run."""
 
-    def __init__(self, events: EventLog, observer: Observer | None = None) -> None:
+    def __init__(self, events: EventLog, observer: Observer | None = None, *, dilation: int = 1) -> None:
         self.observer = observer or Observer()
+        self._dilation = dilation  # by which observers see iterations divided back
         self.inbox = Inbox()
         self.processes: dict[tuple[str, str], Process] = {}
         self.jobs: dict[str, JobProgress] = {}
@@ -162,7 +163,7 @@ class Watch:
             return moved
         progress.began[rank] = int(row["start_ns"])
         progress.ranks[rank] = entry.number
-        self.observer.iteration(job=process.launch.job, rank=rank, seconds=entry.seconds)
+        self.observer.iteration(job=process.launch.job, rank=rank, seconds=entry.seconds / self._dilation)
         if rank == 0:
             if len(progress.iterations) >= _MOST_ITERATIONS:
                 return LaunchError(f"{event.name} logged more than {_MOST_ITERATIONS:,} iterations", node=event.node)

@@ -163,6 +163,8 @@ class LocalRun(Model):
     """How many hosts, for an experiment in an allocation of Slurm, whose hosts no file names."""
     scale: int | None = Field(default=None, ge=1, le=1_000_000)
     """Scale of the local testbed; default: the smallest that keeps every link at 250 Mbit/s or less."""
+    dilation: int | None = Field(default=None, ge=1, le=1000)
+    """Dilation of the local testbed, as in `local`."""
     runtime: RuntimeName | None = None
     """What the hosts are then, as in `local`; with the image that the cluster uses its libraries are tried, too."""
     image: ImageName | None = None
@@ -395,6 +397,8 @@ def resolved_data(experiment: Experiment) -> YamlMapping:
 def recorded_data(experiment: Experiment) -> YamlMapping:
     """Return the same with the facts of its allocated hosts, so that its results can be read anywhere."""
     data = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if (local := data["testbed"].get("local")) and local["dilation"] == 1:
+        del local["dilation"]  # what the same experiment was before it could be said
     for key in ("conditions", "jobs", "traffic", "windows", "collect"):
         if not data[key]:
             del data[key]

@@ -90,6 +90,7 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
     for i, job in enumerate(experiment.all_jobs()):
         place = (*(("jobs", i) if experiment.jobs else ()), "workload")
         ask("workload", job.workload, *place)
+        found.extend(_undilated(job.workload, place, topology))
         found.extend(_in_containers(job.workload, place, topology))
     for i, window in enumerate(experiment.all_windows()):
         at = ("windows", i, "traffic") if experiment.windows else ("traffic",)
@@ -122,6 +123,14 @@ def _unfit_captures(experiment: Experiment) -> Iterator[Located]:
         if not any(config.rotate or config.rotate_every for config in configs):
             message = "captures of one file close when the run ends"
             yield at, Problem(at=(), message=message, accepted="with `tcpdump: {rotate_every: 10min}`, or `rotate`")
+
+
+def _undilated(workload: Choice, at: tuple[str | int, ...], topology: Topology) -> Iterator[Located]:
+    """Find a workload whose computing takes the time that it takes, where time is dilated."""
+    config = workload.config
+    if topology.dilation > 1 and (workload.name == "command" or getattr(config, "compute", "") == "real"):
+        message = f"its computing cannot be dilated {topology.dilation} times"
+        yield (*at, workload.name), Problem(at=(), message=message, accepted="compute: emulated, or no `dilation`")
 
 
 def _in_containers(workload: Choice, at: tuple[str | int, ...], topology: Topology) -> Iterator[Located]:

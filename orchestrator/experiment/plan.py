@@ -13,6 +13,7 @@ from typing import Any, TypedDict, cast
 
 from orchestrator.core.opendata import JsonObject, YamlValue
 from orchestrator.experiment import fitting, seeds
+from orchestrator.experiment.dilation import dilated
 from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.experiment import Choice, Experiment, Measure, resolved_data
 from orchestrator.experiment.seeds import Draws
@@ -24,7 +25,7 @@ from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
 from orchestrator.store.manifests import records
 from orchestrator.testbed import inventory as inventory_testbed
-from workloads.common import container_config, placement
+from workloads.common import container_config, placement, trained_model
 
 REDUCTION_MODULES = ("numpy", "numba")  # of the interpreter on a host that reduces captures itself
 REDUCTION_PYTHON = "python>=3.10"
@@ -139,9 +140,10 @@ def single(experiment: Experiment, repetition: int, draws: Draws = _PLANNED) -> 
 def _run(experiment: Experiment, topology: Topology, repetition: int, text: str, draws: Draws) -> RunPlan:
     digest = hashlib.sha256(f"{repetition}\n{text}".encode()).hexdigest()
     seed = draws.of_run(experiment.name, experiment.seed, repetition)
-    jobs = tuple(_wrapped(job, experiment, topology) for job in _jobs(experiment, topology, seed))
+    in_testbed_time = dilated(experiment, topology.dilation)
+    jobs = tuple(_wrapped(job, in_testbed_time, topology) for job in _jobs(experiment, topology, seed))
     windows = tuple(_windows(experiment, topology, repetition, draws))
-    collectors = tuple(_collectors(experiment, topology, [rank for job in jobs for rank in job.ranks()]))
+    collectors = tuple(_collectors(in_testbed_time, topology, [rank for job in jobs for rank in job.ranks()]))
     stay = captures_stay(experiment, topology)
     plan = RunPlan(
         experiment=experiment.name,
@@ -151,7 +153,7 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, text: str,
         seed=seed,
         topology=topology,
         validity=dict(experiment.validity),
-        changes=_changes(experiment, topology),
+        changes=_changes(in_testbed_time, topology),
         requirements=_requirements(experiment, topology, jobs, windows, collectors if stay else ()),
         collectors=collectors,
         jobs=jobs,
@@ -167,7 +169,8 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, text: str,
 def _processors(experiment: Experiment, plan: RunPlan) -> Iterator[Launch]:
     """Yield the sampler of processors for every node that takes part, unless the experiment configures it."""
     if processor.NAME not in {choice.name for choice in experiment.collect}:
-        for launch in processor.launches(processor.Config(hosts=plan.nodes()), plan.topology):
+        config = dilated(processor.Config(hosts=plan.nodes()), plan.topology.dilation)
+        for launch in processor.launches(config, plan.topology):
             yield replace(launch, part=f"collector.{processor.NAME}")
 
 
@@ -224,17 +227,27 @@ def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[Pla
         job = Job(name=spec.name, index=index, ranks=placement.ranks(config.hosts, topology))
         inside = _containers(config, job)
         seen, secrets = contained.topology_of(topology, inside), config.env_from or {}
+        in_testbed_time = dilated(_timed(config, topology), topology.dilation)
         yield PlannedJob(
             job=job,
             workload=spec.workload.name,
             config=config,
             launches=tuple(
                 contained.wrapped(_with_secrets(_owned(launch, "workload", spec.workload), secrets), inside)
-                for launch in module.launches(config, job, seen, seeds.of_job(seed, spec.name))
+                for launch in module.launches(in_testbed_time, job, seen, seeds.of_job(seed, spec.name))
             ),
             theory=module.theory(config, job, topology),
             remarks=tuple(cast("Remarking", module).remarks(config)) if hasattr(module, "remarks") else (),
         )
+
+
+def _timed(config: Any, topology: Topology) -> Any:
+    """Return a workload's configuration with its default compute time, where that is to be multiplied."""
+    if topology.dilation == 1 or getattr(config, "compute_time", 0.0) is not None or not hasattr(config, "model"):
+        return config
+    if getattr(config, "compute", "emulated") != "emulated":
+        return config
+    return config.model_copy(update={"compute_time": trained_model.compute_time(config)})
 
 
 def _containers(config: Any, job: Job) -> dict[str, Container]:
@@ -244,7 +257,7 @@ def _containers(config: Any, job: Job) -> dict[str, Container]:
 def _windows(experiment: Experiment, topology: Topology, repetition: int, draws: Draws) -> Iterator[PlannedWindow]:
     number = 0
     for window in experiment.all_windows():
-        measure = window.measure or experiment.measure
+        measure = dilated(window.measure or experiment.measure, topology.dilation)
         sources = []
         for place, choice in enumerate(window.traffic):
             if fitting.is_silent(choice):
@@ -255,7 +268,8 @@ def _windows(experiment: Experiment, topology: Topology, repetition: int, draws:
                 name=name,
                 window=window.name,
                 port=TRAFFIC_PORT + PORTS_PER_SOURCE * number,
-                duration_s=(measure.at_most or LONGEST_WINDOW_S) + WARMUP_ALLOWANCE_S,
+                duration_s=(measure.at_most or LONGEST_WINDOW_S * topology.dilation)
+                + WARMUP_ALLOWANCE_S * topology.dilation,
                 seed=draws.of_source(experiment.name, experiment.seed, repetition, window=window.name, source=name),
             )
             number += 1
@@ -267,7 +281,7 @@ def _windows(experiment: Experiment, topology: Topology, repetition: int, draws:
                     launches=_traffic(choice, choice.config, source, topology),
                     demands=tuple(module.demands(choice.config)),
                     escalations=tuple(_escalations(choice, source, topology)),
-                    remarks=tuple(module.remarks(choice.config, topology)),
+                    remarks=tuple(module.remarks(dilated(choice.config, topology.dilation), topology)),
                 )
             )
         yield PlannedWindow(name=window.name, measure=measure, sources=tuple(sources))
@@ -276,7 +290,7 @@ def _windows(experiment: Experiment, topology: Topology, repetition: int, draws:
 def _traffic(choice: Choice, config: Any, source: Source, topology: Topology) -> tuple[Launch, ...]:
     return tuple(
         _owned(launch, "traffic", choice, window=source.window, source=source.name)
-        for launch in registry.traffic(choice.name).launches(config, source, topology)
+        for launch in registry.traffic(choice.name).launches(dilated(config, topology.dilation), source, topology)
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from orchestrator.core.screen import alike, layout
 from orchestrator.core.units import bytes_text, duration_text, rate_text
 from orchestrator.core.where import text_of
-from orchestrator.experiment import seeds
+from orchestrator.experiment import scale_limits, seeds
 from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.experiment import validity_model
 from orchestrator.experiment.plan import PlannedJob, PlannedSource, PlannedWindow, RunPlan
@@ -81,12 +81,21 @@ def variables_text(variables: Sequence[Variable], *, width: int | None = None) -
 
 def _testbed(text: _Text, run: RunPlan, count: int) -> None:
     topology = run.topology
-    scale = topology.scale
+    scale = topology.wire_scale
     rates = sorted({link.rate for link in topology.links})
     links = [rate_text(rate) + (f" (set up as {rate_text(rate / scale)})" if scale != 1 else "") for rate in rates]
+    dilation = topology.dilation
     text.add(f"experiment {run.experiment}: {count} run{'s' if count > 1 else ''} on {topology.described} hosts")
     text.add(f"hosts {_hosts(topology)}", deep=1)
     text.add(f"links {', '.join(links)}, scale {scale}, MTU {topology.mtu}", deep=1)
+    if dilation > 1:
+        text.add(
+            f"dilation {dilation}: every duration below is {dilation} times that of the file, and the run takes as many"
+            f" times longer; sizes are divided by {topology.scale}; results are divided back",
+            deep=1,
+        )
+    for remark in scale_limits.remarks(run):
+        text.add(remark, deep=1)
     text.add("")
 
 
@@ -153,7 +162,7 @@ def _windows(text: _Text, run: RunPlan, *, verbose: bool) -> None:
         some = "windows" if len(group) > 1 else "window"
         text.add(f"{some} {alike.names(window.name for window in group)}: {_measure(group[0])}")
         for sources in zip(*(window.sources for window in group), strict=True):
-            for line in _demands(sources, run.topology.scale):
+            for line in _demands(sources, run.topology.wire_scale):
                 text.add(line, deep=1)
             for remark in sources[0].remarks:
                 text.add(remark, deep=2)

@@ -130,6 +130,7 @@ class RunSummary(TypedDict):
     reasons: list[str]
     scale: int
     salt: str | None
+    dilation: int
     windows: list[WindowData]
     capture: JsonObject | None
     phases: dict[str, float]
@@ -150,7 +151,8 @@ def run_summary(manifest: Summary, path: Path, *, outcome: str) -> RunSummary:
         "reasons": list(manifest.reasons),
         "scale": manifest.scale,
         "salt": manifest.salt,
-        "windows": [_window_summary(window, manifest.scale) for window in manifest.windows],
+        "dilation": manifest.dilation,
+        "windows": [_window_summary(window, manifest.scale, manifest.dilation) for window in manifest.windows],
         "capture": asdict(manifest.capture) if manifest.capture else None,
         "phases": dict(manifest.phases),
         "overhead_s": manifest.overhead_s,
@@ -158,7 +160,7 @@ def run_summary(manifest: Summary, path: Path, *, outcome: str) -> RunSummary:
     }
 
 
-def _window_summary(window: WindowSummary, scale: int) -> WindowData:
+def _window_summary(window: WindowSummary, scale: int, dilation: int) -> WindowData:
     def scaled_back(value: float | None) -> float | None:
         return None if value is None else value * scale
 
@@ -194,8 +196,8 @@ def _window_summary(window: WindowSummary, scale: int) -> WindowData:
                 "to": load.dst,
                 "requested_bps": scaled_back(load.requested_bps),
                 "achieved_bps": scaled_back(load.achieved_bps),
-                "requested_raw_bps": load.requested_bps,
-                "achieved_raw_bps": load.achieved_bps,
+                "requested_raw_bps": load.requested_bps / dilation,
+                "achieved_raw_bps": None if load.achieved_bps is None else load.achieved_bps / dilation,
             }
             for load in window.loads
         ],
@@ -339,7 +341,7 @@ def run_text(entry: Entry, *, verbose: bool = False, width: int | None = None) -
     windows = manifest.windows
     if rows := [row[1:] for row in window_rows(manifest)]:
         lines += ["", layout.table(HEAD[1:], rows, indent="  ")]
-        notes = [*_scaled(manifest.scale), *iterations_counted(windows), *interval_notes(windows)]
+        notes = [*_scaled(manifest), *iterations_counted(windows), *interval_notes(windows)]
         lines += [layout.hanging(text, width, indent="    ") for text in notes]
     lines += _variation(windows, verbose=verbose, width=width)
     if any(window.gates for window in windows):
@@ -350,10 +352,20 @@ def run_text(entry: Entry, *, verbose: bool = False, width: int | None = None) -
     return "\n".join(lines)
 
 
-def _scaled(scale: int) -> Iterator[str]:
-    """Write the unit of rates and bytes, where local hosts stand for faster ones."""
-    if scale > 1:
-        yield f"rates: at full size, {scale} times what the links carried; bytes that gates name: as they were carried"
+def _scaled(manifest: Manifest) -> Iterator[str]:
+    """Write the unit of rates, bytes and times, where local hosts stand for faster ones."""
+    rates = manifest.scale * manifest.dilation
+    if rates > 1:
+        yield f"rates: at full size, {rates} times what the links carried; bytes that gates name: as they were carried"
+    if manifest.dilation > 1:
+        yield f"times: at full size, divided by the dilation ({manifest.dilation})"
+
+
+def scale_text(manifest: Summary) -> str:
+    """Write the scale of rates as the experiment says it, and the dilation of time where there is one."""
+    if manifest.dilation == 1:
+        return str(manifest.scale)
+    return f"{manifest.scale * manifest.dilation}, dilation {manifest.dilation} (sizes 1:{manifest.scale})"
 
 
 def _facts(entry: Entry) -> Iterator[tuple[str, str]]:
@@ -363,7 +375,7 @@ def _facts(entry: Entry) -> Iterator[tuple[str, str]]:
     kind = " ".join(text for text in (topology.kind, topology.runtime, topology.image) if text)
     yield "folder", str(entry.path)
     yield "began", began_text(manifest)
-    yield "testbed", f"{kind}, scale {manifest.scale}, hosts {hosts}"
+    yield "testbed", f"{kind}, scale {scale_text(manifest)}, hosts {hosts}"
     yield (
         "seed",
         f"--seed {manifest.salt} repeats its random numbers" if manifest.salt else "none is known: an older run",

@@ -173,6 +173,7 @@ def local_spec(local: LocalTestbed) -> netns.LocalSpec:
         rails=local.rails,
         ip=local.ip,
         scale=local.scale,
+        dilation=local.dilation,
         mtu=local.mtu,
         offloads=local.offloads,
         queue_s=local.queue,

@@ -105,6 +105,9 @@ class Topology:
     """The testbed as the plan sees it.
 
     `scale` divides every rate and size (never a duration): a `rate` of 25e9 at scale 100 is set up as 250e6.
+    `dilation` multiplies every duration besides, so that a rate on the wire is divided by both (`wire_scale`): at scale
+    10 and dilation 10 links are set up as at scale 100, sizes are those of scale 10, and everything takes ten times as
+    long (Gupta et al., "To Infinity and Beyond: Time-Warped Network Emulation", NSDI 2006).
     Hosts of a local testbed may be containers: of `runtime`, and of an `image` that is not ours. `rights` are those of
     `parts.launch.PRIVILEGES` that every host grants; None where that is not known before the hosts are asked.
     """
@@ -113,6 +116,7 @@ class Topology:
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
     scale: int = 1
+    dilation: int = 1
     mtu: int = 1500
     runtime: str = ""
     image: str = ""
@@ -122,6 +126,11 @@ class Topology:
     def shares_files(self) -> bool:
         """Whether programs and environments of this machine are there on every node, at the same paths."""
         return self.kind == "local" and not self.image
+
+    @property
+    def wire_scale(self) -> int:
+        """What divides a rate on the wire, of a link or a load: sizes are divided by `scale` alone."""
+        return self.scale * self.dilation
 
     @property
     def described(self) -> str:

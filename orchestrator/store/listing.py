@@ -20,7 +20,7 @@ E = TypeVar("E", bound="Listed")
 
 _AGO = {"min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _LONGEST_S = 1e12  # longer ago than any run, and a number still
-_PLAIN = ("run", "experiment", "stage", "valid", "scale", "repetition", "point", "salt", "seed", "began_ns")
+_PLAIN = ("run", "experiment", "stage", "valid", "scale", "dilation", "repetition", "point", "salt", "seed", "began_ns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

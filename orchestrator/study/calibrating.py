@@ -170,7 +170,7 @@ def _fit(calibration: Calibration, model: str, printed_s: float, run: Run) -> Fi
 
 
 def _scale(experiment: Experiment) -> int:
-    return plan.build(experiment)[0].topology.scale
+    return plan.build(experiment)[0].topology.wire_scale
 
 
 def _experiment(calibration: Calibration, model: str, compute_s: float, times: int) -> Experiment:

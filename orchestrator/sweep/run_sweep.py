@@ -123,7 +123,7 @@ class _Sweeping:
         self.options.progress.done()
         self.ledger.take(outcome.path, outcome.manifest)
         self.runs_s += outcome.manifest.phases["total"]
-        self.measured_s += sum(window.seconds for window in outcome.manifest.windows)
+        self.measured_s += sum(window.seconds * outcome.manifest.dilation for window in outcome.manifest.windows)
         for line in sweeptext.run_lines(outcome.path, outcome.manifest):
             self.options.progress.say(line)
         if isinstance(outcome.error, Interrupted):

@@ -165,7 +165,8 @@ def _window_name(number: int, point: Point) -> str:
 def estimate(found: Sequence[Batch], earlier: Sequence[MeasuredWindow]) -> Estimate:
     """How long runs may take, windows by earlier ones of the same points, else of other points, else `at_most`.
 
-    What runs take beside their windows is judged by what earlier runs took.
+    What runs take beside their windows is judged by what earlier runs took. Of dilated time a window takes as many
+    times longer as it says.
     """
     spans: dict[str, list[float]] = {}
     for one in earlier:
@@ -181,7 +182,8 @@ def estimate(found: Sequence[Batch], earlier: Sequence[MeasuredWindow]) -> Estim
             most = batch.points[name].experiment.measure.at_most
             guess = per_point.get(key[0], usual if usual is not None else most)
             unknown = unknown or guess is None
-            total += guess or 0.0
+            local = batch.points[name].experiment.testbed.local
+            total += (guess or 0.0) * (local.dilation if local is not None else 1)
     windows = sum(len(batch.windows) for batch in found)
     return Estimate(
         seconds=None if unknown else total, bound=usual is None, known=known, windows=windows, runs=len(found)

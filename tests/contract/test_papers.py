@@ -17,7 +17,7 @@ from orchestrator.study import run_study, studytext
 
 ROOT = Path(__file__).parents[2]
 PAPERS = registry.names()
-QUICK_S = 600.0
+QUICK_S = 900.0
 
 
 @pytest.mark.parametrize("name", PAPERS)

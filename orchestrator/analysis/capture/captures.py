@@ -87,6 +87,8 @@ def job_of(point: CapturePoint, files: Sequence[Path], *, workers: int) -> Job:
         generated=point.generated,
         offset_ns=point.offset_ns,
         segment=point.segment,
+        bin_ns=BIN_NS * point.dilation,
+        fine_ns=FINE_NS * point.dilation,
         workers=workers,
     )
 

@@ -161,7 +161,8 @@ def differences(a: Chosen, b: Chosen) -> list[str]:
 
 _FACTS: Mapping[str, Callable[[Manifest], object]] = {
     "commit": lambda manifest: manifest.git.commit if manifest.git else None,
-    "scale": lambda manifest: manifest.scale,
+    "scale": lambda manifest: manifest.scale * manifest.dilation,
+    "dilation": lambda manifest: manifest.dilation,
     "testbed": lambda manifest: manifest.topology.kind,
     "MTU": lambda manifest: manifest.topology.mtu,
 }

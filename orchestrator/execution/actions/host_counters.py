@@ -82,7 +82,10 @@ _Sample = tuple[int, int, int]  # instant in nanoseconds of the host's clock, by
 
 
 class Receivers:
-    """The NIC counters of where cross traffic is to arrive, by the name of each end: a host, or a rail of it."""
+    """The NIC counters of where cross traffic is to arrive, by the name of each end: a host, or a rail of it.
+
+    Where time is dilated, rates are divided back: those of sizes on the wire over full-size seconds.
+    """
 
     def __init__(self, session: Session, demands: Sequence[Demand]) -> None:
         self._session = session
@@ -91,7 +94,7 @@ class Receivers:
         for demand in demands:
             self.wanted[demand.end] = self.wanted.get(demand.end, 0.0) + demand.rate / topology.scale
         self._ends = {demand.end: (demand.dst, topology.node(demand.dst).rails[demand.rail]) for demand in demands}
-        self.over_s = max([STEADY_OVER_S, *(demand.over_s for demand in demands)])
+        self.over_s = max([STEADY_OVER_S, *(demand.over_s for demand in demands)]) * topology.dilation
         self._samples: dict[str, deque[_Sample]] = {end: deque() for end in self.wanted}
 
     def sample(self) -> None:
@@ -111,7 +114,7 @@ class Receivers:
             rates[end] = None
             if span_ns >= self.over_s * 1e9:
                 counted, packets = (samples[-1][figure] - samples[0][figure] for figure in (1, 2))
-                rates[end] = self._topology.on_wire(counted, packets) * 8e9 / span_ns
+                rates[end] = self._topology.on_wire(counted, packets) * 8e9 / span_ns * self._topology.dilation
         return rates
 
     def _read(self, end: str) -> _Sample:

@@ -57,7 +57,8 @@ def _limits(found: Sequence[Training]) -> Iterator[str]:
     if scales:
         yield (
             f"Sizes and rates were divided by {' and '.join(map(str, scales))} and are multiplied back here; durations "
-            "are as measured. Messages by which Horovod's workers agree are not divided, so multiplied back they weigh "
+            "are as measured, those of dilated runs divided back. "
+            "Messages by which Horovod's workers agree are not divided, so multiplied back they weigh "
             "as many times too much: small models send more than theory says by just these."
         )
     if any(one.emulated for one in found):

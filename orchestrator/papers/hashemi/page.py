@@ -35,7 +35,8 @@ def _limits(points: Sequence[MeasuredPoint]) -> Iterator[str]:
     scales = sorted({point.scale for point in points})
     if scales != [1]:
         yield (
-            f"Rates and sizes were divided by {' and '.join(map(str, scales))}; durations are as measured. Packets, "
+            f"Rates and sizes were divided by {' and '.join(map(str, scales))}; durations are as measured, those of "
+            "dilated runs divided back. Packets, "
             "round-trip times and the cost of a message to a processor do not scale, so that many small messages cost "
             "more here: that of a ring grows with its workers."
         )

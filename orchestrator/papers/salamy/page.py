@@ -73,7 +73,8 @@ def _limits(found: Sequence[Analysed], *, stayed: int) -> Iterator[str]:
     if scales != [1]:
         yield (
             f"Rates and sizes were divided by {' and '.join(map(str, scales))} and are multiplied back here; durations "
-            "are as measured. Packets, round-trip times, retransmission time-outs, switch buffers and the cost of a "
+            "are as measured, those of dilated runs divided back. "
+            "Packets, round-trip times, retransmission time-outs, switch buffers and the cost of a "
             "packet to a processor do not scale: a packet of 1,500 bytes lasts as many times longer on the link as the "
             "scale says, and so a burst of a millisecond holds fewer of them."
         )

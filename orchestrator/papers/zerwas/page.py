@@ -65,7 +65,8 @@ def _limits(found: Sequence[Measured]) -> Iterator[str]:
     if scales:
         yield (
             f"Rates and sizes were divided by {', '.join(map(str, scales))} (a factor of each model) and are "
-            "multiplied back here; durations are as measured. Packets, round trips, time-outs and what a packet costs "
+            "multiplied back here; durations are as measured, those of dilated runs divided back. "
+            "Packets, round trips, time-outs and what a packet costs "
             "a processor do not scale."
         )
     yield (

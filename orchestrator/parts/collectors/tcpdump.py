@@ -177,7 +177,7 @@ def _ring(config: Config, topology: Topology, node: str, device: str) -> float:
     ]
     if not ends:
         return LARGEST_RING
-    packets = 2 * ends[0].rate / topology.scale / 8 / FULL_FRAME
+    packets = 2 * ends[0].rate / topology.wire_scale / 8 / FULL_FRAME
     return min(max(RING_S * packets * (_snaplen(config, topology) + RING_HEADER), SMALLEST_RING), LARGEST_RING)
 
 

@@ -122,7 +122,8 @@ def _with_algorithm(state: str, algorithm: str) -> str:
 
 
 def _replace(state: str, *, kind: Sequence[str], device: str) -> list[tuple[str, ...]]:
-    destination, *attributes = state.split()
+    """Return what puts a route back; ip shows a least time-out as locked, and takes it only without that word."""
+    destination, *attributes = state.replace("rto_min lock ", "rto_min ").split()
     return [("ip", "route", "replace", *kind, destination, "dev", device, *attributes)]
 
 

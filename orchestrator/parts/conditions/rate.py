@@ -172,7 +172,7 @@ def changes(config: Config, topology: Topology) -> list[Change]:
 
 def _change(config: Config, topology: Topology, node: str, device: str) -> Change:
     wanted = bucket(
-        config.rate / topology.scale, queue_s=config.queue, mtu=topology.mtu, offloads=topology.kind != "local"
+        config.rate / topology.wire_scale, queue_s=config.queue, mtu=topology.mtu, offloads=topology.kind != "local"
     )
     root = ("tc", "qdisc", "replace", "dev", device, "root")
 

@@ -34,7 +34,8 @@ class CapturePoint:
     `addresses` are the node's own on that port; at a switch's port, which has none, `peers` are those of the host
     behind it. `flows` name what passes; `generated` are those of flow generators, whose bursts are followed.
     `offset_ns` is added to every stamp. `segment` is the MTU of a device that cuts packets after they are captured, or
-    joins them before (segmentation offload): wire bytes are then those of such frames.
+    joins them before (segmentation offload): wire bytes are then those of such frames. `dilation` multiplies the widths
+    of bins of time.
     """
 
     launch: str
@@ -45,6 +46,7 @@ class CapturePoint:
     generated: tuple[Flow, ...] = ()
     offset_ns: int = 0
     segment: int | None = None
+    dilation: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

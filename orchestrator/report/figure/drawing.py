@@ -205,10 +205,12 @@ def about(table: Table) -> Iterator[str]:
 
 def _scale_text(table: Table) -> str:
     scales = ", ".join(f"1:{scale}" for scale in table.common.scales)
-    if table.common.scales == (1,):
+    dilations = ", ".join(str(dilation) for dilation in table.common.dilations)
+    times = "as measured" if dilations == "1" else f"divided back by the dilation of time ({dilations})"
+    if table.common.scales == (1,) and dilations == "1":
         return "scale: full size"
     back = "rates and sizes are multiplied back" if table.multiplied else "rates are multiplied back"
-    return f"scale: {scales}; {back}, durations are as measured"
+    return f"scale: {scales}; {back}, durations are {times}"
 
 
 def csv_text(table: Table) -> str:

@@ -62,6 +62,7 @@ class SharedSettings:
 
     conditions: tuple[tuple[str, str], ...]
     scales: tuple[int, ...]
+    dilations: tuple[int, ...]
     commits: tuple[str, ...]
     runs: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -73,6 +74,7 @@ def shared_settings(windows: Sequence[FigureWindow], chosen: Chosen) -> SharedSe
     return SharedSettings(
         conditions=tuple(sorted(shared.items())),
         scales=tuple(sorted({one.scale for one in windows})),
+        dilations=tuple(sorted({one.entry.manifest.dilation for one in windows})),
         commits=tuple(sorted({str(git.commit) for one in windows if (git := one.entry.manifest.git)})),
         runs=tuple(sorted({one.entry.run for one in windows})),
         left_out=chosen.left_out,

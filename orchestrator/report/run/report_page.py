@@ -50,6 +50,7 @@ def render(runs: Sequence[Path], output: Path, *, others: Sequence[Summary] = ()
             "collectives": run_tables.collectives(read),
             "captures": run_tables.captures(read),
             "scales": sorted({run.scale for run in read}),
+            "dilations": sorted({run.manifest.dilation for run in read}),
             "emulated": any("emulated" in (job.compute or "").lower() for run in read for job in run.manifest.jobs),
             **_pictures(read, folder),
             **_of_one(read, folder),

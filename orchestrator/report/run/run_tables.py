@@ -320,7 +320,12 @@ def provenance(run: Run) -> list[tuple[str, str]]:
         ("git", _git(manifest.git)),
         ("versions", ", ".join(f"{key} {value}" for key, value in manifest.versions.items())),
         ("testbed", f"{topology.kind}, {len(run.hosts)} hosts, MTU {topology.mtu}"),
-        ("links", ", ".join(rate(link) for link in links) + (f", divided by {run.scale}" if run.scale != 1 else "")),
+        (
+            "links",
+            ", ".join(rate(link) for link in links)
+            + (f", divided by {wire}" if (wire := topology.wire_scale) != 1 else ""),
+        ),
+        ("dilation of time", str(topology.dilation) if topology.dilation != 1 else ""),
     ]
     rows.append(("captures that stay", "; ".join(stayed.where(manifest))))
     for job in manifest.jobs:

@@ -31,6 +31,7 @@ def capture_point(manifest: Manifest, *, node: str, launch: str, port: str) -> C
         generated=tuple(generated),
         offset_ns=0 if clock is None else clock.offset_ns,
         segment=manifest.topology.mtu,
+        dilation=manifest.dilation,
     )
 
 

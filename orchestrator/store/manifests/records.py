@@ -241,7 +241,7 @@ class Window(WindowSummary):
     gates: tuple[Gate, ...] = ()
 
 
-FORMAT = 6  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
+FORMAT = 7  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
 
 LimitValue = Whole | Real | str  # of a key of `validity:`: shares of 1, seconds, or a word that stands for a limit
 
@@ -392,9 +392,11 @@ class OfSweep:
 class Summary:
     """A run, as far as listings, filters and sweeps need it.
 
-    `began_ns` and `ended_ns` are by the controller's clock, `phases` and `overhead_s` seconds. Random numbers follow
-    from the `salt`, which `--seed` repeats; a run that is older than salts has none. `unreached` says why the load of
-    a window was not to be had, `given_up` which hosts' files were, `unreduced` why there are no tables.
+    `began_ns` and `ended_ns` are by the controller's clock, `phases` and `overhead_s` seconds as they passed. Random
+    numbers follow from the `salt`, which `--seed` repeats; a run that is older than salts has none.
+    `dilation` multiplied every duration that was measured: windows and tables have them divided back.
+    `scale` multiplies their rates and sizes back. `unreached` says why the load of a window was not to be had,
+    `given_up` which hosts' files were, `unreduced` why there are no tables.
     """
 
     format: int = FORMAT
@@ -415,6 +417,7 @@ class Summary:
     salt: str | None = None
     seed: Whole | None = None
     scale: Whole = 1
+    dilation: Whole = 1
     git: Git | None = None
     phases: Mapping[str, Real] = field(default_factory=dict)
     overhead_s: Real | None = None

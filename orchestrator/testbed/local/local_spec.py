@@ -33,6 +33,7 @@ MOST_HOSTS = 250  # addresses and their last bytes; an experiment asks for 64 at
 # Both are set apart for benchmarks: 198.18.0.0/15 by RFC 2544, 2001:2::/48 by RFC 5180. A network a rail, hosts from 1.
 _FIRST = MappingProxyType({4: int(ip_address("198.18.0.0")), 6: int(ip_address("2001:2::"))})
 _PREFIX = MappingProxyType({4: 24, 6: 64})
+LEAST_RTO_MS = 200  # the kernel's least retransmission time-out (TCP_RTO_MIN)
 CONGESTION = "cubic"
 CONGESTIONS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 SYSCTLS: Mapping[str, int] = MappingProxyType(
@@ -91,6 +92,9 @@ class LocalTestbed(Model):
     """Version of IP of the data plane."""
     scale: int = Field(default=1, ge=1, le=1_000_000)
     """Divides every rate and size of the experiment; durations stay."""
+    dilation: int = Field(default=1, ge=1, le=1000)
+    """Multiplies every duration, and divides `scale` for sizes: rates stay divided by `scale`, a flow has as many times
+    more packets, and results are divided back. For heavy loads, where packets and time-outs decide."""
     mtu: int = Field(default=1500, ge=1280, le=9000)
     """Largest IP packet, bytes."""
     offloads: bool = False
@@ -137,6 +141,13 @@ class LocalTestbed(Model):
                 accepted=f"at most {int(slowest / LEAST_RATE)} with these links",
                 at=("scale",),
             )
+        if self.scale % self.dilation:
+            raise Mistake(
+                f"{self.dilation} does not divide the scale of {self.scale}",
+                accepted="one of "
+                + ", ".join(str(n) for n in range(1, min(self.scale, 100) + 1) if self.scale % n == 0),
+                at=("dilation",),
+            )
         return self
 
     @property
@@ -177,6 +188,8 @@ class LocalSpec:
     A rate of infinity leaves the link unlimited; each of a host's `rails` has a link of its own, of that rate, in the
     network of the rail. `queue_s` is the longest queueing delay at a link's end, `congestion` the congestion control of
     connections between hosts (None: this machine's own). Hosts are network namespaces where `containers` is None.
+    `scale` divides rates; `dilation`, which divides it, multiplies durations (also the queue's and TCP's least
+    retransmission time-out), and sizes are divided by `scale / dilation`.
     """
 
     hosts: tuple[str, ...]
@@ -184,6 +197,7 @@ class LocalSpec:
     rails: int = 1
     ip: Literal[4, 6] = 4
     scale: int = 1
+    dilation: int = 1
     mtu: int = 1500
     offloads: bool = False
     queue_s: float = 0.005
@@ -246,7 +260,8 @@ def topology(spec: LocalSpec) -> Topology:
         kind="local",
         nodes=(*hosts, switch),
         links=links,
-        scale=spec.scale,
+        scale=spec.scale // spec.dilation,
+        dilation=spec.dilation,
         mtu=spec.mtu,
         runtime=given.runtime if given else "",
         image=given.image or "" if given else "",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from orchestrator.agents.local.sandbox_messages import NodeSetup, Setup, SwitchSetup
 from orchestrator.parts.conditions.rate import bucket
 from orchestrator.parts.topology import Node, Rail, Topology
-from orchestrator.testbed.local.local_spec import DEVICE, LocalSpec, bridge_name, mac_address, topology
+from orchestrator.testbed.local.local_spec import DEVICE, LEAST_RTO_MS, LocalSpec, bridge_name, mac_address, topology
 
 if TYPE_CHECKING:
     import paramiko
@@ -69,7 +69,7 @@ def setup_document(spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], 
     def shape(host: str, devices: Iterable[str]) -> list[str]:
         if host not in rates:
             return []
-        made = bucket(rates[host], queue_s=spec.queue_s, mtu=spec.mtu, offloads=spec.offloads)
+        made = bucket(rates[host], queue_s=spec.queue_s * spec.dilation, mtu=spec.mtu, offloads=spec.offloads)
         return [f"qdisc replace dev {device} root {' '.join(made.arguments)}" for device in devices]
 
     nodes: list[NodeSetup] = []
@@ -132,20 +132,22 @@ def setup_document(spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], 
 def _addressed(rail: Rail, spec: LocalSpec) -> list[str]:
     """Return commands that bring up a device with its address; its connections use the testbed's congestion control.
 
-    That is an attribute of routes, since a sysctl would need the machine's root to allow it. The route to the host
-    itself too: ranks of one host meet by its address; in IPv6 that one has a metric of 0, which nobody but the kernel
-    can give. An address of IPv6 is used at once, without asking who else has it.
+    Where time is dilated their least retransmission time-out is so, too. Either is an attribute of routes, since a
+    sysctl would need the machine's root to allow it. The route to the host itself too: ranks of one host meet by its
+    address; in IPv6 that one has a metric of 0, which nobody but the kernel can give. An address of IPv6 is used at
+    once, without asking who else has it.
     """
     lines = [
         f"addr add {rail.address}/{rail.prefix} dev {rail.device}" + (" nodad" if spec.ip == 6 else ""),
         f"link set {rail.device} up",
     ]
-    if spec.congestion is None:
+    tcp = [] if spec.congestion is None else [f"congctl {spec.congestion}"]
+    tcp += [f"rto_min {LEAST_RTO_MS * spec.dilation}ms"] if spec.dilation > 1 else []
+    if not tcp:
         return lines
-    algorithm = f"congctl {spec.congestion}"
     if spec.ip == 6:
-        return [*lines, f"route replace {rail.network} dev {rail.device} proto kernel metric 256 {algorithm}"]
-    attributes = f"dev {rail.device} proto kernel scope {{}} src {rail.address} {algorithm}"
+        return [*lines, f"route replace {rail.network} dev {rail.device} proto kernel metric 256 {' '.join(tcp)}"]
+    attributes = f"dev {rail.device} proto kernel scope {{}} src {rail.address} {' '.join(tcp)}"
     return [
         *lines,
         f"route replace {rail.network} {attributes.format('link')}",

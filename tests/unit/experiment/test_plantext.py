@@ -98,10 +98,7 @@ def test_windows_that_differ_in_their_load_are_one_line(tmp_path):
     )
     text = changed("traffic:\n  - iperf: {from: h1, to: h2, load: 200mbit}\n", windows)
     told = plantext.plan_text(planned(tmp_path, text))
-    assert (
-        "windows w1..w3: 20 iterations of warm-up, then 10 iterations\n"
-        in told
-    )
+    assert "windows w1..w3: 20 iterations of warm-up, then 10 iterations\n" in told
     assert "  traffic iperf0: h1 -> h2 at 100mbit, 200mbit, 300mbit (scaled: 10mbit, 20mbit, 30mbit)\n" in told
     assert "w1.iperf0.server..w3.iperf0.server on h2" in told
 
