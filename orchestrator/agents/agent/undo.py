@@ -190,8 +190,8 @@ class Journal:
         return forgotten
 
 
-class TakenBack(NamedTuple):
-    """Keys of changes that were taken back, those that somebody else had taken back, and what went wrong."""
+class UndoReport(NamedTuple):
+    """Keys of changes that were undone, those that somebody else had undone already, and those that could not be."""
 
     undone: List[str]
     already: List[str]
@@ -203,7 +203,7 @@ def stands(commands: Commands, sign: Optional[Sign]) -> Steps[Optional[bool]]:
     if sign is None:
         return None
     try:
-        done = yield from commands.command(sign.read, COMMAND_S)
+        done = yield from commands.run(sign.read, COMMAND_S)
     except (OSError, Refusal, subprocess.SubprocessError):
         return None
     if done.status or done.timed_out:
@@ -211,7 +211,7 @@ def stands(commands: Commands, sign: Optional[Sign]) -> Steps[Optional[bool]]:
     return re.search(sign.pattern, done.stdout, re.MULTILINE) is not None
 
 
-def put_back(journal: Journal, commands: Commands, key: str) -> Steps[Optional[Failure]]:
+def undo_change(journal: Journal, commands: Commands, key: str) -> Steps[Optional[Failure]]:
     """Carry out the undo commands of a change; return what went wrong, or None.
 
     Of one in doubt each command is tried, and none has to find anything to undo; but each has to run to its end. So is
@@ -223,7 +223,7 @@ def put_back(journal: Journal, commands: Commands, key: str) -> Steps[Optional[F
         journal.mark(key, whole=False)
     first = None
     for argv in change.undo:
-        wrong = yield from commands.each([argv])
+        wrong = yield from commands.run_until_failure([argv])
         hung = wrong and (wrong.status or 0) < 0
         if wrong and (hung or wrong.status is None or not doubtful):
             first = first or wrong
@@ -236,17 +236,17 @@ def put_back(journal: Journal, commands: Commands, key: str) -> Steps[Optional[F
     return first
 
 
-def take_back(journal: Journal, commands: Commands, keys: Optional[Set[str]] = None) -> Steps[TakenBack]:
+def undo_changes(journal: Journal, commands: Commands, keys: Optional[Set[str]] = None) -> Steps[UndoReport]:
     """Undo what a journal holds, or some keys of it, the last change first.
 
     What somebody else has taken back, or changed since, is left as it is.
     """
-    report = TakenBack([], [], [])
+    report = UndoReport([], [], [])
     for key in [key for key in reversed(list(journal.pending)) if keys is None or key in keys]:
         if (yield from stands(commands, journal.pending[key].sign)) is False:
             report.already.append(key)
         else:
-            wrong = yield from put_back(journal, commands, key)
+            wrong = yield from undo_change(journal, commands, key)
             if wrong:
                 report.failed.append(FailedChange(key, *wrong))
                 continue
@@ -282,9 +282,9 @@ class Changes:
         journal.add(key, Pending(argvs(undo), sign_of(sign)))
         self.busy.add(key)
         try:
-            wrong = yield from self.commands.each(apply)
+            wrong = yield from self.commands.run_until_failure(apply)
             if wrong:
-                also = yield from put_back(journal, self.commands, key)
+                also = yield from undo_change(journal, self.commands, key)
                 if not also:
                     journal.done(key)
                 raise Refusal("failed", "cannot apply %s" % key, undo_failed=also, **wrong._asdict())
@@ -300,7 +300,7 @@ class Changes:
             return  # it could not be made, and was taken back at once
         self.busy.add(key)
         try:
-            report = yield from take_back(journal, self.commands, {key})
+            report = yield from undo_changes(journal, self.commands, {key})
         finally:
             self.busy.discard(key)
         for wrong in report.failed:
