@@ -55,7 +55,7 @@ NOTHING = Series(np.zeros(0, np.int64), np.zeros(0))
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class NodeSamples:
     """The samples of a node over a run: its counters by their names here, and of each process `run` and `wait`."""
 
     counters: Mapping[str, Series]
@@ -113,7 +113,7 @@ class Kernel:
         return wait * self.foreign + run * _ratio(self.steal, self.busy + self.interrupt)
 
 
-def kernels(nodes: Mapping[str, Sampled], shared: Mapping[str, str], steps: Steps) -> dict[str, Kernel]:
+def kernels(nodes: Mapping[str, NodeSamples], shared: Mapping[str, str], steps: Steps) -> dict[str, Kernel]:
     """Return the kernel of each node; `shared` names it for nodes that share one, each other node has its own."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
@@ -135,7 +135,7 @@ def kernels(nodes: Mapping[str, Sampled], shared: Mapping[str, str], steps: Step
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class ProcessWaits:
     """A process of a job in a window: seconds of each step in which it was kept from a processor, and waited in all."""
 
     node: str
@@ -144,19 +144,19 @@ class Watched:
     waited: Floats
 
 
-def watch(
-    nodes: Mapping[str, Sampled], kernel: Mapping[str, Kernel], steps: Steps, processes: Iterable[tuple[str, str]]
-) -> Iterator[Watched]:
+def process_waits(
+    nodes: Mapping[str, NodeSamples], kernel: Mapping[str, Kernel], steps: Steps, processes: Iterable[tuple[str, str]]
+) -> Iterator[ProcessWaits]:
     """Yield these processes of a job, given by node and name, with their waiting in every step."""
     step_s = steps.seconds / (len(steps.edges_ns) - 1)
     for node, process in processes:
         run = steps.growth(nodes[node].run.get(process, NOTHING))
         wait = steps.growth(nodes[node].wait.get(process, NOTHING))
         kept = np.minimum(kernel[node].kept(run, wait), step_s)
-        yield Watched(node, process, kept, np.minimum(wait, step_s))
+        yield ProcessWaits(node, process, kept, np.minimum(wait, step_s))
 
 
-def waiting(job: str, processes: Sequence[Watched], kernel: Mapping[str, Kernel], steps: Steps) -> ProcessorWait:
+def waiting(job: str, processes: Sequence[ProcessWaits], kernel: Mapping[str, Kernel], steps: Steps) -> ProcessorWait:
     """Return how a job waited: in each step the process counts that was kept from a processor longest."""
     unknown = [one for one in processes if np.isnan(one.kept).any()]
     longest = (unknown or sorted(processes, key=lambda one: float(one.kept.sum())))[-1]
@@ -175,7 +175,7 @@ def waiting(job: str, processes: Sequence[Watched], kernel: Mapping[str, Kernel]
 
 
 def shares_of_nodes(
-    nodes: Mapping[str, Sampled], kernel: Mapping[str, Kernel], processes: Sequence[Watched], steps: Steps
+    nodes: Mapping[str, NodeSamples], kernel: Mapping[str, Kernel], processes: Sequence[ProcessWaits], steps: Steps
 ) -> Iterator[ProcessorShares]:
     """Yield the shares of each node's processor time; `processes` are those of jobs."""
     for node, sampled in nodes.items():
@@ -228,7 +228,7 @@ class WindowProcessors:
 class ProcessorSamples:
     """The samples of a whole run, which nodes share a kernel, and each job's processes by node and name."""
 
-    nodes: Mapping[str, Sampled]
+    nodes: Mapping[str, NodeSamples]
     shared: Mapping[str, str]
     jobs: Mapping[str, tuple[tuple[str, str], ...]]
 
@@ -238,7 +238,7 @@ class ProcessorSamples:
             return WindowProcessors((), (), ())
         steps = Steps.of(window.start_ns, window.end_ns)
         kernel = kernels(self.nodes, self.shared, steps)
-        watched = {job: tuple(watch(self.nodes, kernel, steps, members)) for job, members in self.jobs.items()}
+        watched = {job: tuple(process_waits(self.nodes, kernel, steps, members)) for job, members in self.jobs.items()}
         everyone = [one for members in watched.values() for one in members]
         rows = tuple(shares_of_nodes(self.nodes, kernel, everyone, steps))
         return WindowProcessors(
@@ -257,11 +257,11 @@ def samples(counters: Any, tasks: Any, manifest: Manifest) -> ProcessorSamples:
         if launch.job in jobs:
             jobs[launch.job] += ((launch.node, launch.name),)
     return ProcessorSamples(
-        {node: _sampled(counters, tasks, node) for node in manifest.nodes}, manifest.kernels.nodes, jobs
+        {node: _node_samples(counters, tasks, node) for node in manifest.nodes}, manifest.kernels.nodes, jobs
     )
 
 
-def _sampled(counters: Any, tasks: Any, node: str) -> Sampled:
+def _node_samples(counters: Any, tasks: Any, node: str) -> NodeSamples:
     import pyarrow.compute as pc
 
     known = {name: throughput.samples(counters, node=node, port="", counter=PREFIX + name) for name in COUNTERS}
@@ -273,4 +273,4 @@ def _sampled(counters: Any, tasks: Any, node: str) -> Sampled:
         time_ns = rows["time_ns"].to_numpy(zero_copy_only=False).astype(np.int64)
         for found, column in ((run, "run_s"), (wait, "wait_s")):
             found[process] = Series(time_ns, rows[column].to_numpy(zero_copy_only=False).astype(np.float64))
-    return Sampled({name: Series(*series) for name, series in known.items() if len(series[0])}, run, wait)
+    return NodeSamples({name: Series(*series) for name, series in known.items() if len(series[0])}, run, wait)
