@@ -36,7 +36,7 @@ def asked(tmp_path):
 
 
 BESIDE = "pytest: -n 5 -m (not alone) and not frameworks"
-AFTERWARDS = "pytest: -n 5 -m (not alone) and frameworks"
+AFTERWARDS = "pytest: -n 5 -m (not alone) and frameworks tests/testbed"
 
 
 def test_where_all_is_built_all_tests_run_at_once(asked, tmp_path):
