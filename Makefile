@@ -9,6 +9,12 @@ EXPERIMENT ?= playbooks/experiments/quickstart.yaml
 PYTEST ?= $(BIN)/python -m pytest
 # `make test FRAMEWORKS=` leaves out the environments of Horovod and TensorFlow; their tests are skipped then.
 FRAMEWORKS ?= frameworks
+# `make test VARIANTS=all` runs what `make test-variants` does, too.
+VARIANTS ?=
+OF_VARIANTS := $(if $(VARIANTS),, and not variants)
+# pytest with the tests of some marks; set-up and they go on while what is left of the frameworks is built
+side_by_side = $(if $(FRAMEWORKS),VENV=$(VENV) tests/beside-frameworks $(1) $(PYTEST),$(PYTEST) -m $(1)) $(TESTBEDS_SIDE_BY_SIDE)
+SET_UP := $(if $(FRAMEWORKS),,setup-tests)
 
 # Tests start thousands of processes of Python: their byte code is kept, whatever the shell says of it.
 test unit testbed-test test-variants: export PYTHONDONTWRITEBYTECODE =
@@ -33,20 +39,20 @@ frameworks: ## build the environments of Horovod and TensorFlow into a cache, on
 quickstart: setup ## run the first experiment on hosts of this machine
 	@$(BIN)/orch run $(EXPERIMENT) --local || { status=$$?; [ $$status = 3 ] || exit $$status; }
 
-test: setup-tests $(FRAMEWORKS) ## the tests, those on a local testbed too; of variants one each
-	$(PYTEST) -m 'not alone and not variants' $(TESTBEDS_SIDE_BY_SIDE)
-	$(PYTEST) tests/testbed -m 'alone and not variants' --durations 30
+test: $(SET_UP) ## the tests, those on a local testbed too; of variants one each
+	$(call side_by_side,'not alone$(OF_VARIANTS)')
+	$(PYTEST) tests/testbed -m 'alone$(OF_VARIANTS)' --durations 30
 
 unit: setup-tests ## the tests that need no testbed
 	$(PYTEST) --ignore tests/testbed $(SIDE_BY_SIDE)
 
-testbed-test: setup-tests ## the tests on a local testbed: those of behaviour side by side, then those that measure
+testbed-test: $(SET_UP) ## the tests on a local testbed: those of behaviour side by side, then those that measure
 	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and not alone and not variants' $(TESTBEDS_SIDE_BY_SIDE)
 	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and alone and not variants' --durations 30
 
-test-variants: setup-tests $(FRAMEWORKS) ## further variants of what `make test` tries one of: frameworks' modes, algorithms, patterns
-	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and not alone and variants' $(TESTBEDS_SIDE_BY_SIDE)
-	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and alone and variants'
+test-variants: $(SET_UP) ## further variants of what `make test` tries one of: frameworks' modes, algorithms, patterns
+	$(call side_by_side,'not alone and variants') tests/testbed
+	$(PYTEST) tests/testbed -m 'alone and variants' --durations 30
 
 check: setup docs ## lints, types, import contracts, documentation
 	$(BIN)/ruff check .

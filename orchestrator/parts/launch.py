@@ -198,7 +198,7 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Count:
+class HitCounter:
     """How often a change did what it does: `parse` gives packets that it might have hit, and packets that it hit.
 
     Read before the change is undone. `share` is the probability that was asked for; without one hits are noted alone.
@@ -210,7 +210,7 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
+class PresenceCheck:
     """What shows, on the node itself, that a change stands: `pattern` is found in what `read` prints, line by line.
 
     A regular expression of Python 3.8. Where nothing is found, somebody else has taken the change back or made another.
@@ -226,7 +226,7 @@ class Change:
 
     `read` is a command whose output tells the state; `parse` turns that output into a canonical text of it. `apply`
     and `undo` give commands (argument lists) from the old state as `parse` returned it. After `apply` the state must
-    equal what `expect` gives; after `undo` it must equal the old state. `sign` tells whoever finds the change later
+    equal what `expect` gives; after `undo` it must equal the old state. `presence` tells whoever finds the change later
     whether it still stands, from the old state too. All five functions are pure and raise ValueError, with a sentence
     for people, where they cannot: a state that could not be restored is refused.
     `process` is what the change needs to have its effect: started after it, ended before it is undone.
@@ -240,7 +240,7 @@ class Change:
     apply: Callable[[str], list[tuple[str, ...]]]
     undo: Callable[[str], list[tuple[str, ...]]]
     expect: Callable[[str], str]
-    sign: Callable[[str], Sign]
-    count: Count | None = None
+    presence: Callable[[str], PresenceCheck]
+    hits: HitCounter | None = None
     shared: bool = False  # several conditions may ask for it, all alike: it is made once
     process: Launch | None = None

@@ -23,7 +23,7 @@ from orchestrator.core.lock import Holder
 from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import BROKEN_PYTHON
 from orchestrator.parts import secret_env
-from orchestrator.parts.launch import Container, Launch, Requirement, Sign
+from orchestrator.parts.launch import Container, Launch, PresenceCheck, Requirement
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
 from orchestrator.remote import files
@@ -217,17 +217,17 @@ class AgentClient:
         *,
         undo: Sequence[Sequence[str]],
         apply: Sequence[Sequence[str]],
-        sign: Sign | None = None,
+        presence: PresenceCheck | None = None,
     ) -> None:
         """Change something on the node; the undo is on its disk first, and is run when this client ends or breaks.
 
-        Where the `sign` is not found any more then, there is nothing to undo.
+        Where the `presence` is not found any more then, there is nothing to undo.
         """
         values = {
             "key": key,
             "undo": [list(argv) for argv in undo],
             "apply": [list(argv) for argv in apply],
-            "sign": None if sign is None else (list(sign.read), sign.pattern),
+            "presence": None if presence is None else (list(presence.read), presence.pattern),
         }
         self._connection.ask("change", deadline, values)
 

@@ -298,7 +298,7 @@ def _changes_are_named_and_read_by_a_command(case: Case, topology: Topology) -> 
     asked = {(need.node, need.what) for need in needs if need.kind == "program" and need.remedy}
     for change in changes:
         _expect(isinstance(change, Change) and change.kind == case.name and change.read, f"{change!r}")
-        reads = [change.read, *([change.count.read] if change.count else [])]
+        reads = [change.read, *([change.hits.read] if change.hits else [])]
         _expect({(change.node, argv[0]) for argv in reads} <= asked, f"{reads} are not among its requirements")
         try:
             change.parse("what no tool prints {")

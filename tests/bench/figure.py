@@ -49,13 +49,13 @@ class Figure:
 
     def text(self) -> str:
         """The figure in a line."""
-        told = f"{self.what:<58} {spread(self.values)} {self.unit}"
+        line = f"{self.what:<58} {spread(self.values)} {self.unit}"
         if self.reference:
             bound = "at most " if self.against == "goal" else ""
-            told += f" | {self.against} {bound}{spread(self.reference)} | ratio {self.ratio:.3f}"
+            line += f" | {self.against} {bound}{spread(self.reference)} | ratio {self.ratio:.3f}"
         if self.interval:
-            told += f" | 95 % interval {self.interval[0]:.4f}..{self.interval[1]:.4f}"
-        return told + (f" | {self.note}" if self.note else "")
+            line += f" | 95 % interval {self.interval[0]:.4f}..{self.interval[1]:.4f}"
+        return line + (f" | {self.note}" if self.note else "")
 
     def as_data(self) -> dict[str, Any]:
         """The figure for JSON."""

@@ -253,12 +253,12 @@ def _limited(settings: Settings, between: Pair, seconds: float) -> Iterator[Figu
         yield from _on_time(f"{load / 25e9:.0%} of a link of 25 Gbit/s at 1/100", done)
         yield from _late(f"{load / 25e9:.0%} of that link", done)
     done = send(between, websearch_streams(40e9, settings.times(20, 6), scale=100), most_open=200, realtime=True)
-    told = ", ".join(f"{count} {what}" for what, count in done.log.errors.items())
+    errors = ", ".join(f"{count} {what}" for what, count in done.log.errors.items())
     yield Figure(
         what="160 % of that link, at most 200 open: flows that were not done",
         unit="of 1",
         values=(sum(done.log.errors.values()) / done.log.flows,),
-        note=told,
+        note=errors,
     )
 
 

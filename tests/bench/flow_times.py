@@ -93,9 +93,9 @@ def _process(namespace: str, role: str, *rest: str) -> subprocess.Popen[bytes]:
 def _compared(what: str, ours: Taken, alone: Taken) -> Iterator[Figure]:
     for name, low, high in CLASSES:
         mine, floor = (one.took_s[(one.sizes >= low) & (one.sizes < high)] * 1e6 for one in (ours, alone))
-        for told, share in ((f"{what}, {name}, p50", 50), ("  p99", 99)):
+        for label, share in ((f"{what}, {name}, p50", 50), ("  p99", 99)):
             yield Figure(
-                what=told,
+                what=label,
                 unit="us",
                 values=(float(np.percentile(mine, share)),),
                 against="one at a time",

@@ -26,14 +26,14 @@ def measure(settings: Settings) -> Iterator[Figure]:
     least = tuple(one.received_bps / 1e9 for one in sent[REQUESTED_BPS[0]])
     for load, each in sent.items():
         shed = [sum(one.log.errors.values()) / one.log.flows for one in each]
-        told = ", ".join(dict.fromkeys(what for one in each for what in one.log.errors))
+        errors = ", ".join(dict.fromkeys(what for one in each for what in one.log.errors))
         yield Figure(
             what=f"received while {load / 1e9:g} Gbit/s are requested",
             unit="Gbit/s",
             values=tuple(one.received_bps / 1e9 for one in each),
             against=f"{REQUESTED_BPS[0] / 1e9:g} requested",
             reference=least,
-            note=f"{min(shed):.0%} to {max(shed):.0%} of flows {told or 'shed'}",
+            note=f"{min(shed):.0%} to {max(shed):.0%} of flows {errors or 'shed'}",
         )
     yield Figure(
         what="saturation, web search, a new connection a flow",

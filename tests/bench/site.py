@@ -45,8 +45,8 @@ def measure(settings: Settings) -> Iterator[Figure]:
     yield Figure(what="index.html", unit="byte", values=(size,), against="goal", reference=(GOAL_BYTES,))
     opened = [_opened(output) for _ in range(times)]
     for what, values in zip(_SEEN, zip(*opened, strict=True), strict=True):
-        told = f"{what}, in headless Chromium"
-        yield Figure(what=told, unit="s", values=values, against="goal", reference=(GOAL_S,))
+        label = f"{what}, in headless Chromium"
+        yield Figure(what=label, unit="s", values=values, against="goal", reference=(GOAL_S,))
     shutil.rmtree(results)
 
 

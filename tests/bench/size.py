@@ -102,14 +102,14 @@ def events(results: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for text in whole for line in text.splitlines()]
 
 
-def phases(told: list[dict[str, Any]]) -> list[tuple[str, float]]:
+def phases(log: list[dict[str, Any]]) -> list[tuple[str, float]]:
     """Names of phases in their order, and when each began, in seconds."""
-    return [(event["name"], event["monotonic_ns"] / 1e9) for event in told if event["event"] == "phase"]
+    return [(event["name"], event["monotonic_ns"] / 1e9) for event in log if event["event"] == "phase"]
 
 
-def _seconds(told: list[dict[str, Any]]) -> dict[str, float]:
+def _seconds(log: list[dict[str, Any]]) -> dict[str, float]:
     """How long it took to open all, to start all once they were open, and to put all back once it was measured."""
-    at = dict(reversed(phases(told)))  # the first of each name
+    at = dict(reversed(phases(log)))  # the first of each name
     return {
         "open": at["check"] - at["open"],
         "start": at["preflight"] - at["collectors"],
@@ -145,9 +145,9 @@ def _silence(up: Fleet, *, jump: bool) -> Iterator[Figure]:
             orch.wait(RUN_S)
         finally:
             orch.terminate()
-    told = events(results)
-    lost_s = min(event["monotonic_ns"] for event in told if event["event"] == "agent-lost") / 1e9
-    restored = {event["node"]: event["monotonic_ns"] / 1e9 for event in told if event["event"] == "restored"}
+    log = events(results)
+    lost_s = min(event["monotonic_ns"] for event in log if event["event"] == "agent-lost") / 1e9
+    restored = {event["node"]: event["monotonic_ns"] / 1e9 for event in log if event["event"] == "restored"}
     if restored.keys() != set(up.hosts) - {silent}:
         raise AssertionError(f"{sorted(set(up.hosts) - {silent} - restored.keys())} were not put back")
     yield Figure(

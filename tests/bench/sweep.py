@@ -34,13 +34,13 @@ def measure(settings: Settings) -> Iterator[Figure]:
     results = settings.scratch / "results"
     argv = orch_argv("sweep", str(file), "--results", str(results), "--wait", "10min", "--json")
     done = call(argv, ok=(0, INVALID), within_s=1800.0)
-    told = json.loads(done.stdout.splitlines()[-1])
-    valid = sum(one["valid"] for one in told["measurements"])
+    summary = json.loads(done.stdout.splitlines()[-1])
+    valid = sum(one["valid"] for one in summary["measurements"])
     yield Figure(
         what="share of the runs' time inside measured windows",
         unit="of 1",
-        values=(told["measured_s"] / told["runs_s"],),
+        values=(summary["measured_s"] / summary["runs_s"],),
         against="requested",
         reference=(GOAL,),
-        note=f"{told['runs_s']:.0f} s for {points} points, {valid} of them valid",
+        note=f"{summary['runs_s']:.0f} s for {points} points, {valid} of them valid",
     )

@@ -15,6 +15,7 @@ from workloads.common import environments
 
 pytestmark = [
     pytest.mark.testbed,
+    pytest.mark.frameworks,
     pytest.mark.skipif(not environments.is_built("torch"), reason="no DeepSpeed here: run `make frameworks`"),
 ]
 

@@ -82,7 +82,10 @@ MODES = [
         workload,
         options,
         id=f"{workload.NAME}-{environment}",
-        marks=pytest.mark.skipif(not environments.is_built(environment), reason="run `make frameworks`"),
+        marks=[
+            pytest.mark.frameworks,
+            pytest.mark.skipif(not environments.is_built(environment), reason="run `make frameworks`"),
+        ],
     )
     for workload, environment, options in (
         (horovod, "torch", {}),

@@ -170,7 +170,7 @@ def test_packets_are_lost_where_it_was_said_and_counted(up, on, where):
     *offloads, rule = loss.changes(loss.Config(host="h2", share="10%", where=where), testbed.topology)
     with Applied(on, testbed, rule):
         lost = 2000 - arrived(on, testbed, "h1", "h2")
-        seen, hit = rule.count.parse(on(testbed, rule.node, shlex.join(rule.count.read)))
+        seen, hit = rule.hits.parse(on(testbed, rule.node, shlex.join(rule.hits.read)))
         assert (seen, hit) == (2000, lost)
         assert 140 < lost < 260  # four standard deviations
         assert arrived(on, testbed, "h2", "h1") == 2000
@@ -188,7 +188,7 @@ def test_a_lost_segment_is_a_loss_to_tcp(up, on):
     with Applied(on, testbed, rule):
         serve_once(on, testbed, "h2")
         said = json.loads(on(testbed, "h1", "iperf3 -c h2 -b 5M -t 2 -J"))
-        _, hit = rule.count.parse(on(testbed, rule.node, shlex.join(rule.count.read)))
+        _, hit = rule.hits.parse(on(testbed, rule.node, shlex.join(rule.hits.read)))
     assert hit > 0
     assert said["end"]["sum_sent"]["retransmits"] >= hit * 0.5
 
@@ -203,7 +203,7 @@ def test_marks_are_set_on_connections_that_ask_for_them(up, on):
     with Applied(on, testbed, asking[0]), Applied(on, testbed, asking[1]), Applied(on, testbed, rule):
         serve_once(on, testbed, "h2")
         on(testbed, "h1", "iperf3 -c h2 -b 20M -t 2")
-        seen, hit = rule.count.parse(on(testbed, rule.node, shlex.join(rule.count.read)))
+        seen, hit = rule.hits.parse(on(testbed, rule.node, shlex.join(rule.hits.read)))
     assert hit > 0.1 * seen > 10
     assert int(on(testbed, "h2", marked)) - before == hit
 
@@ -325,7 +325,7 @@ def test_a_firewall_lets_hosts_of_the_testbed_in_and_nobody_else(up, on):
         assert called("h2", STRANGER, port=5300) == "hello\n", "no port of a run"
         assert called("h1", guarded) == "hello\n", "by loopback"
         on(testbed, "h2", f"cd /run/orch; touch go-on; {UNTIL.format('grep -q again early')}", timeout_s=90)
-        seen, refused = change.count.parse(on(testbed, "h1", shlex.join(change.count.read)))
+        seen, refused = change.hits.parse(on(testbed, "h1", shlex.join(change.hits.read)))
         assert seen > refused > 0
     assert called("h2", STRANGER) == "hello\n"
 

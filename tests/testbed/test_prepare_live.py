@@ -64,6 +64,7 @@ def test_it_says_what_it_would_do_and_a_failure_is_told_host_by_host(inventory, 
     assert "remedy: orch prepare TESTBED --only torch" in out
 
 
+@pytest.mark.frameworks
 @pytest.mark.skipif(not environments.is_built("torch"), reason="nothing is built here: run `make frameworks`")
 def test_where_all_is_there_nothing_is_done(inventory, tmp_path):
     rack = write(tmp_path, inventory, "rack.yaml")

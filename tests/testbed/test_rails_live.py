@@ -7,7 +7,7 @@ import pytest
 from orchestrator.report.runs import Run
 from tests.helpers.orch_runs import measured, small, write
 
-pytestmark = [pytest.mark.testbed, pytest.mark.alone, pytest.mark.variants]
+pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 
 TESTBED = {"local": {"hosts": 3, "link": "25gbit", "scale": 100, "rails": 2}}
 
@@ -54,6 +54,7 @@ def routes(sealed, device):
     return found["metrics"][0]["congestion"]
 
 
+@pytest.mark.alone
 def test_the_quickstart_is_valid_on_a_data_plane_of_ipv6(tmp_path):
     testbed = {"local": {**TESTBED["local"], "ip": 6, "rails": 1}}
     traffic = [

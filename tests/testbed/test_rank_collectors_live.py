@@ -16,7 +16,6 @@ from tests.helpers.orch_runs import measured, nothing_is_left, small, write
 
 pytestmark = [
     pytest.mark.testbed,
-    pytest.mark.alone,
     pytest.mark.skipif(shutil.which("perf") is None, reason="no perf of this kernel (Ubuntu has a package for each)"),
 ]
 

@@ -13,6 +13,7 @@ from workloads.common import environments
 
 pytestmark = [
     pytest.mark.testbed,
+    pytest.mark.frameworks,
     pytest.mark.skipif(not environments.is_built("torch"), reason="no Horovod here: run `make frameworks`"),
 ]
 

@@ -94,6 +94,7 @@ def test_a_rank_that_is_killed_ends_a_run_under_torchrun(tmp_path):
     assert "the command was ended by signal 9" in err
 
 
+@pytest.mark.frameworks
 @pytest.mark.skipif(not environments.is_built("torch"), reason="no Open MPI here: run `make frameworks`")
 def test_mpirun_makes_one_job_of_the_ranks_of_all(tmp_path):
     python = environments.built("torch")

@@ -12,6 +12,7 @@ from workloads.common import environments
 
 pytestmark = [
     pytest.mark.testbed,
+    pytest.mark.frameworks,
     pytest.mark.skipif(not environments.is_built("torch"), reason="no Open MPI here: run `make frameworks`"),
 ]
 

@@ -16,6 +16,7 @@ from workloads.common import environments
 
 pytestmark = [
     pytest.mark.testbed,
+    pytest.mark.frameworks,
     pytest.mark.skipif(
         not environments.is_built("tensorflow"),
         reason="no TensorFlow here: run `playbooks/hosts/prepare-frameworks tensorflow`",

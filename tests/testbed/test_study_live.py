@@ -12,7 +12,7 @@ from orchestrator.core.units import quantity
 from orchestrator.store import index, sweeps
 from tests.helpers.orch_runs import in_stage, nothing_is_left, orch, small, start, wait_for, write
 
-pytestmark = [pytest.mark.testbed, pytest.mark.alone, pytest.mark.variants]
+pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 
 PRINTED_S = 0.3
 LOADS = {"a": ["0bit", "3gbit"], "b": ["2gbit", "5gbit"]}
@@ -22,8 +22,8 @@ def test_a_study_that_is_killed_ends_with_the_same_points_and_a_page(tmp_path):
     experiment = small(measure={"warmup": 2, "iterations": 15, "at_most": "30s"})
     del experiment["name"]
     for name, loads in LOADS.items():
-        data = {"name": name, "mode": "windows", "axes": {"traffic.0.iperf.load": loads}, "experiment": experiment}
-        write(tmp_path, data, f"{name}.yaml")
+        sweep = {"name": name, "mode": "windows", "attempts": 5, "experiment": experiment}
+        write(tmp_path, {**sweep, "axes": {"traffic.0.iperf.load": loads}}, f"{name}.yaml")
     file = tmp_path / "study.yaml"
     file.write_text(yaml.safe_dump({"name": "s", "paper": "salamy", "quick": ["a.yaml", "b.yaml"], "full": ["a.yaml"]}))
     results, page = tmp_path / "results", tmp_path / "page.html"
@@ -44,6 +44,7 @@ def test_a_study_that_is_killed_ends_with_the_same_points_and_a_page(tmp_path):
     assert "mobilenet_v2, iperf" in page.read_text()
 
 
+@pytest.mark.alone
 def test_a_study_fits_its_compute_to_this_machine_before_it_measures(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     measure = {"warmup": 2, "iterations": 15, "at_most": "30s"}

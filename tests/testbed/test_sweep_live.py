@@ -12,7 +12,7 @@ import yaml
 from orchestrator.store import index, sweeps
 from tests.helpers.orch_runs import TRIES, in_stage, last_json, light, nothing_is_left, orch, start, wait_for, write
 
-pytestmark = [pytest.mark.testbed, pytest.mark.alone]
+pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 
 LOADS = ["0bit", "2gbit", "4gbit", "6gbit"]
 
@@ -24,7 +24,6 @@ def sweep_file(folder, **more):
     return write(folder, {"axes": {"traffic.0.iperf.load": LOADS}, **data}, "sweep.yaml")
 
 
-@pytest.mark.variants
 def test_a_sweep_that_is_killed_and_interrupted_ends_with_the_same_points(tmp_path):
     file, results = sweep_file(tmp_path), tmp_path / "results"
     moments = random.Random()  # noqa: S311
@@ -49,7 +48,6 @@ def test_a_sweep_that_is_killed_and_interrupted_ends_with_the_same_points(tmp_pa
     assert (again["runs_s"], all(one["valid"] for one in again["measurements"])) == (0, True)
 
 
-@pytest.mark.variants
 def test_a_load_that_cannot_be_had_costs_its_own_window_alone(tmp_path):
     data = yaml.safe_load(sweep_file(tmp_path, attempts=1).read_text())
     data["axes"] = {"traffic.0.iperf.load": ["5gbit", "14gbit"]}

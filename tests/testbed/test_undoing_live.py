@@ -50,7 +50,7 @@ def left_by_a_killed_agent(on, testbed, run):
     for change in changes(testbed.topology):
         old = state(client, change)
         steps = change.undo(old)
-        client.change(change.name, soon(), undo=steps, apply=change.apply(old), sign=change.sign(old))
+        client.change(change.name, soon(), undo=steps, apply=change.apply(old), presence=change.presence(old))
         assert state(client, change) == change.expect(old) != old, change.name
         made.append((change, old))
         undo = [*steps, *undo]

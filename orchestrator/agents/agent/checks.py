@@ -148,7 +148,7 @@ def nominal(device: str) -> bool:
 def find_modules(commands: Commands, python: str, names: List[str]) -> Steps[Tuple[Dict[str, Tuple[bool, str]], str]]:
     """Return for each module whether an interpreter finds it and where, or why that interpreter cannot tell."""
     try:
-        done = yield from commands.command([python, "-c", FIND_MODULES, *sorted(set(names))], 30.0, privileged=False)
+        done = yield from commands.run([python, "-c", FIND_MODULES, *sorted(set(names))], 30.0, privileged=False)
     except (Refusal, OSError) as error:
         return {name: (False, str(error)) for name in names}, ""  # there is none: the module's own remedy helps
     known = modules_told(done.stdout)

@@ -121,7 +121,7 @@ class Commands:
         self.children = children
         self.selector = selector
 
-    def command(
+    def run(
         self, argv: List[str], timeout_s: float, stdin: bytes = b"", *, privileged: bool = True
     ) -> Steps[Completed]:
         """Run a command to its end and return its status and output.
@@ -155,11 +155,11 @@ class Commands:
             raise Refusal("stuck", message % child.pid, argv=argv, tail=stdout + stderr)
         return Completed(child.status, stdout, stderr, late)
 
-    def each(self, lines: List[List[str]]) -> Steps[Optional[Failure]]:
+    def run_until_failure(self, lines: List[List[str]]) -> Steps[Optional[Failure]]:
         """Run commands one after the other; return what went wrong with the first that failed, or None."""
         for argv in lines:
             try:
-                done = yield from self.command(argv, COMMAND_S)
+                done = yield from self.run(argv, COMMAND_S)
             except (OSError, Refusal, subprocess.SubprocessError) as error:
                 return Failure(argv, None, str(error))
             if done.status or done.timed_out:
@@ -169,7 +169,7 @@ class Commands:
     def run_command(
         self, *, argv: List[str], timeout_s: float, payload: bytes = b"", privileged: bool = True
     ) -> Steps[Completed]:
-        done = yield from self.command(argv, timeout_s, payload, privileged=privileged)
+        done = yield from self.run(argv, timeout_s, payload, privileged=privileged)
         if done.timed_out:
             raise Refusal("timeout", "ran longer than %g s" % timeout_s, argv=argv, tail=done.stdout + done.stderr)
         return done
@@ -182,6 +182,6 @@ class Commands:
             done = None
             with contextlib.suppress(OSError, Refusal, subprocess.SubprocessError):
                 if time.monotonic() < until:
-                    done = yield from self.command(argv, min(each_s, until - time.monotonic()))
+                    done = yield from self.run(argv, min(each_s, until - time.monotonic()))
             found.append(None if done is None or done.timed_out else done)
         return AllCompleted(found)

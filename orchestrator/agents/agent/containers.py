@@ -399,7 +399,7 @@ class Images:
         """
         storage = self.run_folder.storage if container["runtime"] == "podman" else ""
         prefix = ["env", "CONTAINERS_STORAGE_CONF=" + storage] if storage else []
-        done = yield from self.commands.command([*prefix, *argv], within_s, privileged=False)
+        done = yield from self.commands.run([*prefix, *argv], within_s, privileged=False)
         if done.timed_out:
             raise Refusal(
                 "image", "%s does not answer within %g s" % (container["runtime"], within_s), tail=done.stderr

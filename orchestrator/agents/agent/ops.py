@@ -29,7 +29,7 @@ from .loop import Loop, Task, speak_when_busy
 from .proc import descendants, elsewhere, identity, process_table
 from .steps import JsonObject, Refusal, Steps
 from .sweep import Sweep, Swept
-from .undo import Changes, FailedChange, Journal, TakenBack, about_of, take_back
+from .undo import Changes, FailedChange, Journal, UndoReport, about_of, undo_changes
 
 if TYPE_CHECKING:
     from .bounds import Count, Pid
@@ -187,7 +187,7 @@ class Agent:
         loop.shutting_down = True
         loop.finish_whole(COMMAND_S + KILL_S)
         _, left = loop.drive(ladder(self.living, [(signal.SIGTERM, 1.0)]))
-        taken = loop.drive(take_back(journal, self.commands)) if journal else TakenBack([], [], [])
+        taken = loop.drive(undo_changes(journal, self.commands)) if journal else UndoReport([], [], [])
         if self.farewell is not None:
             loop.answer(self.farewell, Farewell(taken.undone, taken.already, taken.failed, left))
             end = time.monotonic() + FAREWELL_S
@@ -274,7 +274,7 @@ class Agent:
         ).carry_out()
         journal = self.changes.journal
         if journal is not None:
-            taken = yield from take_back(journal, self.commands, self.changes.inherited)
+            taken = yield from undo_changes(journal, self.commands, self.changes.inherited)
             report = report._replace(
                 undone=[*report.undone, *taken.undone],
                 already=[*report.already, *taken.already],

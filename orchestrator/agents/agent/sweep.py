@@ -15,7 +15,7 @@ from .commands import Commands
 from .folders import MARKER, STAYED, Folder, RunFolder, drop, reach
 from .proc import command_line, descendants, elsewhere, process_table, tags
 from .steps import JsonObject, Refusal, Steps
-from .undo import FailedChange, ForgottenChange, Journal, about_of, take_back
+from .undo import FailedChange, ForgottenChange, Journal, about_of, undo_changes
 
 if TYPE_CHECKING:
     from .bounds import Count, Pid
@@ -239,7 +239,7 @@ class Sweep:
 
     def sweep_journal(self, dead: DeadFolder, journal: Journal) -> Steps[bool]:
         """Take back what a journal holds; return whether nothing of it is left."""
-        taken = yield from take_back(journal, self.commands)
+        taken = yield from undo_changes(journal, self.commands)
         self.undone += taken.undone
         self.already += taken.already
         if self.forget and dead.name.startswith(self.forget + "."):

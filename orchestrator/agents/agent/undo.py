@@ -18,8 +18,8 @@ from .steps import Failure, JsonObject, Refusal, Steps
 FORGOTTEN = "undo.forgotten.jsonl"  # the name of a journal whose entries were given up
 
 
-class Sign(NamedTuple):
-    """A sign that a change stands: a pattern that is found in a command's output for as long as it does."""
+class PresenceCheck(NamedTuple):
+    """How it shows that a change stands: a pattern that is found in a command's output for as long as it does."""
 
     read: List[str]
     pattern: str
@@ -29,7 +29,7 @@ class Pending(NamedTuple):
     """A change that may stand, and how to take it back."""
 
     undo: List[List[str]]
-    sign: Optional[Sign]
+    presence: Optional[PresenceCheck]
 
 
 class FailedChange(NamedTuple):
@@ -53,13 +53,13 @@ class ForgottenChange(NamedTuple):
     what: str
 
 
-def sign_of(value: Any) -> Optional[Sign]:
-    """Return a sign from its JSON, as it was sent or as a journal has it; those of older agents have none."""
+def presence_of(value: Any) -> Optional[PresenceCheck]:
+    """Return a check from its JSON, as it was sent or as `sign` of a journal; those of older agents have none."""
     if value is None:
         return None
     read, pattern = value
     re.compile(pattern)
-    return Sign(argvs([read])[0], pattern)
+    return PresenceCheck(argvs([read])[0], pattern)
 
 
 def about_of(text: bytes) -> JsonObject:
@@ -113,7 +113,7 @@ class Journal:
             self.pending.pop(key, None)
             unclear.pop(key, None)
         elif "undo" in entry:
-            change = Pending(argvs(entry["undo"]), sign_of(entry.get("sign")))
+            change = Pending(argvs(entry["undo"]), presence_of(entry.get("sign")))
             words = [word for word in (about, entry.get("at")) if word]
             if not words:
                 unclear[key] = "it is unknown whether it was made before a reboot"
@@ -158,7 +158,7 @@ class Journal:
         os.fsync(self.folder.fd)
 
     def add(self, key: str, change: Pending) -> None:
-        self.append({"id": key, "undo": change.undo, "sign": change.sign, "whole": False, "at": identity()})
+        self.append({"id": key, "undo": change.undo, "sign": change.presence, "whole": False, "at": identity()})
         self.pending[key] = change
         self.doubtful.add(key)
 
@@ -190,32 +190,32 @@ class Journal:
         return forgotten
 
 
-class TakenBack(NamedTuple):
-    """Keys of changes that were taken back, those that somebody else had taken back, and what went wrong."""
+class UndoReport(NamedTuple):
+    """Keys of changes that were undone, those that somebody else had undone already, and those that could not be."""
 
     undone: List[str]
     already: List[str]
     failed: List[FailedChange]
 
 
-def stands(commands: Commands, sign: Optional[Sign]) -> Steps[Optional[bool]]:
+def stands(commands: Commands, presence: Optional[PresenceCheck]) -> Steps[Optional[bool]]:
     """Return whether a change is still there; None where that cannot be told."""
-    if sign is None:
+    if presence is None:
         return None
     try:
-        done = yield from commands.command(sign.read, COMMAND_S)
+        done = yield from commands.run(presence.read, COMMAND_S)
     except (OSError, Refusal, subprocess.SubprocessError):
         return None
     if done.status or done.timed_out:
         return None
-    return re.search(sign.pattern, done.stdout, re.MULTILINE) is not None
+    return re.search(presence.pattern, done.stdout, re.MULTILINE) is not None
 
 
-def put_back(journal: Journal, commands: Commands, key: str) -> Steps[Optional[Failure]]:
+def undo_change(journal: Journal, commands: Commands, key: str) -> Steps[Optional[Failure]]:
     """Carry out the undo commands of a change; return what went wrong, or None.
 
     Of one in doubt each command is tried, and none has to find anything to undo; but each has to run to its end. So is
-    each of one that has a sign, which then tells whether anything of the change is left. One that hangs ends that.
+    each of one that has a check, which then tells whether anything of the change is left. One that hangs ends that.
     """
     change = journal.pending[key]
     doubtful = key in journal.doubtful
@@ -223,30 +223,30 @@ def put_back(journal: Journal, commands: Commands, key: str) -> Steps[Optional[F
         journal.mark(key, whole=False)
     first = None
     for argv in change.undo:
-        wrong = yield from commands.each([argv])
+        wrong = yield from commands.run_until_failure([argv])
         hung = wrong and (wrong.status or 0) < 0
         if wrong and (hung or wrong.status is None or not doubtful):
             first = first or wrong
-        if hung or (first and not change.sign and not doubtful):
+        if hung or (first and not change.presence and not doubtful):
             break
-    if first and (yield from stands(commands, change.sign)) is False:
+    if first and (yield from stands(commands, change.presence)) is False:
         return None
     if first and not doubtful:
         journal.mark(key, whole=True)  # as whole as it can be told from
     return first
 
 
-def take_back(journal: Journal, commands: Commands, keys: Optional[Set[str]] = None) -> Steps[TakenBack]:
+def undo_changes(journal: Journal, commands: Commands, keys: Optional[Set[str]] = None) -> Steps[UndoReport]:
     """Undo what a journal holds, or some keys of it, the last change first.
 
     What somebody else has taken back, or changed since, is left as it is.
     """
-    report = TakenBack([], [], [])
+    report = UndoReport([], [], [])
     for key in [key for key in reversed(list(journal.pending)) if keys is None or key in keys]:
-        if (yield from stands(commands, journal.pending[key].sign)) is False:
+        if (yield from stands(commands, journal.pending[key].presence)) is False:
             report.already.append(key)
         else:
-            wrong = yield from put_back(journal, commands, key)
+            wrong = yield from undo_change(journal, commands, key)
             if wrong:
                 report.failed.append(FailedChange(key, *wrong))
                 continue
@@ -273,18 +273,23 @@ class Changes:
         return self.journal
 
     def change(
-        self, *, key: str, undo: List[List[str]], apply: List[List[str]], sign: Optional[Tuple[List[str], str]] = None
+        self,
+        *,
+        key: str,
+        undo: List[List[str]],
+        apply: List[List[str]],
+        presence: Optional[Tuple[List[str], str]] = None,
     ) -> Steps[None]:
         journal = self.book()
         argvs(apply)
         if key in journal.pending:
             raise Refusal("bad-request", "%s is changed already" % key)
-        journal.add(key, Pending(argvs(undo), sign_of(sign)))
+        journal.add(key, Pending(argvs(undo), presence_of(presence)))
         self.busy.add(key)
         try:
-            wrong = yield from self.commands.each(apply)
+            wrong = yield from self.commands.run_until_failure(apply)
             if wrong:
-                also = yield from put_back(journal, self.commands, key)
+                also = yield from undo_change(journal, self.commands, key)
                 if not also:
                     journal.done(key)
                 raise Refusal("failed", "cannot apply %s" % key, undo_failed=also, **wrong._asdict())
@@ -300,7 +305,7 @@ class Changes:
             return  # it could not be made, and was taken back at once
         self.busy.add(key)
         try:
-            report = yield from take_back(journal, self.commands, {key})
+            report = yield from undo_changes(journal, self.commands, {key})
         finally:
             self.busy.discard(key)
         for wrong in report.failed:

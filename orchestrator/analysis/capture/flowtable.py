@@ -23,7 +23,7 @@ import numpy as np
 
 from orchestrator.analysis.capture import pcap
 from orchestrator.analysis.capture.oneway import Sightings
-from orchestrator.analysis.capture.pcap import FileEnd, Interfaces, Piece, Stock
+from orchestrator.analysis.capture.pcap import FileEnd, Interfaces, Piece, PiecePool
 from orchestrator.analysis.capture.stages import accounting, bin_rows, compiled, framing, program, segments
 from orchestrator.analysis.capture.stages.decoding import SCOPE_V4
 from orchestrator.analysis.capture.stages.queuepairs import KEY_WORDS, OPCODES, SIZE_BINS, STAT_WORDS
@@ -84,12 +84,12 @@ class GrowingTables:
         """Lower the bytes that may be in memory from now on."""
         self._held = held
 
-    def leave(self) -> None:
+    def evict(self) -> None:
         """Release mapped memory beyond what may be held; it is read back when it is used."""
         if not self._files or _resident() - self._left <= self._held:
             return
         for file in self._files:
-            file.leave()
+            file.evict()
         self._left = _resident()
 
     def _map(self, rows: int) -> None:
@@ -113,7 +113,7 @@ class _MappedTable:
         found: Ints = self._all[:count]
         return found
 
-    def leave(self) -> None:
+    def evict(self) -> None:
         self._map.madvise(mmap.MADV_DONTNEED)
 
 
@@ -261,8 +261,8 @@ class Conversations:
     def add(self, piece: Piece) -> None:
         """Account for the packets of a piece."""
         words = self._words
-        words[program.A_DEALT : program.A_BASE + 1] = (
-            *piece.dealt(self._shard),
+        words[program.A_SHARDED : program.A_BASE + 1] = (
+            *piece.sharded(self._shard),
             piece.words[program.HEADERS],
             piece.words[program.ROWS],
             0,
@@ -278,7 +278,7 @@ class Conversations:
                 self._set_holes()
             elif why == accounting.BINS_FULL:
                 self._hand_on()
-        self._tables.leave()
+        self._tables.evict()
 
     def column(self, table: Ints, number: int) -> Ints:
         """Return a column of one of the tables; what is on disk of a table is never in memory as a whole."""
@@ -295,7 +295,7 @@ class Conversations:
     def _parts(self, rows: int) -> Iterator[slice]:
         for begin in range(0, rows, _ROWS_AT_ONCE):
             yield slice(begin, begin + _ROWS_AT_ONCE)
-            self._tables.leave()
+            self._tables.evict()
 
     def finish(self) -> None:
         """Hand out the bins that are open; no packet may be added afterwards."""
@@ -478,7 +478,7 @@ class FlowTable:
         self._offset_ns = offset_ns
         self._sightings = sightings
         self._stop = stop or threading.Event()
-        self._stock = Stock(shards=workers, bin_ns=bin_ns)
+        self._pool = PiecePool(shards=workers, bin_ns=bin_ns)
         # What a thread works on is in the caches of its processor: so a shard has one of its own, and keeps it.
         self._threads = [ThreadPoolExecutor(1) for _ in self.shards] if workers > 1 else []
         self._size = piece_bytes or pcap.PIECE_BYTES
@@ -500,7 +500,7 @@ class FlowTable:
         settings = {
             "offset_ns": self._offset_ns,
             "piece_bytes": self._size,
-            "stock": self._stock,
+            "pool": self._pool,
             "interfaces": self.interfaces,
         }
         with pcap.opened(path, threads=self._threads, **settings) as file:
@@ -555,10 +555,10 @@ class FlowTable:
 
     def _give(self, group: Sequence[Piece]) -> None:
         for piece in group:
-            self._stock.give(piece)
+            self._pool.release(piece)
 
     def _pairs(self, piece: Piece) -> None:
-        if piece.said(program.ROCE):
+        if piece.word(program.ROCE):
             self.queue_pairs.add(piece)
 
 

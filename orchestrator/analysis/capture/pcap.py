@@ -21,7 +21,7 @@ import numpy as np
 
 from orchestrator.analysis.capture import unpacking
 from orchestrator.analysis.capture.stages import compiled, framing, program
-from orchestrator.analysis.capture.stages.accounting import DEALT_WORDS
+from orchestrator.analysis.capture.stages.accounting import SHARDED_WORDS
 from orchestrator.analysis.capture.stages.decoding import HEADER_WORDS, LINK_TYPES
 from orchestrator.analysis.capture.unpacking import Source
 from orchestrator.core.errors import CaptureError
@@ -95,7 +95,7 @@ class Format:
 class Piece:
     """Bytes of a file and the packets in them: rows of `frames` (see framing) and of `headers` (see decoding).
 
-    For each shard there are those that it was dealt (see dealing), with bins of `bin_ns`.
+    For each shard there are rows of its packets (see accounting), with bins of `bin_ns`.
     """
 
     def __init__(self, size: int, *, shards: int, bin_ns: int, home: deque[Piece]) -> None:
@@ -106,13 +106,13 @@ class Piece:
         self.headers = np.empty((rows, HEADER_WORDS), np.int64)
         self.words = program.layout(program.PIECE_WORDS)
         self.words[program.DATA] = program.address_of(self.memory)
-        self._dealt = np.empty((shards, rows, DEALT_WORDS), np.int64)
+        self._sharded = np.empty((shards, rows, SHARDED_WORDS), np.int64)
         self._counts = program.layout(shards)
         self.words[program.FRAMES : program.WHY] = (
             program.address_of(self.frames),
             rows,
             program.address_of(self.headers),
-            program.address_of(self._dealt),
+            program.address_of(self._sharded),
             program.address_of(self._counts),
             shards,
             bin_ns,
@@ -152,13 +152,13 @@ class Piece:
         self.whole = held == len(self.memory)
         compiled.program()["survey"](program.address_of(words))
 
-    def said(self, word: int) -> int:
+    def word(self, number: int) -> int:
         """Return one of `program`'s words of this piece."""
-        return int(self.words[word])
+        return int(self.words[number])
 
-    def dealt(self, shard: int) -> tuple[int, int]:
-        """Return the address of the rows that a shard was dealt, and how many there are."""
-        return program.address_of(self._dealt[shard]), int(self._counts[shard])
+    def sharded(self, shard: int) -> tuple[int, int]:
+        """Return the address of the rows of a shard's packets, and how many there are."""
+        return program.address_of(self._sharded[shard]), int(self._counts[shard])
 
     @property
     def packets(self) -> int:
@@ -167,19 +167,19 @@ class Piece:
     @property
     def begin(self) -> int:
         """Offset in the file of the piece's first record; -1: none was found."""
-        return self.place + self.said(program.BEGIN) if self.said(program.BEGIN) >= 0 else -1
+        return self.place + self.word(program.BEGIN) if self.word(program.BEGIN) >= 0 else -1
 
     @property
     def end(self) -> int:
         """Offset in the file at which the walk over its records ended."""
-        return self.place + self.said(program.END)
+        return self.place + self.word(program.END)
 
 
-class Stock:
+class PiecePool:
     """A pool of pieces, reused because their memory is warm.
 
     New memory would cost about as much again as surveying it does. So each piece goes back to the thread that took it.
-    Packets are dealt to `shards`, with bins of `bin_ns`.
+    Packets are divided among `shards`, with bins of `bin_ns`.
     """
 
     def __init__(self, *, shards: int = 1, bin_ns: int = 1) -> None:
@@ -196,8 +196,8 @@ class Stock:
         return Piece(size, shards=self._shards, bin_ns=self._bin_ns, home=free)
 
     @staticmethod
-    def give(piece: Piece) -> None:
-        """Give a piece back to the pool."""
+    def release(piece: Piece) -> None:
+        """Return a piece to the pool."""
         piece.home.append(piece)
 
 
@@ -215,9 +215,9 @@ class Ahead:
         *,
         size: int,
         depth: int,
-        stock: Stock,
+        pool: PiecePool,
     ) -> None:
-        self._threads, self._read, self._stock = threads, read, stock
+        self._threads, self._read, self._pool = threads, read, pool
         self._size, self._depth = size, depth
         self._pending: deque[tuple[int, Future[Piece]]] = deque()
         self._next = 0
@@ -229,7 +229,7 @@ class Ahead:
         """
         number = place // self._size
         while self._pending and self._pending[0][0] < number:
-            self._stock.give(self._pending.popleft()[1].result())
+            self._pool.release(self._pending.popleft()[1].result())
         self._next = max(self._next, number)
         while len(self._pending) < self._depth and self._next * self._size < end:
             thread = self._threads[self._next % len(self._threads)]
@@ -238,9 +238,9 @@ class Ahead:
         if not self._pending or self._pending[0][0] != number:
             return None
         found = self._pending.popleft()[1].result()
-        fits = found.begin == place and found.age == form.age and found.said(program.WHY) != framing.UNSTAMPED
+        fits = found.begin == place and found.age == form.age and found.word(program.WHY) != framing.UNSTAMPED
         if not fits:
-            self._stock.give(found)
+            self._pool.release(found)
         return found if fits else None
 
     def close(self) -> None:
@@ -251,7 +251,7 @@ class Ahead:
         self._pending.clear()
 
     def _survey(self, place: int, form: Format) -> Piece:
-        piece = self._stock.take(self._size + min(form.most + _SMALLEST_RECORD, self._size // 8))
+        piece = self._pool.take(self._size + min(form.most + _SMALLEST_RECORD, self._size // 8))
         held = self._read(place, piece.view)
         piece.survey(form, place=place, held=held, at=-1, limit=self._size, before_ns=framing.UNKNOWN_NS)
         return piece
@@ -311,7 +311,7 @@ class CaptureFile:
         offset_ns: int = 0,
         piece_bytes: int = PIECE_BYTES,
         threads: Sequence[Executor] = (),
-        stock: Stock | None = None,
+        pool: PiecePool | None = None,
         interfaces: Interfaces | None = None,
     ) -> None:
         self.path = path
@@ -320,11 +320,11 @@ class CaptureFile:
         self._named: Counter[str] = Counter()  # interfaces of this section by name
         self._source = source
         self._size = piece_bytes
-        self._stock = stock or Stock()
+        self._pool = pool or PiecePool()
         self._ahead = None
         if threads and source.size is not None:
             depth = 2 * len(threads)
-            self._ahead = Ahead(threads, source.read_at, size=piece_bytes, depth=depth, stock=self._stock)
+            self._ahead = Ahead(threads, source.read_at, size=piece_bytes, depth=depth, pool=self._pool)
         self._form = Format(ng=False, big=False, offset_ns=offset_ns)
         self._at = 0  # of the file, how many bytes are done with
         self._end: Literal["whole", "truncated", "corrupt"] = "whole"
@@ -335,7 +335,7 @@ class CaptureFile:
     def pieces(self) -> Iterator[Piece]:
         """Yield pieces with packets to the end of the file, or to where it is damaged.
 
-        Each is to be given to the stock afterwards.
+        Each is to be released to the pool afterwards.
         """
         head = self._peek(0, _FILE_HEADER_BYTES)
         if head[:4] == _SECTION_MAGIC and len(head) >= 12:
@@ -346,16 +346,16 @@ class CaptureFile:
         try:
             while self._end == "whole":
                 piece = self._piece(wanted)
-                why, still = piece.said(program.WHY), piece.end == self._at
-                left = piece.said(program.HELD) - piece.said(program.END)
-                last = not piece.whole and piece.said(program.END) < piece.said(program.LIMIT)
+                why, still = piece.word(program.WHY), piece.end == self._at
+                left = piece.word(program.HELD) - piece.word(program.END)
+                last = not piece.whole and piece.word(program.END) < piece.word(program.LIMIT)
                 self._at = piece.end
                 self._odd += piece.words[program.ODD :]
                 if piece.packets:
-                    self._before_ns = piece.said(program.CLOSING_NS)
+                    self._before_ns = piece.word(program.CLOSING_NS)
                     yield piece
                 else:
-                    self._stock.give(piece)
+                    self._pool.release(piece)
                 if why == framing.CORRUPT:
                     self._end = "corrupt"
                 elif why == framing.BLOCK:
@@ -405,7 +405,7 @@ class CaptureFile:
                 return ahead
         # Up to the next cut, so that what was surveyed behind it fits.
         limit = self._size - self._at % self._size if self._ahead is not None else wanted
-        piece = self._stock.take(
+        piece = self._pool.take(
             wanted if self._ahead is None else max(wanted, limit + min(self._form.most, self._size))
         )
         held = self._source.read_at(self._at, piece.view)
@@ -549,7 +549,7 @@ def first_stamp(path: Path) -> int | None:
     """
     with opened(path, piece_bytes=_LOOK_BYTES) as file:
         for piece in file.pieces():
-            return piece.said(program.OPENING_NS)
+            return piece.word(program.OPENING_NS)
     return None
 
 

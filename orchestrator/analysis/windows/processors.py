@@ -76,7 +76,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class NodeSamples:
     """The samples of a node over a run: its counters by their names here, and of each process `run` and `wait`."""
 
     counters: Mapping[str, Series]
@@ -136,7 +136,7 @@ class Kernel:
         return wait * self.foreign + run * _ratio(self.steal, self.busy + self.interrupt)
 
 
-def kernels(nodes: Mapping[str, Sampled], shared: Mapping[str, str], steps: Steps) -> dict[str, Kernel]:
+def kernels(nodes: Mapping[str, NodeSamples], shared: Mapping[str, str], steps: Steps) -> dict[str, Kernel]:
     """Return the kernel of each node; `shared` names it for nodes that share one, each other node has its own."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
@@ -158,7 +158,7 @@ def kernels(nodes: Mapping[str, Sampled], shared: Mapping[str, str], steps: Step
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class ProcessWaits:
     """A process of a job in a window: seconds of each step in which it was kept from a processor, and waited in all."""
 
     node: str
@@ -170,9 +170,9 @@ class Watched:
     stolen: float = math.nan
 
 
-def watch(
-    nodes: Mapping[str, Sampled], kernel: Mapping[str, Kernel], steps: Steps, processes: Iterable[tuple[str, str]]
-) -> Iterator[Watched]:
+def process_waits(
+    nodes: Mapping[str, NodeSamples], kernel: Mapping[str, Kernel], steps: Steps, processes: Iterable[tuple[str, str]]
+) -> Iterator[ProcessWaits]:
     """Yield these processes of a job, given by node and name, with their waiting in every step."""
     step_s = steps.seconds / (len(steps.edges_ns) - 1)
     for node, process in processes:
@@ -185,17 +185,19 @@ def watch(
             yield replace(found, kept=kept, waited=np.minimum(wait, step_s))
             continue
         kept = np.minimum(kernel[node].kept(run, wait), step_s)
-        yield Watched(node, process, kept, np.minimum(wait, step_s))
+        yield ProcessWaits(node, process, kept, np.minimum(wait, step_s))
 
 
-def _by_processor(nodes: Mapping[str, Sampled], kernel: Kernel, steps: Steps, node: str, process: str) -> Watched:
+def _by_processor(
+    nodes: Mapping[str, NodeSamples], kernel: Kernel, steps: Steps, node: str, process: str
+) -> ProcessWaits:
     """Return for how long others kept a process waiting in each step, by the processors that its threads were on."""
     kept = np.zeros(len(steps.edges_ns) - 1)
     waits = nodes[node].waits.get(process)
     numbers = sorted(set.intersection(*(set(nodes[one].processors) for one in kernel.nodes)))
     inside = np.zeros(0, bool) if waits is None else _inside(waits, steps) & np.isin(waits.processor, numbers)
     if waits is None or not inside.any():
-        return Watched(node, process, kept, kept)
+        return ProcessWaits(node, process, kept, kept)
     begin, end = steps.begin_ns, steps.begin_ns + int(steps.edges_ns[-1])
     until = waits.time_ns[inside]
     times = nodes[node].counters["busy_s"].time_ns
@@ -223,7 +225,7 @@ def _by_processor(nodes: Mapping[str, Sampled], kernel: Kernel, steps: Steps, no
     kept += np.bincount(np.searchsorted(steps.edges_ns, middle, side="right") - 1, lost, len(kept))[: len(kept)]
     worst = int(np.argmax(np.bincount(lane, lost, len(numbers))))
     work = float((others + steal)[worst].sum() + np.minimum(own, busy)[worst].sum())
-    return Watched(
+    return ProcessWaits(
         node,
         process,
         kept,
@@ -239,7 +241,7 @@ def _inside(waits: Waits, steps: Steps) -> npt.NDArray[np.bool_]:
     return (waits.time_ns > steps.begin_ns) & (waits.time_ns <= end_ns + int(STEP_NS) // 2)
 
 
-def waiting(job: str, processes: Sequence[Watched], kernel: Mapping[str, Kernel], steps: Steps) -> ProcessorWait:
+def waiting(job: str, processes: Sequence[ProcessWaits], kernel: Mapping[str, Kernel], steps: Steps) -> ProcessorWait:
     """Return how a job waited: in each step the process counts that was kept from a processor longest."""
     unknown = [one for one in processes if np.isnan(one.kept).any()]
     longest = (unknown or sorted(processes, key=lambda one: float(one.kept.sum())))[-1]
@@ -263,7 +265,7 @@ def _share(part: Floats, whole: Floats) -> float:
 
 
 def shares_of_nodes(
-    nodes: Mapping[str, Sampled], kernel: Mapping[str, Kernel], processes: Sequence[Watched], steps: Steps
+    nodes: Mapping[str, NodeSamples], kernel: Mapping[str, Kernel], processes: Sequence[ProcessWaits], steps: Steps
 ) -> Iterator[ProcessorShares]:
     """Yield the shares of each node's processor time; `processes` are those of jobs."""
     for node, sampled in nodes.items():
@@ -316,7 +318,7 @@ class WindowProcessors:
 class ProcessorSamples:
     """The samples of a whole run, which nodes share a kernel, and each job's processes by node and name."""
 
-    nodes: Mapping[str, Sampled]
+    nodes: Mapping[str, NodeSamples]
     shared: Mapping[str, str]
     jobs: Mapping[str, tuple[tuple[str, str], ...]]
 
@@ -326,7 +328,7 @@ class ProcessorSamples:
             return WindowProcessors((), (), ())
         steps = Steps.of(window.start_ns, window.end_ns)
         kernel = kernels(self.nodes, self.shared, steps)
-        watched = {job: tuple(watch(self.nodes, kernel, steps, members)) for job, members in self.jobs.items()}
+        watched = {job: tuple(process_waits(self.nodes, kernel, steps, members)) for job, members in self.jobs.items()}
         everyone = [one for members in watched.values() for one in members]
         rows = tuple(shares_of_nodes(self.nodes, kernel, everyone, steps))
         return WindowProcessors(
@@ -345,11 +347,11 @@ def samples(counters: Any, tasks: Any, waits: Any, manifest: Manifest) -> Proces
         if launch.job in jobs:
             jobs[launch.job] += ((launch.node, launch.name),)
     return ProcessorSamples(
-        {node: _sampled(counters, tasks, waits, node) for node in manifest.nodes}, manifest.kernels.nodes, jobs
+        {node: _node_samples(counters, tasks, waits, node) for node in manifest.nodes}, manifest.kernels.nodes, jobs
     )
 
 
-def _sampled(counters: Any, tasks: Any, waits: Any, node: str) -> Sampled:
+def _node_samples(counters: Any, tasks: Any, waits: Any, node: str) -> NodeSamples:
     import pyarrow.compute as pc
 
     known = {name: throughput.samples(counters, node=node, port="", counter=PREFIX + name) for name in COUNTERS}
@@ -363,7 +365,7 @@ def _sampled(counters: Any, tasks: Any, waits: Any, node: str) -> Sampled:
             found[process] = Series(time_ns, rows[column].to_numpy(zero_copy_only=False).astype(np.float64))
     counted = {name: Series(*series) for name, series in known.items() if len(series[0])}
     each = _processors(counters, node) if "busy_s" in counted and "own_s" in counted else {}
-    return Sampled(counted, run, wait, each, _waits(waits, node))
+    return NodeSamples(counted, run, wait, each, _waits(waits, node))
 
 
 def _processors(counters: Any, node: str) -> dict[int, dict[str, Series]]:

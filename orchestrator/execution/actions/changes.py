@@ -9,7 +9,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TestbedError, TransportError
 from orchestrator.core.unwind import Unwind, combined
 from orchestrator.execution.session import CALL_S, Session
-from orchestrator.parts.launch import Change, Count
+from orchestrator.parts.launch import Change, HitCounter
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.store.manifests.records import Hits
 
@@ -36,11 +36,16 @@ class Changes:
     def _apply(self, client: AgentClient, change: Change) -> None:
         old = state(client, change)
         try:
-            undo, apply, wanted, sign = change.undo(old), change.apply(old), change.expect(old), change.sign(old)
+            undo, apply, wanted, presence = (
+                change.undo(old),
+                change.apply(old),
+                change.expect(old),
+                change.presence(old),
+            )
         except ValueError as error:
             raise TestbedError(f"{change.name} cannot be changed: {error}", node=change.node) from None
         self._applied.setdefault(change.node, []).append((change, old))
-        client.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply, sign=sign)
+        client.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply, presence=presence)
         now = state(client, change)
         if now != wanted:
             raise TestbedError(
@@ -75,8 +80,8 @@ class Changes:
 
     def _undo_one(self, client: AgentClient, change: Change, old: str) -> None:
         changed = state(client, change) != old
-        if changed and change.count is not None:
-            self._count(client, change, change.count)
+        if changed and change.hits is not None:
+            self._count(client, change, change.hits)
         client.undo(change.name, Deadline.after(CALL_S))  # one that changed nothing is in the agent's journal, too
         now = state(client, change)
         if now != old:
@@ -88,7 +93,7 @@ class Changes:
         if changed:
             self._session.events.write("restored", node=change.node, name=change.name, value=now)
 
-    def _count(self, client: AgentClient, change: Change, count: Count) -> None:
+    def _count(self, client: AgentClient, change: Change, count: HitCounter) -> None:
         """Keep how often a change did what it does; one that cannot be counted is undone all the same."""
         done = client.run(count.read, Deadline.after(CALL_S))
         try:

@@ -17,7 +17,7 @@ from pydantic import Field
 from orchestrator.core.fields import OrWord
 from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import RIGHTS
-from orchestrator.parts.launch import Change, Requirement, Sign
+from orchestrator.parts.launch import Change, PresenceCheck, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.shared import named_hosts
 from orchestrator.parts.topology import Node, Rail, Topology
@@ -157,11 +157,11 @@ def _change(node: Node, rail: Rail, algorithm: str, *, own: bool) -> Change:
         apply=lambda old: replaced(_with_algorithm(old, algorithm)),
         undo=replaced,
         expect=partial(_with_algorithm, algorithm=algorithm),
-        sign=lambda _: Sign(read=read, pattern=_sign(rail, algorithm, own=own)),
+        presence=lambda _: PresenceCheck(read=read, pattern=_presence(rail, algorithm, own=own)),
     )
 
 
-def _sign(rail: Rail, algorithm: str, *, own: bool) -> str:
+def _presence(rail: Rail, algorithm: str, *, own: bool) -> str:
     """Return a pattern that finds the changed route among those of the device."""
     if _is_ipv6(rail):
         return rf"^{re.escape(str(rail.network))} .*congctl {algorithm}\b"

@@ -17,7 +17,7 @@ from orchestrator.core.fields import Duration, Model
 from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import ROOT
 from orchestrator.core.paths import safepath
-from orchestrator.parts.launch import Change, Launch, Line, Requirement, Sign
+from orchestrator.parts.launch import Change, Launch, Line, PresenceCheck, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from orchestrator.parts.samplers import AGENTS
@@ -101,7 +101,7 @@ def changes(config: Config, topology: Topology) -> list[Change]:
             apply=lambda old: rules("-A") if old == ABSENT else _refuse(old),
             undo=lambda _: rules("-D"),
             expect=lambda _: _held_from([other.address for _, other in pairs]),
-            sign=lambda _: Sign(read=(*table, "-S", "PREROUTING"), pattern=rf"--queue-num {QUEUE}\b"),
+            presence=lambda _: PresenceCheck(read=(*table, "-S", "PREROUTING"), pattern=rf"--queue-num {QUEUE}\b"),
             process=_holder(config, node),
         )
     ]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from orchestrator.core.fields import Model, Share
 from orchestrator.core.machines import packages
-from orchestrator.parts.launch import Change, Requirement, Sign
+from orchestrator.parts.launch import Change, PresenceCheck, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.shared import packet_rules
 from orchestrator.parts.shared.packet_rules import PacketRule
@@ -82,6 +82,6 @@ def _asking(node: str) -> Change:
         apply=lambda _: put(ASKS_FOR_IT),
         undo=put,
         expect=lambda _: ASKS_FOR_IT,
-        sign=lambda _: Sign(read=read, pattern=f"^{ASKS_FOR_IT}$"),
+        presence=lambda _: PresenceCheck(read=read, pattern=f"^{ASKS_FOR_IT}$"),
         shared=True,
     )

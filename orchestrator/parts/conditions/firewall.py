@@ -17,7 +17,7 @@ from pydantic import Field
 from orchestrator.core.fields import Model
 from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import RIGHTS
-from orchestrator.parts.launch import Change, Count, Requirement, Sign
+from orchestrator.parts.launch import Change, HitCounter, PresenceCheck, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.shared import named_hosts, packet_rules
 from orchestrator.parts.shared.packet_rules import ABSENT
@@ -111,8 +111,8 @@ def _change(node: Node, addresses: list[str], ports: list[tuple[int, int]]) -> C
         apply=partial(_apply, table=_table(node.devices, addresses, texts)),
         undo=lambda _: [("nft", "delete", "table", "inet", TABLE)],
         expect=lambda _: state,
-        sign=lambda _: Sign(read=("nft", "list", "tables", "inet"), pattern=f"^table inet {TABLE}$"),
-        count=Count(
+        presence=lambda _: PresenceCheck(read=("nft", "list", "tables", "inet"), pattern=f"^table inet {TABLE}$"),
+        hits=HitCounter(
             read=("nft", "-j", "list", "counters", "table", "inet", TABLE),
             parse=packet_rules.parse_counters,
             share=None,

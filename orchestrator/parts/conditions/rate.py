@@ -14,7 +14,7 @@ from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import RIGHTS
 from orchestrator.core.opendata import JsonObject
 from orchestrator.core.units import rate_text
-from orchestrator.parts.launch import Change, Requirement, Sign
+from orchestrator.parts.launch import Change, PresenceCheck, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.shared import named_hosts, rails
 from orchestrator.parts.topology import WIRE_HEADER_BYTES, Topology
@@ -93,10 +93,12 @@ def bucket(rate_bps: float, *, queue_s: float, mtu: int, offloads: bool = False)
     return Bucket(rate, _ticks(rate, depth), limit)
 
 
-def _sign(device: str, wanted: Bucket) -> Sign:
+def _presence(device: str, wanted: Bucket) -> PresenceCheck:
     """Return a bucket of this rate at the root; one of another rate is somebody else's."""
     read = ("tc", "-j", "-r", "qdisc", "show", "dev", device)
-    return Sign(read=read, pattern=rf'"kind": *"tbf"[^{{}}]*"root": *true[^{{}}]*\{{[^{{}}]*"rate": *{wanted.rate}\b')
+    return PresenceCheck(
+        read=read, pattern=rf'"kind": *"tbf"[^{{}}]*"root": *true[^{{}}]*\{{[^{{}}]*"rate": *{wanted.rate}\b'
+    )
 
 
 def _ticks(rate: int, size: int) -> int:
@@ -190,5 +192,5 @@ def _change(config: Config, topology: Topology, node: str, device: str) -> Chang
         apply=lambda _: [(*root, *wanted.arguments)],
         undo=undo,
         expect=lambda _: wanted.state,
-        sign=lambda _: _sign(device, wanted),
+        presence=lambda _: _presence(device, wanted),
     )

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import RIGHTS
-from orchestrator.parts.launch import Change, Requirement, Sign
+from orchestrator.parts.launch import Change, PresenceCheck, Requirement
 
 # As `ethtool -k` calls them and as `ethtool -K` does; every device tells the first three.
 _EVERYWHERE = MappingProxyType(
@@ -43,7 +43,7 @@ def off(kind: str, node: str, device: str) -> Change:
         apply=lambda old: put(without(old)),
         undo=put,
         expect=without,
-        sign=lambda old: Sign(read=("ethtool", "-k", device), pattern=_turned_off(old)),
+        presence=lambda old: PresenceCheck(read=("ethtool", "-k", device), pattern=_turned_off(old)),
         shared=True,
     )
 

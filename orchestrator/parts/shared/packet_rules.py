@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import RIGHTS
-from orchestrator.parts.launch import Change, Count, Requirement, Sign
+from orchestrator.parts.launch import Change, HitCounter, PresenceCheck, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.shared import named_hosts, offload_change, rails
 from orchestrator.parts.topology import Topology
@@ -105,8 +105,8 @@ def _rule(rule: PacketRule, node: str, device: str, addresses: Sequence[str]) ->
         apply=apply,
         undo=lambda _: [("nft", "delete", "table", "netdev", table)],
         expect=lambda _: state,
-        sign=lambda _: Sign(read=("nft", "list", "tables", "netdev"), pattern=f"^table netdev {table}$"),
-        count=Count(
+        presence=lambda _: PresenceCheck(read=("nft", "list", "tables", "netdev"), pattern=f"^table netdev {table}$"),
+        hits=HitCounter(
             read=("nft", "-j", "list", "counters", "table", "netdev", table), parse=parse_counters, share=rule.share
         ),
     )

@@ -64,7 +64,7 @@ GOOD: tuple[dict[str, Any], ...] = (
     {"op": "read", "paths": ["/proc/version", "p/x"], "globs": ["/sys/class/net/*/mtu"]},
     {"op": "run_command", "argv": ["sh", "-c", "cat; exit 3"], "timeout_s": 5.0, "privileged": False},
     {"op": "run_commands", "lines": [["echo", "x"], ["false"]], "each_s": 1.0, "timeout_s": 5.0},
-    {"op": "change", "key": "k", "undo": [["true"]], "apply": [RULE], "sign": [["cat", "/var/tmp/rules"], "^x$"]},
+    {"op": "change", "key": "k", "undo": [["true"]], "apply": [RULE], "presence": [["cat", "/var/tmp/rules"], "^x$"]},
     {"op": "change", "key": "k", "undo": [["false"]], "apply": [["false"]]}, {"op": "undo", "key": "k"},
     {"op": "check", "requirements": [{"kind": "program", "what": "sh"}, {"kind": "module", "what": "json"},
                                      {"kind": "privilege", "what": "net"}, {"kind": "mtu", "what": "lo 9000"}]},

@@ -314,9 +314,9 @@ def test_a_command_that_the_kernel_holds_is_given_up(monkeypatch):
         try:
             made = commands.Commands(family, selector)
             with pytest.raises(Refusal, match=r"process \d+ was killed and has not ended: the kernel holds it"):
-                driven(made.command(["sh", "-c", "echo partly; exec sleep 600"], 0.1), selector)
+                driven(made.run(["sh", "-c", "echo partly; exec sleep 600"], 0.1), selector)
             monkeypatch.setattr(commands, "COMMAND_S", 0.1)
-            found = driven(made.each([["sleep", "600"]]), selector)
+            found = driven(made.run_until_failure([["sleep", "600"]]), selector)
             assert "the kernel holds it" in found.tail
             assert not selector.get_map()
         finally:

@@ -19,7 +19,7 @@ import pytest
 from orchestrator.agents.agent.files import RunFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, LaunchError, NeverStartedError, UnsafePath
-from orchestrator.parts.launch import Exited, Launch, Line, Listening, Requirement, Sign, Stop
+from orchestrator.parts.launch import Exited, Launch, Line, Listening, PresenceCheck, Requirement, Stop
 from orchestrator.remote.events import LineRead, ProcessExited
 from tests.helpers.machine import free_port, gone
 
@@ -425,9 +425,9 @@ def test_an_undo_that_hangs_is_ended_and_told_and_keeps_no_other_from_being_made
     client = connect_agent()
     undone = tmp_path / "undone"
     client.change("one", soon(), undo=[["touch", str(undone)]], apply=[["true"]])
-    sign = Sign(read=("echo", "it stands"), pattern="stands")
+    presence = PresenceCheck(read=("echo", "it stands"), pattern="stands")
     hangs = [["sh", "-c", "echo stuck; sleep 600"]] * 20  # ten seconds each
-    client.change("two", soon(), undo=hangs, apply=[["true"]], sign=sign)
+    client.change("two", soon(), undo=hangs, apply=[["true"]], presence=presence)
     with pytest.raises(AgentError, match="1 changes could not be taken back") as caught:
         client.close(soon())
     assert "two: stuck" in caught.value.tail

@@ -13,7 +13,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError
 from orchestrator.hosts import cleaning
 from orchestrator.hosts.cleaning import Wanted
-from orchestrator.parts.launch import Sign
+from orchestrator.parts.launch import PresenceCheck
 from orchestrator.remote.events import AgentLost
 from tests.helpers.machine import PATIENCE_S
 
@@ -43,9 +43,9 @@ class Rules:
         return ["sh", "-c", f"grep -qx {rule} {self.file} && sed -i /^{rule}$/d {self.file}"]
 
     def change(self, client, key: str, *rules: str, signed: bool = True) -> None:
-        sign = Sign(read=("cat", str(self.file)), pattern=f"^({'|'.join(rules)})$") if signed else None
+        presence = PresenceCheck(read=("cat", str(self.file)), pattern=f"^({'|'.join(rules)})$") if signed else None
         undo, apply = [self.remove(rule) for rule in rules], [self.add(rule) for rule in rules]
-        client.change(key, soon(), undo=undo, apply=apply, sign=sign)
+        client.change(key, soon(), undo=undo, apply=apply, presence=presence)
 
 
 @pytest.fixture
@@ -134,8 +134,8 @@ def test_a_change_taken_back_by_hand_in_a_run_keeps_nobody_from_ending_it(connec
 
 def test_a_sign_that_cannot_be_read_counts_for_nothing(connect_agent, rules):
     client = connect_agent()
-    sign = Sign(read=("false",), pattern="a")
-    client.change("one", soon(), undo=[rules.remove("a")], apply=[rules.add("a")], sign=sign)
+    presence = PresenceCheck(read=("false",), pattern="a")
+    client.change("one", soon(), undo=[rules.remove("a")], apply=[rules.add("a")], presence=presence)
     client.undo("one", soon())
     assert rules.present() == []
 
@@ -161,7 +161,7 @@ def test_a_run_that_comes_back_to_an_emptied_marker_takes_its_changes_back(conne
 
 
 def test_what_an_older_agent_wrote_is_taken_back_and_where_it_does_not_say_when_it_is_told(connect_agent, rules):
-    """Its lines have neither a sign nor where they were made; nor does its marker, once it is emptied."""
+    """Its lines have neither a presence check nor where they were made; nor does its marker, once it is emptied."""
     client = connect_agent()
     folder = kill(client)
     old = {"id": "one", "undo": [rules.remove("a")]}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from orchestrator.analysis.capture import capture_sets, captures, flowtable, pcap
-from orchestrator.analysis.capture.pcap import Stock
+from orchestrator.analysis.capture.pcap import PiecePool
 from orchestrator.analysis.capture.stages import framing, program
 from tests.helpers.made_packets import (
     ACK,
@@ -120,9 +120,9 @@ def test_bins_of_a_packet_each_are_the_same_too(tmp_path):
 def test_rows_of_a_shard_do_not_grow_with_packets_of_others(tmp_path):
     frames = [ethernet(ip4(udp(b"x"), protocol=UDP)) for _ in range(300)]
     (tmp_path / "x").write_bytes(made(frames))
-    with pcap.opened(tmp_path / "x", stock=Stock(shards=5, bin_ns=1)) as reader:
+    with pcap.opened(tmp_path / "x", pool=PiecePool(shards=5, bin_ns=1)) as reader:
         (piece,) = reader.pieces()
-    assert sorted(piece.dealt(shard)[1] for shard in range(5)) == [2, 2, 2, 2, 300]
+    assert sorted(piece.sharded(shard)[1] for shard in range(5)) == [2, 2, 2, 2, 300]
 
 
 @pytest.mark.parametrize("budget", [100, 3000])
@@ -185,7 +185,7 @@ def test_what_is_known_ahead_is_used(tmp_path, kind):
         ThreadPoolExecutor(1) as other,
         pcap.opened(file, threads=[one, other], piece_bytes=1 << 14) as reader,
     ):
-        ahead = [piece.said(program.AT) < 0 for piece in reader.pieces()]
+        ahead = [piece.word(program.AT) < 0 for piece in reader.pieces()]
     assert len(ahead) > 10
     assert sum(ahead) >= len(ahead) - 3
 

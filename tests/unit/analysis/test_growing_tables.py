@@ -43,7 +43,7 @@ def test_rows_stay_as_they_are_when_tables_grow_onto_disk_and_leave_memory():
         filled(tables, rows)
         rows *= 2
     assert flowtable._resident() - before > 30e6
-    tables.leave()
+    tables.evict()
     assert flowtable._resident() - before < 5e6
     for number, array in enumerate(tables.arrays):
         assert (array == np.arange(MANY)[:, None] + number).all()
@@ -54,7 +54,7 @@ def test_tables_that_may_be_held_have_no_file():
     with files_of_at_most(1 << 12):
         tables.grow(1 << 12)
         tables.grow(MANY)
-    tables.leave()
+    tables.evict()
     assert [len(array) for array in tables.arrays] == [MANY, MANY]
 
 

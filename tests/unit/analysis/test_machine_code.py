@@ -6,6 +6,8 @@ import errno
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -138,7 +140,7 @@ def test_a_full_disk_costs_only_the_keeping(tmp_path, compilations, monkeypatch)
 
     monkeypatch.setattr(compiled.os, "fsync", full)
     assert compiled._code("a processor") == CODE
-    assert not list((tmp_path / "orch" / "compiled").iterdir())
+    assert not [file for file in (tmp_path / "orch" / "compiled").iterdir() if file.stat().st_size]
 
 
 def test_code_of_older_sources_is_removed(tmp_path, compilations):
@@ -155,13 +157,43 @@ def test_code_of_older_sources_is_removed(tmp_path, compilations):
     assert not older.exists()
 
 
-def test_a_reader_starts_on_code_that_was_cut_short(tmp_path):
+def test_of_those_that_begin_at_once_one_compiles(tmp_path, compilations, monkeypatch):
+    compiling = compiled.subprocess.run
+
+    def slowly(argv, **more):
+        time.sleep(1)
+        return compiling(argv, **more)
+
+    monkeypatch.setattr(compiled.subprocess, "run", slowly)
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(compiled._code, ["a processor"] * 4)) == {CODE}
+    assert len(compilations) == 1
+
+
+def test_one_that_compiles_without_end_does_not_stop_others(tmp_path, compilations, monkeypatch):
+    monkeypatch.setattr(compiled, "_WAIT_S", 0.3)
+    compiled._code("a processor")
+    file = file_in(tmp_path)
+    file.unlink()
+    with compiled._compiling_alone([file.parent], file.name[:-20]):
+        assert compiled._code("a processor") == CODE
+    assert len(compilations) == 2
+
+
+def test_a_reader_starts_on_code_that_was_cut_short(tmp_path, monkeypatch):
     """By the real compiler: it ends neither in a traceback nor in a signal."""
+    processor = compiled._processor()
+    code = compiled._code(processor)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled.subprocess, "run", lambda argv, **_: subprocess.CompletedProcess(argv, 0, code, b""))
+        patch.setattr(compiled.sys, "dont_write_bytecode", True)
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        compiled._code(processor)
+    file = file_in(tmp_path)
+    whole = file.read_bytes()
+    os.truncate(file, len(whole) // 2)
     argv = [sys.executable, "-B", "-c", WARM]
-    for _ in range(2):
-        done = subprocess.run(
-            argv, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)}, check=False, timeout=300, capture_output=True
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, b"warm\n", b"")
-        file = file_in(tmp_path)
-        os.truncate(file, file.stat().st_size // 2)
+    done = subprocess.run(argv, env=environment, check=False, timeout=300, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"warm\n", b"")
+    assert file_in(tmp_path).stat().st_size == len(whole)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.analysis.windows import processors
-from orchestrator.analysis.windows.processors import NOTHING, Sampled, Series
+from orchestrator.analysis.windows.processors import NOTHING, NodeSamples, Series
 from orchestrator.parts.collectors import processor
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.validity.gates import processor as gate_module
@@ -73,7 +73,7 @@ def node(counters, **processes):
     seconds = len(counters["count"].values) - 1
     run = {name: grown(np.broadcast_to(rates[0], seconds)) for name, rates in processes.items()}
     wait = {name: grown(np.broadcast_to(rates[1], seconds)) for name, rates in processes.items()}
-    return Sampled(counters, run, wait)
+    return NodeSamples(counters, run, wait)
 
 
 def served(nodes, shared=None, seconds=10):
@@ -210,8 +210,8 @@ def test_a_run_that_fills_the_processors_by_itself_is_noted_and_not_failed(used,
     "silent",
     [
         node(machine(), rank0=(0.2, math.nan)),  # no schedstats
-        Sampled({}, {"rank0": grown(np.ones(10))}, {"rank0": grown(np.ones(10))}),  # no counters
-        Sampled(machine(), {}, {"rank0": NOTHING}),  # a process that was never seen
+        NodeSamples({}, {"rank0": grown(np.ones(10))}, {"rank0": grown(np.ones(10))}),  # no counters
+        NodeSamples(machine(), {}, {"rank0": NOTHING}),  # a process that was never seen
         node(machine(seconds=4), rank0=(0.2, 0.1)),  # a sampler that was gone long before the window's end
     ],
 )

@@ -30,7 +30,7 @@ from orchestrator.execution.actions.processes import Processes
 from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.session import Session
 from orchestrator.execution.watch import Watch
-from orchestrator.parts.launch import Change, Launch, Line, Sign, Stop
+from orchestrator.parts.launch import Change, Launch, Line, PresenceCheck, Stop
 from orchestrator.parts.topology import Node, Topology
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.clocks import ClockSample
@@ -406,7 +406,7 @@ def limit(node, file):
         apply=lambda _: said("new"),
         undo=said,
         expect=lambda _: "new",
-        sign=lambda _: Sign(read=("cat", str(file)), pattern="^new$"),
+        presence=lambda _: PresenceCheck(read=("cat", str(file)), pattern="^new$"),
     )
 
 

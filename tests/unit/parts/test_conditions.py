@@ -136,7 +136,7 @@ def test_the_route_of_a_host_to_itself_is_changed_and_put_back_in_the_table_loca
         (apply,) = own.apply(old)
         assert apply[-2:] == ("congctl", "bbr")
         assert own.expect(old) == " ".join((apply[6], *apply[9:]))
-        assert not re.search(own.sign(old).pattern, sample(name), flags=re.MULTILINE)
+        assert not re.search(own.presence(old).pattern, sample(name), flags=re.MULTILINE)
     assert own.expect(own.parse(sample("own-plain.txt"))).replace("bbr", "cubic") == own.parse(sample("own-cubic.txt"))
     with pytest.raises(ValueError, match="0 routes of the table local lead to"):
         own.parse("broadcast 198.18.0.255 proto kernel scope link src 198.18.0.1 \n")

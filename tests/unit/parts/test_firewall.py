@@ -94,7 +94,7 @@ def test_each_host_lets_all_hosts_of_the_testbed_in_whatever_hosts_are_guarded()
 
 def test_what_was_refused_is_counted():
     change, *_ = changes()
-    assert change.count.share is None
+    assert change.hits.share is None
     assert packet_rules.parse_counters((DATA / "counters.json").read_text()) == (5, 2)
 
 

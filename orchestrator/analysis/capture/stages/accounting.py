@@ -1,6 +1,6 @@
 """Account for packets by conversation and direction: the compiled third stage of the capture reader.
 
-Packets of a piece are dealt out to shards first, what accounting reads of each in one row, so that a shard reads its
+Packets of a piece are divided among shards first, what accounting reads of each in one row, so that a shard reads its
 rows one behind the other, whoever wrote them, and nothing of other shards' packets. What directions carry in a bin is
 handed out in the order of their rows when the bin ends.
 """
@@ -84,7 +84,7 @@ Ints = npt.NDArray[np.int64]
 (NS, HASH, LOWER_HIGH, LOWER_LOW, HIGHER_HIGH, HIGHER_LOW, ENDS, CAME_BY, TCP, PAYLOAD_BYTES, WIRE_BYTES, NUMBER) = (
     range(12)
 )
-DEALT_WORDS = 12
+SHARDED_WORDS = 12
 ANOTHERS = -1
 
 _SHARD_SHIFT, _SHARD_BITS = 40, 20  # of a hash: those below choose its place in the table
@@ -113,7 +113,7 @@ STATE_WORDS = 6
 
 
 @inline
-def _tell(dealt: Ints, begin: int, counts: Ints, shard: int, stamp: int) -> None:
+def _tell(sharded: Ints, begin: int, counts: Ints, shard: int, stamp: int) -> None:
     """Append a row to a shard, whose rows begin at `begin`: a packet of another shard begins a bin.
 
     Of three such rows in a row, each later than the one before, the one in the middle is left out: the last one closes
@@ -122,27 +122,27 @@ def _tell(dealt: Ints, begin: int, counts: Ints, shard: int, stamp: int) -> None
     place = begin + counts[shard]
     if (
         counts[shard] >= 2
-        and dealt[place - 1, HASH] == ANOTHERS
-        and dealt[place - 2, HASH] == ANOTHERS
-        and dealt[place - 2, NS] < dealt[place - 1, NS] < stamp
+        and sharded[place - 1, HASH] == ANOTHERS
+        and sharded[place - 2, HASH] == ANOTHERS
+        and sharded[place - 2, NS] < sharded[place - 1, NS] < stamp
     ):
         place -= 1
     else:
         counts[shard] += 1
-    dealt[place, NS] = stamp
-    dealt[place, HASH] = ANOTHERS
+    sharded[place, NS] = stamp
+    sharded[place, HASH] = ANOTHERS
 
 
 @stage
-def deal(
-    frames: Ints, headers: Ints, begin: int, found: int, bin_ns: int, bin_begin: int, dealt: Ints, counts: Ints
+def shard_packets(
+    frames: Ints, headers: Ints, begin: int, found: int, bin_ns: int, bin_begin: int, sharded: Ints, counts: Ints
 ) -> int:
-    """Deal out packets `begin` to `found` of a piece to shards; return where the bin of the last one begins.
+    """Divide packets `begin` to `found` of a piece among shards; return where the bin of the last one begins.
 
-    `dealt` has as many rows for each of the shards, of which `counts` says how many are used.
+    `sharded` has as many rows for each of the shards, of which `counts` says how many are used.
     """
     shards = counts.shape[0]
-    most = dealt.shape[0] // shards
+    most = sharded.shape[0] // shards
     for number in range(begin, found):
         row = headers[number]
         first, second, third, fourth, word = row[SRC_HIGH], row[SRC_LOW], row[DST_HIGH], row[DST_LOW], row[WORD]
@@ -161,8 +161,8 @@ def deal(
             bin_begin = stamp // bin_ns * bin_ns
             for other in range(shards):
                 if other != shard:
-                    _tell(dealt, other * most, counts, other, stamp)
-        into = dealt[shard * most + counts[shard]]
+                    _tell(sharded, other * most, counts, other, stamp)
+        into = sharded[shard * most + counts[shard]]
         counts[shard] += 1
         into[NS] = stamp
         into[HASH] = code >> 1 << 1 | turned
@@ -270,15 +270,15 @@ def _enter(
 
 
 @inline
-def _ask_ahead(dealt: Ints, number: int, found: int, slots: Ints, keys: Ints, directions: Ints) -> None:
+def _ask_ahead(sharded: Ints, number: int, found: int, slots: Ints, keys: Ints, directions: Ints) -> None:
     """Prefetch the memory that packets some way ahead of this one need."""
     mask = slots.shape[0] - 1
     if number + _SLOT_AHEAD < found:
-        code = dealt[number + _SLOT_AHEAD, HASH]
+        code = sharded[number + _SLOT_AHEAD, HASH]
         if code >= 0:
             prefetch(slots, code >> 1 & mask)
     if number + _ROW_AHEAD < found:
-        code = dealt[number + _ROW_AHEAD, HASH]
+        code = sharded[number + _ROW_AHEAD, HASH]
         if code >= 0:
             row = slots[code >> 1 & mask] & 0xFFFFFFFF
             prefetch(keys, row * KEY_WORDS)
@@ -290,7 +290,7 @@ def _ask_ahead(dealt: Ints, number: int, found: int, slots: Ints, keys: Ints, di
 
 @stage
 def account(
-    dealt: Ints,
+    sharded: Ints,
     headers: Ints,
     begin: int,
     found: int,
@@ -307,7 +307,7 @@ def account(
     state: Ints,
     out: Ints,
 ) -> tuple[int, int]:
-    """Account for the rows `begin` to `found` that a shard was dealt of a piece.
+    """Account for the rows `begin` to `found` of a shard's packets of a piece.
 
     Return (why it ended, before which row). `base`: how many packets there were before the piece. `segment`: the
     longest IP packet on the wire, 0 where captured packets are what is on it. `most`: conversations that are told
@@ -318,8 +318,8 @@ def account(
     far = slots.shape[0] >= _FAR_SLOTS
     while number < found:
         if far:
-            _ask_ahead(dealt, number, found, slots, keys, directions)
-        packet = dealt[number]
+            _ask_ahead(sharded, number, found, slots, keys, directions)
+        packet = sharded[number]
         stamp = packet[NS]
         if stamp < bin_begin or stamp - bin_begin >= bin_ns:
             if state[ACTIVE] > 0:

@@ -5,13 +5,15 @@ process that `compiling` is compiles them, with those of `program` as what can b
 as a file beside this package's bytecode (or in the user's cache, where no bytecode is to be written there). The file's
 name holds a hash of every source that went into it and of the processor, so that none is ever out of date. What is
 loaded is a file of this user's or root's that nobody else may write, and that is whole by the digest in its first line;
-any other one is as good as none. Where no file can be kept, the code is made for this process alone.
+any other one is as good as none. Where no file can be kept, the code is made for this process alone. Of processes that
+begin at once, such as those of nodes that share a home, one compiles while the others wait for its file.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import functools
 import hashlib
 import json
@@ -20,7 +22,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,6 +46,8 @@ SOURCES = (
     "program",
 )
 _LONGEST_LINE = 256  # bytes of a file's first line
+_WAIT_S = 120.0  # for another process that compiles the same; one that is stopped must not stop this one
+_LOOK_S = 0.1  # how often it is looked whether that process is done
 building = False  # whether this process is the one that compiles; set before any of SOURCES is imported
 
 # Without Numba's reference counts (_nrt), which are four fifths of the time where functions hand arrays to each other.
@@ -80,11 +85,9 @@ def program() -> Mapping[str, Call]:
 
     Calls release the interpreter's lock. The first one on a machine compiles, which takes seconds.
     """
-    import llvmlite
     from llvmlite import binding as llvm
 
-    words = llvm.get_host_cpu_name() + llvm.get_host_cpu_features().flatten() + str(llvmlite.__version__)
-    head, _, code = _code(words).partition(b"\n")
+    head, _, code = _code(_processor()).partition(b"\n")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(codemodel="jitdefault")
@@ -95,6 +98,14 @@ def program() -> Mapping[str, Call]:
         found[name] = symbol
     engine.finalize_object()
     return {name: _callable(engine, engine.get_function_address(symbol)) for name, symbol in found.items()}
+
+
+def _processor() -> str:
+    """Return the words that tell this processor and its compiler from those of other machine code."""
+    import llvmlite
+    from llvmlite import binding as llvm
+
+    return str(llvm.get_host_cpu_name() + llvm.get_host_cpu_features().flatten() + llvmlite.__version__)
 
 
 def _callable(engine: Any, address: int) -> Call:
@@ -116,11 +127,21 @@ def _code(processor: str) -> bytes:
     kind = f"reader-{hashlib.sha256(processor.encode()).hexdigest()[:12]}-"
     folders = (_cache(),) if sys.dont_write_bytecode else (here / "__pycache__", _cache())
     name = f"{kind}{content}.bin"
-    for folder in folders:
-        if (found := _kept(folder / name)) is not None:
-            return found
+    if (found := _found(folders, name)) is not None:
+        return found
+    with _compiling_alone(folders, kind):
+        return _found(folders, name) or _compiled(folders, kind, name)
+
+
+def _found(folders: Sequence[Path], name: str) -> bytes | None:
+    """Return the code of the first folder that has a whole file of that name."""
+    return next((code for folder in folders if (code := _kept(folder / name)) is not None), None)
+
+
+def _compiled(folders: Sequence[Path], kind: str, name: str) -> bytes:
+    """Compile the code and keep it in the first folder that takes it, where it replaces that of older sources."""
     argv = [sys.executable, "-m", "orchestrator.analysis.capture.stages.compiling"]
-    done = subprocess.run(argv, capture_output=True, check=False, cwd=here.parents[3])
+    done = subprocess.run(argv, capture_output=True, check=False, cwd=Path(__file__).parents[4])
     if done.returncode:
         said = (done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"])[-1]
         raise CaptureError(f"the capture reader cannot be compiled: {said}", hint=f"run {' '.join(argv)} > /dev/null")
@@ -135,6 +156,42 @@ def _code(processor: str) -> bytes:
                     old.unlink()
         break
     return done.stdout
+
+
+@contextlib.contextmanager
+def _compiling_alone(folders: Sequence[Path], kind: str) -> Iterator[None]:
+    """Hold the lock of those that compile for this kind of processor, in the first folder that may be written.
+
+    Hold none where no folder takes a lock, or where its holder takes too long.
+    """
+    descriptor = None
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(folder / f".compiling-{kind}lock", flags, 0o600)
+            break
+    try:
+        if descriptor is not None:
+            _lock(descriptor)
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)  # the lock goes with it, and the file stays: others may wait for it
+
+
+def _lock(descriptor: int) -> None:
+    """Wait for a file's lock, at most _WAIT_S."""
+    latest = time.monotonic() + _WAIT_S
+    while time.monotonic() < latest:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOOK_S)
+        except OSError:  # a file system without locks
+            return
+        else:
+            return
 
 
 def _first_line(name: str, code: bytes) -> bytes:

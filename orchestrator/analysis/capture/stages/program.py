@@ -30,7 +30,7 @@ CALLABLE = (
 
 # Of a piece of a file. In: its bytes (DATA, HELD), where its first record begins (AT, -1: to be found) and where the
 # records begin that are no more its own (LIMIT), its format (NG: pcapng), the instant of the packet before; room for
-# packets (ROWS), and as much for each shard, with how many each was dealt (COUNTS). Out: why and where its walk ended,
+# packets (ROWS), and as much for each shard, with how many each has (COUNTS). Out: why and where its walk ended,
 # its packets, and what they add up to. Instants are nanoseconds.
 (
     DATA,
@@ -53,7 +53,7 @@ CALLABLE = (
     FRAMES,
     ROWS,
     HEADERS,
-    DEALT,
+    SHARDED,
     COUNTS,
     SHARDS,
     BIN_NS,
@@ -79,7 +79,7 @@ PIECE_WORDS = ODD + framing.ODDITIES  # the last ones: what framing counts
 
 # Of accounting, for a shard. PLACE: of the first row to look at, and of the one that it ended before.
 (
-    A_DEALT,
+    A_SHARDED,
     A_FOUND,
     A_HEADERS,
     A_ROWS,
@@ -141,7 +141,7 @@ _LINES = 16  # words of two lines of a cache, which processors fetch together
 
 
 def survey(pointer: Any) -> int:
-    """Find and decode the packets of a piece of a file, and deal them out to the shards."""
+    """Find and decode the packets of a piece of a file, and divide them among the shards."""
     p = words(address(pointer), PIECE_WORDS)
     data, big = octets(p[DATA], p[HELD]), p[BIG] != 0
     at = p[AT]
@@ -159,7 +159,7 @@ def survey(pointer: Any) -> int:
         return 0
     p[END] = at
     headers = table(p[HEADERS], p[ROWS], decoding.HEADER_WORDS)
-    dealt = table(p[DEALT], p[ROWS] * p[SHARDS], accounting.DEALT_WORDS)
+    sharded = table(p[SHARDED], p[ROWS] * p[SHARDS], accounting.SHARDED_WORDS)
     last_ns, bin_begin = p[BEFORE_NS], np.int64(-1 << 62)
     # Some at a time, so that what one stage writes is in the fastest cache for the next.
     why = framing.FULL
@@ -176,7 +176,7 @@ def survey(pointer: Any) -> int:
         _add_up(frames, found, p)
         p[FOUND] += found
         whole = table(p[FRAMES], p[ROWS], framing.FRAME_WORDS)
-        bin_begin = accounting.deal(whole, headers, before, p[FOUND], p[BIN_NS], bin_begin, dealt, counts)
+        bin_begin = accounting.shard_packets(whole, headers, before, p[FOUND], p[BIN_NS], bin_begin, sharded, counts)
         last_ns = p[CLOSING_NS]
     p[WHY] = why
     return p[FOUND]
@@ -244,7 +244,7 @@ def account(pointer: Any) -> int:
     p = words(address(pointer), ACCOUNT_WORDS)
     rows = p[A_CONVERSATIONS]
     why, place = accounting.account(
-        table(p[A_DEALT], p[A_FOUND], accounting.DEALT_WORDS),
+        table(p[A_SHARDED], p[A_FOUND], accounting.SHARDED_WORDS),
         table(p[A_HEADERS], p[A_ROWS], decoding.HEADER_WORDS),
         p[A_PLACE],
         p[A_FOUND],
