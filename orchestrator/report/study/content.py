@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from orchestrator.analysis.stats import agreement
+from orchestrator.analysis.stats.agreement import AGREES, CANNOT_TELL, DIFFERS
 from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.report.study.printed import Check
 from orchestrator.report.style import Picture
 
-Verdict = Literal["within", "outside", "cannot be compared"]
+Verdict = Literal["agrees", "differs", "cannot tell", "not judged"]
 Value = float | Estimate
 
-WITHIN: Verdict = "within"
-OUTSIDE: Verdict = "outside"
-APART: Verdict = "cannot be compared"
-NOT_MEASURED = "not measured in these runs"
+NOT_JUDGED: Verdict = "not judged"
+VERDICTS: tuple[Verdict, ...] = (DIFFERS, AGREES, CANNOT_TELL, NOT_JUDGED)
+WITHIN, OUTSIDE, APART = AGREES, DIFFERS, NOT_JUDGED
+NOT_MEASURED = "nothing measured in these runs"
+ONE_RUN = "one run has no interval: measure repetitions"
 
 NOTHING = "-"
 Rows = list[tuple[str, ...]]
@@ -63,7 +68,8 @@ class Content:
 class Comparison:
     """One line of a page, as text.
 
-    `why` is what ours is held to ("within 10 %"), or why the two cannot be compared; `source` is the paper's.
+    `why` is what ours is held to ("margin 10 %: ..."), why nothing can be told, or why the two are not judged; `source`
+    is the paper's. `check` is the name of the check that judged, empty where none did.
     """
 
     what: str
@@ -73,6 +79,135 @@ class Comparison:
     verdict: Verdict
     why: str
     source: str
+    check: str = ""
+
+
+def judged(
+    check: Check, what: str, ours: Estimate, printed: float, *, unit: str = "", source: str, shown: str = ""
+) -> Comparison:
+    """Judge whether an interval over runs is within the check's margin of the printed value.
+
+    `shown` is shown in the place of the value, where that is not printed but follows from the paper.
+    """
+    return _judged(
+        check,
+        what,
+        ours,
+        check.bounds(printed),
+        text=_text(ours, unit),
+        printed=shown or _text(printed, unit),
+        difference=_apart(check, ours, printed, unit),
+        source=source,
+    )
+
+
+def claimed(
+    check: Check, what: str, ours: Estimate, *, printed: str, source: str, told: str = "", unit: str = ""
+) -> Comparison:
+    """Judge whether an interval over runs is within the bounds of a claim in words; `told` is shown beside it."""
+    text = _text(ours, unit)
+    return _judged(
+        check,
+        what,
+        ours,
+        check.bounds(math.nan),
+        text=f"{told}: {text}" if told else text,
+        printed=printed,
+        difference="",
+        source=source,
+    )
+
+
+def counted(
+    check: Check, what: str, found: Iterable[Sequence[bool]], *, ours: str, printed: str, source: str
+) -> Comparison:
+    """Judge whether something holds of all points each time: `found` has whether it did, of each point once a run."""
+    true = [all(of_all) for of_all in agreement.repetitions(found)]
+    if not true:
+        return cannot_tell(check, what, printed, source=source)
+    verdict = agreement.each_time(true)
+    few = "" if len(true) > 1 else "one repetition tells nothing of others: measure more; "
+    return Comparison(
+        what=what,
+        ours=f"{ours}; in {sum(true)} of {len(true)} repetitions",
+        printed=printed,
+        difference="",
+        verdict=verdict,
+        why=f"{few}{held_to(check)}: {check.because}",
+        source=source,
+        check=check.name,
+    )
+
+
+def cannot_tell(check: Check, what: str, printed: str, *, source: str, why: str = NOT_MEASURED) -> Comparison:
+    """Return the line of a check that has no measurements, with the reason."""
+    return Comparison(
+        what=what,
+        ours=NOTHING,
+        printed=printed,
+        difference="",
+        verdict=CANNOT_TELL,
+        why=why,
+        source=source,
+        check=check.name,
+    )
+
+
+def remark(what: str, ours: str, printed: str, *, source: str, why: str) -> Comparison:
+    """Show ours beside what is printed, in words, and say why it is not judged."""
+    return Comparison(what=what, ours=ours, printed=printed, difference="", verdict=NOT_JUDGED, why=why, source=source)
+
+
+def held_to(check: Check) -> str:
+    """Return the margin of a check for people, without its reason."""
+    if check.share is not None:
+        return f"margin {check.share * 100:.3g} %"
+    if check.by is not None:
+        return f"margin {number(check.by)}"
+    ends = [(check.least, "at least"), (check.most, "at most")]
+    return " and ".join(f"{word} {number(end)}" for end, word in ends if end is not None) or "each time"
+
+
+def _judged(
+    check: Check,
+    what: str,
+    ours: Estimate,
+    bounds: tuple[float, float],
+    *,
+    text: str,
+    printed: str,
+    difference: str,
+    source: str,
+) -> Comparison:
+    if math.isnan(ours.value):
+        return cannot_tell(check, what, printed, source=source)
+    few = f"{ONE_RUN}; " if math.isnan(ours.low) else ""
+    return Comparison(
+        what=what,
+        ours=text,
+        printed=printed,
+        difference=difference,
+        verdict=agreement.outcome(ours, *bounds),
+        why=f"{few}{held_to(check)}: {check.because}",
+        source=source,
+        check=check.name,
+    )
+
+
+def _apart(check: Check, ours: Estimate, printed: float, unit: str) -> str:
+    """Return how far ours is from the printed value, with its interval, in the unit of the margin."""
+    ends = (ours.low, ours.high)
+    if check.share is not None:
+        middle = percent(_off(ours, printed))
+        shown = [percent(_off(end, printed)).removesuffix(" %") for end in ends]
+    else:
+        middle = _unit(_signed(ours.value - printed), unit)
+        shown = [_signed(end - printed) for end in ends]
+    return middle if math.isnan(ours.low) else f"{middle} ({shown[0]} to {shown[1]})"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3g}"
 
 
 def near(
@@ -135,7 +270,7 @@ def holds(what: str, *, true: bool, ours: str, printed: str, source: str, why: s
         ours=ours,
         printed=printed,
         difference="",
-        verdict=WITHIN if true else OUTSIDE,
+        verdict=AGREES if true else DIFFERS,
         why=why,
         source=source,
     )
@@ -150,7 +285,7 @@ def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str
         ours=_text(ours, unit),
         printed=_text(printed, unit),
         difference=percent(_off(ours, printed)),
-        verdict=APART,
+        verdict=NOT_JUDGED,
         why=why,
         source=source,
     )
@@ -158,7 +293,9 @@ def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str
 
 def not_measured(what: str, printed: str, *, source: str, why: str = NOT_MEASURED) -> Comparison:
     """Return a comparison of a printed value that was not measured, with the reason."""
-    return Comparison(what=what, ours=NOTHING, printed=printed, difference="", verdict=APART, why=why, source=source)
+    return Comparison(
+        what=what, ours=NOTHING, printed=printed, difference="", verdict=NOT_JUDGED, why=why, source=source
+    )
 
 
 def value(of: Value) -> float:
@@ -186,7 +323,7 @@ def _held(
         ours=_text(ours, unit),
         printed=printed,
         difference=percent(off),
-        verdict=WITHIN if good else OUTSIDE,
+        verdict=AGREES if good else DIFFERS,
         why=why,
         source=source,
     )
