@@ -29,7 +29,10 @@ ALL = tuple((a, b) for a in range(4) for b in range(a))
 EDGES = {
     **dict.fromkeys(("tensorflow", "horovod-mpi", "horovod-gloo"), RING),
     "binary-tree-star": ((0, 1), (0, 2), (1, 3)),
-    "star": STAR, "tree": STAR, "clique": ALL, PAIRS: ALL,
+    "star": STAR,
+    "tree": STAR,
+    "clique": ALL,
+    PAIRS: ALL,
 }
 FLOWS = {line.framework: line.flows for line in zerwas().flows}
 BIG = {line.framework: line.flows for line in zerwas().big_flows}
