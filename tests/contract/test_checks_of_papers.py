@@ -19,7 +19,7 @@ from orchestrator.report.study.printed import Check
 from tests.helpers.checked import GOOD, NOISE, ONE_RUN
 
 ROOT = Path(__file__).parents[2]
-PAPERS = ("li", "zerwas")
+PAPERS = ("li", "salamy", "zerwas")
 SEEDS = 20
 LUCK = 3  # of 20 draws of noise; a right interval is one-sidedly wrong in 1 of 40
 
@@ -68,7 +68,8 @@ def test_a_check_does_not_agree_with_what_must_fail(paper, check, twist):
     assert twist in made(paper).TWISTS
     found = of(paper, check, twist)
     assert found
-    assert any(line.verdict != AGREES for line in found), found
+    agreed = [line.what for line in found if line.verdict == AGREES]
+    assert len(agreed) <= len(found) / 2, agreed  # of some lines it may be the truth: all pairs is what a clique is
 
 
 @pytest.mark.parametrize(("paper", "check"), CHECKS, ids=NAMES)

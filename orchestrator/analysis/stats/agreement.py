@@ -40,14 +40,6 @@ def each_time(true: Sequence[bool]) -> Outcome:
     return DIFFERS if against else AGREES
 
 
-def all_of(found: Iterable[Outcome]) -> Outcome:
-    """Combine outcomes of a claim about several things, which has to hold for each; nothing to judge tells nothing."""
-    outcomes = set(found)
-    if DIFFERS in outcomes:
-        return DIFFERS
-    return AGREES if outcomes == {AGREES} else CANNOT_TELL
-
-
 def over_runs(values: Iterable[float], *, tests: int = 1) -> Estimate:
     """Return the mean of one value a run with its interval; NaN bounds of a single run, all NaN where one is NaN.
 

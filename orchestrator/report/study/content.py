@@ -83,17 +83,27 @@ class Comparison:
 
 
 def judged(
-    check: Check, what: str, ours: Estimate, printed: float, *, unit: str = "", source: str, shown: str = ""
+    check: Check,
+    what: str,
+    ours: Estimate,
+    printed: float,
+    *,
+    unit: str = "",
+    source: str,
+    shown: str = "",
+    also: Sequence[float] = (),
 ) -> Comparison:
     """Judge whether an interval over runs is within the check's margin of the printed value.
 
-    `shown` is shown in the place of the value, where that is not printed but follows from the paper.
+    `shown` is shown in the place of the value, where that is not printed but follows from the paper. `also` has other
+    values that the paper gives of the same: then the margin is about the range of all.
     """
+    bounds = [check.bounds(value) for value in (printed, *also)]
     return _judged(
         check,
         what,
         ours,
-        check.bounds(printed),
+        (min(low for low, _ in bounds), max(high for _, high in bounds)),
         text=_text(ours, unit),
         printed=shown or _text(printed, unit),
         difference=_apart(check, ours, printed, unit),
@@ -182,13 +192,15 @@ def _judged(
     if math.isnan(ours.value):
         return cannot_tell(check, what, printed, source=source)
     few = f"{ONE_RUN}; " if math.isnan(ours.low) else ""
+    verdict = agreement.outcome(ours, *bounds)
+    as_good = verdict == DIFFERS and check.rival is not None and ours.high > check.rival
     return Comparison(
         what=what,
         ours=text,
         printed=printed,
         difference=difference,
-        verdict=agreement.outcome(ours, *bounds),
-        why=f"{few}{held_to(check)}: {check.because}",
+        verdict=CANNOT_TELL if as_good else verdict,
+        why=f"{few}{'another explanation does as well; ' if as_good else ''}{held_to(check)}: {check.because}",
         source=source,
         check=check.name,
     )

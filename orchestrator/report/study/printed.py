@@ -29,7 +29,8 @@ class Check(Data):
     """How measurements are held to what the paper prints, stated before they are made.
 
     An interval over runs agrees within the margin: `share` of the printed value or `by` so much about it (in its unit),
-    or from `least` to `most` where the paper prints a claim. Without any of these something has to hold in each run.
+    or from `least` to `most` where the paper prints a claim. Without any of these something has to hold each time.
+    Below `rival`, which is less than `least`, another explanation is better; between the two it is as good.
     `because` is the reason of the margin. `fails` names inputs that must not agree; each is tried by the tests.
     """
 
@@ -38,6 +39,7 @@ class Check(Data):
     by: float | None = None
     least: float | None = None
     most: float | None = None
+    rival: float | None = None
     because: str
     fails: tuple[str, ...] = Field(min_length=1)
 
