@@ -19,7 +19,7 @@ from orchestrator.report.study.printed import Check
 from tests.helpers.checked import GOOD, NOISE, ONE_RUN
 
 ROOT = Path(__file__).parents[2]
-PAPERS = ("li", "salamy", "zerwas")
+PAPERS = ("hashemi", "li", "salamy", "zerwas")
 SEEDS = 20
 LUCK = 3  # of 20 draws of noise; a right interval is one-sidedly wrong in 1 of 40
 
