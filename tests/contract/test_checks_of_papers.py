@@ -14,12 +14,13 @@ import pytest
 import yaml
 
 from orchestrator.analysis.stats.agreement import AGREES, CANNOT_TELL
+from orchestrator.papers import registry
 from orchestrator.report.study.content import NOT_JUDGED, Comparison
 from orchestrator.report.study.printed import Check
 from tests.helpers.checked import GOOD, NOISE, ONE_RUN
 
 ROOT = Path(__file__).parents[2]
-PAPERS = ("hashemi", "li", "salamy", "zerwas")
+PAPERS = registry.names()
 SEEDS = 20
 LUCK = 3  # of 20 draws of noise; a right interval is one-sidedly wrong in 1 of 40
 
