@@ -29,6 +29,7 @@ Fitter = Callable[
 EXPONENTS = {"iperf": 1.0, "websearch": 0.5, "websearch-burst": 2.0}
 SOURCES = {"iperf": "eq 3.3", "websearch": "eq 3.5", "websearch-burst": "eq 3.6"}
 WITHOUT_FLAT = ("bert-large", "vgg16")  # whose curves the thesis fits as a whole
+LEAST_ERROR = 1e-9  # of ln t: a fit that leaves nothing
 FEWEST = 5  # points, so that each can be left out of a fit of two parameters
 
 
@@ -58,7 +59,7 @@ def fluid_after(left: Floats, logs: Floats) -> Callable[[Floats], Floats]:
     order, times = np.argsort(-left), np.exp(logs)
 
     def curve(of: Floats, t: float, s: float, d: float) -> Floats:
-        return np.log(np.maximum(np.maximum(t, s + d / of), times.min() / 2))
+        return np.asarray(np.log(np.maximum(np.maximum(t, s + d / of), times.min() / 2)), np.float64)
 
     best, chosen = math.inf, (0.0, 0.0, 0.0)
     for flat in range(len(left) - 1):
@@ -127,22 +128,27 @@ def compared(one: Analysed, printed: Salamy) -> Comparison:
     """Judge the form of a curve against the rival that is closest to it."""
     kind = one.series.kind
     n, source, check = EXPONENTS[kind.traffic], SOURCES[kind.traffic], printed.check("form")
-    highest = (p for p in printed.most_congested if (p.model, p.traffic) == (kind.model, kind.traffic))
-    up_to_gbps = printed.capacity_gbps - next(highest).used_gbps
-    points = [point for point in one.series.points if point.load_bps <= up_to_gbps * 1e9]
+    used = [p.used_gbps for p in printed.most_congested if (p.model, p.traffic) == (kind.model, kind.traffic)]
+    up_to_gbps = printed.capacity_gbps - min(used, default=0.0)
+    points = [
+        point
+        for point in one.series.points
+        if point.load_bps <= up_to_gbps * 1e9 and point.load_bps < one.series.capacity_bps
+    ]
     what = f"{kind.model}, {kind.traffic}: A exp(B / (C - load)^{n:g}) against the best other form"
     if len(points) < FEWEST:
         why = f"{len(points)} points up to {up_to_gbps:g} Gbit/s, and {FEWEST} are needed"
         return cannot_tell(check, what, "it describes the curve", source=source, why=why)
     left = np.array([(one.series.capacity_bps - point.load_bps) / 1e9 for point in points])
-    mine = partial(thesis, n=n)
+    mine: Fitter = partial(thesis, n=n)
+    forms: Mapping[str, Fitter] = {"thesis": mine, **RIVALS}
     logs = [np.log(times) for times in repetitions(points)]
     over = {name: _over(mine, rival, left, logs) for name, rival in RIVALS.items()}
     best = min(over, key=lambda name: over[name].value)
     # All rivals have to be further off: the least of their ratios is judged, with the least of either bound.
     least = Estimate(*(min(getattr(of, end) for of in over.values()) for end in ("value", "low", "high")))
     means = np.log([point.mean_s for point in points])
-    told = ", ".join(f"{name} {r2(fitter, left, means):.3f}" for name, fitter in (("thesis", mine), *RIVALS.items()))
+    told = ", ".join(f"{name} {r2(fitter, left, means):.3f}" for name, fitter in forms.items())
     return claimed(
         check, what, least, told=f"R2 of {told}; error of {best}", unit="times", printed="it fits", source=source
     )
@@ -150,6 +156,6 @@ def compared(one: Analysed, printed: Salamy) -> Comparison:
 
 def _over(mine: Fitter, rival: Fitter, left: Floats, logs: Sequence[Floats]) -> Estimate:
     """Return how many times as large the rival's errors are, with an interval over repetitions."""
-    ratios = [math.log(left_out_error(rival, left, of) / max(left_out_error(mine, left, of), 1e-9)) for of in logs]
-    over = over_runs(ratios)
+    errors = [[max(left_out_error(fitter, left, of), LEAST_ERROR) for fitter in (rival, mine)] for of in logs]
+    over = over_runs(math.log(theirs / ours) for theirs, ours in errors)
     return Estimate(math.exp(over.value), math.exp(over.low), math.exp(over.high))

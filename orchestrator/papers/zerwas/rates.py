@@ -145,7 +145,8 @@ def rhythm(found: Sequence[Measured], printed: Zerwas) -> Section:
     """Compare Fig 7: synchronous training sends in bursts together, pair averaging does not."""
     mine = {one.framework: one for one in frameworks.plain(found) if one.model == ZOOMED}
     rings = [one for name, one in mine.items() if name in frameworks.RINGS]
-    ring, pairs = ([] if one is None else one.over(together) for one in ((rings or [None])[0], mine.get(PAIRS)))
+    of_pairs = [mine[PAIRS]] if PAIRS in mine else []
+    ring, pairs = (found[0].over(together) if found else [] for found in (rings, of_pairs))
     comparison = claimed(
         printed.check("rhythm"),
         "correlation of the big flows' rates, a ring's less that of pair averaging",

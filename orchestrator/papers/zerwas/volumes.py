@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -235,12 +236,11 @@ def _edges_of_runs(one: Measured) -> list[Edges]:
 
 def _of_way(one: Measured, way: Sequence[tuple[str, str]]) -> list[tuple[float, float]]:
     """Return payload and layer-2 bytes over the mean of these edges, by run."""
-    kinds = (one.over(lambda window, wire=wire: _per_edge(window.volume, way, wire=wire)) for wire in (False, True))
-    return list(zip(*kinds, strict=True))
 
+    def per_edge(window: Sight, *, wire: bool) -> float:
+        return float(np.mean([window.volume.edge(*pair, wire=wire) for pair in way]))
 
-def _per_edge(volume: Volume, way: Sequence[tuple[str, str]], *, wire: bool) -> float:
-    return float(np.mean([volume.edge(*pair, wire=wire) for pair in way]))
+    return list(zip(*(one.over(partial(per_edge, wire=wire)) for wire in (False, True)), strict=True))
 
 
 def _relays(grid: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:

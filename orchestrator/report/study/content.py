@@ -18,7 +18,6 @@ Value = float | Estimate
 
 NOT_JUDGED: Verdict = "not judged"
 VERDICTS: tuple[Verdict, ...] = (DIFFERS, AGREES, CANNOT_TELL, NOT_JUDGED)
-WITHIN, OUTSIDE, APART = AGREES, DIFFERS, NOT_JUDGED
 NOT_MEASURED = "nothing measured in these runs"
 ONE_RUN = "one run has no interval: measure repetitions"
 
@@ -222,72 +221,6 @@ def _signed(value: float) -> str:
     return f"{value:+.3g}"
 
 
-def near(
-    what: str, ours: Value, printed: Value, *, within: float = 0.1, unit: str = "", source: str, shown: str = ""
-) -> Comparison:
-    """Compare with a share of the printed value: |ours / printed - 1| <= within.
-
-    `shown` is shown in the place of the value, where that is not printed but follows from the paper.
-    """
-    off = _off(ours, printed)
-    return _held(
-        what,
-        ours,
-        shown or _text(printed, unit),
-        off=off,
-        good=abs(off) <= within,
-        unit=unit,
-        source=source,
-        why=f"within {within * 100:.3g} %",
-    )
-
-
-def between(
-    what: str, ours: Value, low: float, high: float, *, unit: str = "", source: str, printed: float | None = None
-) -> Comparison:
-    """Compare with a range; `printed` is the paper's value, where that is not the range itself."""
-    text = f"{number(low)} to {number(high)}"
-    shown = text if printed is None else number(printed)
-    off = math.nan if printed is None else _off(ours, printed)
-    return _held(
-        what, ours, _unit(shown, unit), off=off, good=low <= value(ours) <= high, unit=unit, source=source, why=text
-    )
-
-
-def at_least(what: str, ours: Value, least: float, *, unit: str = "", source: str) -> Comparison:
-    """Compare with a lower bound."""
-    text = f"at least {number(least)}"
-    return _held(what, ours, _unit(text, unit), good=value(ours) >= least, unit=unit, source=source, why=text)
-
-
-def at_most(what: str, ours: Value, most: float, *, unit: str = "", source: str) -> Comparison:
-    """Compare with an upper bound."""
-    text = f"at most {number(most)}"
-    return _held(what, ours, _unit(text, unit), good=value(ours) <= most, unit=unit, source=source, why=text)
-
-
-def same(what: str, ours: float | str, printed: float | str, *, source: str) -> Comparison:
-    """Compare for equality: counts, or texts such as an order."""
-    if isinstance(ours, str) or isinstance(printed, str):
-        return holds(what, true=ours == printed, ours=str(ours), printed=str(printed), source=source, why="the same")
-    return _held(
-        what, ours, number(printed), off=_off(ours, printed), good=ours == printed, source=source, why="the same"
-    )
-
-
-def holds(what: str, *, true: bool, ours: str, printed: str, source: str, why: str = "as printed") -> Comparison:
-    """Compare a claim in words with whether it holds for us, and what that rests on."""
-    return Comparison(
-        what=what,
-        ours=ours,
-        printed=printed,
-        difference="",
-        verdict=AGREES if true else DIFFERS,
-        why=why,
-        source=source,
-    )
-
-
 def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str, why: str) -> Comparison:
     """Show both values without a verdict, for a reason."""
     if math.isnan(value(ours)):
@@ -323,22 +256,6 @@ def _off(ours: Value, printed: Value) -> float:
 def percent(share: float) -> str:
     """Return a difference for people: whole percents, or tenths where it is small; empty for NaN."""
     return "" if math.isnan(share) else f"{share * 100:+.{1 if abs(share) < 0.0995 else 0}f} %"
-
-
-def _held(
-    what: str, ours: Value, printed: str, *, good: bool, why: str, source: str, off: float = math.nan, unit: str = ""
-) -> Comparison:
-    if math.isnan(value(ours)):
-        return not_measured(what, printed, source=source)
-    return Comparison(
-        what=what,
-        ours=_text(ours, unit),
-        printed=printed,
-        difference=percent(off),
-        verdict=AGREES if good else DIFFERS,
-        why=why,
-        source=source,
-    )
 
 
 def _text(of: Value, unit: str) -> str:

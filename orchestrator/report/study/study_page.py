@@ -15,7 +15,7 @@ from orchestrator.report.tables import Cell
 from orchestrator.store.rundir import Entry
 
 _BESIDE = ("what", "ours", "printed", "difference", "verdict", "held to, or why not", "where")
-_LOOKS = {AGREES: "good", DIFFERS: "bad"}
+_LOOKS: Mapping[Verdict, str] = {AGREES: "good", DIFFERS: "bad"}
 
 _MOST_NAMED = 6
 
@@ -91,7 +91,7 @@ def headline(sections: Sequence[Section]) -> str:
 
 def _counted(verdict: Verdict, count: int) -> str:
     """Return the verdict as the predicate of so many comparisons."""
-    plural = {AGREES: "agree", DIFFERS: "differ"}
+    plural: Mapping[Verdict, str] = {AGREES: "agree", DIFFERS: "differ"}
     return verdict if count == 1 else plural.get(verdict, verdict)
 
 

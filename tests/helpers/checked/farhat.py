@@ -12,9 +12,7 @@ from orchestrator.papers.farhat.trainings import Ring, Training
 from orchestrator.report.study.content import Comparison
 from tests.helpers.checked import NOISE, ONE_RUN, RUNS
 
-TWISTS = (
-    *("squared", "shuffled-sizes", "offset", "another-order", "full-mesh", "same-durations", "swapped", "all-lanes"),
-)
+TWISTS = ("squared", "shuffled-sizes", "offset", "another-order", "full-mesh", "same-durations", "swapped", "all-lanes")
 HOSTS = tuple(f"h{number}" for number in range(1, 17))
 SIZES_MB = (10, 50, 100, 200, 500)
 
