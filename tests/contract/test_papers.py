@@ -56,7 +56,7 @@ def test_what_it_needs_is_what_its_plans_need(name):
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_printed_line_has_its_source(name):
     data = yaml.safe_load((ROOT / f"orchestrator/papers/{name}/published.yaml").read_text())
-    lines = [line for found in data.values() if isinstance(found, list) for line in found]
+    lines = [line for key, found in data.items() if isinstance(found, list) and key != "checks" for line in found]
     assert lines
     assert all(line.get("source") for line in lines if isinstance(line, dict))
 

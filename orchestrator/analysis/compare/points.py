@@ -82,8 +82,16 @@ class MeasuredPoint:
     @property
     def mean_s(self) -> Estimate:
         """The mean iteration time with its interval over runs, NaN of a single run: what sets runs apart it lacks."""
+        return level(self._runs()).estimate
+
+    @property
+    def run_means_s(self) -> list[float]:
+        """The mean iteration time of each run (s)."""
+        return [run.value for run in self._runs()]
+
+    def _runs(self) -> list[Estimate]:
         means = (Estimate(float(np.mean(seconds)), math.nan, math.nan) for seconds in self.seconds)
-        return level(one_a_run(zip((window.entry.run for window in self.windows), means, strict=True))).estimate
+        return one_a_run(zip((window.entry.run for window in self.windows), means, strict=True))
 
 
 def pooled(entries: Iterable[Entry]) -> tuple[MeasuredPoint, ...]:

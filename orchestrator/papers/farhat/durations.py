@@ -9,16 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.stats import linear
+from orchestrator.analysis.stats import agreement, linear
 from orchestrator.papers.farhat.published import Farhat, Finding, Name
 from orchestrator.papers.farhat.trainings import LIBRARIES, Training
-from orchestrator.report.study.content import Comparison, Rows, Section, Table, holds, not_measured, percent, seconds
+from orchestrator.report.study.content import (
+    Comparison,
+    Rows,
+    Section,
+    Table,
+    cannot_tell,
+    claimed,
+    not_measured,
+    percent,
+    seconds,
+)
+from orchestrator.report.study.printed import Check
 from orchestrator.report.style import LINES, SERIES, Picture, figure, from_zero, legend, look, save
 
 TITLE = "Duration of an iteration"
-LEAST_CHANGE = 0.05  # by which durations have to differ to depend on something
-LEAST_UNKNOWN = 0.25  # where one of them has no interval
-APART_BY = f"by {LEAST_CHANGE:.0%} and intervals apart, or by {LEAST_UNKNOWN:.0%} where a run gives no interval"
 HARDWARE = (
     "emulated compute is a time: a batch k times as large and an accelerator k times slower are one and the same here"
 )
@@ -43,9 +51,9 @@ def section(found: Sequence[Training], printed: Farhat, folder: Path) -> Section
         ),
         pictures=tuple(_drawn(links, batches, folder)),
         comparisons=(
-            _not_size_alone(plain, printed.finding("not-size-alone")),
-            *_dependence(links, "Gbit/s", "bandwidth", printed),
-            *_dependence(batches, "samples", "batch", printed),
+            not_size_alone(plain, printed),
+            *dependence(links, "Gbit/s", "bandwidth", printed),
+            *dependence(batches, "samples", "batch", printed),
             not_measured("hardware", hardware.text, source=hardware.source, why=HARDWARE),
         ),
         tables=(_table(found),),
@@ -66,38 +74,30 @@ def curves(
     }
 
 
-def differ(some: Training, other: Training) -> bool:
-    """Return whether two durations differ: by `LEAST_CHANGE` with intervals apart, else by `LEAST_UNKNOWN`."""
-    low, high = sorted((some.seconds, other.seconds), key=lambda estimate: estimate.value)
-    change = high.value / low.value - 1
-    if math.isnan(low.high) or math.isnan(high.low):
-        return change >= LEAST_UNKNOWN
-    return change >= LEAST_CHANGE and low.high < high.low
-
-
-def _dependence(found: Curves, unit: str, name: Name, printed: Farhat) -> list[Comparison]:
-    finding = printed.finding(name)
+def dependence(found: Curves, unit: str, name: Name, printed: Farhat) -> list[Comparison]:
+    """Judge whether the duration changes between the ends of each curve, in the direction that was meant."""
+    finding, check = printed.finding(name), printed.check(name)
     if not found:
-        return [not_measured(name, finding.text, source=finding.source)]
-    return [_depends(label, curve, unit, finding) for label, curve in found.items()]
+        return [cannot_tell(check, name, finding.text, source=finding.source)]
+    return [_depends(label, curve, unit, finding, check) for label, curve in found.items()]
 
 
-def _depends(label: str, curve: Curve, unit: str, finding: Finding) -> Comparison:
+def _depends(label: str, curve: Curve, unit: str, finding: Finding, check: Check) -> Comparison:
     (lowest, first), (highest, last) = curve[0], curve[-1]
     sent = last.payload / first.payload - 1
-    return holds(
-        f"{finding.name}, {label}",
-        true=differ(first, last),
-        ours=f"{seconds(first.seconds.value)} s at {lowest:,g} {unit}, {seconds(last.seconds.value)} s at "
-        f"{highest:,g}; data sent {percent(sent)}",
+    return claimed(
+        check,
+        f"{finding.name}, {label}: duration at {highest:,g} {unit} over that at {lowest:,g}",
+        agreement.ratio(last.run_seconds, first.run_seconds),
+        told=f"{seconds(last.seconds.value)} s and {seconds(first.seconds.value)} s; data sent {percent(sent)}",
         printed=finding.text,
         source=finding.source,
-        why=APART_BY,
     )
 
 
-def _not_size_alone(found: Sequence[Training], finding: Finding) -> Comparison:
+def not_size_alone(found: Sequence[Training], printed: Farhat) -> Comparison:
     """Compare the claim that size alone does not set durations with one model's durations, and a line over sizes."""
+    finding, check = printed.finding("not-size-alone"), printed.check("not-size-alone")
     pairs = [
         (a, b)
         for place, a in enumerate(found)
@@ -105,7 +105,7 @@ def _not_size_alone(found: Sequence[Training], finding: Finding) -> Comparison:
         if (a.model, a.controller) == (b.model, b.controller)
     ]
     if not pairs:
-        return not_measured("durations of one model", finding.text, source=finding.source)
+        return cannot_tell(check, "durations of one model", finding.text, source=finding.source)
     ends = max(pairs, key=lambda pair: abs(math.log(pair[0].seconds.value / pair[1].seconds.value)))
     fast, slow = sorted(ends, key=lambda one: one.seconds.value)
     sizes = [one.model_bytes for one in found]
@@ -118,14 +118,14 @@ def _not_size_alone(found: Sequence[Training], finding: Finding) -> Comparison:
         for what, line in zip(("durations", "data"), lines, strict=True)
         if line is not None
     )
-    return holds(
-        "durations of one model",
-        true=any(differ(a, b) for a, b in pairs),
-        ours=f"{fast.model}: {seconds(fast.seconds.value)} to {seconds(slow.seconds.value)} s"
-        + (f"; {explained}" if explained else ""),
+    told = f"{fast.model}, {seconds(fast.seconds.value)} to {seconds(slow.seconds.value)} s"
+    return claimed(
+        check,
+        "durations of one model: longest over shortest",
+        agreement.ratio(slow.run_seconds, fast.run_seconds, tests=len(pairs)),
+        told=f"{told}; {explained}" if explained else told,
         printed=finding.text,
         source=finding.source,
-        why=APART_BY,
     )
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.papers.farhat.published import Finding
+from orchestrator.papers.farhat.published import Farhat
 from orchestrator.papers.farhat.trainings import Training
-from orchestrator.report.study.content import NOTHING, Comparison, Rows, Section, Table, holds, not_measured
+from orchestrator.report.study.content import NOTHING, Comparison, Rows, Section, Table, counted
 from orchestrator.report.style import SERIES, Picture, figure, legend, look, save
 
 TITLE = "Overlap of communication with computing, all ranks"
@@ -24,27 +24,26 @@ TEXT = (
 )
 
 
-def section(found: Sequence[Training], finding: Finding, folder: Path) -> Section:
+def section(found: Sequence[Training], printed: Farhat, folder: Path) -> Section:
     """Compare the overlap of every rank, and what a Timeline displays."""
     timed = [one for one in found if one.timeline]
     return Section(
         title=TITLE,
         text=TEXT,
         pictures=(_drawn(timed, folder),) if timed else (),
-        comparisons=(_displays(timed, finding),),
+        comparisons=(displays(timed, printed),),
         tables=(_table(found),),
     )
 
 
-def _displays(timed: Sequence[Training], finding: Finding) -> Comparison:
+def displays(timed: Sequence[Training], printed: Farhat) -> Comparison:
     """Compare the lanes of Horovod's Timeline with what the paper says it displays."""
-    lanes = sorted({lane for one in timed for lane in one.lanes})
-    if not lanes:
-        return not_measured("what Horovod's Timeline displays", finding.text, source=finding.source)
-    return holds(
+    finding = printed.finding("timeline")
+    return counted(
+        printed.check("timeline"),
         "what Horovod's Timeline displays",
-        true=lanes == ["compute"],
-        ours=", ".join(lanes),
+        [[lanes == {"compute"} for lanes in one.lanes if lanes] for one in timed],
+        ours=", ".join(sorted({lane for one in timed for lanes in one.lanes for lane in lanes})),
         printed=finding.text,
         source=finding.source,
     )

@@ -9,7 +9,7 @@ from orchestrator.core.errors import StoreError
 from orchestrator.papers.farhat import durations, overlapping, proportion, ring_order, to_accuracy
 from orchestrator.papers.farhat.published import Count, farhat
 from orchestrator.papers.farhat.trainings import Training, trainings
-from orchestrator.report.study.content import Comparison, Content, Section, at_least, not_measured
+from orchestrator.report.study.content import Content, Section, remark
 from orchestrator.store.rundir import Entry
 
 
@@ -23,10 +23,10 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
     return Content(
         made_of=f"{len(found)} points, {sum(one.runs for one in found)} windows, {len(models)} models",
         sections=(
-            proportion.section(found, printed.finding("proportional"), folder),
-            ring_order.section(found, printed.finding("ring"), printed.count("workers")),
+            proportion.section(found, printed, folder),
+            ring_order.section(found, printed),
             durations.section(found, printed, folder),
-            overlapping.section(found, printed.finding("timeline"), folder),
+            overlapping.section(found, printed, folder),
             to_accuracy.section(found, printed.finding("accuracy"), folder),
             _trained(models, printed.count("models")),
         ),
@@ -38,14 +38,12 @@ def _trained(models: Sequence[str], count: Count) -> Section:
     return Section(
         title="Models",
         text=f"Models here: {', '.join(models)}. Which five the paper trains stands in its Table 1, not at hand.",
-        comparisons=(_models(len(models), count),),
+        comparisons=(
+            remark(
+                "models", str(len(models)), str(count.value), source=count.source, why="it is set, and not measured"
+            ),
+        ),
     )
-
-
-def _models(measured: int, count: Count) -> Comparison:
-    if measured < count.value:
-        return not_measured("models", str(count.value), source=count.source, why=f"{measured} were measured")
-    return at_least("models", measured, count.value, source=count.source)
 
 
 def _limits(found: Sequence[Training]) -> Iterator[str]:

@@ -9,64 +9,95 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.stats import linear
+from orchestrator.analysis.stats.agreement import over_runs, repetitions
 from orchestrator.analysis.stats.linear import Regression
 from orchestrator.analysis.stats.statistics import Estimate
-from orchestrator.papers.farhat.published import Finding
+from orchestrator.papers.farhat.published import Farhat
 from orchestrator.papers.farhat.trainings import LIBRARIES, Training
-from orchestrator.report.study.content import Comparison, Rows, Section, Table, holds, mb, not_measured, number, percent
+from orchestrator.report.study.content import (
+    Comparison,
+    Rows,
+    Section,
+    Table,
+    cannot_tell,
+    claimed,
+    mb,
+    number,
+    percent,
+)
 from orchestrator.report.style import LINES, SERIES, SOFT, Picture, figure, from_zero, legend, look, save
 
 TITLE = "Data an iteration against the model size"
-LEAST_R2 = 0.99
-MOST_INTERCEPT = 0.05  # of the mean volume: a line that misses the origin by more is no proportion
 
 Sizes = Mapping[str, tuple[float, float]]  # by model: its bytes, and the bytes of an iteration
 
 
-def section(found: Sequence[Training], finding: Finding, folder: Path) -> Section:
+def section(found: Sequence[Training], printed: Farhat, folder: Path) -> Section:
     """Compare a line through the models of each library, with its fit, with theory."""
-    sizes = {library: by_model(found, library) for library in dict.fromkeys(one.controller for one in found)}
+    libraries = list(dict.fromkeys(one.controller for one in found))
+    sizes = {library: by_model(found, library) for library in libraries}
     lines = {library: line(of) for library, of in sizes.items()}
-    judged = [judge(library, line, sizes[library], finding) for library, line in lines.items() if line is not None]
-    if not judged:
-        why = "fewer than three models were measured over one library"
-        judged = [not_measured("models", finding.text, source=finding.source, why=why)]
     return Section(
         title=TITLE,
         text=(
             "TCP payload of all workers in an iteration, from captures, without what was sent again; a model's size is "
-            "that of its parameters in 32 bits. A line is drawn through one value a model, the mean over its points."
+            "that of its parameters in 32 bits. A line is drawn through one value a model, the mean over its points; "
+            "what is judged is worked out of each repetition of all points by itself."
         ),
         pictures=(_drawn(found, sizes, lines, folder),) if sizes else (),
-        comparisons=tuple(judged),
+        comparisons=tuple(one for library in libraries for one in compared(found, library, printed)),
         tables=(_table(found),),
     )
 
 
+def compared(found: Sequence[Training], library: str, printed: Farhat) -> list[Comparison]:
+    """Judge whether volumes are on a line through the origin, as proportional volumes are."""
+    finding = printed.finding("proportional")
+    mine = [one for one in found if one.controller == library]
+    what = f"{len({one.model for one in mine})} models over {LIBRARIES[library]}"
+    checks = {name: printed.check(name) for name in ("line", "origin")}
+    if line(by_model(found, library)) is None:
+        why = "fewer than three models were measured over one library"
+        return [cannot_tell(checks["line"], what, finding.text, source=finding.source, why=why)]
+    each = [_by_size(mine, payloads) for payloads in repetitions(one.payloads for one in mine)]
+    lines = [(fitted, sizes) for sizes in each if (fitted := line(sizes)) is not None]
+    bytes_a_byte = number(float(np.mean([slope(fitted).value for fitted, _ in lines]))) if lines else "-"
+    return [
+        claimed(
+            checks["line"],
+            f"{what}: R2 of a line",
+            over_runs(fitted.r2 for fitted, _ in lines),
+            told=f"{bytes_a_byte} bytes a byte of the model; R2",
+            printed=finding.text,
+            source=finding.source,
+        ),
+        claimed(
+            checks["origin"],
+            f"{what}: intercept of the line over the mean volume",
+            over_runs(fitted.intercept.estimate.value / _mean(sizes) for fitted, sizes in lines),
+            printed=finding.text,
+            source=finding.source,
+        ),
+    ]
+
+
+def _mean(sizes: Sizes) -> float:
+    return float(np.mean([volume for _, volume in sizes.values()]))
+
+
 def by_model(found: Sequence[Training], library: str) -> dict[str, tuple[float, float]]:
     """Return bytes of each model over a library and of its iterations, mean over points; smallest model first."""
-    mine = sorted((one for one in found if one.controller == library), key=lambda one: one.model_bytes)
-    return {
-        model: (mine_of[0].model_bytes, float(np.mean([one.payload for one in mine_of])))
-        for model in dict.fromkeys(one.model for one in mine)
-        if (mine_of := [one for one in mine if one.model == model])
-    }
+    mine = [one for one in found if one.controller == library]
+    return _by_size(mine, [one.payload for one in mine])
 
 
-def judge(library: str, fitted: Regression, sizes: Sizes, finding: Finding) -> Comparison:
-    """Judge whether volumes are on a line through the origin, as proportional volumes are."""
-    mean = float(np.mean([volume for _, volume in sizes.values()]))
-    off = fitted.intercept.estimate.value / mean
-    of = slope(fitted)
-    measured = f"{number(of.value)} ({number(of.low)} to {number(of.high)})"
-    return holds(
-        f"{len(sizes)} models over {LIBRARIES[library]}",
-        true=fitted.r2 >= LEAST_R2 and abs(off) <= MOST_INTERCEPT,
-        ours=f"{measured} bytes a byte of the model, R2 {fitted.r2:.5f}, intercept {percent(off)} of the mean volume",
-        printed=finding.text,
-        source=finding.source,
-        why=f"R2 at least {LEAST_R2:g}, intercept within {MOST_INTERCEPT * 100:g} % of the mean volume",
-    )
+def _by_size(mine: Sequence[Training], payloads: Sequence[float]) -> dict[str, tuple[float, float]]:
+    """Return bytes of each model and of its iterations, mean over points with these payloads; smallest model first."""
+    of_models: dict[str, list[float]] = {}
+    for one, payload in sorted(zip(mine, payloads, strict=True), key=lambda pair: pair[0].model_bytes):
+        of_models.setdefault(one.model, []).append(payload)
+    sizes = {one.model: one.model_bytes for one in mine}
+    return {model: (sizes[model], float(np.mean(found))) for model, found in of_models.items()}
 
 
 def line(sizes: Sizes) -> Regression | None:

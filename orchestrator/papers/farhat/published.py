@@ -24,7 +24,7 @@ class Finding(printed.Printed):
     text: str
 
 
-class Farhat(printed.Data):
+class Farhat(printed.Published):
     """The paper."""
 
     counts: tuple[Count, ...]

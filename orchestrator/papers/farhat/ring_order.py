@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.analysis.traffic.pattern import AGAINST_ORDER, IN_ORDER
-from orchestrator.papers.farhat.published import Count, Finding
+from orchestrator.papers.farhat.published import Farhat
 from orchestrator.papers.farhat.trainings import LIBRARIES, Ring, Training
-from orchestrator.report.study.content import NOTHING, Comparison, Rows, Section, Table, holds, not_measured, same
+from orchestrator.report.study.content import NOTHING, Comparison, Rows, Section, Table, counted, remark
 
 TITLE = "Ring of the workers against the launch order"
 
 
-def section(found: Sequence[Training], finding: Finding, workers: Count) -> Section:
+def section(found: Sequence[Training], printed: Farhat) -> Section:
     """Compare, by library, whether all captured windows are rings of the launch order, and which way they turn."""
+    workers = printed.count("workers")
     by_library = {name: [one for one in found if one.controller == name] for name in LIBRARIES}
     return Section(
         title=TITLE,
@@ -22,28 +23,40 @@ def section(found: Sequence[Training], finding: Finding, workers: Count) -> Sect
             "is recovered from the matrix of bytes alone. The paper does not say which way its ring turns."
         ),
         comparisons=(
-            same("workers", float(max(one.workers for one in found)), float(workers.value), source=workers.source),
-            *(judge(LIBRARIES[name], mine, finding) for name, mine in by_library.items()),
+            remark(
+                "workers",
+                str(max(one.workers for one in found)),
+                str(workers.value),
+                source=workers.source,
+                why="it is set, and not measured",
+            ),
+            *(judge(LIBRARIES[name], mine, printed) for name, mine in by_library.items()),
         ),
         tables=(_table(by_library),),
     )
 
 
-def judge(library: str, mine: Sequence[Training], finding: Finding) -> Comparison:
-    """Judge whether every window over a library has workers next to each other in the ring as they were launched."""
+def judge(library: str, mine: Sequence[Training], printed: Farhat) -> Comparison:
+    """Judge whether over a library workers are next to each other in the ring as they were launched, in every run."""
+    finding = printed.finding("ring")
     rings = [ring for one in mine for ring in one.rings]
-    if not rings:
-        return not_measured(library, finding.text, source=finding.source)
-    kept = [ring for ring in rings if ring.order in (IN_ORDER, AGAINST_ORDER)]
     ways = sorted({ring.order or f"no ring: {ring.shape}" for ring in rings})
-    return holds(
+    return counted(
+        printed.check("ring"),
         library,
-        true=len(kept) == len(rings),
-        ours=f"in {len(kept)} of {len(rings)} windows; {'; '.join(ways)}",
+        [_in_order(one) for one in mine],
+        ours="; ".join(ways),
         printed=finding.text,
         source=finding.source,
-        why="neighbours in the ring were launched one after the other",
     )
+
+
+def _in_order(one: Training) -> list[bool]:
+    """Return by run whether every window is a ring of the launch order."""
+    by_run: dict[str, list[bool]] = {}
+    for ring in one.rings:
+        by_run.setdefault(ring.run, []).append(ring.order in (IN_ORDER, AGAINST_ORDER))
+    return [all(found) for found in by_run.values()]
 
 
 def _table(by_library: dict[str, list[Training]]) -> Table:

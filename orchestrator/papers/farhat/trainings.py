@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from orchestrator.analysis.compare import points
 from orchestrator.analysis.compare.points import MeasuredPoint
+from orchestrator.analysis.stats.levels import one_a_run
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic import hidden, pattern, traffic
 from orchestrator.analysis.traffic.hidden import Hidden
@@ -26,10 +28,11 @@ PARAMETER_BYTES = 4  # Horovod averages float32; what `compression` halves is le
 class Ring:
     """The pattern of a window's payload between hosts: shape, hosts in the order of sending, score.
 
-    `order` says how it runs against the launch order, empty where it is no ring; `reverse` is the payload on the same
-    edges the other way, as a share.
+    `run` is the run's name. `order` says how it runs against the launch order, empty where it is no ring; `reverse` is
+    the payload on the same edges the other way, as a share.
     """
 
+    run: str
     shape: str
     hosts: tuple[str, ...]
     score: float
@@ -62,16 +65,22 @@ class Training:
     batch: int | None
     computing_s: float
     seconds: Estimate
+    run_seconds: tuple[float, ...]  # the mean of each run
     runs: int
-    payload: float
+    payloads: tuple[float, ...]  # of each captured run
     theory: float
     flows: int
     big_flows: int
     launched: tuple[str, ...]
     rings: tuple[Ring, ...]
     overlaps: tuple[Overlap, ...]
-    lanes: frozenset[str]  # of the spans that ranks recorded
+    lanes: tuple[frozenset[str], ...]  # of the spans that ranks recorded, of each captured run
     learned: tuple[Learning, ...]  # of each run whose model was judged by held-out images
+
+    @property
+    def payload(self) -> float:
+        """Payload an iteration of all workers, mean over captured runs."""
+        return float(np.mean(self.payloads))
 
     @property
     def label(self) -> str:
@@ -98,6 +107,7 @@ def _training(point: MeasuredPoint, found: Sequence[CapturedWindow]) -> Training
     if theory is None:
         raise AssertionError("a point without theory was left out")
     volumes = [one.volume for one in found]
+    runs = {one.window.entry.run: one.run for one in found}
     launched = tuple(rank.node for rank in sorted(point.job.ranks, key=lambda rank: rank.rank))
     return Training(
         model=str(point.value("workload.*.model", "")),
@@ -114,8 +124,9 @@ def _training(point: MeasuredPoint, found: Sequence[CapturedWindow]) -> Training
         batch=point.value("workload.*.batch"),
         computing_s=float(np.mean([window.iterations(point.job.name).compute_s.mean() for window in point.windows])),
         seconds=point.mean_s,
+        run_seconds=tuple(point.run_means_s),
         runs=len(point.windows),
-        payload=float(np.mean([volume.step_payload for volume in volumes])),
+        payloads=tuple(payload.value for payload in one_a_run(_payload(one) for one in found)),
         theory=theory.bytes_per_iteration * len(launched) * point.scale,
         flows=round(np.mean([volume.flows for volume in volumes])),
         big_flows=round(np.mean([len(volume.big) for volume in volumes])),
@@ -123,8 +134,13 @@ def _training(point: MeasuredPoint, found: Sequence[CapturedWindow]) -> Training
         rings=tuple(ring(one, launched) for one in found),
         overlaps=_overlaps(found[0]),
         learned=tuple(of[point.job.name] for one in found if point.job.name in (of := accuracy.learned(one.run))),
-        lanes=frozenset(lane for one in found for lane in one.run.table("spans")["lane"].unique().to_pylist()),
+        lanes=tuple(frozenset(run.table("spans")["lane"].unique().to_pylist()) for run in runs.values()),
     )
+
+
+def _payload(one: CapturedWindow) -> tuple[str, Estimate]:
+    """Return a window's run and its payload an iteration."""
+    return one.window.entry.run, Estimate(one.volume.step_payload, math.nan, math.nan)
 
 
 def ring(one: CapturedWindow, launched: Sequence[str]) -> Ring:
@@ -136,6 +152,7 @@ def ring(one: CapturedWindow, launched: Sequence[str]) -> Ring:
     back = sum(bytes_of[after, before] for before, after in found.edges)
     alone = len(set(launched)) == len(launched)
     return Ring(
+        run=one.window.entry.run,
         shape=found.shape,
         hosts=_from(launched[0], tuple(hosts[host] for host in found.hosts)),
         score=found.score,

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
-from orchestrator.analysis.compare.points import Floats, MeasuredPoint, PointWindow
+from orchestrator.analysis.compare.points import MeasuredPoint, PointWindow
+from orchestrator.analysis.stats.agreement import ratio
+from orchestrator.analysis.stats.levels import one_a_run
 from orchestrator.analysis.stats.statistics import Estimate
-from orchestrator.papers.hashemi.published import Hashemi, Most
+from orchestrator.papers.hashemi.published import Hashemi
 from orchestrator.parts.rows import Row
 from orchestrator.report.study import content
 from orchestrator.report.study.content import Comparison, Section, Table
@@ -21,7 +22,6 @@ _NONE = "none"
 _UNORDERED = "random"
 _CHOSEN = ("ready", "layer", "reverse")
 _SHOWN = (_NONE, "ready", _UNORDERED, "reverse", "layer", "tic", "tac")
-_LEVEL = 0.05
 _WHY = (
     "the largest of many models, workers and clusters in TensorFlow; here one model, a scaled link, and an order "
     "that is drawn anew in each step in place of none"
@@ -30,11 +30,15 @@ _WHY = (
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Measurements in one order of transfers, over all its windows; a mean of what is a number a window."""
+    """Measurements in one order of transfers, over all its windows; a mean of what is a number a window.
+
+    `means_s` and `cvs` are the mean step and its coefficient of variation, by run.
+    """
 
     name: str
-    seconds: tuple[Floats, ...]
     mean_s: Estimate
+    means_s: list[float]
+    cvs: list[float]
     variation: dict[str, float]
 
     @property
@@ -60,12 +64,15 @@ _ALIKE = ("model", "servers", "hosts", "bucket", "compute_time", "batch")
 
 
 def _order(name: str, point: MeasuredPoint) -> Order:
-    rows = [row for window in point.windows for row in _variation(window, point.job.name)]
+    by_window = [(window.entry.run, row) for window in point.windows for row in _variation(window, point.job.name)]
+    rows = [row for _, row in by_window]
     keys = ("cv", "p50_s", "p99_s", "straggler_share", "efficiency", "overlapped", "orders")
+    cvs = one_a_run((run, Estimate(row["cv"], math.nan, math.nan)) for run, row in by_window)
     return Order(
         name,
-        seconds=point.seconds,
         mean_s=point.mean_s,
+        means_s=point.run_means_s,
+        cvs=[cv.value for cv in cvs],
         variation={key: float(np.mean([row[key] for row in rows])) if rows else math.nan for key in keys},
     )
 
@@ -85,25 +92,33 @@ def section(points: Sequence[MeasuredPoint], printed: Hashemi) -> Section:
         "which each layer waits for its own. TIC and TAC are computed in the run, after six iterations in random "
         "orders; random is another order in each step, as transfers without scheduling have; none is a worker that "
         "goes on only when it has pulled everything.",
-        comparisons=tuple(_compared(found, printed)),
+        comparisons=tuple(compared(found, printed)),
         tables=(_table(found),),
     )
 
 
-def _compared(found: dict[str, Order], printed: Hashemi) -> list[Comparison]:
+def compared(found: dict[str, Order], printed: Hashemi) -> list[Comparison]:
+    """Compare TAC's order with random ones, and with the best that was chosen by hand."""
     variation, step = printed.largest("variation"), printed.largest("step")
     training, straggling = printed.largest("training"), printed.largest("straggling")
     unordered, tac = found.get(_UNORDERED), found.get("tac")
     fixed = [found[name] for name in _CHOSEN if name in found]
     if unordered is None or tac is None or not fixed:
         return [
-            content.not_measured(
-                "variation, without an order over TAC", f"up to {variation.value:g}", source=variation.source
+            content.cannot_tell(
+                printed.check("varies-less"),
+                "variation, without an order over TAC",
+                f"up to {variation.value:g}",
+                source=variation.source,
             ),
-            content.not_measured("step time that TAC saves", f"up to {step.value:.0%}", source=step.source),
+            content.cannot_tell(
+                printed.check("order-matters"),
+                "step time that TAC saves",
+                f"up to {step.value:.0%}",
+                source=step.source,
+            ),
         ]
     best = min(fixed, key=lambda one: one.mean_s.value)
-    varies_more = _varies_more(tac, best)
     straggles = _ratio(unordered.variation["straggler_share"], tac.variation["straggler_share"])
     return [
         content.apart(
@@ -138,48 +153,35 @@ def _compared(found: dict[str, Order], printed: Hashemi) -> list[Comparison]:
             source=straggling.source,
             why="TicTac takes it from waiting, we from what ranks compute; emulated passes hardly differ",
         ),
-        _means(
-            f"TAC's mean step is no longer than that of the best chosen order ({best.name})",
-            (tac, best),
-            true=not tac.mean_s.low > best.mean_s.high,
-            claim="scheduling is near the optimum",
-            printed=training,
-            why="as printed, by intervals that meet",
+        content.claimed(
+            printed.check("near-optimum"),
+            f"TAC's mean step over that of the best chosen order ({best.name})",
+            ratio(tac.means_s, best.means_s),
+            told=_both(tac, best),
+            printed="scheduling is near the optimum",
+            source=training.source,
         ),
-        content.holds(
-            f"TAC's step varies no more than in that order ({best.name})",
-            true=not varies_more < _LEVEL,
-            ours=f"cv {tac.cv:.1%}, {best.cv:.1%}, p = {varies_more:.2f}",
+        content.claimed(
+            printed.check("varies-less"),
+            "variation (cv) of TAC's step over that in random orders",
+            ratio(tac.cvs, unordered.cvs),
+            told=f"{tac.cv:.1%}, {unordered.cv:.1%}",
             printed="scheduling varies less",
             source=variation.source,
-            why="as printed, by Brown and Forsythe's test at 5 %",
         ),
-        _means(
-            "the order matters: random is slower than TAC",
-            (unordered, tac),
-            true=unordered.mean_s.low > tac.mean_s.high,
-            claim="the order has a significant impact",
-            printed=step,
-            why="as printed, by intervals apart",
+        content.claimed(
+            printed.check("order-matters"),
+            "mean step in random orders over TAC's",
+            ratio(unordered.means_s, tac.means_s),
+            told=_both(unordered, tac),
+            printed="the order has a significant impact",
+            source=step.source,
         ),
     ]
 
 
-def _means(what: str, pair: tuple[Order, Order], *, true: bool, claim: str, printed: Most, why: str) -> Comparison:
-    """Return the comparison of a claim about two means; not measured where one has no interval."""
-    ours = ", ".join(_ms(one.mean_s) for one in pair)
-    if any(math.isnan(one.mean_s.low) for one in pair):
-        why = f"{ours}: no interval of one run; measure repetitions"
-        return content.not_measured(what, claim, source=printed.source, why=why)
-    return content.holds(what, true=true, ours=ours, printed=claim, source=printed.source, why=why)
-
-
-def _varies_more(one: Order, other: Order) -> float:
-    """Return the one-sided p of Levene's test that `one` varies more than `other`; 1 where it varies less."""
-    mine, theirs = (np.concatenate([times / np.mean(times) for times in order.seconds]) for order in (one, other))
-    if np.std(mine) <= np.std(theirs):
-        return 1.0
-    return float(stats.levene(mine, theirs, center="median").pvalue) / 2
+def _both(one: Order, other: Order) -> str:
+    return f"{_ms(one.mean_s)}, {_ms(other.mean_s)}"
 
 
 def _ratio(one: float, other: float) -> float:

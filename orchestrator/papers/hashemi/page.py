@@ -22,7 +22,7 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
     return Content(
         made_of=f"{len(points)} points of {len({window.entry.run for one in points for window in one.windows})} runs",
         sections=(
-            traced.section(points, folder),
+            traced.section(points, printed, folder),
             scaling.section(points, printed, folder),
             orders.section(points, printed),
         ),

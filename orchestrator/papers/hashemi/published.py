@@ -22,7 +22,7 @@ class Most(printed.Printed):
     value: float
 
 
-class Hashemi(printed.Data):
+class Hashemi(printed.Published):
     """The report's printed values."""
 
     claims: tuple[Claim, ...]

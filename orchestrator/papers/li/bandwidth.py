@@ -6,18 +6,20 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from orchestrator.analysis.stats import agreement
 from orchestrator.experiment import fitting, loading
 from orchestrator.papers.li.published import Li
 from orchestrator.report.run import collectives
 from orchestrator.report.runs import Run
-from orchestrator.report.study.content import Comparison, Section, holds, not_measured
+from orchestrator.report.study.content import Comparison, Section, cannot_tell, claimed, not_measured
 from orchestrator.report.style import LINES, SERIES, Picture, figure, legend, look, save
 from workloads.common import placement
 from workloads.common.collective_traffic import members
 
 CLUSTER = "needs hosts with RDMA and accelerators: the same study with an inventory"
 
-Curves = Mapping[str, Mapping[int, float]]  # by name: bus bandwidth in bit/s over message sizes in bytes, full size
+# By name, and of each run: bus bandwidth in bit/s over message sizes in bytes, full size.
+Curves = Mapping[str, Sequence[Mapping[int, float]]]
 
 
 def section(runs: Sequence[Run], printed: Li, folder: Path) -> Section:
@@ -32,18 +34,21 @@ def section(runs: Sequence[Run], printed: Li, folder: Path) -> Section:
         ),
         pictures=(_drawn(curves, folder),) if curves else (),
         comparisons=(
-            *_judged(curves, printed),
+            *compared(curves, printed),
             *(not_measured("protocol and platform", claim.text, source=claim.source, why=CLUSTER) for claim in claims),
         ),
     )
 
 
 def measured(runs: Sequence[Run]) -> Curves:
-    """Return bandwidth over sizes of each operation and placement; of several runs of one, the last one's."""
-    curves: defaultdict[str, dict[int, float]] = defaultdict(dict)
+    """Return bandwidth over sizes of each operation and placement, by run."""
+    curves: defaultdict[str, list[dict[int, float]]] = defaultdict(list)
     for run in runs:
+        mine: defaultdict[str, dict[int, float]] = defaultdict(dict)
         for one in collectives.operation_timings(run):
-            curves[f"{one.operation}, {placed(run)}"][one.bytes] = one.bus_bps
+            mine[f"{one.operation}, {placed(run)}"][one.bytes] = one.bus_bps
+        for name, curve in mine.items():
+            curves[name].append(curve)
     return curves
 
 
@@ -60,26 +65,28 @@ def placed(run: Run) -> str:
     return f"{several} of {len(groups[0])} {'within' if inside else 'across'} hosts, {rate / 1e9:g} Gbit/s"
 
 
-def _judged(curves: Curves, printed: Li) -> list[Comparison]:
-    faster = printed.claim("large-are-faster")
+def compared(curves: Curves, printed: Li) -> list[Comparison]:
+    """Compare the largest message with the smallest one."""
+    faster, check = printed.claim("large-are-faster"), printed.check("large-are-faster")
     if not curves:
-        return [not_measured("bandwidth over sizes", faster.text, source=faster.source)]
+        return [cannot_tell(check, "bandwidth over sizes", faster.text, source=faster.source)]
     return [
-        holds(
-            f"{name}: largest against smallest message",
-            true=curve[max(curve)] > curve[min(curve)],
-            ours=f"{curve[max(curve)] / 1e9:.1f} against {curve[min(curve)] / 1e9:.2f} Gbit/s",
+        claimed(
+            check,
+            f"{name}: largest over smallest message",
+            agreement.ratio([of[max(of)] for of in of_runs], [of[min(of)] for of in of_runs]),
             printed=faster.text,
             source=faster.source,
         )
-        for name, curve in curves.items()
+        for name, of_runs in curves.items()
     ]
 
 
 def _drawn(curves: Curves, folder: Path) -> Picture:
     with look():
         drawing, (panel,) = figure(height_in=3.2)
-        for number, (name, curve) in enumerate(curves.items()):
+        for number, (name, of_runs) in enumerate(curves.items()):
+            curve = of_runs[-1]
             sizes = sorted(curve)
             panel.plot(
                 [size / 1e6 for size in sizes],

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.analysis.stats import agreement
+from orchestrator.analysis.stats.agreement import over_runs
 from orchestrator.papers.li.published import Li
 from orchestrator.report.runs import Run
-from orchestrator.report.study.content import Comparison, Section, holds, not_measured
+from orchestrator.report.study.content import Comparison, Section, cannot_tell, claimed
 from orchestrator.report.style import SERIES, Picture, figure, legend, look, save
 
 Floats = npt.NDArray[np.float64]
@@ -53,7 +55,9 @@ def section(runs: Sequence[Run], printed: Li, folder: Path) -> Section:
     found = [one for run in runs if (one := routed(run)) is not None]
     claims = [printed.claim(name) for name in ("dynamic", "volume-grows", "more-uniform")]
     if not found:
-        judged = [not_measured("experts", claim.text, source=claim.source) for claim in claims]
+        judged = [
+            cannot_tell(printed.check(claim.name), "experts", claim.text, source=claim.source) for claim in claims
+        ]
         return Section(title="Figs 4 and 5: experts", comparisons=tuple(judged))
     return Section(
         title="Figs 4 and 5: experts",
@@ -63,44 +67,58 @@ def section(runs: Sequence[Run], printed: Li, folder: Path) -> Section:
             "volume between two ranks in an iteration."
         ),
         pictures=(_heatmaps(found[0], folder), _course(found, folder)),
-        comparisons=tuple(one for each in found for one in _judged(each, printed)),
+        comparisons=tuple(
+            one
+            for label in dict.fromkeys(each.label for each in found)
+            for one in compared(label, [each for each in found if each.label == label], printed)
+        ),
     )
 
 
-def _judged(one: Routed, printed: Li) -> list[Comparison]:
-    between = ~np.eye(one.sent.shape[1], dtype=bool)
-    volumes = one.sent[:, between].sum(axis=1)
-    spread = one.sent[0][between]
+def compared(label: str, runs: Sequence[Routed], printed: Li) -> list[Comparison]:
+    """Judge the runs of a training."""
     dynamic, grows, uniform = (printed.claim(name) for name in ("dynamic", "volume-grows", "more-uniform"))
-    first, last = one.nonuniform[:PART].mean(), one.nonuniform[-PART:].mean()
+    ends = [_ends(one.nonuniform) for one in runs]
+    volumes = [_ends(one.sent[:, _between(one)].sum(axis=1)) for one in runs]
     return [
-        holds(
-            f"{one.label}: pairs of the first iteration",
-            true=spread.max() > spread.min() and np.ptp(volumes) > 0,
-            ours=f"{spread.min() / 1e6:.2f} to {spread.max() / 1e6:.2f} MB; the total varies by "
-            f"{np.ptp(volumes) / volumes.mean():.1%}",
+        claimed(
+            printed.check(dynamic.name),
+            f"{label}: highest less lowest volume of a pair over the mean one, first iteration",
+            over_runs(unevenness(one) for one in runs),
             printed=dynamic.text,
             source=dynamic.source,
         ),
-        holds(
-            f"{one.label}: volume, last {PART} iterations against first",
-            ours=f"{_share(volumes):+.1%}",
-            true=_share(volumes) > 0,
+        claimed(
+            printed.check(grows.name),
+            f"{label}: volume, last {PART} iterations over first",
+            over_runs(last / first for first, last in volumes),
             printed=grows.text,
             source=grows.source,
         ),
-        holds(
-            f"{one.label}: nonuniform factor, first {PART} against last",
-            true=last < first,
-            ours=f"{first / 1e6:.2f} against {last / 1e6:.2f} MB",
+        claimed(
+            printed.check(uniform.name),
+            f"{label}: nonuniform factor, last {PART} iterations over first",
+            agreement.ratio([last for _, last in ends], [first for first, _ in ends]),
             printed=uniform.text,
             source=uniform.source,
         ),
     ]
 
 
-def _share(values: Floats) -> float:
-    return float(values[-PART:].mean() / values[:PART].mean() - 1)
+def _between(one: Routed) -> npt.NDArray[np.bool_]:
+    """Return which pairs are of two ranks."""
+    return ~np.eye(one.sent.shape[1], dtype=bool)
+
+
+def unevenness(one: Routed) -> float:
+    """Return the first iteration's highest less its lowest volume of a pair of ranks, over their mean."""
+    first = one.sent[0][_between(one)]
+    return float(np.ptp(first) / first.mean())
+
+
+def _ends(values: Floats) -> tuple[float, float]:
+    """Return the means of the first and of the last iterations."""
+    return float(values[:PART].mean()), float(values[-PART:].mean())
 
 
 def _heatmaps(one: Routed, folder: Path) -> Picture:

@@ -8,11 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.papers.li.published import Claim, Li
+from orchestrator.analysis.stats import agreement
+from orchestrator.papers.li.published import Li
 from orchestrator.papers.li.trainings import Found, Training
 from orchestrator.parts.terms import NAMES, Terms
 from orchestrator.report.run.figures import stacked
-from orchestrator.report.study.content import APART, Comparison, Rows, Section, Table, holds, not_measured
+from orchestrator.report.study.content import (
+    Comparison,
+    Rows,
+    Section,
+    Table,
+    cannot_tell,
+    claimed,
+    not_measured,
+    remark,
+)
 from orchestrator.report.style import Picture, figure, legend, look, save
 
 
@@ -26,28 +36,44 @@ def split(found: Found, printed: Li, folder: Path) -> Section:
             "4.1. In each pair of bars the left one is predicted, the right one measured."
         ),
         pictures=tuple(_bars(one, folder, number) for number, one in enumerate(shown)),
-        comparisons=_mappings(shown, printed.claim("mapping")),
+        comparisons=mappings(shown, printed),
         tables=(_shares(shown),),
     )
 
 
-def _mappings(shown: Sequence[Training], claim: Claim) -> tuple[Comparison, ...]:
+def mappings(shown: Sequence[Training], printed: Li) -> tuple[Comparison, ...]:
     """Compare each training measured in both mappings, all else alike: what the customized one changes."""
     alike: dict[str, dict[str, Training]] = {}
     for one in shown:
         if isinstance(one.config.mapping, str):
             key = f"{one.config.model_dump_json(exclude={'mapping'})} {one.subject.network.out_bps}"
             alike.setdefault(key, {})[one.config.mapping] = one
-    judged = []
+    claim, judged = printed.claim("mapping"), []
     for both in alike.values():
         if both.keys() >= {"default", "customized"}:
-            default, custom = both["default"].terms[0], both["customized"].terms[0]
-            times = f"pipeline {_ms(custom.pipeline_s)} against {_ms(default.pipeline_s)} ms, "
-            times += f"data {_ms(custom.data_s)} against {_ms(default.data_s)} ms"
-            true = custom.pipeline_s < default.pipeline_s and custom.data_s > default.data_s
-            what = f"{both['default'].model}, customized against default, rank 0"
-            judged.append(holds(what, true=true, ours=times, printed=claim.text, source=claim.source))
-    return tuple(judged) or (not_measured("customized against default", claim.text, source=claim.source),)
+            default, custom = both["default"], both["customized"]
+            what = f"{default.model}, rank 0, customized over default"
+            judged += [
+                claimed(
+                    printed.check(f"mapping-{name}"),
+                    f"{what}: {name} time",
+                    agreement.ratio(custom.over(of), default.over(of)),
+                    told=f"{_ms(of(custom.terms[0]))} against {_ms(of(default.terms[0]))} ms",
+                    printed=claim.text,
+                    source=claim.source,
+                )
+                for name, of in (("pipeline", _pipeline_s), ("data", _data_s))
+            ]
+    none = cannot_tell(printed.check("mapping-pipeline"), "customized over default", claim.text, source=claim.source)
+    return tuple(judged) or (none,)
+
+
+def _pipeline_s(terms: Terms) -> float:
+    return terms.pipeline_s
+
+
+def _data_s(terms: Terms) -> float:
+    return terms.data_s
 
 
 def _shares(shown: Sequence[Training]) -> Table:
@@ -105,12 +131,13 @@ def replicated(found: Found, printed: Li) -> Section:
     return Section(
         title="Fig 13: overhead of data parallelism",
         text="Scaling factor: computing alone over the iteration. Communication: when any all-reduce was under way.",
-        comparisons=tuple(_judged(shown, printed)),
+        comparisons=tuple(compared(shown, printed)),
         tables=(Table("Overhead", "Rank 0, medians over iterations.", head, rows),),
     )
 
 
-def _judged(shown: Sequence[Training], printed: Li) -> list[Comparison]:
+def compared(shown: Sequence[Training], printed: Li) -> list[Comparison]:
+    """Compare how the scaling factor changes with the number of ranks."""
     order, decreases = printed.claim("order"), printed.claim("scaling")
     most = max((len(one.subject.job.ranks) for one in shown), default=0)
     largest = {one.model: one.terms[0].data_s / one.iteration_s for one in shown if len(one.subject.job.ranks) == most}
@@ -120,30 +147,37 @@ def _judged(shown: Sequence[Training], printed: Li) -> list[Comparison]:
             f"{model} {share:.0%}" for model, share in sorted(largest.items(), key=lambda item: -item[1])
         )
         judged = [
-            Comparison(
-                what=f"not hidden on {most} ranks",
-                ours=shares,
-                printed=order.text,
-                difference="",
-                verdict=APART,
-                why="it follows from compute times, which the paper does not print",
+            remark(
+                f"not hidden on {most} ranks",
+                shares,
+                order.text,
                 source=order.source,
+                why="it follows from compute times, which the paper does not print",
             )
         ]
     for model in sorted({one.model for one in shown}):
-        factors = {len(one.subject.job.ranks): scaling(one) for one in shown if one.model == model}
-        values = [factors[count] for count in sorted(factors)]
-        if len(values) > 1:
-            judged.append(
-                holds(
-                    f"{model}: scaling factor over {', '.join(map(str, sorted(factors)))} ranks",
-                    true=all(after < before for before, after in itertools.pairwise(values)),
-                    ours=", ".join(f"{value:.3f}" for value in values),
-                    printed=decreases.text,
-                    source=decreases.source,
-                )
+        of_model = sorted((one for one in shown if one.model == model), key=_ranks)
+        judged += [
+            claimed(
+                printed.check("scaling"),
+                f"{model}: scaling factor on {_ranks(more)} ranks over that on {_ranks(fewer)}",
+                agreement.ratio(scalings(more), scalings(fewer)),
+                told=f"{scaling(more):.3f} against {scaling(fewer):.3f}",
+                printed=decreases.text,
+                source=decreases.source,
             )
+            for fewer, more in itertools.pairwise(of_model)
+        ]
     return judged
+
+
+def _ranks(one: Training) -> int:
+    return len(one.subject.job.ranks)
+
+
+def scalings(one: Training) -> list[float]:
+    """Return the scaling factor of each run."""
+    return [one.prediction.terms.compute_s / seconds for seconds in one.point.run_means_s]
 
 
 def scaling(one: Training) -> float:

@@ -9,7 +9,7 @@ from orchestrator.core.errors import StoreError
 from orchestrator.papers.li import accuracy, bandwidth, experts, heatmaps, overhead, sizes, stages
 from orchestrator.papers.li.published import Li, li
 from orchestrator.papers.li.trainings import Found, found
-from orchestrator.report.study.content import Content, Section, near
+from orchestrator.report.study.content import Content, Section, apart
 from orchestrator.store.rundir import Entry
 from workloads.models import catalog
 
@@ -51,15 +51,15 @@ def _models(printed: Li) -> Section:
     """Compare Table 2 with the catalog."""
     return Section(
         title="Table 2: models",
-        text="Parameters of the catalog, in 2^20 as the paper counts them.",
+        text="Parameters of the catalog that is trained here, in 2^20 as the paper counts them.",
         comparisons=tuple(
-            near(
+            apart(
                 line.name,
                 catalog.load(line.name).parameters / 2**20,
                 line.parameters_m,
-                within=0.001,
                 unit="M",
                 source=line.source,
+                why="one table beside another: nothing is measured",
             )
             for line in printed.models
         ),

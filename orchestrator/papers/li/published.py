@@ -39,7 +39,7 @@ class Claim(printed.Printed):
     text: str
 
 
-class Li(printed.Data):
+class Li(printed.Published):
     """The paper."""
 
     models: tuple[Model, ...]

@@ -7,23 +7,24 @@ from pathlib import Path
 
 import numpy as np
 
+from orchestrator.analysis.stats.agreement import over_runs, repetitions
 from orchestrator.papers.li.published import Li
-from orchestrator.papers.li.trainings import Found, Training
+from orchestrator.papers.li.trainings import Found, Training, messages
 from orchestrator.parts.rows import Row
 from orchestrator.predict import messages as predicted
-from orchestrator.report.study.content import Comparison, Section, Table, holds, near, not_measured, same
+from orchestrator.report.study.content import Comparison, Section, Table, apart, claimed, judged
 from orchestrator.report.style import LINES, SERIES, Picture, figure, legend, look, save
 
 MIB = 2.0**20
 LARGE = MIB  # a message of as many bytes is large beside those of data centres
 BUCKET_MIB = 25
+BY_MODEL = "our model beside theirs: nothing is measured"
 
 
 def section(found: Found, printed: Li, folder: Path) -> Section:
     """Compare distributions of message sizes, and the claims about them."""
     shown = [*_largest_worlds(found.replicated), *found.split[:2]]
-    sizes = {one.label: [row["bytes"] for row in one.messages(0) if row["span"] != "receive"] for one in shown}
-    sizes = {label: values for label, values in sizes.items() if values}
+    sizes = {one.label: values[0] for one in shown if (values := _sizes(one))}
     return Section(
         title="Fig 1: sizes of messages",
         text=(
@@ -31,7 +32,7 @@ def section(found: Found, printed: Li, folder: Path) -> Section:
             "first bucket has PyTorch's 1 MiB where `first_bucket` was set: VGG-16's first 79.6 MiB are two messages."
         ),
         pictures=(_drawn(sizes, folder),) if sizes else (),
-        comparisons=tuple(_judged(shown, sizes, printed)),
+        comparisons=tuple(compared(shown, printed)),
     )
 
 
@@ -44,46 +45,58 @@ def _largest_worlds(trainings: Sequence[Training]) -> list[Training]:
     return list(most.values())
 
 
-def _judged(shown: Sequence[Training], sizes: dict[str, list[int]], printed: Li) -> list[Comparison]:
+def _sizes(one: Training) -> list[list[int]]:
+    """Return the bytes of what rank 0 all-reduced and sent in an iteration, by run that recorded some."""
+    found = ([row["bytes"] for row in messages(run, 0) if row["span"] != "receive"] for run in one.runs)
+    return [values for values in found if values]
+
+
+def compared(shown: Sequence[Training], printed: Li) -> list[Comparison]:
+    """Compare the largest message, and shares of large ones and of those near a bucket."""
     largest, dominated, close = (
         printed.number("largest-message"),
         printed.claim("large-messages"),
         printed.claim("near-bucket"),
     )
-    vgg = next((sizes[one.label] for one in shown if one.model == "vgg16" and one.label in sizes), None)
-    judged = [
-        near("VGG-16, largest message", max(vgg) / MIB, largest.value, within=0.03, unit="MiB", source=largest.source)
-        if vgg
-        else not_measured("VGG-16, largest message", f"{largest.value:g} MiB", source=largest.source)
-    ]
-    if not sizes:
-        return [*judged, not_measured("sizes", dominated.text, source=dominated.source)]
-    volume = sum(map(sum, sizes.values()))
-    share = sum(size for values in sizes.values() for size in values if size >= LARGE) / volume
-    judged.append(
-        holds(
-            "bytes in messages of 1 MiB or more",
-            true=share > 0.9,
-            ours=f"{share:.1%}",
+    each = [(one, sizes) for one in shown if (sizes := _sizes(one))]
+    together = repetitions(sizes for _, sizes in each)
+    vgg = next((sizes for one, sizes in each if one.model == "vgg16"), [])
+    buckets = repetitions(sizes for one, sizes in each if one.workload == "ddp")
+    return [
+        judged(
+            printed.check("largest-message"),
+            "VGG-16, largest message",
+            over_runs(max(sizes) / MIB for sizes in vgg),
+            largest.value,
+            unit="MiB",
+            source=largest.source,
+        ),
+        claimed(
+            printed.check("large-messages"),
+            "share of bytes in messages of 1 MiB or more",
+            over_runs(_large(of_all) for of_all in together),
             printed=dominated.text,
             source=dominated.source,
-            why="more than 90 %",
-        )
-    )
-    buckets = [size / MIB for one in shown if one.workload == "ddp" for size in sizes.get(one.label, [])]
-    if buckets:
-        around = sum(BUCKET_MIB <= size < 1.25 * BUCKET_MIB for size in buckets)
-        judged.append(
-            holds(
-                "buckets of 25 MiB to a quarter more",
-                true=around >= len(buckets) / 3,
-                ours=f"{around} of {len(buckets)}",
-                printed=close.text,
-                source=close.source,
-                why="a third of them or more",
-            )
-        )
-    return judged
+        ),
+        claimed(
+            printed.check("near-bucket"),
+            "share of buckets of 25 MiB to a quarter more",
+            over_runs(_near_bucket(of_all) for of_all in buckets),
+            printed=close.text,
+            source=close.source,
+        ),
+    ]
+
+
+def _large(of_all: Sequence[Sequence[int]]) -> float:
+    """Return the share of the bytes in large messages."""
+    return sum(size for sizes in of_all for size in sizes if size >= LARGE) / sum(map(sum, of_all))
+
+
+def _near_bucket(of_all: Sequence[Sequence[int]]) -> float:
+    """Return the share of messages that are about as large as a bucket."""
+    sizes = [size / MIB for sizes in of_all for size in sizes]
+    return sum(BUCKET_MIB <= size < 1.25 * BUCKET_MIB for size in sizes) / len(sizes)
 
 
 def _drawn(sizes: dict[str, list[int]], folder: Path) -> Picture:
@@ -118,15 +131,13 @@ def table_3(found: Found, printed: Li) -> Section:
     comparisons: list[Comparison] = []
     for line in printed.traffic:
         one = ours[line.kind]
-        comparisons += [
-            same(f"{line.kind}: messages", one.count, line.messages, source=line.source),
-            near(
-                f"{line.kind}: message", one.size / MIB, line.message_mib, within=0.005, unit="MiB", source=line.source
-            ),
-            near(
-                f"{line.kind}: volume", one.volume / MIB, line.volume_mib, within=0.005, unit="MiB", source=line.source
-            ),
-        ]
+        for what, mine, theirs, unit in (
+            ("messages", float(one.count), float(line.messages), ""),
+            ("message", one.size / MIB, line.message_mib, "MiB"),
+            ("volume", one.volume / MIB, line.volume_mib, "MiB"),
+        ):
+            what_of = f"{line.kind}: {what}"
+            comparisons.append(apart(what_of, mine, theirs, unit=unit, source=line.source, why=BY_MODEL))
     rows = [row for one in found.split for row in _recorded(one)]
     return Section(
         title="Table 3: what rank 0 sends in an iteration",

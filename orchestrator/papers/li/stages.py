@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from orchestrator.analysis.stats.agreement import over_runs
 from orchestrator.papers.li.published import Li
 from orchestrator.papers.li.trainings import Found, Training
 from orchestrator.parts.rows import Row
-from orchestrator.report.study.content import Comparison, Section, between, not_measured
+from orchestrator.parts.terms import Terms
+from orchestrator.report.study.content import Comparison, Section, cannot_tell, judged
+from orchestrator.report.study.printed import Check
 from orchestrator.report.style import SERIES, Picture, figure, legend, look, save
 from workloads.models.formulation import Split, bubble_share
 
-POINTS = 0.02  # a share may be so far from equation 7's
 _COLORS = {"forward": 0, "backward": 1, "recompute": 3, "all-reduce": 2, "receive": 4}
 
 
@@ -21,7 +23,8 @@ def section(found: Found, printed: Li, folder: Path) -> Section:
     shown = [one for one in found.split if one.terms]
     deepest = max(shown, key=lambda one: one.config.pipeline, default=None)
     line = printed.number("bubble-share")
-    judged: list[Comparison] = [_judged(one, line.source) for one in shown if one.config.pipeline > 2]
+    check = printed.check("bubble")
+    lines = [compared(one, line.source, check) for one in shown if one.config.pipeline > 2]
     return Section(
         title="Fig 9: the 1F1B schedule, and equation 7",
         text=(
@@ -30,28 +33,22 @@ def section(found: Found, printed: Li, folder: Path) -> Section:
             "take no time beside computing: pipelines of two stages with large messages are not held to it."
         ),
         pictures=(_drawn(deepest, folder),) if deepest is not None else (),
-        comparisons=tuple(judged) or (not_measured("bubble", f"{line.value:.3f}", source=line.source),),
+        comparisons=tuple(lines) or (cannot_tell(check, "bubble", f"{line.value:.3f}", source=line.source),),
     )
 
 
-def _judged(one: Training, source: str) -> Comparison:
+def compared(one: Training, source: str, check: Check) -> Comparison:
+    """Compare the share of the bubble with equation 7."""
     config = one.config
     wanted = bubble_share(
         Split(p=config.pipeline, t=config.tensor, d=config.data, m=config.microbatches, b=config.batch)
     )
-    return between(
-        f"{one.label}, {config.microbatches} micro-batches: share of the bubble",
-        share(one),
-        wanted - POINTS,
-        wanted + POINTS,
-        printed=wanted,
-        source=source,
-    )
+    what = f"{one.label}, {config.microbatches} micro-batches: share of the bubble"
+    return judged(check, what, over_runs(one.over(share)), wanted, source=source)
 
 
-def share(one: Training) -> float:
-    """Return the bubble's share of rank 0's iteration without its all-reduces of gradients."""
-    terms = one.terms[0]
+def share(terms: Terms) -> float:
+    """Return the bubble's share of a rank's iteration without its all-reduces of gradients."""
     return terms.bubble_s / (terms.iteration_s - terms.data_s - terms.embedding_s)
 
 

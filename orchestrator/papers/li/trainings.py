@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -18,17 +18,23 @@ from orchestrator.predict import inputs, measured_runs, predicting
 from orchestrator.predict.network_costs import Costs
 from orchestrator.predict.predicting import Prediction, Subject
 from orchestrator.report.runs import Run
+from orchestrator.report.study.captured_windows import CapturedWindow, captured_windows
 from orchestrator.store.rundir import Entry
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A point of `ddp` or `ptd`, by its first run."""
+    """A point of `ddp` or `ptd` with its runs."""
 
     point: MeasuredPoint
     subject: Subject
     prediction: Prediction
-    run: Run
+    runs: tuple[Run, ...]
+
+    @property
+    def run(self) -> Run:
+        """Its first run, of which figures are drawn."""
+        return self.runs[0]
 
     @property
     def config(self) -> Any:
@@ -56,9 +62,24 @@ class Training:
         return f"{config.model} ({config.pipeline}, {config.tensor}, {config.data}), {config.mapping}"
 
     @cached_property
+    def terms_of_runs(self) -> tuple[dict[int, Terms], ...]:
+        """Measured terms by rank, of each run whose ranks recorded some."""
+        found = (measured_runs.recorded(run.path, loading.sealed(run.path)) for run in self.runs)
+        return tuple(terms for terms in found if terms)
+
+    @property
     def terms(self) -> dict[int, Terms]:
-        """Measured terms by rank; empty where ranks recorded none."""
-        return measured_runs.recorded(self.run.path, loading.sealed(self.run.path))
+        """Measured terms by rank of the first run that has some; empty where ranks recorded none."""
+        return self.terms_of_runs[0] if self.terms_of_runs else {}
+
+    def over(self, of: Callable[[Terms], float]) -> list[float]:
+        """Return a quantity of rank 0's measured terms by run."""
+        return [of(terms[0]) for terms in self.terms_of_runs]
+
+    @cached_property
+    def captured(self) -> tuple[CapturedWindow, ...]:
+        """Its captured windows."""
+        return tuple(captured_windows(self.point))
 
     @property
     def split(self) -> Pipelined:
@@ -117,4 +138,10 @@ def _trainings(entries: Sequence[Entry], tests: Sequence[Entry]) -> Iterator[Tra
         except ConfigError:
             continue
         costs = inputs.fitted_to(tests, subject.topology)
-        yield Training(point=point, subject=subject, prediction=predicting.predict(subject, costs), run=Run(entry.path))
+        paths = dict.fromkeys(window.entry.path for window in point.windows)
+        yield Training(
+            point=point,
+            subject=subject,
+            prediction=predicting.predict(subject, costs),
+            runs=tuple(Run(path) for path in paths),
+        )

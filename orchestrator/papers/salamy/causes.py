@@ -1,83 +1,36 @@
-"""Compare the quality of fits, causes of differing times, the order of kinds of traffic, and repeated windows."""
+"""Compare causes of differing times, the order of kinds of traffic, and repeated windows."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.analysis.compare import curves
 from orchestrator.analysis.compare.curves import NO_TRAFFIC, Check, CurvePoint, Series
-from orchestrator.analysis.stats import fits
-from orchestrator.analysis.stats.statistics import TAIL, Estimate, student_t
+from orchestrator.analysis.stats import agreement
+from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic import congestion
 from orchestrator.papers.salamy.published import Point, Salamy
-from orchestrator.papers.salamy.tables import beside, held
-from orchestrator.report.study.content import (
-    NOTHING,
-    WITHIN,
-    Comparison,
-    Rows,
-    Section,
-    Table,
-    gbps,
-    holds,
-    not_measured,
-    off,
-    seconds,
-)
+from orchestrator.papers.salamy.repeated import times_at
+from orchestrator.papers.salamy.tables import beside, is_near
+from orchestrator.report.study.content import NOTHING, Comparison, Rows, Section, Table, claimed, gbps, off, seconds
 from orchestrator.report.tables import percent
 
 if TYPE_CHECKING:
     from orchestrator.papers.salamy.model import Analysed
 
-FITTED_WELL = 0.95  # R2 that the models which the thesis fits as a whole should reach
-WITHOUT_FLAT = ("bert-large", "vgg16")
-EXPONENTS = {"iperf": 1.0, "websearch": 0.5}  # eqs. 3.3 and 3.5
 NEXT_TO_BPS = 1e9  # a queue is told of a printed load where a point was measured this close to it
 ORDER_AT_GBPS = 20.0  # 80 % of the link, where the thesis compares kinds of traffic
 ORDER = ("iperf", "websearch", "websearch-burst")  # from the least to the most harmful: section 3.4.2
-
-
-def fitted(found: Sequence[Analysed], printed: Salamy) -> Section:
-    """Compare how well the thesis' fits describe our curves of the models that it fits as a whole."""
-    whole = [one for one in found if one.fit is not None and one.series.kind.model in WITHOUT_FLAT]
-    return Section(
-        title="How well the thesis' fits hold",
-        text="R2 of a fit with the thesis' exponent, over its range of loads (eqs. 3.3 and 3.5).",
-        comparisons=tuple(_fitted_well(one, printed) for one in whole if one.series.kind.traffic in EXPONENTS),
-    )
-
-
-def _fitted_well(one: Analysed, printed: Salamy) -> Comparison:
-    """Compare the fit with the thesis' exponent over its range of loads, and over all points."""
-    kind, of = one.series.kind, one.series.curve
-    n = EXPONENTS[kind.traffic]
-    highest = next(p for p in printed.most_congested if (p.model, p.traffic) == (kind.model, kind.traffic))
-    up_to_gbps = printed.capacity_gbps - highest.used_gbps
-    inside = of.load_bps <= up_to_gbps * 1e9
-    hers = fits.fit(of.load_bps[inside], of.seconds[inside], capacity_bps=of.capacity_bps, n=n)
-    bound = f"at least {FITTED_WELL:g}"
-    what, source = f"R2 of {kind.model}, {kind.traffic}", "eq 3.3" if kind.traffic == "iperf" else "eq 3.5"
-    if hers is None:
-        return not_measured(what, bound, source=source, why=f"too few points up to {up_to_gbps:g} Gbit/s")
-    all_of_them = next((fit for fit in one.candidates if fit.n == n and fit.n_interval is None), None)
-    text = (
-        f"{hers.r2:.3f} with the thesis' n {n:g} up to its highest load, {up_to_gbps:g} Gbit/s ({hers.points} points)"
-    )
-    if all_of_them is not None and all_of_them.points > hers.points:
-        text += f"; {all_of_them.r2:.3f} over all {all_of_them.points}"
-    if one.fit is not None:
-        text += f"; {one.fit.r2:.3f} with n {one.fit.n:.3g}, which predicts best"
-    return holds(what, true=hers.r2 >= FITTED_WELL, ours=text, printed=bound, source=source, why=bound)
 
 
 def causes(found: Sequence[Analysed], printed: Salamy) -> Table:
     """Show, where times are not expected to agree, how much of the link ours and the thesis' left unused."""
     rows: Rows = []
     for one, theirs, ours in beside(found, printed):
-        if held(ours, theirs, printed) == WITHIN or math.isnan(ours):
+        if is_near(ours, theirs, printed) or math.isnan(ours):
             continue
         series = one.series
         left_bps = series.capacity_bps - theirs.load_gbps * 1e9
@@ -143,9 +96,10 @@ def _fitted(theirs: Point, printed: Salamy) -> str:
     return ", ".join(values) or NOTHING
 
 
-def order(found: Sequence[Analysed], printed: Salamy) -> Table:
+def order(found: Sequence[Analysed], printed: Salamy) -> Section:
     """Compare kinds of cross traffic at one high load, from the least to the most harmful."""
     rows: Rows = []
+    comparisons: list[Comparison] = []
     for model, differs in dict.fromkeys((one.series.kind.model, one.series.kind.differs) for one in found):
         mine = {
             one.series.kind.traffic: one.series
@@ -159,42 +113,33 @@ def order(found: Sequence[Analysed], printed: Salamy) -> Table:
         times = {traffic: series.seconds_at(load_gbps * 1e9) for traffic, series in mine.items()}
         ours = sorted((value, traffic) for traffic, value in times.items() if not math.isnan(value))
         expected = [traffic for traffic in ORDER if traffic in times]
+        called = f"{model} ({differs})" if differs else model
         rows.append(
             (
-                f"{model} ({differs})" if differs else model,
+                called,
                 f"{load_gbps:g}",
                 " < ".join(f"{traffic} {seconds(value)}" for value, traffic in ours),
                 " < ".join(expected),
-                _ordered(mine, load_gbps * 1e9, expected),
                 "; ".join(_their_times(model, load_gbps, printed)) or NOTHING,
             )
         )
-    head = ("model", "load (Gbit/s)", "ours (s)", "printed order", "order", "the thesis' own fits there (s)")
+        comparisons += [
+            claimed(
+                printed.check("order"),
+                f"{called} at {load_gbps:g} Gbit/s: time beside {high} over that beside {low}",
+                agreement.ratio(*(times_at(mine[traffic], load_gbps * 1e9) for traffic in (high, low))),
+                printed="longer",
+                source="section 3.4.2, Fig 3-6",
+            )
+            for low, high in itertools.pairwise(expected)
+        ]
+    head = ("model", "load (Gbit/s)", "ours (s)", "printed order", "the thesis' own fits there (s)")
     caption = (
-        "Iteration times at one load, the least harmful kind of cross traffic first (section 3.4.2, Fig 3-6); two that "
-        "differ by less than their intervals' half widths, added in squares, are not distinct. iperf is measured "
-        "with four ranks, web search with three, as in the thesis."
+        "Iteration times at one load, the least harmful kind of cross traffic first (section 3.4.2, Fig 3-6). iperf is "
+        "measured with four ranks, web search with three, as in the thesis."
     )
-    return Table("Order of the kinds of traffic", caption, head, rows)
-
-
-def _ordered(mine: Mapping[str, Series], load_bps: float, expected: Sequence[str]) -> str:
-    """Judge whether the kinds of traffic stand in the expected order, as far as errors of the means allow."""
-    doubts = []
-    for low, high in itertools.pairwise(expected):
-        difference = mine[high].seconds_at(load_bps) - mine[low].seconds_at(load_bps)
-        error = math.hypot(*(_half_width(mine[traffic], load_bps) for traffic in (low, high)))
-        if not abs(difference) > error:
-            doubts.append(f"{low} and {high}")
-        elif difference < 0:
-            return "ANOTHER"
-    return f"cannot tell apart: {'; '.join(doubts)}" if doubts else "as printed"
-
-
-def _half_width(series: Series, load_bps: float) -> float:
-    """Return half the 95 % interval of the mean next to a load; NaN where it is not known."""
-    point = min(series.points, key=lambda point: abs(point.load_bps - load_bps))
-    return student_t(1 - TAIL, point.freedom) * point.error_s
+    table = Table("Order of the kinds of traffic", caption, head, rows)
+    return Section(title=table.title, comparisons=tuple(comparisons), tables=(table,))
 
 
 def _their_times(model: str, load_gbps: float, printed: Salamy) -> Iterator[str]:

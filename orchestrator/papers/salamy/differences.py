@@ -11,12 +11,13 @@ from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic import congestion
 from orchestrator.papers.salamy import tables
 from orchestrator.papers.salamy.published import Salamy
-from orchestrator.report.study.content import Comparison, Section, Table, apart, not_measured, number
+from orchestrator.report.study.content import Comparison, Section, Table, apart, judged, not_measured, number
 
 if TYPE_CHECKING:
     from orchestrator.papers.salamy.model import Analysed
 
-TRADE = "A and B of a fit trade off against each other; times at printed loads are what is held"
+RISES = "whatever grows with the load has a high R2: the form is judged against others"
+TRANSPORT = "printed over another transport"
 BY_EYE = "the thesis draws its tangents by eye"
 HIGHEST = "at the highest load of each curve, which is not the same"
 UNUSED = "a scale model leaves less of the link unused: packets, round trips and time-outs do not scale"
@@ -45,11 +46,17 @@ def _fits(found: Sequence[Analysed], printed: Salamy) -> Iterator[Comparison]:
             if (theirs.model, theirs.traffic) != (kind.model, kind.traffic) or ours is None:
                 continue
             name = f"{kind.model}, {kind.traffic}, n {theirs.n:g}, over {kind.transport} (printed: {theirs.transport})"
+            repeated = len(one.part.runs) > 0 and min(map(len, one.part.runs)) > 1
             a, b = Estimate(ours.a_s, *ours.a_interval_s), Estimate(ours.b, *ours.b_interval)
-            yield apart(f"A of {name}", a, theirs.a_s, unit="s", source=theirs.source, why=TRADE)
-            yield apart(f"B of {name}", b, theirs.b, source=theirs.source, why=TRADE)
+            for letter, value, given, unit in (("A", a, theirs.a_s, "s"), ("B", b, theirs.b, "")):
+                what, mine = f"{letter} of {name}", value if repeated else Estimate(value.value, math.nan, math.nan)
+                if kind.transport == theirs.transport:
+                    check = printed.check(letter)
+                    yield judged(check, what, mine, given, unit=unit, source=theirs.source)
+                else:
+                    yield apart(what, mine, given, unit=unit, source=theirs.source, why=TRANSPORT)
             if theirs.r2 is not None:
-                yield apart(f"R2 of {name}", ours.r2, theirs.r2, source=theirs.source, why=TRADE)
+                yield apart(f"R2 of {name}", ours.r2, theirs.r2, source=theirs.source, why=RISES)
 
 
 def _congestion(found: Sequence[Analysed], printed: Salamy) -> Iterator[Comparison]:

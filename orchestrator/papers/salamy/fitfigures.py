@@ -10,14 +10,13 @@ import numpy as np
 
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.stats.fits import Fit
-from orchestrator.papers.salamy.causes import EXPONENTS
 from orchestrator.papers.salamy.figures import logarithmic
+from orchestrator.papers.salamy.form import EXPONENTS
 from orchestrator.report.style import LINES, SERIES, SOFT, Picture, figure, legend, look, save
 
 if TYPE_CHECKING:
     from orchestrator.papers.salamy.model import Analysed
 
-SQUARE = {"websearch-burst": 2.0}  # eq. 3.6
 WEBSEARCH = ("websearch", "websearch-burst")
 _MOST_PANELS = 6
 _AXES = {1.0: "1 / (C - load)", 0.5: "1 / sqrt(C - load)", 2.0: "1 / (C - load)^2"}
@@ -69,13 +68,12 @@ def _websearch(found: Sequence[Analysed]) -> Iterator[_Drawn]:
 
 def _trends(found: Sequence[Analysed]) -> Iterator[_Drawn]:
     """Draw for each kind of traffic all models, on the axis on which the thesis' fit is a straight line."""
-    exponents = EXPONENTS | SQUARE
-    kinds = [kind for kind in exponents if any(one.series.kind.traffic == kind for one in found)]
+    kinds = [kind for kind in EXPONENTS if any(one.series.kind.traffic == kind for one in found)]
     if not kinds:
         return
     drawing, panels = figure(len(kinds), height_in=0.6 + 2.3 * len(kinds), sharex=False)
     for panel, kind in zip(panels, kinds, strict=True):
-        n = exponents[kind]
+        n = EXPONENTS[kind]
         for number, one in enumerate(one for one in found if one.series.kind.traffic == kind):
             of, color = one.series.curve, SERIES[number % len(SERIES)]
             below = of.load_bps < of.capacity_bps

@@ -10,9 +10,11 @@ import numpy as np
 
 from orchestrator.analysis.compare.curves import NO_TRAFFIC, CurvePoint, Series
 from orchestrator.analysis.stats import fits
+from orchestrator.analysis.stats.agreement import over_runs
+from orchestrator.analysis.stats.statistics import UNKNOWN
 from orchestrator.analysis.traffic import congestion
 from orchestrator.papers.salamy.published import Factor, Salamy, Scatter, SquareFit
-from orchestrator.report.study.content import Comparison, Section, apart, at_least, between, near
+from orchestrator.report.study.content import Comparison, Section, apart, judged
 
 if TYPE_CHECKING:
     from orchestrator.papers.salamy.model import Analysed
@@ -21,7 +23,6 @@ LOW, HIGH = 0.35, 0.75  # of the link: loads up to the first are low, from the s
 BURSTS = "bursts do not scale with the link, and are held to nothing"
 VARIANCE = "of what is not printed; here of all iterations of a point, over their mean (s)"
 TAIL = "the average over points, of which the thesis has more than a hundred iterations each"
-AROUND = 0.05  # a share that is printed as "around"
 
 
 def sections(found: Sequence[Analysed], printed: Salamy) -> tuple[Section, ...]:
@@ -75,7 +76,8 @@ def tail(point: CurvePoint) -> float:
     return point.p99_s / point.mean_s - 1
 
 
-SCALED = 0.001  # of a model whose layers were divided by the scale, each rounded to whole parameters
+CATALOG = "what is trained here beside a table: nothing is measured"
+RISES = "whatever grows with the load has a high R2: the form is judged against others"
 
 
 def _sizes(series: Sequence[Series], printed: Salamy) -> Iterator[Comparison]:
@@ -85,10 +87,7 @@ def _sizes(series: Sequence[Series], printed: Salamy) -> Iterator[Comparison]:
             math.nan if mine is None else float(round(mine.theory_bytes / congestion.theory_bytes(1, mine.kind.ranks)))
         )
         what = f"parameters of {shape.model}"
-        if shape.note:
-            yield apart(what, ours, shape.parameters, source=shape.source, why=shape.note)
-        else:
-            yield near(what, ours, float(shape.parameters), within=SCALED, source=shape.source)
+        yield apart(what, ours, shape.parameters, source=shape.source, why=shape.note or CATALOG)
 
 
 def _square(series: Sequence[Series], theirs: SquareFit) -> Comparison:
@@ -96,7 +95,7 @@ def _square(series: Sequence[Series], theirs: SquareFit) -> Comparison:
     found = [fits.fit(of.load_bps, of.seconds, capacity_bps=of.capacity_bps, n=2) for of in (one.curve for one in mine)]
     known = [fit.r2 for fit in found if fit is not None]
     what = f"R2, {theirs.model or f'mean over models ({len(known)})'}"
-    return at_least(what, float(np.mean(known)) if known else math.nan, theirs.r2, source=theirs.source)
+    return apart(what, float(np.mean(known)) if known else math.nan, theirs.r2, source=theirs.source, why=RISES)
 
 
 def _factor(
@@ -138,17 +137,16 @@ def _is(load: str, share: float) -> bool:
 def _utilization(series: Sequence[Series], printed: Salamy) -> Comparison:
     (theirs,) = printed.utilization
     used = [
-        float(np.mean([link.sent_bps for link in point.links])) / one.capacity_bps
+        over_runs(link.sent_bps / one.capacity_bps for link in point.links)
         for one in _of(series, "websearch-burst")
         for point in one.points
         if point.links
     ]
-    return between(
+    return judged(
+        printed.check("utilization"),
         "highest use of the bottleneck beside bursts",
-        max(used, default=math.nan),
-        theirs.share - AROUND,
-        theirs.share + AROUND,
-        printed=theirs.share,
+        max(used, key=lambda of: of.value, default=UNKNOWN),
+        theirs.share,
         source=theirs.source,
     )
 

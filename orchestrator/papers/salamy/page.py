@@ -13,6 +13,7 @@ from orchestrator.papers.salamy import (
     figures,
     fitfigures,
     flows,
+    form,
     headline,
     injection,
     logicalview,
@@ -45,16 +46,16 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
         made_of=f"{len(found)} curves: {', '.join(one.series.kind.name for one in found)}",
         sections=(
             tables.points(found, printed),
-            causes.fitted(found, printed),
+            form.section(found, printed),
             *headline.sections(found, printed),
             *differences.sections(found, printed),
+            causes.order(found, printed),
             *(Section(title=picture.title, pictures=(picture,)) for picture in pictures),
             *(
                 Section(title=table.title, tables=(table,))
                 for table in (
                     tables.baseline(found, printed),
                     causes.causes(found, printed),
-                    causes.order(found, printed),
                     tables.transports(found, printed),
                     flows.table(seen),
                     flows.bursts(places, printed),

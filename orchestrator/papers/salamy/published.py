@@ -120,7 +120,7 @@ class Utilization(printed.Printed):
     share: float
 
 
-class Salamy(printed.Data):
+class Salamy(printed.Published):
     """The thesis on training beside cross traffic."""
 
     capacity_gbps: float

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.analysis.compare.curves import NO_TRAFFIC, Series
 from orchestrator.analysis.traffic import congestion as shared
 from orchestrator.papers.salamy.published import Curve, Point, Salamy
+from orchestrator.papers.salamy.repeated import time_at
 from orchestrator.report.study.content import (
-    APART,
     NOTHING,
-    OUTSIDE,
-    WITHIN,
     Comparison,
     Rows,
     Section,
     Table,
-    Verdict,
+    apart,
     gbps,
+    judged,
     mb,
     not_measured,
     off,
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.papers.salamy.model import Analysed
 
 HEAVY_SHARE = 0.94  # of the capacity: the thesis leaves "very heavy" points out of Table 3.8 without saying which
-HELD_TO, HELD_UP_TO_GBPS = 0.1, 18.2  # where a scale model should agree with the thesis
-TO_THE_POINT = f"within {HELD_TO:.0%}"
+HELD_UP_TO_GBPS = 18.2  # where a scale model should agree with the thesis
 HELD = ("iperf", "websearch")
 INTERVALS = (
     'over runs, where points share runs by the fits without one run each, and none ("no interval") of a single run: '
@@ -87,9 +85,10 @@ def points(found: Sequence[Analysed], printed: Salamy) -> Section:
         title="At the printed loads",
         text=(
             "Iteration times at the loads that the thesis prints. Ours are interpolated between measured points, in "
-            f"ln t, and never beyond them; loads are as captured. Held to {HELD_TO:.0%} are iperf and consistent web "
-            f"search up to {HELD_UP_TO_GBPS:g} Gbit/s. Where the thesis' own fits of a curve give another time at the "
-            "load of a point than its table prints, ours is held to the range of both; the difference is to the table."
+            "ln t, and never beyond them; loads are as captured. Judged are iperf and consistent web search up to "
+            f"{HELD_UP_TO_GBPS:g} Gbit/s, with intervals over runs. Where the thesis' own fits of a curve give another "
+            "time at the load of a point than its table prints, the margin is about the range of both; the difference "
+            "is to the table."
         ),
         comparisons=tuple(_point(one, theirs, ours, printed) for one, theirs, ours in beside(found, printed)),
     )
@@ -98,32 +97,24 @@ def points(found: Sequence[Analysed], printed: Salamy) -> Section:
 def _point(one: Analysed, theirs: Point, ours: float, printed: Salamy) -> Comparison:
     over = one.series.kind.transport or "an unknown transport"
     what = f"{theirs.model}, {theirs.traffic} at {theirs.load_gbps:g} Gbit/s, over {over} (printed: {theirs.transport})"
-    printed_text = f"{seconds(theirs.iteration_s)} s"
-    if math.isnan(ours):
-        return not_measured(what, printed_text, source=theirs.source, why="not measured there")
-    verdict = held(ours, theirs, printed)
-    return Comparison(
-        what=what,
-        ours=f"{seconds(ours)} s",
-        printed=printed_text,
-        difference=off(ours, theirs.iteration_s),
-        verdict=verdict,
-        why=_not_held(theirs) if verdict == APART else _held_to(theirs, printed),
-        source=theirs.source,
+    if math.isnan(ours) and not _held(theirs):
+        return not_measured(what, f"{seconds(theirs.iteration_s)} s", source=theirs.source, why="not measured there")
+    at = time_at(one.series, theirs.load_gbps * 1e9)
+    if not _held(theirs):
+        return apart(what, at, theirs.iteration_s, unit="s", source=theirs.source, why=_not_held(theirs))
+    fitted = printed.fitted_s(theirs)
+    shown = f"{seconds(theirs.iteration_s)} s"
+    if fitted:
+        shown += f"; {', '.join(map(seconds, fitted))} s by the thesis' own fits"
+    return judged(
+        printed.check("time"), what, at, theirs.iteration_s, unit="s", source=theirs.source, shown=shown, also=fitted
     )
-
-
-def _held_to(theirs: Point, printed: Salamy) -> str:
-    low_s, high_s = _printed_there(theirs, printed)
-    if high_s - low_s < HELD_TO / 2 * theirs.iteration_s:
-        return TO_THE_POINT
-    return f"{TO_THE_POINT} of {seconds(low_s)} to {seconds(high_s)} s, the table and the thesis' own fits there"
 
 
 def _not_held(theirs: Point) -> str:
     if theirs.traffic not in HELD:
-        return "bursts do not scale with the link, and are shown without a tolerance"
-    return f"beyond {HELD_UP_TO_GBPS:g} Gbit/s, where a scale model leaves less of the link unused: without a tolerance"
+        return "bursts do not scale with the link"
+    return f"beyond {HELD_UP_TO_GBPS:g} Gbit/s, where a scale model leaves less of the link unused"
 
 
 def fits(found: Sequence[Analysed], printed: Salamy) -> Table:
@@ -262,18 +253,15 @@ def _first_of_models(found: Sequence[Analysed]) -> list[Analysed]:
     return list(first.values())
 
 
-def held(ours: float, theirs: Point, printed: Salamy) -> Verdict:
-    """Judge our time at a printed load by the thesis' table and by its own fits."""
-    if theirs.traffic not in HELD or theirs.load_gbps > HELD_UP_TO_GBPS or math.isnan(ours):
-        return APART
-    low_s, high_s = _printed_there(theirs, printed)
-    return WITHIN if low_s * (1 - HELD_TO) <= ours <= high_s * (1 + HELD_TO) else OUTSIDE
+def is_near(ours: float, theirs: Point, printed: Salamy) -> bool:
+    """Return whether our time at a printed load is within the margin of what the thesis gives there."""
+    bounds = [printed.check("time").bounds(given) for given in (theirs.iteration_s, *printed.fitted_s(theirs))]
+    return _held(theirs) and min(low for low, _ in bounds) <= ours <= max(high for _, high in bounds)
 
 
-def _printed_there(theirs: Point, printed: Salamy) -> tuple[float, float]:
-    """Return the shortest and the longest time (s) that the thesis gives at the load of a point."""
-    given = (theirs.iteration_s, *printed.fitted_s(theirs))
-    return min(given), max(given)
+def _held(theirs: Point) -> bool:
+    """Return whether a scale model should agree with the thesis there."""
+    return theirs.traffic in HELD and theirs.load_gbps <= HELD_UP_TO_GBPS
 
 
 def _fit_text(curve: Curve) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from orchestrator.analysis.stats import linear
-from orchestrator.analysis.stats.linear import Coefficient, Regression
+from orchestrator.analysis.stats.agreement import over_runs, repetitions
+from orchestrator.analysis.stats.linear import Regression
 from orchestrator.papers.zerwas.frameworks import BATCH, CLASSES, PAIRS, RINGS, SERVERS, Measured
 from orchestrator.papers.zerwas.published import Zerwas
 from orchestrator.papers.zerwas.volumes import SYNCHRONOUS
-from orchestrator.report.study.content import Comparison, Rows, Section, Table, holds, near, not_measured, number
+from orchestrator.report.study.content import Comparison, Rows, Section, Table, cannot_tell, claimed, judged, number
 
 SIZE, FRAMEWORK, SAMPLES, TOPOLOGY = "Model_Size", "Framework_Backend", "Batch_Size", "Comm_Topology"
-R2_WITHIN, SLOPE_WITHIN, CORRELATION_WITHIN = 0.02, 0.1, 0.03
 KUNGFU = "kungfu"
 OWN = "each framework's own (ring, binary tree star)"
 
@@ -35,8 +35,12 @@ def rows_of(found: Sequence[Measured]) -> list[Measured]:
 def fit(found: Sequence[Measured]) -> Regression | None:
     """Fit equation 1 to measured volumes, MB a step against MB of the model; None where points do not allow it."""
     rows = sorted(rows_of(found), key=_base_first)
+    return _fitted(rows, [one.step_payload for one in rows])
+
+
+def _fitted(rows: Sequence[Measured], payloads: Sequence[float]) -> Regression | None:
     return linear.fit(
-        [one.step_payload / 1e6 for one in rows],
+        [payload / 1e6 for payload in payloads],
         {SIZE: [one.size / 1e6 for one in rows]},
         {
             FRAMEWORK: [_framework(one) for one in rows],
@@ -62,47 +66,42 @@ def _topology(one: Measured) -> str:
 
 
 def equation(found: Sequence[Measured], printed: Zerwas) -> Section:
-    """Compare the regression with the printed one."""
-    theirs, rows = printed.regression, rows_of(found)
+    """Compare the regression with the printed one: it is fitted to each repetition of all points by itself."""
+    theirs, rows = printed.regression, sorted(rows_of(found), key=_base_first)
     whole = fit(found)
     if whole is None:
-        lines: tuple[Comparison, ...] = (
-            not_measured(
-                "the regression",
-                f"R2 {theirs.r2:g}",
-                source=theirs.source,
-                why=f"{len(rows)} points do not tell the regressors apart",
-            ),
-        )
-        return Section(title=_TITLE, comparisons=lines)
-    sizes, volumes = [one.size for one in rows], [one.step_payload for one in rows]
-    (slope,) = whole.of(SIZE)
-    printed_slope = f"{theirs.slope:g}; {SYNCHRONOUS:g} by theory of synchronous SGD"
+        why = f"{len(rows)} points do not tell the regressors apart" if rows else "nothing measured: no captured bytes"
+        line = cannot_tell(printed.check("slope"), "the regression", f"R2 {theirs.r2:g}", source=theirs.source, why=why)
+        return Section(title=_TITLE, comparisons=(line,))
+    sizes = [one.size for one in rows]
+    each = repetitions(one.step_payloads for one in rows)
+    fits = [of for payloads in each if (of := _fitted(rows, payloads)) is not None]
     return Section(
         title=_TITLE,
         text=(
             f"Ordinary least squares over {whole.rows} points, each what hosts were captured to send in a step "
-            "(payload, mean over its windows), against the model's size for ten classes. Indicators stand against "
-            f"{whole.base[FRAMEWORK]}, a batch of {whole.base[SAMPLES]} and {whole.base[TOPOLOGY]}."
+            "(payload), against the model's size for ten classes. Indicators stand against "
+            f"{whole.base[FRAMEWORK]}, a batch of {whole.base[SAMPLES]} and {whole.base[TOPOLOGY]}. What is judged is "
+            f"fitted to each of {len(fits)} repetitions of all points by itself; the table is of their means."
         ),
         comparisons=(
-            near("R2", whole.r2, theirs.r2, within=R2_WITHIN, source=theirs.source),
-            near(
+            judged(printed.check("r2"), "R2", over_runs(of.r2 for of in fits), theirs.r2, source=theirs.source),
+            judged(
+                printed.check("slope"),
                 "MB a step for a MB of the model",
-                slope.estimate,
+                over_runs(of.of(SIZE)[0].estimate.value for of in fits),
                 theirs.slope,
-                within=SLOPE_WITHIN,
-                shown=printed_slope,
+                shown=f"{theirs.slope:g}; {SYNCHRONOUS:g} by theory of synchronous SGD",
                 source=theirs.source,
             ),
-            near(
+            judged(
+                printed.check("correlation"),
                 "correlation of volume and model size",
-                float(np.corrcoef(sizes, volumes)[0, 1]),
+                over_runs(float(np.corrcoef(sizes, payloads)[0, 1]) for payloads in each),
                 theirs.correlation,
-                within=CORRELATION_WITHIN,
                 source=theirs.source,
             ),
-            *_significance(whole),
+            *_indicators(whole, fits, float(np.mean([one.step_payload for one in rows])) / 1e6, printed),
         ),
         tables=(_coefficients(whole),),
     )
@@ -111,46 +110,22 @@ def equation(found: Sequence[Measured], printed: Zerwas) -> Section:
 _TITLE = "Equation 1: what a step sends"
 
 
-def _significance(whole: Regression) -> Iterator[Comparison]:
-    source = "section VI"
-    (slope,) = whole.of(SIZE)
-    yield holds(
-        "the model's size is significant",
-        true=slope.significant,
-        ours=_told(slope),
-        printed="significant",
-        source=source,
-    )
-    for name in (SAMPLES, TOPOLOGY):
-        mine = whole.of(name)
-        if not mine:
-            yield not_measured(f"{name} is insignificant", "insignificant", source=source)
-            continue
-        yield holds(
-            f"{name} is insignificant",
-            true=not any(one.significant for one in mine),
-            printed="insignificant",
-            ours="; ".join(f"{one.level}: {_told(one)}" for one in mine),
-            source=source,
-        )
-    pairs = [one for one in whole.of(FRAMEWORK) if one.level == PAIRS]
-    others = [one for one in whole.of(FRAMEWORK) if one.level != PAIRS]
-    for one in pairs:
-        yield holds(
-            "pair averaging sends significantly less",
-            ours=_told(one),
-            printed="significant, negative",
-            true=one.significant and one.estimate.value < 0,
-            source=source,
-        )
-    if others:
-        yield holds(
-            "no other framework is significant",
-            true=not any(one.significant for one in others),
-            ours="; ".join(f"{one.level}: {_told(one)}" for one in others),
-            printed="insignificant",
-            source=source,
-        )
+def _indicators(whole: Regression, fits: Sequence[Regression], mean_mb: float, printed: Zerwas) -> Iterator[Comparison]:
+    """Compare each level of a category with what the paper says of it, as a share of the mean volume."""
+    source, none = "section VI", printed.check("no-effect")
+    for name in (FRAMEWORK, SAMPLES, TOPOLOGY):
+        levels = whole.of(name)
+        if not levels:
+            yield cannot_tell(none, f"{name} changes the volume", "insignificant", source=source)
+        for place, level in enumerate(levels):
+            less = level.level == PAIRS
+            yield claimed(
+                printed.check("pairs-less") if less else none,
+                f"{name} {level.level} changes the volume, share of the mean one",
+                over_runs(of.of(name)[place].estimate.value / mean_mb for of in fits),
+                printed="significant, negative" if less else "insignificant",
+                source=source,
+            )
 
 
 def _coefficients(whole: Regression) -> Table:
@@ -171,7 +146,3 @@ def _coefficients(whole: Regression) -> Table:
         ("regressor", "level", "coefficient", "95 %", "p"),
         rows,
     )
-
-
-def _told(one: Coefficient) -> str:
-    return f"{number(one.estimate.value)} ({number(one.estimate.low)} to {number(one.estimate.high)})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -57,6 +57,18 @@ class Measured:
     def first(self) -> CapturedWindow:
         """Its first captured window, of which there must be one, with all of its traffic: read anew each time."""
         return next(captured_windows.captured_windows(self.point))
+
+    def over(self, of: Callable[[Sight], float]) -> list[float]:
+        """Return a value a run, in the order of runs: the mean over its captured windows."""
+        by_run: dict[str, list[float]] = {}
+        for one in self.sights:
+            by_run.setdefault(one.run, []).append(of(one))
+        return [float(np.mean(values)) for values in by_run.values()]
+
+    @property
+    def step_payloads(self) -> list[float]:
+        """Payload of all hosts in a step (bytes) of each captured run."""
+        return self.over(lambda window: window.volume.step_payload)
 
     @property
     def step_payload(self) -> float:

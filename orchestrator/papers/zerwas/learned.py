@@ -10,12 +10,13 @@ import numpy as np
 
 from orchestrator.analysis.compare import points
 from orchestrator.analysis.compare.points import MeasuredPoint
+from orchestrator.analysis.stats.agreement import ratio, repetitions
 from orchestrator.analysis.windows.time_to_accuracy import Learning
 from orchestrator.papers.zerwas.frameworks import CALLED, PAIRS, framework_of
-from orchestrator.papers.zerwas.published import Accuracy, Zerwas
+from orchestrator.papers.zerwas.published import Zerwas
 from orchestrator.report.run import accuracy as drawing
 from orchestrator.report.runs import Run
-from orchestrator.report.study.content import Comparison, Rows, Section, Table, holds, near, not_measured, number
+from orchestrator.report.study.content import Comparison, Rows, Section, Table, counted, judged, not_measured, number
 from orchestrator.report.style import Picture, save
 from orchestrator.store.rundir import Entry
 
@@ -37,10 +38,14 @@ class Learned:
     def called(self) -> str:
         return f"{CALLED.get(self.framework, _DDP)}, {self.optimizer}"
 
+    def each_sent(self, level: float) -> list[float]:
+        """Return the bytes of all hosts until this accuracy by run; NaN where one lacks it or a capture."""
+        taken = [run.reached(level) for run in self.runs]
+        return [np.nan if one is None else one.sent_bytes for one in taken]
+
     def sent(self, level: float) -> float:
         """Return the bytes of all hosts until this accuracy, mean over runs; NaN where one lacks it or a capture."""
-        taken = [run.reached(level) for run in self.runs]
-        return float(np.mean([np.nan if one is None else one.sent_bytes for one in taken]))
+        return float(np.mean(self.each_sent(level)))
 
     def seconds(self, level: float) -> float:
         """Return the training time until this accuracy, mean over runs; NaN where one never had it."""
@@ -84,8 +89,8 @@ def accuracy(found: Sequence[Learned], printed: Zerwas) -> Section:
             "linearly, so what a level took is known to a part of an epoch."
         ),
         comparisons=(
-            *(_saved(found, level, printed.accuracy) for level in printed.accuracy.levels),
-            _diminishing(found, printed.accuracy),
+            *(_saved(found, level, printed) for level in printed.accuracy.levels),
+            _diminishing(found, printed),
             *(
                 not_measured(f"{line.model}: volume until 80 %", f"{line.gb:g} GB", source=line.source, why=_SMALL)
                 for line in printed.to_accuracy
@@ -95,29 +100,32 @@ def accuracy(found: Sequence[Learned], printed: Zerwas) -> Section:
     )
 
 
-def _saved(found: Sequence[Learned], level: float, printed: Accuracy) -> Comparison:
+def _saved(found: Sequence[Learned], level: float, printed: Zerwas) -> Comparison:
     """Compare pair averaging with the mean of all-reduces with its optimizer."""
-    what = f"volume until {level:.0%}, pair averaging over all-reduce"
-    of_pairs = [one for one in found if one.framework == PAIRS]
-    ratios = [
-        one.sent(level) / float(np.mean(others))
-        for one in of_pairs
-        if (others := [o.sent(level) for o in found if o.framework != PAIRS and o.optimizer == one.optimizer])
-    ]
-    ours = float(np.mean(ratios)) if ratios else float("nan")
-    return near(what, ours, 1 - printed.pair_averaging_saves, within=0.2, source=printed.source)
+    pairs = next((one for one in found if one.framework == PAIRS), None)
+    others = [one for one in found if pairs and one.framework != PAIRS and one.optimizer == pairs.optimizer]
+    all_reduced = repetitions(one.each_sent(level) for one in others)
+    return judged(
+        printed.check("saved-to-accuracy"),
+        f"volume until {level:.0%}, pair averaging over all-reduce",
+        ratio(pairs.each_sent(level) if pairs else [], [float(np.mean(of_all)) for of_all in all_reduced]),
+        1 - printed.accuracy.pair_averaging_saves,
+        source=printed.accuracy.source,
+    )
 
 
-def _diminishing(found: Sequence[Learned], printed: Accuracy) -> Comparison:
+def _diminishing(found: Sequence[Learned], printed: Zerwas) -> Comparison:
     """Compare whether the first half of the volume gains more accuracy than the second one."""
-    what = "diminishing gains in accuracy with more data"
-    gains = {one.called: _gains(one.runs[0]) for one in found if not np.isnan(one.runs[0].sent_bytes).any()}
-    printed_text = "every training"
-    if not gains:
-        return not_measured(what, printed_text, source=printed.source)
-    true = [called for called, (early, late) in gains.items() if early > late]
-    ours = f"{len(true)} of {len(gains)} trainings"
-    return holds(what, true=len(true) == len(gains), ours=ours, printed=printed_text, source=printed.source)
+    gains = [[_gains(run) for run in one.runs if not np.isnan(run.sent_bytes).any()] for one in found]
+    early, late = np.mean([of for each in gains for of in each] or [(np.nan, np.nan)], axis=0)
+    return counted(
+        printed.check("diminishing"),
+        "diminishing gains in accuracy with more data",
+        [[early > late for early, late in each] for each in gains if each],
+        ours=f"{early:.1%} with the first half, {late:.1%} with the second",
+        printed="every training",
+        source=printed.accuracy.source,
+    )
 
 
 def _gains(run: Learning) -> tuple[float, float]:

@@ -36,9 +36,9 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
             Section(title="Fig 6: flows over time", pictures=tuple(figures.timed(found, folder))),
             rates.table_one(found, printed),
             rates.table_two(found, printed),
-            _with(rates.rhythm(found), figures.zoomed(found, folder)),
+            _with(rates.rhythm(found, printed), figures.zoomed(found, folder)),
             _with(learned.accuracy(learning, printed), learned.pictures(learning, folder)),
-            _with(rates.batches(found), figures.batches(found, folder)),
+            _with(rates.batches(found, printed), figures.batches(found, folder)),
             _with(loss.losses(found, printed), figures.losses(loss.ratios(found), printed, folder)),
             equation.equation(found, printed),
         )

@@ -96,7 +96,7 @@ class Regression(Printed):
     correlation: float
 
 
-class Zerwas(printed.Data):
+class Zerwas(printed.Published):
     """The paper."""
 
     link_gbps: float

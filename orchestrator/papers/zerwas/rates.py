@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.stats.levels import level, one_a_run
-from orchestrator.analysis.stats.statistics import UNKNOWN, Estimate
+from orchestrator.analysis.stats import agreement
+from orchestrator.analysis.stats.agreement import over_runs
 from orchestrator.analysis.traffic import periodicity
 from orchestrator.papers.zerwas import frameworks
 from orchestrator.papers.zerwas.frameworks import CALLED, PAIRS, Measured
@@ -21,10 +21,12 @@ from orchestrator.report.study.content import (
     Comparison,
     Section,
     apart,
-    holds,
-    near,
+    cannot_tell,
+    claimed,
+    judged,
     not_measured,
     number,
+    remark,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -33,15 +35,13 @@ FLOWS_OF = "resnet50"  # whose flows Table II prints
 ZOOMED = "mobilenet_v2"  # of Figs 7 and 9
 BATCHES = (64, 128, 512)
 EMULATED = "compute is emulated, and its time was taken from Table I itself; transports run on shared processors"
-VOLUME_WITHIN = 0.03
-RATE_WITHIN = 0.2  # of bursts of different batches
-PEAK_WITHIN = 0.2  # times of peaks differ
+COMPUTED = "it follows from the compute times, which are inputs"
 
 
 def table_one(found: Sequence[Measured], printed: Zerwas) -> Section:
     """Compare Table I: mean throughput of everything together."""
     grid = {(one.model, one.framework): one for one in frameworks.plain(found)}
-    means = {key: _over_runs(one, lambda window: window.total) for key, one in grid.items()}
+    means = {key: _rates(one, lambda window: window.total) for key, one in grid.items()}
     return Section(
         title="Table I: total throughput",
         text=(
@@ -52,7 +52,7 @@ def table_one(found: Sequence[Measured], printed: Zerwas) -> Section:
             *(
                 apart(
                     f"{line.model}, {CALLED[line.framework]}",
-                    means.get((line.model, line.framework), UNKNOWN),
+                    over_runs(means.get((line.model, line.framework), [])),
                     line.estimate,
                     unit="Gbit/s",
                     source=line.source,
@@ -60,44 +60,37 @@ def table_one(found: Sequence[Measured], printed: Zerwas) -> Section:
                 )
                 for line in printed.total_throughput
             ),
-            *_orders({key: mean.value for key, mean in means.items()}),
+            *_orders(means, printed),
         ),
     )
 
 
-def _over_runs(one: Measured, rates: Callable[[Sight], Floats]) -> Estimate:
-    """Return the mean of rates of a point with its interval over runs."""
-    means = ((window.run, Estimate(float(rates(window).mean()), math.nan, math.nan)) for window in one.sights)
-    return level(one_a_run(means)).estimate
+def _rates(one: Measured, rates: Callable[[Sight], Floats]) -> list[float]:
+    """Return the mean of rates of each run of a point."""
+    return one.over(lambda window: float(rates(window).mean()))
 
 
-def _orders(means: Mapping[tuple[str, str], float]) -> Iterator[Comparison]:
+def _orders(means: Mapping[tuple[str, str], Sequence[float]], printed: Zerwas) -> Iterator[Comparison]:
     """Compare the text's claims on Table I: of frameworks with one model, and of models with one framework."""
     models, names = (list(dict.fromkeys(key[place] for key in means)) for place in (0, 1))
+    check, source = printed.check("order"), "section V.C"
     for low, high in (("tensorflow", "horovod-mpi"), ("tensorflow", "horovod-gloo"), (PAIRS, "binary-tree-star")):
-        pairs = [
-            (model, means[model, low], means[model, high])
-            for model in models
-            if (model, low) in means and (model, high) in means
-        ]
-        what, printed = f"{CALLED[low]} below {CALLED[high]}", "with every model"
-        if not pairs:
-            yield not_measured(what, printed, source="section V.C")
-            continue
-        ours = "; ".join(f"{model} {number(one)} and {number(other)} Gbit/s" for model, one, other in pairs)
-        yield holds(
-            what, true=all(one < other for _, one, other in pairs), ours=ours, printed=printed, source="section V.C"
-        )
+        what, claim = f"{CALLED[low]} over {CALLED[high]}", "below 1 with every model"
+        both = [model for model in models if (model, low) in means and (model, high) in means]
+        if not both:
+            yield cannot_tell(check, what, claim, source=source)
+        for model in both:
+            ratio = agreement.ratio(means[model, low], means[model, high])
+            yield claimed(check, f"{model}: {what}", ratio, printed=claim, source=source)
     for name in names:
-        mine = {model: means[model, name] for model in models if (model, name) in means}
+        mine = {model: float(np.mean(means[model, name])) for model in models if (model, name) in means}
         if ZOOMED in mine and len(mine) > 1:
-            least = min(mine, key=lambda model: mine[model])
-            yield holds(
+            yield remark(
                 f"{CALLED[name]}: the smallest model has the lowest throughput",
-                true=least == ZOOMED,
-                ours=", ".join(f"{model} {number(value)}" for model, value in mine.items()),
-                printed=f"{ZOOMED} lowest",
+                ", ".join(f"{model} {number(value)}" for model, value in mine.items()),
+                f"{ZOOMED} lowest",
                 source="Table I",
+                why=COMPUTED,
             )
 
 
@@ -112,7 +105,7 @@ def table_two(found: Sequence[Measured], printed: Zerwas) -> Section:
         ),
         comparisons=(
             *(_flow(grid.get(line.framework), line) for line in printed.flow_throughput),
-            *(_peak(grid[line.framework], line) for line in printed.flow_throughput if line.framework in grid),
+            *(_peak(grid.get(line.framework), line, printed) for line in printed.flow_throughput),
         ),
     )
 
@@ -123,14 +116,19 @@ def _flow(one: Measured | None, line: Flow) -> Comparison:
         nccl = line.framework.endswith("nccl")
         why = "NCCL needs GPUs: bring an inventory that has some" if nccl else NOT_MEASURED
         return not_measured(what, f"{line.gbps:g} Gbit/s", source=line.source, why=why)
-    ours = _over_runs(one, lambda window: window.big[0])
+    ours = over_runs(_rates(one, lambda window: window.big[0]))
     return apart(what, ours, line.estimate, unit="Gbit/s", source=line.source, why=EMULATED)
 
 
-def _peak(one: Measured, line: Flow) -> Comparison:
-    peak = max(float(window.big[0].max()) for window in one.sights)
-    return near(
-        f"{CALLED[one.framework]}: peak", peak, line.peak_gbps, within=PEAK_WITHIN, unit="Gbit/s", source=line.source
+def _peak(one: Measured | None, line: Flow, printed: Zerwas) -> Comparison:
+    peaks = [] if one is None else one.over(lambda window: float(window.big[0].max()))
+    return judged(
+        printed.check("peak"),
+        f"{CALLED[line.framework]}: peak",
+        over_runs(peaks),
+        line.peak_gbps,
+        unit="Gbit/s",
+        source=line.source,
     )
 
 
@@ -143,23 +141,19 @@ def together(one: Sight) -> float:
     return float(np.mean([matrix[a, b] for a, b in itertools.combinations(range(count), 2)]))
 
 
-def rhythm(found: Sequence[Measured]) -> Section:
+def rhythm(found: Sequence[Measured], printed: Zerwas) -> Section:
     """Compare Fig 7: synchronous training sends in bursts together, pair averaging does not."""
     mine = {one.framework: one for one in frameworks.plain(found) if one.model == ZOOMED}
     rings = [one for name, one in mine.items() if name in frameworks.RINGS]
-    what = "big flows send at the same time: the ring's more than those of pair averaging"
-    printed = "bursts together (a), without structure (b)"
-    if not rings or PAIRS not in mine:
-        comparison = not_measured(what, printed, source="section V.C, Fig 7")
-    else:
-        ring, pairs = (float(np.mean([together(window) for window in one.sights])) for one in (rings[0], mine[PAIRS]))
-        comparison = holds(
-            what,
-            true=ring > pairs,
-            printed=printed,
-            source="section V.C, Fig 7",
-            ours=f"mean correlation {ring:.2f} ({CALLED[rings[0].framework]}), {pairs:.2f}",
-        )
+    of_pairs = [mine[PAIRS]] if PAIRS in mine else []
+    ring, pairs = (found[0].over(together) if found else [] for found in (rings, of_pairs))
+    comparison = claimed(
+        printed.check("rhythm"),
+        "correlation of the big flows' rates, a ring's less that of pair averaging",
+        agreement.difference(ring, pairs),
+        printed="bursts together (a), without structure (b)",
+        source="section V.C, Fig 7",
+    )
     return Section(
         title="Fig 7: pairs of hosts within a quarter of a second",
         text=f"{ZOOMED}. Rates of the flows that carry 99 % of the payload, in steps of {STEP_NS / 1e6:g} ms.",
@@ -167,48 +161,48 @@ def rhythm(found: Sequence[Measured]) -> Section:
     )
 
 
-def batches(found: Sequence[Measured]) -> Section:
+def batches(found: Sequence[Measured], printed: Zerwas) -> Section:
     """Compare Fig 9: with a larger batch a step is longer, sends as much, and as fast."""
-    mine = of_batches(found)
+    mine, source = of_batches(found), "section V.E, Fig 9"
     comparisons: list[Comparison] = []
     first = mine.get(BATCHES[0])
+    of_first = f"that of batch {BATCHES[0]}"
     for batch in BATCHES[1:]:
-        one, source = mine.get(batch), "section V.E, Fig 9"
+        one = mine.get(batch)
         if one is None or first is None:
-            comparisons.append(not_measured(f"batch {batch} against {BATCHES[0]}", "the same volume", source=source))
+            volume = printed.check("batch-volume")
+            comparisons.append(
+                cannot_tell(volume, f"batch {batch} against {BATCHES[0]}", "the same volume", source=source)
+            )
             continue
         comparisons += [
-            near(
-                f"volume of a step, batch {batch}",
-                one.step_payload / 1e6,
-                first.step_payload / 1e6,
-                unit="MB",
-                within=VOLUME_WITHIN,
-                source=source,
-                shown=f"that of batch {BATCHES[0]}",
+            *(
+                judged(
+                    printed.check(check),
+                    f"{what}, batch {batch} over batch {BATCHES[0]}",
+                    agreement.ratio(one.over(of), first.over(of)),
+                    1.0,
+                    shown=of_first,
+                    source=source,
+                )
+                for check, what, of in (
+                    ("batch-volume", "volume of a step", lambda window: window.volume.step_payload),
+                    ("batch-rate", "rate while sending", _sending),
+                )
             ),
-            near(
-                f"rate while sending, batch {batch}",
-                _sending(one),
-                _sending(first),
-                unit="Gbit/s",
-                within=RATE_WITHIN,
-                source=source,
-                shown=f"that of batch {BATCHES[0]}",
-            ),
-            holds(
-                f"share of time in which a pair sends, batch {batch}",
-                true=duty(one) < duty(first),
-                ours=f"{duty(one):.0%} against {duty(first):.0%}",
+            claimed(
+                printed.check("batch-duty"),
+                f"share of time in which a pair sends, batch {batch} over batch {BATCHES[0]}",
+                agreement.ratio(one.over(duty), first.over(duty)),
                 printed="less",
                 source=source,
             ),
-            holds(
+            remark(
                 f"period, batch {batch}",
-                true=one.point.mean_s.value > first.point.mean_s.value,
-                ours=f"{one.point.mean_s.value:.3f} s against {first.point.mean_s.value:.3f} s",
-                printed="longer",
+                f"{one.point.mean_s.value:.3f} s against {first.point.mean_s.value:.3f} s",
+                "longer",
                 source=source,
+                why=COMPUTED,
             ),
         ]
     return Section(
@@ -231,12 +225,12 @@ def of_batches(found: Sequence[Measured]) -> dict[int, Measured]:
     }
 
 
-def _sending(one: Measured) -> float:
+def _sending(window: Sight) -> float:
     """Return the mean rate of the biggest flow in the bins in which it sends."""
-    values = one.sights[0].big[0]
+    values = window.big[0]
     return float(values[periodicity.busy(values)].mean())
 
 
-def duty(one: Measured) -> float:
+def duty(window: Sight) -> float:
     """Return the share of bins in which the biggest flow sends."""
-    return float(periodicity.busy(one.sights[0].big[0]).mean())
+    return float(periodicity.busy(window.big[0]).mean())

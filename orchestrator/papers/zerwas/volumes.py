@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.analysis.stats.agreement import over_runs, ratio, repetitions
+from orchestrator.analysis.stats.statistics import UNKNOWN
+from orchestrator.analysis.traffic.traffic import Volume
 from orchestrator.papers.zerwas import frameworks
 from orchestrator.papers.zerwas.frameworks import BATCH, CALLED, CLASSES, PAIRS, RINGS, SERVERS, Measured, size_of
 from orchestrator.papers.zerwas.published import Zerwas
+from orchestrator.papers.zerwas.sights import Sight
 from orchestrator.report.study.content import (
     Comparison,
     Rows,
     Section,
     Table,
     apart,
-    at_most,
-    between,
-    holds,
-    near,
-    not_measured,
+    cannot_tell,
+    claimed,
+    counted,
+    judged,
     number,
 )
 
 Floats = npt.NDArray[np.float64]
 
-THEORY_WITHIN = 0.03  # of a step's volume
-PRINTED_WITHIN = 0.1
-RATIO, RATIO_WITHIN = 2 / 3, 0.02  # pair averaging to synchronous SGD, by theory with four workers: 4.0 to 6.0 models
 AN_EDGE = 0.05  # of the strongest pair of hosts, from which on a pair is said to exchange gradients
 SYNCHRONOUS, ASYNCHRONOUS = 6.0, 4.0  # models that four workers send in a step, by theory
 
@@ -37,6 +38,11 @@ SYNCHRONOUS, ASYNCHRONOUS = 6.0, 4.0  # models that four workers send in a step,
 def total_gb(one: Measured, printed: Zerwas) -> float:
     """Return the payload of the whole training, from the measured bytes a step; the batch sets the number of steps."""
     return one.step_payload * printed.steps(one.batch) / 1e9
+
+
+def totals_gb(one: Measured, printed: Zerwas) -> list[float]:
+    """Return the payload of the whole training by each captured run."""
+    return [payload * printed.steps(one.batch) / 1e9 for payload in one.step_payloads]
 
 
 def volumes(found: Sequence[Measured], printed: Zerwas) -> Section:
@@ -57,11 +63,11 @@ def volumes(found: Sequence[Measured], printed: Zerwas) -> Section:
 
 def _against_theory(one: Measured, printed: Zerwas) -> Comparison:
     theory_gb = one.theory * printed.steps(one.batch) / 1e9
-    return near(
+    return judged(
+        printed.check("volume"),
         one.called,
-        total_gb(one, printed),
+        over_runs(totals_gb(one, printed)),
         theory_gb,
-        within=THEORY_WITHIN,
         unit="GB",
         shown=f"{number(theory_gb)} GB by theory",
         source="Fig 3",
@@ -70,32 +76,31 @@ def _against_theory(one: Measured, printed: Zerwas) -> Comparison:
 
 def _ends(grid: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
     """Compare the smallest and the largest volume of the whole grid; of a part only where the end is in it."""
-    totals = {(one.model, one.framework): total_gb(one, printed) for one in grid}
+    totals = {(one.model, one.framework): over_runs(totals_gb(one, printed)) for one in grid}
     sizes = sorted((size_of(model.model, CLASSES), model.model) for model in printed.models)
     (_, least), (_, most) = sizes[0], sizes[-1]
     ends = {
-        "smallest": totals.get((least, PAIRS), math.nan),
+        "smallest": totals.get((least, PAIRS), UNKNOWN),
         "largest": max(
-            (gb for (model, name), gb in totals.items() if model == most and name != PAIRS), default=math.nan
+            (gb for (model, name), gb in totals.items() if model == most and name != PAIRS),
+            key=lambda gb: gb.value,
+            default=UNKNOWN,
         ),
     }
+    check = printed.check("volume-ends")
     for line in printed.volumes:
-        yield near(
-            f"{line.what} volume of all", ends[line.what], line.gb, within=PRINTED_WITHIN, unit="GB", source=line.source
-        )
+        yield judged(check, f"{line.what} volume of all", ends[line.what], line.gb, unit="GB", source=line.source)
 
 
 def _ratios(grid: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
     for model in printed.models:
-        mine = {one.framework: one.step_payload for one in grid if one.model == model.model}
-        others = [size for name, size in mine.items() if name != PAIRS]
-        ratio = mine.get(PAIRS, math.nan) / float(np.mean(others)) if others else math.nan
-        yield between(
+        mine = {one.framework: one.step_payloads for one in grid if one.model == model.model}
+        others = repetitions(payloads for name, payloads in mine.items() if name != PAIRS)
+        yield judged(
+            printed.check("pair-averaging"),
             f"{model.model}: pair averaging over synchronous SGD",
-            ratio,
-            RATIO - RATIO_WITHIN,
-            RATIO + RATIO_WITHIN,
-            printed=1 - printed.pair_averaging.saves,
+            ratio(mine.get(PAIRS, []), [float(np.mean(of_all)) for of_all in others]),
+            1 - printed.pair_averaging.saves,
             source=printed.pair_averaging.source,
         )
 
@@ -149,35 +154,34 @@ def patterns(found: Sequence[Measured], printed: Zerwas) -> Section:
             "GB of 20 epochs from row to column, payload, mean over the models measured (ten classes). Of two hosts at "
             f"least {AN_EDGE:.0%} of the strongest pair's bytes count as an exchange of gradients."
         ),
-        comparisons=(*_edges(rings, printed), *_relays(grid)),
+        comparisons=(*_edges(rings, printed), *_relays(grid, printed)),
     )
 
 
 def _edges(rings: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
     """Compare the ring's edges with it and against it, where a ring measured all models."""
-    by_model: dict[str, list[tuple[float, float, float]]] = {}
+    by_model: dict[str, list[list[Edges]]] = {}
     for one in rings:
-        by_model.setdefault(one.model, []).append(_with_and_against(one))
-    each = np.array([np.mean(values, axis=0) for values in by_model.values()])
-    whole = len(by_model) == len(printed.models)
+        by_model.setdefault(one.model, []).append(_edges_of_runs(one))
+    each = [_mean(of_all) for of_all in repetitions(_of_model(of_rings) for of_rings in by_model.values())]
     steps, source, edge = printed.steps(BATCH) / 1e9, printed.ring.source, f"{printed.ring.edge_gb:g} GB"
     what = "an edge of the ring, mean over models"
-    missing = f"measured with {len(by_model)} of {len(printed.models)} models"
-    if not whole:
-        yield not_measured(what, edge, source=source, why=missing)
+    check = printed.check("ring-edge")
+    if len(by_model) < len(printed.models):
+        missing = f"measured with {len(by_model)} of {len(printed.models)} models"
+        yield cannot_tell(check, what, edge, source=source, why=missing)
     else:
-        along, framed, _ = each.mean(axis=0) * steps
-        yield near(
+        yield judged(
+            check,
             f"{what}, layer 2, {CLASSES} classes",
-            framed,
+            over_runs(one.framed * steps for one in each),
             printed.ring.edge_gb,
             unit="GB",
-            within=PRINTED_WITHIN,
             source=source,
         )
         yield apart(
             f"{what}, payload, {CLASSES} classes",
-            along,
+            over_runs(one.along * steps for one in each),
             printed.ring.edge_gb,
             unit="GB",
             source=source,
@@ -192,26 +196,54 @@ def _edges(rings: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
             source=source,
             why="theory, payload; 10 classes fit the printed totals",
         )
-    if len(each):
-        along, _, back = each.mean(axis=0)
-        yield at_most("payload against the ring over that with it", back / along, 0.01, source=source)
+    yield claimed(
+        printed.check("ring-back"),
+        "payload against the ring over that with it",
+        over_runs(one.back / one.along for one in each),
+        printed=f"below {printed.ring.reverse_below_gb:g} of {edge}",
+        source=source,
+    )
 
 
-def _with_and_against(one: Measured) -> tuple[float, float, float]:
-    """Return bytes of a step over the mean edge of a ring: payload, layer 2, and payload backwards."""
-    found = [window.volume for window in one.sights]
+class Edges(NamedTuple):
+    """Bytes of a step over the mean edge of a ring: payload, layer 2, and payload backwards."""
+
+    along: float
+    framed: float
+    back: float
+
+
+def _mean(found: Sequence[Edges]) -> Edges:
+    return Edges(*np.mean(found, axis=0).tolist())
+
+
+def _of_model(of_rings: Sequence[Sequence[Edges]]) -> list[Edges]:
+    """Return the edges of a model in each repetition, mean over the frameworks that make rings."""
+    return [_mean(of_all) for of_all in repetitions(of_rings)]
+
+
+def _edges_of_runs(one: Measured) -> list[Edges]:
+    """Return the edges of each run; a ring turns either way."""
     nodes = one.point.job.nodes
     pairs = [(nodes[place], nodes[(place + 1) % len(nodes)]) for place in range(len(nodes))]
+    ways = [_of_way(one, way) for way in (pairs, [(b, a) for a, b in pairs])]
+    found = []
+    for there, back in zip(*ways, strict=True):
+        (along, framed), (backwards, _) = sorted((there, back), reverse=True)
+        found.append(Edges(along, framed, backwards))
+    return found
 
-    def mean(way: Sequence[tuple[str, str]], *, wire: bool) -> float:
-        return float(np.mean([volume.edge(*pair, wire=wire) for volume in found for pair in way]))
 
-    ways = [(mean(way, wire=False), mean(way, wire=True)) for way in (pairs, [(b, a) for a, b in pairs])]
-    (along, framed), (back, _) = sorted(ways, reverse=True)
-    return along, framed, back
+def _of_way(one: Measured, way: Sequence[tuple[str, str]]) -> list[tuple[float, float]]:
+    """Return payload and layer-2 bytes over the mean of these edges, by run."""
+
+    def per_edge(window: Sight, *, wire: bool) -> float:
+        return float(np.mean([window.volume.edge(*pair, wire=wire) for pair in way]))
+
+    return list(zip(*(one.over(partial(per_edge, wire=wire)) for wire in (False, True)), strict=True))
 
 
-def _relays(grid: Sequence[Measured]) -> Iterator[Comparison]:
+def _relays(grid: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
     """Compare the text's claims on each pattern; W1 is the first worker."""
     said = {
         "star": ("W1 with each of the others", {(0, 1), (0, 2), (0, 3)}),
@@ -221,37 +253,41 @@ def _relays(grid: Sequence[Measured]) -> Iterator[Comparison]:
         "binary-tree-star": ("W1 with W2 and W3, W2 with W4", {(0, 1), (0, 2), (1, 3)}),
         SERVERS: ("each worker with the server alone", None),
     }
+    check, source = printed.check("pattern"), "section V.A, Fig 4"
     for name, (called, pairs) in said.items():
         mine = [one for one in grid if one.framework == name]
         what = f"{CALLED[name]}: who exchanges gradients"
         if not mine:
-            yield not_measured(what, called, source="section V.A, Fig 4")
+            yield cannot_tell(check, what, called, source=source)
             continue
-        ours = [exchanges(one) for one in mine]
-        wanted = {tuple(sorted(pair)) for pair in pairs} if pairs is not None else _with_server(mine[0])
-        yield holds(
-            what,
-            true=all(one == wanted for one in ours),
-            ours=_names(ours[0]),
-            printed=called,
-            source="section V.A, Fig 4",
-        )
+        wanted = {tuple(sorted(pair)) for pair in pairs} if pairs else None
+        true = [_are(one, wanted) for one in mine]
+        ours = _names(exchanges(mine[0].sights[0].volume))
+        yield counted(check, what, true, ours=ours, printed=called, source=source)
 
 
-def exchanges(one: Measured) -> set[tuple[int, ...]]:
+def _are(one: Measured, wanted: set[tuple[int, ...]] | None) -> list[bool]:
+    """Return by run whether the pairs are those (None: every worker with every server) in each of its windows."""
+
+    def share(window: Sight) -> float:
+        return float(exchanges(window.volume) == (_with_server(one, window) if wanted is None else wanted))
+
+    return [found == 1 for found in one.over(share)]
+
+
+def exchanges(volume: Volume) -> set[tuple[int, ...]]:
     """Return pairs of hosts that exchange gradients, by their place among the hosts that train or serve."""
-    volume = one.sights[0].volume
     both = volume.payload + volume.payload.T
     strong = np.argwhere(both >= AN_EDGE * max(float(both.max()), 1.0))
     hosts = [host for host in volume.hosts if both[volume.hosts.index(host)].any()]
     return {tuple(sorted((hosts.index(volume.hosts[a]), hosts.index(volume.hosts[b])))) for a, b in strong}
 
 
-def _with_server(one: Measured) -> set[tuple[int, ...]]:
+def _with_server(one: Measured, window: Sight) -> set[tuple[int, ...]]:
     """Return every pair of a server (its host comes first) and a worker."""
-    volume = one.sights[0].volume
+    volume = window.volume
     hosts = [host for host in volume.hosts if volume.payload[volume.hosts.index(host)].any()]
-    workers = [hosts.index(node) for node in one.point.job.nodes]
+    workers = [hosts.index(node) for node in one.point.job.nodes if node in hosts]
     servers = [place for place in range(len(hosts)) if place not in workers]
     return {tuple(sorted((server, worker))) for server in servers for worker in workers}
 

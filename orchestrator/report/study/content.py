@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from orchestrator.analysis.stats import agreement
+from orchestrator.analysis.stats.agreement import AGREES, CANNOT_TELL, DIFFERS
 from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.report.study.printed import Check
 from orchestrator.report.style import Picture
 
-Verdict = Literal["within", "outside", "cannot be compared"]
+Verdict = Literal["agrees", "differs", "cannot tell", "not judged"]
 Value = float | Estimate
 
-WITHIN: Verdict = "within"
-OUTSIDE: Verdict = "outside"
-APART: Verdict = "cannot be compared"
-NOT_MEASURED = "not measured in these runs"
+NOT_JUDGED: Verdict = "not judged"
+VERDICTS: tuple[Verdict, ...] = (DIFFERS, AGREES, CANNOT_TELL, NOT_JUDGED)
+NOT_MEASURED = "nothing measured in these runs"
+ONE_RUN = "one run has no interval: measure repetitions"
 
 NOTHING = "-"
 Rows = list[tuple[str, ...]]
@@ -63,7 +67,8 @@ class Content:
 class Comparison:
     """One line of a page, as text.
 
-    `why` is what ours is held to ("within 10 %"), or why the two cannot be compared; `source` is the paper's.
+    `why` is what ours is held to ("margin 10 %: ..."), why nothing can be told, or why the two are not judged; `source`
+    is the paper's. `check` is the name of the check that judged, empty where none did.
     """
 
     what: str
@@ -73,72 +78,147 @@ class Comparison:
     verdict: Verdict
     why: str
     source: str
+    check: str = ""
 
 
-def near(
-    what: str, ours: Value, printed: Value, *, within: float = 0.1, unit: str = "", source: str, shown: str = ""
+def judged(
+    check: Check,
+    what: str,
+    ours: Estimate,
+    printed: float,
+    *,
+    unit: str = "",
+    source: str,
+    shown: str = "",
+    also: Sequence[float] = (),
 ) -> Comparison:
-    """Compare with a share of the printed value: |ours / printed - 1| <= within.
+    """Judge whether an interval over runs is within the check's margin of the printed value.
 
-    `shown` is shown in the place of the value, where that is not printed but follows from the paper.
+    `shown` is shown in the place of the value, where that is not printed but follows from the paper. `also` has other
+    values that the paper gives of the same: then the margin is about the range of all.
     """
-    off = _off(ours, printed)
-    return _held(
+    bounds = [check.bounds(value) for value in (printed, *also)]
+    return _judged(
+        check,
         what,
         ours,
-        shown or _text(printed, unit),
-        off=off,
-        good=abs(off) <= within,
-        unit=unit,
+        (min(low for low, _ in bounds), max(high for _, high in bounds)),
+        text=_text(ours, unit),
+        printed=shown or _text(printed, unit),
+        difference=_apart(check, ours, printed, unit),
         source=source,
-        why=f"within {within * 100:.3g} %",
     )
 
 
-def between(
-    what: str, ours: Value, low: float, high: float, *, unit: str = "", source: str, printed: float | None = None
+def claimed(
+    check: Check, what: str, ours: Estimate, *, printed: str, source: str, told: str = "", unit: str = ""
 ) -> Comparison:
-    """Compare with a range; `printed` is the paper's value, where that is not the range itself."""
-    text = f"{number(low)} to {number(high)}"
-    shown = text if printed is None else number(printed)
-    off = math.nan if printed is None else _off(ours, printed)
-    return _held(
-        what, ours, _unit(shown, unit), off=off, good=low <= value(ours) <= high, unit=unit, source=source, why=text
-    )
-
-
-def at_least(what: str, ours: Value, least: float, *, unit: str = "", source: str) -> Comparison:
-    """Compare with a lower bound."""
-    text = f"at least {number(least)}"
-    return _held(what, ours, _unit(text, unit), good=value(ours) >= least, unit=unit, source=source, why=text)
-
-
-def at_most(what: str, ours: Value, most: float, *, unit: str = "", source: str) -> Comparison:
-    """Compare with an upper bound."""
-    text = f"at most {number(most)}"
-    return _held(what, ours, _unit(text, unit), good=value(ours) <= most, unit=unit, source=source, why=text)
-
-
-def same(what: str, ours: float | str, printed: float | str, *, source: str) -> Comparison:
-    """Compare for equality: counts, or texts such as an order."""
-    if isinstance(ours, str) or isinstance(printed, str):
-        return holds(what, true=ours == printed, ours=str(ours), printed=str(printed), source=source, why="the same")
-    return _held(
-        what, ours, number(printed), off=_off(ours, printed), good=ours == printed, source=source, why="the same"
-    )
-
-
-def holds(what: str, *, true: bool, ours: str, printed: str, source: str, why: str = "as printed") -> Comparison:
-    """Compare a claim in words with whether it holds for us, and what that rests on."""
-    return Comparison(
-        what=what,
-        ours=ours,
+    """Judge whether an interval over runs is within the bounds of a claim in words; `told` is shown beside it."""
+    text = _text(ours, unit)
+    return _judged(
+        check,
+        what,
+        ours,
+        check.bounds(math.nan),
+        text=f"{told}: {text}" if told else text,
         printed=printed,
         difference="",
-        verdict=WITHIN if true else OUTSIDE,
-        why=why,
         source=source,
     )
+
+
+def counted(
+    check: Check, what: str, found: Iterable[Sequence[bool]], *, ours: str, printed: str, source: str
+) -> Comparison:
+    """Judge whether something holds of all points each time: `found` has whether it did, of each point once a run."""
+    true = [all(of_all) for of_all in agreement.repetitions(found)]
+    if not true:
+        return cannot_tell(check, what, printed, source=source)
+    verdict = agreement.each_time(true)
+    few = "" if len(true) > 1 else "one repetition tells nothing of others: measure more; "
+    return Comparison(
+        what=what,
+        ours=f"{ours}; in {sum(true)} of {len(true)} repetitions",
+        printed=printed,
+        difference="",
+        verdict=verdict,
+        why=f"{few}{held_to(check)}: {check.because}",
+        source=source,
+        check=check.name,
+    )
+
+
+def cannot_tell(check: Check, what: str, printed: str, *, source: str, why: str = NOT_MEASURED) -> Comparison:
+    """Return the line of a check that has no measurements, with the reason."""
+    return Comparison(
+        what=what,
+        ours=NOTHING,
+        printed=printed,
+        difference="",
+        verdict=CANNOT_TELL,
+        why=why,
+        source=source,
+        check=check.name,
+    )
+
+
+def remark(what: str, ours: str, printed: str, *, source: str, why: str) -> Comparison:
+    """Show ours beside what is printed, in words, and say why it is not judged."""
+    return Comparison(what=what, ours=ours, printed=printed, difference="", verdict=NOT_JUDGED, why=why, source=source)
+
+
+def held_to(check: Check) -> str:
+    """Return the margin of a check for people, without its reason."""
+    if check.share is not None:
+        return f"margin {check.share * 100:.3g} %"
+    if check.by is not None:
+        return f"margin {number(check.by)}"
+    ends = [(check.least, "at least"), (check.most, "at most")]
+    return " and ".join(f"{word} {number(end)}" for end, word in ends if end is not None) or "each time"
+
+
+def _judged(
+    check: Check,
+    what: str,
+    ours: Estimate,
+    bounds: tuple[float, float],
+    *,
+    text: str,
+    printed: str,
+    difference: str,
+    source: str,
+) -> Comparison:
+    if math.isnan(ours.value):
+        return cannot_tell(check, what, printed, source=source)
+    few = f"{ONE_RUN}; " if math.isnan(ours.low) else ""
+    verdict = agreement.outcome(ours, *bounds)
+    as_good = verdict == DIFFERS and check.rival is not None and ours.high > check.rival
+    return Comparison(
+        what=what,
+        ours=text,
+        printed=printed,
+        difference=difference,
+        verdict=CANNOT_TELL if as_good else verdict,
+        why=f"{few}{'another explanation does as well; ' if as_good else ''}{held_to(check)}: {check.because}",
+        source=source,
+        check=check.name,
+    )
+
+
+def _apart(check: Check, ours: Estimate, printed: float, unit: str) -> str:
+    """Return how far ours is from the printed value, with its interval, in the unit of the margin."""
+    ends = (ours.low, ours.high)
+    if check.share is not None:
+        middle = percent(_off(ours, printed))
+        shown = [percent(_off(end, printed)).removesuffix(" %") for end in ends]
+    else:
+        middle = _unit(_signed(ours.value - printed), unit)
+        shown = [_signed(end - printed) for end in ends]
+    return middle if math.isnan(ours.low) else f"{middle} ({shown[0]} to {shown[1]})"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3g}"
 
 
 def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str, why: str) -> Comparison:
@@ -150,7 +230,7 @@ def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str
         ours=_text(ours, unit),
         printed=_text(printed, unit),
         difference=percent(_off(ours, printed)),
-        verdict=APART,
+        verdict=NOT_JUDGED,
         why=why,
         source=source,
     )
@@ -158,7 +238,9 @@ def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str
 
 def not_measured(what: str, printed: str, *, source: str, why: str = NOT_MEASURED) -> Comparison:
     """Return a comparison of a printed value that was not measured, with the reason."""
-    return Comparison(what=what, ours=NOTHING, printed=printed, difference="", verdict=APART, why=why, source=source)
+    return Comparison(
+        what=what, ours=NOTHING, printed=printed, difference="", verdict=NOT_JUDGED, why=why, source=source
+    )
 
 
 def value(of: Value) -> float:
@@ -174,22 +256,6 @@ def _off(ours: Value, printed: Value) -> float:
 def percent(share: float) -> str:
     """Return a difference for people: whole percents, or tenths where it is small; empty for NaN."""
     return "" if math.isnan(share) else f"{share * 100:+.{1 if abs(share) < 0.0995 else 0}f} %"
-
-
-def _held(
-    what: str, ours: Value, printed: str, *, good: bool, why: str, source: str, off: float = math.nan, unit: str = ""
-) -> Comparison:
-    if math.isnan(value(ours)):
-        return not_measured(what, printed, source=source)
-    return Comparison(
-        what=what,
-        ours=_text(ours, unit),
-        printed=printed,
-        difference=percent(off),
-        verdict=WITHIN if good else OUTSIDE,
-        why=why,
-        source=source,
-    )
 
 
 def _text(of: Value, unit: str) -> str:

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.analysis.stats.agreement import AGREES, DIFFERS
 from orchestrator.report import page, tables
-from orchestrator.report.study.content import APART, OUTSIDE, WITHIN, Comparison, Section, Verdict
+from orchestrator.report.study.content import VERDICTS, Comparison, Section, Verdict
 from orchestrator.report.study.paper import Paper
 from orchestrator.report.tables import Cell
 from orchestrator.store.rundir import Entry
 
 _BESIDE = ("what", "ours", "printed", "difference", "verdict", "held to, or why not", "where")
-_LOOKS = {WITHIN: "good", OUTSIDE: "bad"}
+_LOOKS: Mapping[Verdict, str] = {AGREES: "good", DIFFERS: "bad"}
 
 _MOST_NAMED = 6
 
@@ -36,9 +37,7 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
             "content": content,
             "lead": _part(drawn) if drawn else None,
             "rest": [_part(section) for section in sections if section is not drawn],
-            "kept": lines[WITHIN],
-            "missed": lines[OUTSIDE],
-            "apart": lines[APART],
+            "lines_of": lines,
             "headline": headline(sections),
         }
 
@@ -48,11 +47,7 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
 def _part(section: Section) -> Mapping[str, object]:
     """Return a section as the template shows it; `about` says what it holds."""
     counts = Counter(one.verdict for one in section.comparisons)
-    found = [
-        f"{counts[verdict]} {word}"
-        for verdict, word in ((WITHIN, "kept"), (OUTSIDE, "missed"), (APART, APART))
-        if counts[verdict]
-    ]
+    found = [f"{counts[verdict]} {_counted(verdict, counts[verdict])}" for verdict in VERDICTS if counts[verdict]]
     beside = [
         (
             one.what,
@@ -84,41 +79,37 @@ class Line:
 
 
 def verdict_lines(sections: Sequence[Section]) -> dict[Verdict, list[Line]]:
-    """Return every comparison of the page, in the order kept, missed, cannot be compared."""
-    found: dict[Verdict, list[Line]] = {}
-    for verdict in (WITHIN, OUTSIDE, APART):
-        found[verdict] = [line for section in sections for line in _of(section, verdict)]
-    return found
+    """Return every comparison of the page by its verdict."""
+    return {verdict: [line for section in sections for line in _of(section, verdict)] for verdict in VERDICTS}
 
 
 def headline(sections: Sequence[Section]) -> str:
-    """Return how many comparisons were kept, missed and cannot be made."""
+    """Return how many comparisons have each verdict."""
     counts = Counter(one.verdict for section in sections for one in section.comparisons)
-    return f"{counts[WITHIN]} kept, {counts[OUTSIDE]} missed, {counts[APART]} cannot be compared"
+    return ", ".join(f"{counts[verdict]} {_counted(verdict, counts[verdict])}" for verdict in VERDICTS)
+
+
+def _counted(verdict: Verdict, count: int) -> str:
+    """Return the verdict as the predicate of so many comparisons."""
+    plural: Mapping[Verdict, str] = {AGREES: "agree", DIFFERS: "differ"}
+    return verdict if count == 1 else plural.get(verdict, verdict)
 
 
 def _of(section: Section, verdict: Verdict) -> Iterator[Line]:
-    judged = [one for one in section.comparisons if one.verdict != APART]
     mine = [one for one in section.comparisons if one.verdict == verdict]
     for why in dict.fromkeys(one.why for one in mine):
-        alike = [one for one in mine if one.why == why]
-        held = sum(one.why == why for one in judged)
-        yield Line(section=section.title, text=_text(verdict, why, alike, held))
+        yield Line(section=section.title, text=f"{_named([one for one in mine if one.why == why])} ({why})")
 
 
-def _text(verdict: Verdict, why: str, alike: Sequence[Comparison], held: int) -> str:
-    if verdict == APART:
-        return f"{_named(alike, differences=False)}: {why}"
-    if verdict == WITHIN:
-        return f"{len(alike)} of {held} {why}" if held > 1 else f"{alike[0].what}: {alike[0].ours} ({why})"
-    return f"{len(alike)} of {held} not {why}: {_named(alike, differences=True)}"
-
-
-def _named(alike: Sequence[Comparison], *, differences: bool) -> str:
-    names = [
-        f"{one.what} ({one.difference or f'{one.ours} against {one.printed}'})" if differences else one.what
-        for one in alike
-    ]
-    if differences or len(names) <= _MOST_NAMED:
+def _named(alike: Sequence[Comparison]) -> str:
+    """Name comparisons: judged ones by what was measured, all that differ; others by what they are, not too many."""
+    if alike[0].verdict == DIFFERS:
+        return "; ".join(_told(one) for one in alike)
+    names = [_told(one) if one.verdict == AGREES else one.what for one in alike]
+    if len(names) <= _MOST_NAMED:
         return "; ".join(names)
     return f"{'; '.join(names[: _MOST_NAMED - 1])} and {len(names) - _MOST_NAMED + 1} more"
+
+
+def _told(one: Comparison) -> str:
+    return f"{one.what}: {one.difference or f'{one.ours} against {one.printed}'}"

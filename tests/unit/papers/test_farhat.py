@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from orchestrator.analysis.stats.agreement import AGREES, CANNOT_TELL, DIFFERS
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic.pattern import AGAINST_ORDER, IN_ORDER
 from orchestrator.analysis.windows.time_to_accuracy import Learning
@@ -15,12 +17,11 @@ from orchestrator.core.errors import StoreError
 from orchestrator.papers.farhat import durations, overlapping, page, proportion, ring_order, to_accuracy
 from orchestrator.papers.farhat.published import farhat
 from orchestrator.papers.farhat.trainings import Overlap, Ring, Training, ring
-from orchestrator.report.study.content import APART, OUTSIDE, WITHIN
 from tests.helpers.made_traffic import made
 
 MB = 1e6
 HOSTS = tuple(f"h{n}" for n in range(1, 17))
-RING = Ring(shape="ring", hosts=HOSTS, score=1.0, order=IN_ORDER, reverse=0.001)
+RING = Ring(run="r1", shape="ring", hosts=HOSTS, score=1.0, order=IN_ORDER, reverse=0.001)
 
 
 def training(model="m", *, size=100 * MB, payload=None, mean=1.0, around=0.01, **told) -> Training:
@@ -41,7 +42,7 @@ def training(model="m", *, size=100 * MB, payload=None, mean=1.0, around=0.01, *
         "launched": HOSTS,
         "rings": (RING,),
         "overlaps": (),
-        "lanes": frozenset(),
+        "lanes": (),
         "learned": (),
     }
     return Training(
@@ -49,43 +50,44 @@ def training(model="m", *, size=100 * MB, payload=None, mean=1.0, around=0.01, *
             **usual,
             "model": model,
             "model_bytes": size,
-            "payload": 30 * size if payload is None else payload,
+            "payloads": (30 * size if payload is None else payload,) * 2,
             "seconds": Estimate(mean, mean - around, mean + around),
+            "run_seconds": (mean,) if math.isnan(around) else tuple(mean + around * of for of in (-0.5, 0, 0.5)),
             **told,
         }
     )
 
 
 def judged(volumes):
-    """The verdict on volumes of models of 10, 50, 100, 200 and 500 MB."""
-    sizes = {f"m{size}": (size * MB, volume) for size, volume in zip((10, 50, 100, 200, 500), volumes, strict=True)}
-    fitted = proportion.line(sizes)
-    assert fitted is not None
-    return proportion.judge("gloo", fitted, sizes, farhat().finding("proportional"))
+    """The verdicts on volumes of models of 10, 50, 100, 200 and 500 MB: that of a line, and through the origin."""
+    found = [
+        training(f"m{size}", size=size * MB, payload=volume)
+        for size, volume in zip((10, 50, 100, 200, 500), volumes, strict=True)
+    ]
+    return tuple(one.verdict for one in proportion.compared(found, "gloo", farhat()))
 
 
 @pytest.mark.parametrize(
-    ("volume", "verdict"),
+    ("volume", "verdicts"),
     [
-        (lambda size: 30 * size, WITHIN),
-        (lambda size: 30 * size + 50 * MB, WITHIN),  # messages of control, 1 % of the mean volume
-        (lambda size: 30 * size + 1000 * MB, OUTSIDE),  # a line, and no proportion
-        (lambda size: size**2 / MB, OUTSIDE),
-        (lambda size: 3000 * MB * (1 + (size / MB) % 3), OUTSIDE),  # no line at all
+        (lambda size: 30 * size, (AGREES, AGREES)),
+        (lambda size: 30 * size + 50 * MB, (AGREES, AGREES)),  # messages of control, 1 % of the mean volume
+        (lambda size: 30 * size + 1000 * MB, (AGREES, DIFFERS)),  # a line, and no proportion
+        (lambda size: size**2 / MB, (DIFFERS, DIFFERS)),
+        (lambda size: 3000 * MB * (1 + (size / MB) % 3), (DIFFERS, DIFFERS)),  # no line at all
     ],
 )
-def test_proportional_is_a_line_through_the_origin(volume, verdict):
-    assert judged([volume(size * MB) for size in (10, 50, 100, 200, 500)]).verdict == verdict
+def test_proportional_is_a_line_through_the_origin(volume, verdicts):
+    assert judged([volume(size * MB) for size in (10, 50, 100, 200, 500)]) == verdicts
 
 
 def test_the_line_is_shown_with_its_fit_and_needs_three_models(tmp_path):
     found = [training(f"m{size}", size=size * MB) for size in (10, 50, 200)]
-    finding = farhat().finding("proportional")
-    (one,) = proportion.section(found, finding, tmp_path).comparisons
-    assert one.verdict == WITHIN
-    assert one.ours.startswith("30 (30 to 30) bytes a byte of the model, R2 1.00000")
-    (one,) = proportion.section(found[:2], finding, tmp_path).comparisons
-    assert one.verdict == APART
+    of_line, origin = proportion.section(found, farhat(), tmp_path).comparisons
+    assert (of_line.verdict, origin.verdict) == (AGREES, AGREES)
+    assert of_line.ours == "30 bytes a byte of the model; R2: 1 (1 to 1)"
+    (one,) = proportion.section(found[:2], farhat(), tmp_path).comparisons
+    assert one.verdict == CANNOT_TELL
 
 
 def test_points_of_one_model_are_one_place_of_the_line():
@@ -96,33 +98,32 @@ def test_points_of_one_model_are_one_place_of_the_line():
 @pytest.mark.parametrize(
     ("orders", "verdict"),
     [
-        ([IN_ORDER, IN_ORDER], WITHIN),
-        ([AGAINST_ORDER], WITHIN),
-        ([IN_ORDER, "not in launch order"], OUTSIDE),
-        ([""], OUTSIDE),
-        ([], APART),
+        ([IN_ORDER, IN_ORDER], AGREES),
+        ([AGAINST_ORDER], CANNOT_TELL),
+        ([IN_ORDER, "not in launch order"], CANNOT_TELL),
+        (["not in launch order", "not in launch order"], DIFFERS),
+        (["", ""], DIFFERS),
+        ([], CANNOT_TELL),
     ],
 )
 def test_every_window_has_to_be_a_ring_of_the_launch_order(orders, verdict):
     rings = tuple(
-        Ring(shape="ring" if order else "full mesh", hosts=HOSTS, score=1.0, order=order, reverse=0.0)
-        for order in orders
+        Ring(run=f"r{run}", shape="ring" if order else "full mesh", hosts=HOSTS, score=1.0, order=order, reverse=0.0)
+        for run, order in enumerate(orders)
     )
-    one = ring_order.judge("Gloo", [training(rings=rings)], farhat().finding("ring"))
+    one = ring_order.judge("Gloo", [training(rings=rings)], farhat())
     assert one.verdict == verdict
     assert ("no ring: full mesh" in one.ours) == ("" in orders)
 
 
-def test_each_library_is_judged_by_itself_and_sixteen_workers_are_sixteen():
-    against = Ring(shape="ring", hosts=HOSTS[::-1], score=1.0, order=AGAINST_ORDER, reverse=0.0)
-    found = [training(rings=(against, against)), training(controller="mpi", workers=8)]
-    section = ring_order.section(found, farhat().finding("ring"), farhat().count("workers"))
-    assert [one.verdict for one in section.comparisons] == [WITHIN] * 3
+def test_each_library_is_judged_by_itself_and_workers_are_set():
+    against = Ring(run="r1", shape="ring", hosts=HOSTS[::-1], score=1.0, order=AGAINST_ORDER, reverse=0.0)
+    found = [training(rings=(against, replace(against, run="r2"))), training(controller="mpi", workers=8)]
+    section = ring_order.section(found, farhat())
+    assert [one.verdict for one in section.comparisons] == ["not judged", AGREES, CANNOT_TELL]
     assert [one.what for one in section.comparisons] == ["workers", "Gloo", "Open MPI"]
     rows = section.tables[0].rows
     assert [(row[0], row[-1]) for row in rows] == [("Gloo", "2"), ("Open MPI", "1")]
-    (workers, *_) = ring_order.section(found[1:], farhat().finding("ring"), farhat().count("workers")).comparisons
-    assert workers.verdict == OUTSIDE
 
 
 @pytest.mark.parametrize(
@@ -137,9 +138,8 @@ def test_each_library_is_judged_by_itself_and_sixteen_workers_are_sixteen():
 )
 def test_a_ring_is_recovered_from_bytes_alone(launched, order, hosts):
     job = SimpleNamespace(name="train")
-    seen = SimpleNamespace(
-        traffic=made(order=("h1", "h4", "h3", "h2")), window=SimpleNamespace(manifest=SimpleNamespace(jobs=[job]))
-    )
+    window = SimpleNamespace(manifest=SimpleNamespace(jobs=[job]), entry=SimpleNamespace(run="r1"))
+    seen = SimpleNamespace(traffic=made(order=("h1", "h4", "h3", "h2")), window=window)
     found = ring(seen, launched)
     assert (found.shape, found.order, found.hosts) == ("ring", order, hosts)
     assert found.reverse == 0, "acknowledgements are no payload"
@@ -158,41 +158,42 @@ def test_durations_are_compared_with_all_else_equal(tmp_path):
         training(mean=9.0, controller="mpi", link_bps=1e9),
     ]
     told = durations_of(found, tmp_path)
-    assert told["bandwidth, m over Gloo"].verdict == WITHIN
-    assert told["bandwidth, m over Gloo"].ours == "3.000 s at 0.5 Gbit/s, 1.000 s at 2; data sent +0.0 %"
-    assert told["batch, m over Gloo"].verdict == OUTSIDE, "2 % is no change"
-    assert told["durations of one model"].verdict == WITHIN
-    assert told["hardware"].verdict == APART
-    assert "bandwidth, m over Open MPI" not in told, "another library is no other bandwidth"
+    bandwidth = told["bandwidth, m over Gloo: duration at 2 Gbit/s over that at 0.5"]
+    assert bandwidth.verdict == AGREES
+    assert bandwidth.ours.startswith("1.000 s and 3.000 s; data sent +0.0 %: 0.3333 (")
+    assert told["batch, m over Gloo: duration at 256 samples over that at 64"].verdict == DIFFERS, "2 % is no change"
+    assert told["durations of one model: longest over shortest"].verdict == AGREES
+    assert told["hardware"].verdict == "not judged"
+    assert not any("Open MPI" in what for what in told), "another library is no other bandwidth"
 
 
 def test_timelines_are_held_against_nothing(tmp_path):
     told = durations_of([training(mean=3.0, link_bps=1e9, timeline=True), training()], tmp_path)
-    assert (told["bandwidth"].verdict, told["durations of one model"].verdict) == (APART, APART)
+    assert (told["bandwidth"].verdict, told["durations of one model"].verdict) == (CANNOT_TELL, CANNOT_TELL)
 
 
 @pytest.mark.parametrize(
-    ("mean", "around", "differ"),
-    [(1.2, 0.01, True), (1.2, 0.2, False), (1.2, math.nan, False), (1.3, math.nan, True), (1.04, 0.0, False)],
+    ("mean", "around", "verdict"),
+    [(1.2, 0.01, AGREES), (1.2, 0.3, CANNOT_TELL), (1.3, math.nan, CANNOT_TELL), (1.02, 0.001, DIFFERS)],
 )
-def test_durations_differ_where_their_intervals_are_apart(mean, around, differ):
-    assert durations.differ(training(), training(mean=mean, around=around)) == differ
-    assert durations.differ(training(mean=mean, around=around), training()) == differ
+def test_durations_differ_where_their_ratio_is_beyond_the_margin_with_its_interval(mean, around, verdict):
+    found = [training(around=0.001), training(mean=mean, around=around)]
+    assert durations.not_size_alone(found, farhat()).verdict == verdict
 
 
 def test_overlap_is_shown_of_all_ranks_and_what_a_timeline_displays_is_held_against_the_paper(tmp_path):
     overlaps = tuple(Overlap(rank=rank, of_time=0.2 + rank / 100, of_bytes=0.5) for rank in range(16))
-    timed = training(timeline=True, overlaps=overlaps, lanes=frozenset({"negotiation", "communication"}))
+    timed = training(timeline=True, overlaps=overlaps, lanes=(frozenset({"negotiation", "communication"}),) * 2)
     plain = training(overlaps=tuple(Overlap(rank=rank, of_time=math.nan, of_bytes=0.4) for rank in range(16)))
-    section = overlapping.section([plain, timed], farhat().finding("timeline"), tmp_path)
-    assert section.comparisons[0].verdict == OUTSIDE
-    assert section.comparisons[0].ours == "communication, negotiation"
+    section = overlapping.section([plain, timed], farhat(), tmp_path)
+    assert section.comparisons[0].verdict == DIFFERS
+    assert section.comparisons[0].ours == "communication, negotiation; in 0 of 2 repetitions"
     first, second = section.tables[0].rows
     mean = np.mean([0.2 + rank / 100 for rank in range(16)])
     assert first[1:] == (f"{mean:.1%}", "20.0% to 35.0%, 16 ranks", "50.0%", "50.0% to 50.0%, 16 ranks")
     assert second[1:3] == ("-", "-")
-    only = overlapping.section([training(lanes=frozenset({"compute"}))], farhat().finding("timeline"), tmp_path)
-    assert (only.comparisons[0].verdict, only.pictures) == (APART, ())
+    only = overlapping.section([training(lanes=(frozenset({"compute"}),))], farhat(), tmp_path)
+    assert (only.comparisons[0].verdict, only.pictures) == (CANNOT_TELL, ())
 
 
 def test_time_to_accuracy_is_shown_where_something_was_learned(tmp_path):

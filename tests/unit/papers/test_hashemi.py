@@ -12,6 +12,7 @@ from orchestrator.analysis.compare.points import pooled
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.core.errors import StoreError
 from orchestrator.papers.hashemi import orders, page, scaling, traced
+from orchestrator.papers.hashemi.orders import Order
 from orchestrator.papers.hashemi.published import published
 from orchestrator.papers.hashemi.scaling import Crossing, Curve, crossing, curves, told
 from orchestrator.store import rundir
@@ -20,7 +21,7 @@ from tests.helpers.night_runs import write_run
 
 
 def curve(strategy: str, steps: dict[int, float], *, width: float = 0.001, servers: int = 0) -> Curve:
-    return Curve("m", strategy, servers, {n: Estimate(s, s - width, s + width) for n, s in steps.items()})
+    return Curve("m", strategy, servers, {n: Estimate(s, s - width, s + width) for n, s in steps.items()}, {})
 
 
 def crossed(servers: dict[int, float], reduced: dict[int, float], **more: float) -> Crossing:
@@ -116,6 +117,7 @@ def run(results, number: int, workload: dict, seconds: float, *, ranks: int, spr
     return rundir.entry_at(path)
 
 
+KEYS = ("cv", "straggler_share")
 RUNS = 3  # of each order: of a single run there is no interval
 
 
@@ -152,9 +154,9 @@ def test_curves_are_of_what_was_measured_by_all_reduce_too(studied) -> None:
 def test_orders_are_held_to_the_best_chosen_one(studied, tmp_path) -> None:
     section = orders.section(pooled(studied), published())
     verdicts = {line.what: line.verdict for line in section.comparisons}
-    assert verdicts["TAC's mean step is no longer than that of the best chosen order (layer)"] == "within"
-    assert verdicts["TAC's step varies no more than in that order (layer)"] == "within"
-    assert verdicts["the order matters: random is slower than TAC"] == "within"
+    assert verdicts["TAC's mean step over that of the best chosen order (layer)"] == "agrees"
+    assert verdicts["variation (cv) of TAC's step over that in random orders"] == "differs", "both vary by 1 %"
+    assert verdicts["mean step in random orders over TAC's"] == "agrees"
     saved = next(line for line in section.comparisons if line.what == "step time that TAC saves of random")
     assert saved.ours.startswith("16.")
     assert [row[0] for row in section.tables[0].rows] == ["none", "random", "reverse", "layer", "tac"]
@@ -162,9 +164,9 @@ def test_orders_are_held_to_the_best_chosen_one(studied, tmp_path) -> None:
 
 def test_single_runs_of_orders_have_no_interval(studied) -> None:
     section = orders.section(pooled(studied[9::RUNS]), published())
-    (told,) = (line for line in section.comparisons if line.what == "the order matters: random is slower than TAC")
-    assert told.verdict == "cannot be compared"
-    assert "no interval of one run; measure repetitions" in told.why
+    (told,) = (line for line in section.comparisons if line.what == "mean step in random orders over TAC's")
+    assert told.verdict == "cannot tell"
+    assert "one run has no interval: measure repetitions" in told.why
 
 
 def test_an_order_that_is_slower_or_varies_more_misses(studied, tmp_path) -> None:
@@ -173,17 +175,24 @@ def test_an_order_that_is_slower_or_varies_more_misses(studied, tmp_path) -> Non
     worse += [run(tmp_path / "worse", 50 + number, workload, 0.44, ranks=3) for number in range(RUNS)]
     section = orders.section(pooled(worse), published())
     verdicts = {line.what: line.verdict for line in section.comparisons}
-    assert verdicts["TAC's mean step is no longer than that of the best chosen order (layer)"] == "outside"
+    assert verdicts["TAC's mean step over that of the best chosen order (layer)"] == "differs"
 
 
-def test_variation_is_told_apart_by_a_test() -> None:
+@pytest.mark.parametrize("spread", [0.1, 0.3, 1.0])
+def test_noisier_runs_reproduce_no_more(spread: float) -> None:
+    """Steps in TAC's order are a tenth longer than in the best chosen one: however noisy runs are, that is not near."""
     random = np.random.default_rng(1)
 
-    def order(spread: float) -> orders.Order:
-        return orders.Order("x", (random.normal(1, spread, 60),), Estimate(1, 1, 1), {})
+    def order(name: str, mean_s: float) -> Order:
+        means_s = list(mean_s * random.lognormal(0, spread, 3))
+        return Order(name, mean_s=Estimate(1, 1, 1), means_s=means_s, cvs=means_s, variation=dict.fromkeys(KEYS, 0.1))
 
-    assert orders._varies_more(order(0.03), order(0.01)) < 0.01
-    assert orders._varies_more(order(0.01), order(0.03)) == 1.0
+    def near() -> str:
+        found = {"random": order("random", 1.0), "layer": order("layer", 1.0), "tac": order("tac", 1.1)}
+        (line,) = (one for one in orders.compared(found, published()) if one.check == "near-optimum")
+        return line.verdict
+
+    assert [near() for _ in range(200)].count("agrees") <= 10
 
 
 def test_the_whole_page_and_any_part_of_it(studied, tmp_path) -> None:
@@ -222,9 +231,9 @@ def test_a_trace_shows_ranks_that_recorded_their_transfers(tmp_path) -> None:
                 "end_ns": [10**9 * row[1] + 10**8 for row in rows],
             },
         )
-    section = traced.section(pooled([entry]), tmp_path)
+    section = traced.section(pooled([entry]), published(), tmp_path)
     (line,) = section.comparisons
-    assert line.verdict == "within"
+    assert line.verdict == "cannot tell", "one run"
     assert line.ours.startswith("6 receives and 6 sends of a worker, receives in 2 orders")
     assert [picture.name for picture in section.pictures] == ["trace-tensorflow-s-parameter-server"]
     assert "rank 1 computes" in section.pictures[0].svg

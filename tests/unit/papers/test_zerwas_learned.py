@@ -29,6 +29,11 @@ def course(accuracies: list[float], *, epoch_mb: float) -> Learning:
     )
 
 
+def runs(accuracies: list[float], *, epoch_mb: float) -> list[Learning]:
+    """Two runs that are alike."""
+    return [course(accuracies, epoch_mb=epoch_mb)] * 2
+
+
 def trained(tmp_path, framework: str, seed: int, *courses: Learning, optimizer: str = "adam") -> Learned:
     (one,) = frameworks.measured([run(tmp_path, framework, seed=seed)], ["mobilenet_v2"])
     return Learned(point=one.point, framework=framework, optimizer=optimizer, runs=courses)
@@ -43,26 +48,29 @@ FAST, SLOW = [0.4, 0.6, 0.8, 0.85], [0.2, 0.4, 0.6, 0.8]
 
 def test_pair_averaging_is_held_against_all_reduce_with_its_optimizer(tmp_path):
     found = [
-        trained(tmp_path, "horovod-gloo", 1, course(FAST, epoch_mb=60)),
-        trained(tmp_path, "binary-tree-star", 2, course(FAST, epoch_mb=60)),
-        trained(tmp_path, "horovod-gloo", 3, course(SLOW, epoch_mb=60), optimizer="sgd"),
-        trained(tmp_path, PAIRS, 4, course(FAST, epoch_mb=40)),
+        trained(tmp_path, "horovod-gloo", 1, *runs(FAST, epoch_mb=60)),
+        trained(tmp_path, "binary-tree-star", 2, *runs(FAST, epoch_mb=60)),
+        trained(tmp_path, "horovod-gloo", 3, *runs(SLOW, epoch_mb=60), optimizer="sgd"),
+        trained(tmp_path, PAIRS, 4, *runs(FAST, epoch_mb=40)),
     ]
-    told = compared(found)
-    assert told["volume until 60%, pair averaging over all-reduce"] == ("0.6667", "within")
-    slower = [*found[:3], trained(tmp_path, PAIRS, 5, course(SLOW, epoch_mb=40))]
-    assert compared(slower)["volume until 60%, pair averaging over all-reduce"] == ("1", "outside")
-    never = [*found[:3], trained(tmp_path, PAIRS, 6, course([0.1] * 4, epoch_mb=40))]
-    assert compared(never)["volume until 60%, pair averaging over all-reduce"][1] == "cannot be compared"
+    what = "volume until 60%, pair averaging over all-reduce"
+    assert compared(found)[what] == ("0.6667 (0.6667 to 0.6667)", "agrees")
+    slower = [*found[:3], trained(tmp_path, PAIRS, 5, *runs(SLOW, epoch_mb=40))]
+    assert compared(slower)[what] == ("1 (1 to 1)", "differs")
+    once = [*found[:3], trained(tmp_path, PAIRS, 7, course(FAST, epoch_mb=40))]
+    assert compared(once)[what] == ("0.6667", "cannot tell")
+    never = [*found[:3], trained(tmp_path, PAIRS, 6, *runs([0.1] * 4, epoch_mb=40))]
+    assert compared(never)[what][1] == "cannot tell"
 
 
 def test_gains_diminish_where_the_first_half_of_the_bytes_wins_more(tmp_path):
-    found = [trained(tmp_path, "horovod-gloo", 1, course(FAST, epoch_mb=60))]
+    found = [trained(tmp_path, "horovod-gloo", 1, *runs(FAST, epoch_mb=60))]
     what = "diminishing gains in accuracy with more data"
-    assert compared(found)[what] == ("1 of 1 trainings", "within")
-    late = trained(tmp_path, "tensorflow", 2, course([0.1, 0.12, 0.4, 0.9], epoch_mb=60))
-    assert compared([*found, late])[what] == ("1 of 2 trainings", "outside")
-    assert compared([])[what][1] == "cannot be compared"
+    assert compared(found)[what][1] == "agrees"
+    assert compared(found)[what][0].endswith("in 2 of 2 repetitions")
+    late = trained(tmp_path, "tensorflow", 2, *runs([0.1, 0.12, 0.4, 0.9], epoch_mb=60))
+    assert compared([*found, late])[what][1] == "differs"
+    assert compared([])[what][1] == "cannot tell"
 
 
 def test_the_table_says_what_each_level_took(tmp_path):

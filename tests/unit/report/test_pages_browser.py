@@ -132,7 +132,7 @@ class Paper:
     NAME, TITLE, SHOWS = "p", "A. Author, A title of a paper that is as long as titles of papers are, 2021", "A study"
 
     def content(self, entries, folder):
-        missed = [content.near(f"{LONG} {place}", 2.0, 1.0, source="Fig 3") for place in range(6)]
+        missed = [content.remark(f"{LONG} {place}", "2", "1", source="Fig 3", why=LONG) for place in range(6)]
         return Content(
             made_of="no runs",
             limits=(LONG,),

@@ -5,74 +5,128 @@ from __future__ import annotations
 import math
 
 import pytest
+from pydantic import ValidationError
 
-from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.analysis.stats.agreement import AGREES, CANNOT_TELL, DIFFERS
+from orchestrator.analysis.stats.statistics import UNKNOWN, Estimate
 from orchestrator.report.study import content, study_page
-from orchestrator.report.study.content import APART, OUTSIDE, WITHIN, Content, Section, Table
+from orchestrator.report.study.content import NOT_JUDGED, Content, Section, Table
+from orchestrator.report.study.printed import Check
 
 SOURCE = {"source": "Fig 3"}
+
+
+def check(**margin: float) -> Check:
+    return Check(name="c", because="a reason", fails=("theory",), **margin)
+
+
+SHARE, BY, BOUND, EACH = check(share=0.05), check(by=0.02), check(least=1.25, rival=0.8), check()
+
+
+def judged(ours: Estimate, *, of: Check = SHARE, printed: float = 100.0, what: str = "v", **more):
+    return content.judged(of, what, ours, printed, **SOURCE, **more)
+
+
+def claimed(ours: Estimate, *, of: Check = BOUND):
+    return content.claimed(of, "claim", ours, printed="grows", **SOURCE)
+
+
+def counted(*points: list[bool]):
+    return content.counted(EACH, "ring", points, ours="h1-h2", printed="a ring", **SOURCE)
 
 
 @pytest.mark.parametrize(
     ("made", "verdict", "difference"),
     [
-        (content.near("v", 108.0, 100.0, **SOURCE), WITHIN, "+8.0 %"),
-        (content.near("v", 111.0, 100.0, **SOURCE), OUTSIDE, "+11 %"),
-        (content.near("v", Estimate(95, 90, 100), 100.0, within=0.04, **SOURCE), OUTSIDE, "-5.0 %"),
-        (content.near("v", math.nan, 100.0, **SOURCE), APART, ""),
-        (content.between("r", 0.68, 0.647, 0.687, printed=0.70, **SOURCE), WITHIN, "-2.9 %"),
-        (content.between("r", 0.69, 0.647, 0.687, **SOURCE), OUTSIDE, ""),
-        (content.at_least("r", 100, 100, **SOURCE), WITHIN, ""),
-        (content.at_least("r", 99.9, 100, **SOURCE), OUTSIDE, ""),
-        (content.at_most("r", 1.2, 1, **SOURCE), OUTSIDE, ""),
-        (content.same("flows", 24, 24, **SOURCE), WITHIN, "+0.0 %"),
-        (content.same("flows", 20, 24, **SOURCE), OUTSIDE, "-17 %"),
-        (content.same("order", "1-2-3", "1-2-3", **SOURCE), WITHIN, ""),
-        (content.holds("claim", true=False, ours="a", printed="b", **SOURCE), OUTSIDE, ""),
-        (content.apart("v", 4.0, 2.0, why="other processors", **SOURCE), APART, "+100 %"),
-        (content.apart("v", math.nan, 2.0, why="other processors", **SOURCE), APART, ""),
-        (content.not_measured("v", "2", **SOURCE), APART, ""),
+        (judged(Estimate(103, 101, 105)), AGREES, "+3.0 % (+1.0 to +5.0)"),
+        (judged(Estimate(112, 109, 115)), DIFFERS, "+12 % (+9.0 to +15)"),
+        (judged(Estimate(100, 80, 120)), CANNOT_TELL, "+0.0 % (-20 to +20)"),
+        (judged(Estimate(100, math.nan, math.nan)), CANNOT_TELL, "+0.0 %"),
+        (judged(UNKNOWN), CANNOT_TELL, ""),
+        (judged(Estimate(112, 109, 114), also=(110.0,)), AGREES, "+12 % (+9.0 to +14)"),
+        (judged(Estimate(0.71, 0.7, 0.715), of=BY, printed=0.7), AGREES, "+0.01 (+0 to +0.015)"),
+        (claimed(Estimate(2, 1.3, 3)), AGREES, ""),
+        (claimed(Estimate(1, 0.9, 1.1)), CANNOT_TELL, ""),
+        (claimed(Estimate(0.5, 0.4, 0.7)), DIFFERS, ""),
+        (claimed(Estimate(1, 0.9, 1.1), of=check(least=1.25)), DIFFERS, ""),
+        (counted([True, True], [True, True]), AGREES, ""),
+        (counted([True, True], [False, False]), DIFFERS, ""),
+        (counted([True], [True]), CANNOT_TELL, ""),
+        (counted(), CANNOT_TELL, ""),
+        (content.cannot_tell(SHARE, "v", "2", **SOURCE), CANNOT_TELL, ""),
+        (content.remark("v", "1", "2", why="it is set", **SOURCE), NOT_JUDGED, ""),
+        (content.apart("v", 4.0, 2.0, why="other processors", **SOURCE), NOT_JUDGED, "+100 %"),
+        (content.apart("v", math.nan, 2.0, why="other processors", **SOURCE), NOT_JUDGED, ""),
+        (content.not_measured("v", "2", **SOURCE), NOT_JUDGED, ""),
     ],
 )
 def test_a_printed_value_beside_ours_has_a_verdict(made, verdict, difference):
     assert (made.verdict, made.difference, made.source) == (verdict, difference, "Fig 3")
     assert made.why
+    assert bool(made.check) == (verdict != NOT_JUDGED)
+
+
+def test_the_margin_and_its_reason_are_told_and_why_nothing_can_be():
+    assert judged(Estimate(103, 101, 105)).why == "margin 5 %: a reason"
+    assert judged(Estimate(0.7, 0.7, 0.7), of=BY, printed=0.7).why == "margin 0.02: a reason"
+    once = judged(Estimate(100, math.nan, math.nan))
+    assert once.why == "one run has no interval: measure repetitions; margin 5 %: a reason"
+    assert claimed(Estimate(1, 0.9, 1.1)).why == "another explanation does as well; at least 1.25: a reason"
+    assert counted([True, True]).why == "each time: a reason"
+    assert counted([True, True]).ours == "h1-h2; in 2 of 2 repetitions"
 
 
 def test_an_interval_and_a_unit_are_shown():
-    one = content.near("v", Estimate(4.914, 4.82, 5.0), Estimate(4.91, 4.82, 5.0), unit="Gbit/s", **SOURCE)
+    one = content.apart("v", Estimate(4.914, 4.82, 5.0), Estimate(4.91, 4.82, 5.0), unit="Gbit/s", why="w", **SOURCE)
     assert (one.ours, one.printed) == ("4.914 (4.82 to 5) Gbit/s", "4.91 (4.82 to 5) Gbit/s")
+
+
+def test_a_check_has_one_kind_of_margin_and_says_what_must_fail():
+    with pytest.raises(ValidationError, match="one of share, by, and least or most"):
+        check(share=0.1, by=0.2)
+    with pytest.raises(ValidationError, match="fails"):
+        Check(name="c", because="a reason", fails=())
+    assert check(most=3).bounds(math.nan) == (-math.inf, 3)
+    assert SHARE.bounds(-100.0) == (-105.0, -95.0)
 
 
 def section(*found, title="Fig 3: volume"):
     return Section(title=title, comparisons=found)
 
 
-def test_the_top_says_what_was_kept_missed_and_cannot_be_compared():
-    found = study_page.verdict_lines(
-        [
-            section(
-                content.near("a", 1.0, 1.0, **SOURCE),
-                content.near("b", 2.0, 1.0, **SOURCE),
-                content.not_measured("c", "1", **SOURCE),
-            ),
-            section(content.same("d", 4, 4, **SOURCE), title="Fig 5: flows"),
-        ]
-    )
-    told = {verdict: [f"{line.section}: {line.text}" for line in lines] for verdict, lines in found.items()}
+OFF = Estimate(112, 109, 115)
+
+
+def test_the_top_says_what_agrees_what_differs_and_what_cannot_be_told():
+    found = [
+        section(
+            judged(Estimate(101, 100, 102), what="a"),
+            judged(OFF, what="b"),
+            judged(UNKNOWN, what="c"),
+            content.remark("e", "1", "2", why="it is set", **SOURCE),
+        ),
+        section(counted([True, True]), title="Fig 5: flows"),
+    ]
+    lines = study_page.verdict_lines(found)
+    told = {verdict: [f"{line.section}: {line.text}" for line in lines] for verdict, lines in lines.items()}
     assert told == {
-        WITHIN: ["Fig 3: volume: 1 of 2 within 10 %", "Fig 5: flows: d: 4 (the same)"],
-        OUTSIDE: ["Fig 3: volume: 1 of 2 not within 10 %: b (+100 %)"],
-        APART: ["Fig 3: volume: c: not measured in these runs"],
+        AGREES: [
+            "Fig 3: volume: a: +1.0 % (+0.0 to +2.0) (margin 5 %: a reason)",
+            "Fig 5: flows: ring: h1-h2; in 2 of 2 repetitions against a ring (each time: a reason)",
+        ],
+        DIFFERS: ["Fig 3: volume: b: +12 % (+9.0 to +15) (margin 5 %: a reason)"],
+        CANNOT_TELL: ["Fig 3: volume: c (nothing measured in these runs)"],
+        NOT_JUDGED: ["Fig 3: volume: e (it is set)"],
     }
+    assert study_page.headline(found) == "1 differs, 2 agree, 1 cannot tell, 1 not judged"
 
 
-def test_many_that_cannot_be_compared_are_counted_and_those_missed_are_all_named():
-    apart = [content.not_measured(f"v{place}", "1", **SOURCE) for place in range(9)]
-    missed = [content.near(f"w{place}", 2.0, 1.0, **SOURCE) for place in range(9)]
-    found = study_page.verdict_lines([section(*apart, *missed)])
-    assert "v4 and 4 more: not measured" in found[APART][0].text
-    assert "w8 (+100 %)" in found[OUTSIDE][0].text
+def test_many_that_cannot_be_told_are_counted_and_those_that_differ_are_all_named():
+    unknown = [judged(UNKNOWN, what=f"v{place}") for place in range(9)]
+    off = [judged(OFF, what=f"w{place}") for place in range(9)]
+    found = study_page.verdict_lines([section(*unknown, *off)])
+    assert "v4 and 4 more (nothing measured" in found[CANNOT_TELL][0].text
+    assert "w8: +12 %" in found[DIFFERS][0].text
 
 
 class _Paper:
@@ -84,7 +138,7 @@ class _Paper:
             limits=("Packets do not scale.",),
             contradictions=("Table I errs.",),
             sections=(
-                section(content.near("a & b", 2.0, 1.0, **SOURCE)),
+                section(judged(OFF, what="a & b")),
                 section(title="Empty"),
                 Section(
                     title="Table I", tables=(Table("t", "caption", ("x",), [("<1>",)]), Table("u", "none", (), []))
@@ -99,8 +153,8 @@ def test_a_page_holds_every_section_with_something_in_it(tmp_path):
         text.index(told)
         for told in (
             "0 runs; made",
-            "<strong>Missed",
-            "1 of 1 not within 10 %: a &amp; b (+100 %)",
+            "<strong>Differs",
+            "a &amp; b: +12 % (+9.0 to +15) (margin 5 %: a reason)",
             "Packets do not scale.",
             "<h2>Fig 3: volume</h2>",
             "<h2>Table I</h2>",
@@ -109,6 +163,6 @@ def test_a_page_holds_every_section_with_something_in_it(tmp_path):
         )
     ]
     assert places == sorted(places)
-    assert "<strong>Kept</strong>" not in text
+    assert "<strong>Agrees</strong>" not in text
     assert "Empty" not in text
     assert "none" not in text.partition("<h2>Table I</h2>")[2]
