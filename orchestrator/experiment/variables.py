@@ -60,7 +60,7 @@ RESERVED = frozenset(
             "recheck",
         ),
         *("order", "windows_per_run", "paper", "needs", "takes", "covers", "calibrate", "quick", "full", "link", "mtu"),
-        *("defaults", "hosts", "switch", "attempts", "quarantine", "include", "vars"),
+        *("defaults", "hosts", "switch", "attempts", "draws", "quarantine", "include", "vars"),
     }
 )
 NO_AXES: AxisValues = MappingProxyType({})

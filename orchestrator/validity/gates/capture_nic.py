@@ -6,8 +6,9 @@ sends), some frames as they are on the wire (mlx5, ixgbe, ice, i40e), with their
 Ethernet's headers (a veth that receives with GRO), and some frames with the bytes that they are handed (netvsc). A
 window is judged by one of these readings alone. Of a local testbed's veth it is known; of any other device it is the
 one by which packets and bytes agreed best, and far more closely than the limit, in the run's first seconds: until a
-fifth of its first window is over. Where none did, as of a device that counts some packets joined and some not, or a
-capture that misses some from the beginning, it cannot be told what is missing.
+fifth of its first window is over. Where too few packets passed by then, a window that no reading explains fails, and of
+another one the gate remarks that it cannot tell. Where no reading agreed, as of a device that counts some packets
+joined and some not, or a capture that misses some from the beginning, it cannot be told what is missing.
 """
 
 from __future__ import annotations
@@ -97,15 +98,24 @@ def _enough(first: PortBytes) -> bool:
 
 
 def _held(port: PortBytes, name: str, known: list[str], limit: float) -> Gate:
+    """Judge a direction; where too few packets passed before its window, one that no reading explains fails."""
+    if known or (port.earlier is not None and _enough(port.earlier)):
+        return _by_readings(port, name, known, limit)
+    if any(_agrees(port, count(port), limit) for count in READINGS.values()):
+        text = f"{name}: cannot tell what its device counts: in the run's first seconds too few packets passed; "
+        text += f"measure a longer warm-up, or {REMEDY}"
+        return verdict("capture-nic", None, text, measured=math.nan, limit=limit, required=False)
+    return _by_readings(port, name, list(READINGS), limit)
+
+
+def _by_readings(port: PortBytes, name: str, known: list[str], limit: float) -> Gate:
     """Judge a direction by the readings that its device may have; where they differ in the window none is known."""
     offs = [_off(port, READINGS[reading](port)) for reading in known]
     agree = {_agrees(port, READINGS[reading](port), limit) for reading in known}
     if len(agree) != 1:
-        read = port.earlier is not None and _enough(port.earlier)
-        agrees = "several readings agree with the capture" if known else "no reading agrees with the capture"
-        text = f"{name}: cannot tell what its device counts: in the run's first seconds "
-        text += agrees if read else "too few packets passed"
-        text += f"; measure a longer warm-up, or {REMEDY}"
+        agrees = "several readings agree" if known else "no reading agrees"
+        text = f"{name}: cannot tell what its device counts: in the run's first seconds {agrees} with the capture; "
+        text += f"measure a longer warm-up, or {REMEDY}"
         return verdict("capture-nic", None, text, measured=math.nan, limit=limit)
     packets, size = min(offs, key=lambda off: max(map(abs, off)))
     near = agree == {True}
