@@ -48,17 +48,25 @@ class Timed:
 
 
 def usual(topology: Topology) -> Costs:
-    """Return assumed inputs of a testbed on which nothing was measured, with wide intervals and their source."""
+    """Return assumed inputs of a testbed on which nothing was measured, with wide intervals and their source.
+
+    Dilated time divides what processors and timers take, as it divides all that is measured.
+    """
     headers = topology.wire_per_payload + _ACKNOWLEDGED
     link = assumed(headers, low=headers - _ACKNOWLEDGED, high=1.25 * headers, source="headers and acknowledgements")
     if topology.kind == "local":
+
+        def passed(value: float, *, low: float, high: float, source: str) -> Quantity:
+            by = topology.dilation
+            return assumed(value / by, low=low / by, high=high / by, source=source)
+
         return Costs(
-            round_s=assumed(0.3e-3, low=0.1e-3, high=1.5e-3, source="gloo between namespaces of two shared cores"),
+            round_s=passed(0.3e-3, low=0.1e-3, high=1.5e-3, source="gloo between namespaces of two shared cores"),
             link_factor=link,
-            inside_byte_s=assumed(0.0, low=0.0, high=2e-9, source="loopback costs processors alone"),
-            byte_s=assumed(2e-9, low=1e-9, high=6e-9, source="two shared cores"),
-            piece_s=assumed(0.1e-3, low=0.03e-3, high=0.5e-3, source="timers of a machine with other work"),
-            step_s=assumed(1e-3, low=0.3e-3, high=4e-3, source="optimizer and logs"),
+            inside_byte_s=passed(0.0, low=0.0, high=2e-9, source="loopback costs processors alone"),
+            byte_s=passed(2e-9, low=1e-9, high=6e-9, source="two shared cores"),
+            piece_s=passed(0.1e-3, low=0.03e-3, high=0.5e-3, source="timers of a machine with other work"),
+            step_s=passed(1e-3, low=0.3e-3, high=4e-3, source="optimizer and logs"),
         )
     return Costs(
         round_s=assumed(30e-6, low=5e-6, high=100e-6, source="TCP within a rack"),
@@ -166,10 +174,14 @@ def is_benchmark(entry: Listed) -> bool:
 
 
 def _like(entry: Listed, topology: Topology) -> bool:
-    """Return whether a run was on this kind of testbed: on this machine at all, or on hosts of the same names."""
+    """Return whether a run was on this kind of testbed: on this machine at all, or on hosts of the same names.
+
+    Dilated time divides costs, so that those of a run with another dilation are others.
+    """
     theirs = rundir.opened(entry.path).manifest.topology
     names = {host.name for host in theirs.hosts}
-    return theirs.kind == topology.kind and (theirs.kind == "local" or names >= {host.name for host in topology.hosts})
+    alike = theirs.kind == topology.kind and entry.manifest.dilation == topology.dilation
+    return alike and (theirs.kind == "local" or names >= {host.name for host in topology.hosts})
 
 
 def _timed(entry: Listed) -> Iterator[Timed]:

@@ -45,6 +45,7 @@ def key(subject: Subject) -> Hashable:
         tuple(sorted(net.out_bps.items())),
         tuple(sorted(net.in_bps.items())),
         subject.topology.scale,
+        subject.topology.dilation,
         subject.topology.kind,
     )
 

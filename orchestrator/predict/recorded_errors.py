@@ -68,6 +68,8 @@ def nothing_like(workload: str, job: Job, topology: Topology) -> str:
         return f"no run of {workload} was held against its prediction"
     if topology.kind != "local":
         return "predictions were held against runs of local testbeds alone"
+    if topology.dilation > 1:
+        return "no run with dilated time was held against its prediction"
     if topology.rails > 1:
         return "no run over several rails was held against its prediction"
     if min(rates) < RATES_BPS[0] or max(rates) > RATES_BPS[1]:

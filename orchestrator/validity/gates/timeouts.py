@@ -1,8 +1,9 @@
 """Gate `timeouts`: iterations did not wait for retransmission time-outs of TCP.
 
 A real network has time-outs, and they are part of what is measured there: at full size they are a remark. A local
-testbed divides rates and sizes by its scale, and the least time-out of TCP (0.2 s) stays: a loss that costs a hundredth
-of an iteration at full size costs a whole one there. So of a scaled run no more than the limit may be lost to them.
+testbed divides sizes by its scale, so that a flow has too few packets for later ones to show that one was lost: what a
+flow at full size repairs within a round trip ends there in a time-out (0.2 s and more, longer than an iteration may
+be). So of a scaled run no more than the limit may be lost to them.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ MOST_LOST = Limit(
     kind=Share | Literal["ignore"],
     default=0.01,
     help="Largest share of a window's time for which iterations of a scaled run may wait for TCP's retransmission "
-    'time-outs, which do not scale; at full size, and with "ignore", they are only noted.',
+    'time-outs, which its small flows have too many of; at full size, and with "ignore", they are only noted.',
 )
 GATES = (
     GateSpec(
         name="timeouts",
         passes="iterations did not wait for retransmission time-outs of TCP",
         limit=MOST_LOST,
-        remedy="The message says whose they were. Request less load, or use longer queues (`queue`) or a smaller "
-        "`scale`. The collector `tcp` counts them.",
+        remedy="The message says whose they were. Request less load, use `dilation`, a smaller `scale` or longer "
+        "queues (`queue`). The collector `tcp` counts them.",
     ),
 )
 
@@ -51,7 +52,7 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
         kept = one.lost <= limit if scaled and limit is not None else one.waited == 0
         text = _text(one) + (f"; kernels counted {everywhere:.0f}" if everywhere else "")
         if judged and not kept:
-            text += f": more than {limit:.3g} of it, and time-outs do not scale"
+            text += f": more than {limit:.3g} of it, where small flows have too many of them"
         yield verdict("timeouts", kept, text, measured=one.lost, limit=limit, required=judged)
     if scaled and not window.timeout_waits and not window.manifest.nodes_running(COLLECTOR + tcp.NAME):
         text = "not known whether iterations waited for retransmission time-outs: add `tcp` to `collect`"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.predict import predicting, predicttext, recorded_errors
+from orchestrator.predict import inputs, measured_runs, predicting, predicttext, recorded_errors
 from orchestrator.predict.network_costs import Costs, Quantity
 from tests.bench import prediction_tables
 from tests.unit.predict.test_predict import DDP, costs, subject
@@ -67,6 +67,7 @@ def test_a_prediction_has_the_widened_interval(tmp_path: Path) -> None:
     [
         (DDP.replace("25gbit", "100gbit"), "links of 10 to 40 Gbit/s alone"),
         (DDP.replace("25gbit", "1gbit"), "links of 10 to 40 Gbit/s alone"),
+        (DDP.replace("scale: 100", "scale: 100, dilation: 10"), "no run with dilated time"),
     ],
 )
 def test_a_setting_unlike_all_that_were_recorded_has_no_interval(tmp_path: Path, text: str, why: str) -> None:
@@ -82,3 +83,13 @@ def test_assumed_costs_give_no_interval(tmp_path: Path) -> None:
     one = Quantity(value=1e-3, low=1e-4, high=1e-2, source="assumed: a guess")
     found = predicting.predict(subject(tmp_path, DDP), Costs(**dict.fromkeys(names, one)))
     assert "costs of messages are assumed" in predicttext.interval_text(found)
+
+
+@pytest.mark.parametrize("dilation", [2, 10, 50])
+def test_dilated_time_is_predicted_as_full_size_seconds_of_a_machine_that_is_as_many_times_faster(
+    tmp_path: Path, dilation: int
+) -> None:
+    plain, dilated = subject(tmp_path, DDP), subject(tmp_path, DDP, f"testbed.local.dilation={dilation}")
+    assert measured_runs.key(dilated) != measured_runs.key(plain)
+    found, usual = (predicting.predict(of, inputs.usual(of.topology)) for of in (dilated, plain))
+    assert 0.95 * usual.iteration_s < found.iteration_s <= usual.iteration_s
