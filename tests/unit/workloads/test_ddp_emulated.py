@@ -92,10 +92,12 @@ def test_what_hooks_take_from_the_layers_time_is_told(
     start = clock.now
     net().backward()
     assert clock.now - start == pytest.approx(passes_s)
-    assert net.clock.told() == {"absorbed_s": pytest.approx(absorbed_s, abs=1e-6)}
+    assert net.clock.end_iteration() == {"absorbed_s": pytest.approx(absorbed_s, abs=1e-6)}
     net().backward()
     net().backward()
-    assert net.clock.told()["absorbed_s"] == pytest.approx(2 * absorbed_s, abs=1e-6), "of all passes of an iteration"
+    assert net.clock.end_iteration()["absorbed_s"] == pytest.approx(2 * absorbed_s, abs=1e-6), (
+        "of all passes of an iteration"
+    )
 
 
 def test_neither_late_awakenings_nor_waiting_for_weights_is_the_ranks_work(clock: Clock) -> None:
@@ -108,7 +110,7 @@ def test_neither_late_awakenings_nor_waiting_for_weights_is_the_ranks_work(clock
         passed.hold(0.005)
         sleep(0.0005)
         passed.sleep_until(layer * 0.002)
-    assert passed.told() == {"absorbed_s": pytest.approx(0.005)}
+    assert passed.end_iteration() == {"absorbed_s": pytest.approx(0.005)}
 
 
 def test_a_first_layer_whose_parameters_vanished_still_takes_its_time(clock: Clock) -> None:

@@ -65,7 +65,7 @@ def settings(path: Path, salt: str = "a") -> dict:
 
 def factors(config: dict, rank: int, count: int = 2000) -> list[float]:
     clock = training.clock_of(config, rank)
-    return [clock.told()["jitter"] for _ in range(count)]
+    return [clock.end_iteration()["jitter"] for _ in range(count)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,7 +117,7 @@ def test_layers_take_the_factor_of_their_iteration(monkeypatch):
             clock.start()
             clock.sleep_until(0.1)
             clock.sleep_until(0.2)
-        told = clock.told()
+        told = clock.end_iteration()
         took.append(now[0] - begin)
         assert told == {"absorbed_s": 0.0, "jitter": pytest.approx(took[-1] / 0.4)}
     assert sorted(took[:2]) == pytest.approx([0.2, 0.8])

@@ -26,7 +26,7 @@ class Compute(Protocol):
     def held(self, seconds: float) -> None:
         """Note that the forward pass waited for so long, in seconds, before its next layer."""
 
-    def told(self) -> dict[str, float]:
+    def end_iteration(self) -> dict[str, float]:
         """End an iteration; return what there is to log of it beside times and loss."""
 
     def evaluated(self, step: Step) -> Step:

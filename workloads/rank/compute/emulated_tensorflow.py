@@ -121,7 +121,7 @@ def step_of(
         end_ns = time.monotonic_ns()
         wait_s = (end_ns - clockwork.last_gradient_ns) * 1e-9
         fields = timed(begin_ns, clockwork.forward_ns, end_ns, wait_s=wait_s)
-        fields |= {"loss": loss, "samples": batch, **clockwork.clock.told()}
+        fields |= {"loss": loss, "samples": batch, **clockwork.clock.end_iteration()}
         return fields | (model.checksum() if checksum else {})
 
     return step

@@ -129,8 +129,8 @@ class EmulatedCompute:
     def held(self, seconds: float) -> None:
         self.module.clock.hold(seconds)
 
-    def told(self) -> dict[str, float]:
-        return self.module.clock.told()
+    def end_iteration(self) -> dict[str, float]:
+        return self.module.clock.end_iteration()
 
     def evaluated(self, step: Step) -> Step:
         return step

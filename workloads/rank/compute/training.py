@@ -86,7 +86,7 @@ class ComputeClock:
             now_s = time.monotonic()  # an awakening that is late is none of the rank's work
         self._awake_since_s = now_s
 
-    def told(self) -> dict[str, float]:
+    def end_iteration(self) -> dict[str, float]:
         """End an iteration; return, for its log, the seconds that its passes absorbed, and its jitter if it has one."""
         self._end_pass()
         fields = {"absorbed_s": round(self._absorbed_s, 9)}

@@ -234,7 +234,7 @@ class RealCompute:
     def held(self, seconds: float) -> None:
         """Do nothing: real compute takes its time after a wait, too."""
 
-    def told(self) -> dict[str, float]:
+    def end_iteration(self) -> dict[str, float]:
         return {"accuracy": round(self._accuracy, 6)}
 
     def evaluated(self, step: Step) -> Step:

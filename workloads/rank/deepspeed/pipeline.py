@@ -72,8 +72,8 @@ class Stage(nn.Module):
         self._trace.computed(name, begin_ns, end_ns)
         self.spent_s[name] += (end_ns - begin_ns) * 1e-9
 
-    def told(self) -> dict[str, float]:
-        return self._clock.told()
+    def end_iteration(self) -> dict[str, float]:
+        return self._clock.end_iteration()
 
     def forward(self, activation: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = _Pass.apply(self, activation, *self.parameters())  # type: ignore[no-untyped-call]
@@ -113,7 +113,7 @@ def prepare(rank: Rank[PipelineSettings]) -> Step:
             "loss": float(loss),
             # The last stage counts the samples of its replica.
             "samples": config["batch"] if stage.last else 0,
-            **stage.told(),
+            **stage.end_iteration(),
             **rank.checksum_of(module),
         }
         if log is not None:

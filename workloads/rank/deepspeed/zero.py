@@ -68,7 +68,7 @@ def prepare(work: EmulatedCompute, rank: Rank[ZeroSettings]) -> Step:
             "wait_s": round(wait_s, 9),
             "loss": loss.detach().item(),
             "samples": config["batch"],
-            **work.told(),
+            **work.end_iteration(),
             **({"checksum": held(work.module, config["zero_stage"])} if rank.checksum else {}),
         }
         if log is not None:

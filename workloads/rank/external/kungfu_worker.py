@@ -52,6 +52,6 @@ def main() -> None:
                 "backward_s": backward - forward,
                 "wait_s": end - backward,
                 "loss": loss.detach().item(),
-                **model.clock.told(),
+                **model.clock.end_iteration(),
             }
             log.write(json.dumps(line) + "\n")

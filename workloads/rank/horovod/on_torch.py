@@ -58,7 +58,7 @@ def build(config: HorovodTorchSettings, *, checksum: bool) -> Step:
         with optimizer.skip_synchronize():
             optimizer.step()
         fields = timed(begin_ns, forward_ns, waited_ns, wait_s=wait_s)
-        fields |= {"loss": loss.detach().item(), "samples": config["batch"], **work.told()}
+        fields |= {"loss": loss.detach().item(), "samples": config["batch"], **work.end_iteration()}
         if checksum:
             fields["checksum"] = sum(float(weight.detach().double().sum()) for weight in model.parameters())
         return fields

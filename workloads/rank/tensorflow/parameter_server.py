@@ -99,7 +99,7 @@ def build(config: ParameterServerSettings, *, checksum: bool, trace: Trace) -> S
         begun_ns = clockwork.begun_ns
         fields = timed(begun_ns, clockwork.forward_ns, end_ns, wait_s=(end_ns - clockwork.last_gradient_ns) * 1e-9)
         fields["wait_s"] = round(fields["wait_s"] + (begun_ns - begin_ns) * 1e-9, 9)
-        return fields | {"loss": loss, "samples": config["batch"], **clockwork.clock.told()}
+        return fields | {"loss": loss, "samples": config["batch"], **clockwork.clock.end_iteration()}
 
     return step
 

@@ -119,7 +119,7 @@ def prepare(work: Compute, rank: Rank[DdpSettings]) -> Step:
             "step_s": round((end_ns - begin_ns) * 1e-9 - forward_s - backward_s - wait_s, 9),
             "loss": value,
             "samples": config["batch"] * passes,
-            **work.told(),
+            **work.end_iteration(),
             **rank.checksum_of(work.module),
         }
 

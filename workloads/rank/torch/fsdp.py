@@ -109,7 +109,7 @@ def prepare(work: EmulatedCompute, rank: Rank[FsdpSettings]) -> Step:
             **timed(begin_ns, forward_ns, backward_ns, wait_s=wait_s),
             "loss": loss.item(),
             "samples": config["batch"],
-            **work.told(),
+            **work.end_iteration(),
         }
         if rank.checksum:  # of its shard: the sum over ranks is that of the model
             shards = (cast(DTensor, weight.detach()).to_local() for weight in model.parameters())

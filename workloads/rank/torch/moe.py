@@ -64,8 +64,8 @@ class Experts:
         self._optimizer = torch.optim.SGD(self.gates.parameters(), lr=config["gate_rate"])
         sharpen_timer()
 
-    def told(self) -> dict[str, float]:
-        return self._clock.told()
+    def end_iteration(self) -> dict[str, float]:
+        return self._clock.end_iteration()
 
     def _compute(self, name: str, seconds: float, block: int) -> None:
         begin_ns = time.monotonic_ns()
@@ -209,7 +209,7 @@ def prepare(experts: Experts, rank: Rank[MoeSettings]) -> Step:
             "wait_s": round((reduced_ns - backward_ns) * 1e-9, 9),
             "loss": loss,
             "samples": rank.config["batch"],
-            **experts.told(),
+            **experts.end_iteration(),
         }
         if rank.checksum:
             shared = [experts.dense, *experts.gates.parameters()]

@@ -192,7 +192,7 @@ def synchronous(work: Compute, rank: Rank[P2pSettings], optimizer: torch.optim.O
             "step_s": round((end_ns - arrived_ns) * 1e-9, 9),
             "loss": value,
             "samples": config["batch"] if computes else 0,
-            **(work.told() if computes else {}),
+            **(work.end_iteration() if computes else {}),
             **rank.checksum_of(work.module),
         }
 
@@ -220,7 +220,7 @@ def asynchronous(work: Compute, rank: Rank[P2pSettings], optimizer: torch.optim.
             **timed(begin_ns, forward_ns, end_ns, wait_s=(end_ns - last_ns) / 1e9),
             "loss": value,
             "samples": config["batch"],
-            **work.told(),
+            **work.end_iteration(),
             **rank.checksum_of(work.module),
         }
 

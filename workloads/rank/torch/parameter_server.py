@@ -302,7 +302,7 @@ class Worker:
             "wait_s": round((self._waited_ns + end_ns - last_ns) * 1e-9, 9),
             "loss": value,
             "samples": config["batch"],
-            **self._work.told(),
+            **self._work.end_iteration(),
             **self._rank.checksum_of(self._work.module),
         }
 

@@ -149,8 +149,8 @@ class Stage:
         dist.all_reduce(tensor, group=group)
         self._trace.communicated("all-reduce", begin_ns, size=size_of(tensor), what=what)
 
-    def told(self) -> dict[str, float]:
-        return self._clock.told()
+    def end_iteration(self) -> dict[str, float]:
+        return self._clock.end_iteration()
 
     def _compute(self, name: str, seconds: float, what: str) -> None:
         begin_ns = time.monotonic_ns()
@@ -256,7 +256,7 @@ def prepare(stage: Stage, rank: Rank[PtdSettings]) -> Step:
             "wait_s": round(all_s - sum(spent.values()), 9),
             "loss": loss,
             "samples": config["batch"] * config["microbatches"] if counts else 0,
-            **stage.told(),
+            **stage.end_iteration(),
         }
         if rank.checksum:
             fields["checksum"] = float(stage.weights.double().sum())
