@@ -118,7 +118,7 @@ def test_tables_are_those_of_captures_that_come_home(up, tmp_path):
     assert (status, out.count("drop ") >= 1) == (0, True), out
     assert manifest_of(folder)["stayed"] == []
     assert len(manifest_of(folder)["pruned"]) == 3
-    assert [up.on(host, "ls", "-A", "/run/orch").strip() for host in up.names] == ["", "", ""]
+    assert [up.on(host, "find", "/run/orch", "-mindepth", "1").strip() for host in up.names] == ["", "", ""]
 
 
 def test_a_reduction_that_is_killed_begins_again(up, tmp_path):

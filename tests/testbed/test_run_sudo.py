@@ -46,7 +46,8 @@ def hosts(machine):
     machine.wrapper.unlink(missing_ok=True)
     yield machine
     shutil.rmtree(machine.programs, ignore_errors=True)
-    assert not Path(f"/var/tmp/orch-{machine.uid}").exists()
+    work = Path(f"/var/tmp/orch-{machine.uid}")
+    assert not work.exists(), sorted(work.rglob("*"))
 
 
 def client_on(hosts, sudo, name="a"):
