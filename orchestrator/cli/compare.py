@@ -77,7 +77,10 @@ def register(commands: Commands) -> None:
     history.add_argument("name", metavar="NAME", help="a sweep or an experiment")
     options.results_to_read(history)
     history.add_argument(
-        "--margin", default=_MARGIN, metavar="SHARE", help="smallest step of the median that counts (2%%)"
+        "--margin", default=_MARGIN, metavar="SHARE", help="smallest step of mean or median that counts (2%%)"
+    )
+    history.add_argument(
+        "--margin-p99", default=_MARGIN_P99, metavar="SHARE", help="smallest step of the p99 that counts (10%%)"
     )
     history.add_argument("--alpha", default=_ALPHA, metavar="SHARE", help="probability of any false step (5%%)")
     history.add_argument("--json", action="store_true", help="print everything as one JSON object")
@@ -285,10 +288,11 @@ def _history(arguments: argparse.Namespace) -> int:
     measured = point_histories.nights(stores.opened(arguments.results), arguments.name)
     if not measured:
         raise StoreError(f"no night of {arguments.name} in {arguments.results}", hint="orch ls")
-    found = point_histories.histories(measured, rule=_rule(alpha=arguments.alpha, margin=arguments.margin))
+    rule = _rule(alpha=arguments.alpha, margin=arguments.margin, margin_p99=arguments.margin_p99)
+    found = point_histories.histories(measured, rule=rule)
     if arguments.json:
         print(json.dumps(finite([dataclasses.asdict(history) for history in found]), indent=1))
         return 0
     print(f"{arguments.name}: {_nights_text(found[0].days)}, {len(found)} points")
-    print("\n".join(comparing.step_lines(found)))
+    print("\n".join(comparing.history_lines(found)))
     return 0

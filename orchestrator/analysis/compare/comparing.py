@@ -249,7 +249,7 @@ def _telling(point: PointChange) -> regression.Change:
 def step_lines(found: Sequence[History]) -> list[str]:
     """Return every step of the histories in words, and what could not be searched for lack of nights."""
     lines = [
-        f"{history.label}: since {history.days[step.night]} {percent(step.ratio)} "
+        f"{history.label}: since {history.days[step.night]} {step.statistic} {percent(step.ratio)} "
         f"({step.before_s * 1e3:.1f} to {step.after_s * 1e3:.1f} ms, p = {step.p:.2g})"
         for history in found
         for step in history.steps
@@ -260,7 +260,20 @@ def step_lines(found: Sequence[History]) -> list[str]:
     smallest = [history.findable for history in found if not history.steps and not math.isnan(history.findable)]
     if smallest:
         ends = " to ".join(dict.fromkeys(percent(1 + share) for share in (min(smallest), max(smallest))))
-        lines.append(f"{len(smallest)} points without a step: one of {ends} in the middle of the nights would be told")
+        lines.append(
+            f"{len(smallest)} points without a step: one of {ends} of mean and median in the middle of the nights "
+            "would be told"
+        )
+    return lines
+
+
+def history_lines(found: Sequence[History]) -> list[str]:
+    """Return the steps, and the verdicts on points without one: their later nights against their earlier ones."""
+    lines = step_lines(found)
+    still = [one for one in found if not one.steps and len(one.days) >= FEWEST_IN_ALL]
+    if same := [one.label for one in still if one.verdict == "same"]:
+        lines.append(f"the same in mean, median and tail, later nights against earlier ones: {', '.join(same)}")
+    lines += [f"{one.label}: {one.verdict}: {one.why}" for one in still if one.verdict != "same"]
     return lines
 
 

@@ -94,14 +94,55 @@ def test_the_history_tells_the_night_of_the_step(store, capsys, tmp_path):
         write_night(tmp_path, night)
     status, out = orch(capsys, "history", "nightly", "--results", tmp_path)
     assert status == 0
-    assert "load 0gbit: since 2026-11-28 +" in out
-    assert "load 8gbit" not in out
+    for statistic in ("mean", "p50", "p99"):
+        assert f"load 0gbit: since 2026-11-28 {statistic} +" in out
+    assert "the same in mean, median and tail, later nights against earlier ones: load 8gbit\n" in out
     status, out = orch(capsys, "history", "nightly", "--results", tmp_path, "--json")
-    assert [len(one["steps"]) for one in json.loads(out)] == [1, 0]
+    assert [len(one["steps"]) for one in json.loads(out)] == [3, 0]
+    assert [(one["verdict"], one["why"]) for one in json.loads(out)] == [
+        ("worse", "p99 since 2026-11-28"),
+        ("same", "mean and median within 2% with confidence"),
+    ]
     found = comparing.compare(tmp_path, "nightly@2026-11-18", "nightly", rule=Rule())
     (nights,) = [table for table in compare_page.tables_beside_points(found) if table.title == "Nights"]
     ((point, night, _, step),) = [texts for row in nights.rows if (texts := list(row))[3]]
-    assert (point, night, step[0]) == ("load 0gbit", "2026-11-28", "+")
+    assert (point, night) == ("load 0gbit", "2026-11-28")
+    assert re.fullmatch(r"mean \+1\d\.\d %, p50 \+1\d\.\d %, p99 \+1\d\.\d %", step)
+
+
+def stalled_night(results, night, *, every, factor=1.6, repetitions=3, iterations=200):
+    """A night whose iterations last `factor` times as long, each with the chance of one in `every`."""
+    for repetition in range(1, repetitions + 1):
+        random = np.random.default_rng(100 * night + repetition)
+        took = 0.16 * np.exp(random.normal(0, 0.004) + random.normal(0, 0.01, 3 + iterations))
+        took[random.random(len(took)) < 1 / every] *= factor
+        write_run(results, night=night, repetition=repetition, recorded={"load0": took})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "statistics"),
+    [((33, 2.0), (6, 2.0), {"mean"}), ((1000, 1.3), (40, 1.3), {"p99"})],
+    ids=["every sixth iteration twice as long where it was every 33rd", "a longer tail alone"],
+)
+def test_the_history_tells_a_step_that_the_median_does_not_show(tmp_path, capsys, before, after, statistics):
+    for night in range(12):
+        every, factor = after if night >= 7 else before
+        stalled_night(tmp_path, night, every=every, factor=factor)
+    _, out = orch(capsys, "history", "nightly", "--results", tmp_path, "--json")
+    (one,) = json.loads(out)
+    assert one["verdict"] == "worse"
+    assert {step["statistic"] for step in one["steps"]} >= statistics
+    assert {one["days"][step["night"]] for step in one["steps"]} == {"2026-11-25"}
+    assert "p50" not in {step["statistic"] for step in one["steps"]}
+
+
+def test_a_history_whose_mean_is_not_known_well_enough_is_not_called_the_same(tmp_path, capsys):
+    """The median stays within a fraction of a percent, and stalls of some nights move the mean by several."""
+    for night in range(12):
+        stalled_night(tmp_path, night, every=8 if night % 3 == 0 else 60, factor=2.0)
+    _, out = orch(capsys, "history", "nightly", "--results", tmp_path)
+    assert "the same in" not in out
+    assert "load 0gbit: cannot tell: mean: " in out
 
 
 def test_files_hold_the_same_verdicts(store, capsys, tmp_path):
