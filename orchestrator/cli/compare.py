@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -280,16 +281,19 @@ def _nights_text(days: Sequence[str]) -> str:
 def _history(arguments: argparse.Namespace) -> int:
     import dataclasses
 
-    from orchestrator.analysis.compare import comparing, point_histories
+    from orchestrator.analysis.compare import comparing, point_histories, repeated_draws
     from orchestrator.core.errors import StoreError
     from orchestrator.report.comparison_texts import finite
     from orchestrator.store import stores
 
-    measured = point_histories.nights(stores.opened(arguments.results), arguments.name)
+    store = stores.opened(arguments.results)
+    measured = point_histories.nights(store, arguments.name)
     if not measured:
         raise StoreError(f"no night of {arguments.name} in {arguments.results}", hint="orch ls")
     rule = _rule(alpha=arguments.alpha, margin=arguments.margin, margin_p99=arguments.margin_p99)
     found = point_histories.histories(measured, rule=rule)
+    for line in repeated_draws.lines(stores.of_name(store, arguments.name)):
+        print(f"warning: {line}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(finite([dataclasses.asdict(history) for history in found]), indent=1))
         return 0

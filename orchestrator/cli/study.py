@@ -218,11 +218,13 @@ def _measured(arguments: argparse.Namespace) -> int:
 
 
 def _page(arguments: argparse.Namespace, of: list[str], output: Path) -> None:
-    from orchestrator.analysis.compare import selection
+    from orchestrator.analysis.compare import repeated_draws, selection
     from orchestrator.papers import registry
     from orchestrator.report.study import study_page
 
     chosen = selection.choose(arguments.results, ",".join(of))
     print(study_page.render(registry.paper(arguments.paper), chosen.entries, output))
+    for line in repeated_draws.lines(chosen.entries):
+        print(f"  warning: {line}")
     for line in chosen.left_out:
         print(f"  not counted: {line}")

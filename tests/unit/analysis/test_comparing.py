@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from orchestrator.analysis.compare import comparing, point_histories, selection
+from orchestrator.analysis.compare import comparing, point_histories, repeated_draws, selection
 from orchestrator.analysis.compare.regression import Rule
 from orchestrator.cli import compare
 from orchestrator.cli.main import main
@@ -527,3 +527,61 @@ def test_times_that_a_training_rounded_to_nothing_are_in_no_verdict(tmp_path, ca
     words = ["-o", str(tmp_path / "page.html")] if command[0] == "report" else []
     assert main([*command, *words, "--results", str(tmp_path / "r")]) in (0, 1, 3)
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_fixed_baseline_says_how_old_it_is(store, tmp_path, capsys):
+    told = "main is 7 days older than nightly, with 6 nights measured between"
+    page = tmp_path / "verdict.html"
+    status, out = orch(capsys, "compare", "main", "nightly", "--results", store, "--html", page)
+    assert status == 4
+    assert told in out
+    assert told in page.read_text()
+    found = comparing.compare(store, "main", "nightly", rule=Rule())
+    data = comparison_texts.data(found)["age"]
+    assert (round(data["days"]), data["nights_between"]) == (7, 6)
+    assert told in comparison_texts.markdown(found)
+    next_night = comparing.compare(store, "main", "nightly@2026-11-21", rule=Rule())
+    assert comparing.age_text(next_night).endswith(
+        "is 1 day older than nightly@2026-11-21, with 0 nights measured between"
+    )
+    assert comparing.compare(store, "nightly", "main", rule=Rule()).age is None
+
+
+def salted(results, *, seeds, salt="s", night=0):
+    """Runs of an experiment of these seeds."""
+    paths = []
+    for repetition, seed in enumerate(seeds, 1):
+        path = write_run(results, night=night, repetition=repetition, sweep=False) / "manifest.json"
+        manifest = json.loads(path.read_text())
+        path.write_text(json.dumps({**manifest, "salt": salt, "seed": seed}))
+        paths.append(path.parent)
+    return paths
+
+
+def test_runs_of_one_seed_are_told_where_they_are_pooled(tmp_path, capsys):
+    first = salted(tmp_path, seeds=(1, 2, 1))
+    salted(tmp_path, seeds=(3, 4, 5), night=1)
+    told = f"drawn alike, by one `--seed` or by runs older than salts: {first[0].name}, {first[2].name}; their random"
+    _, out = orch(capsys, "compare", "nightly@2026-11-18", "nightly", "--results", tmp_path)
+    assert f"No independent repetitions:\n  - nightly@2026-11-18: {told}" in out
+    _, out = orch(capsys, "history", "nightly", "--results", tmp_path)
+    assert out.count(f"warning: {told}") == 1
+    found = comparing.compare(tmp_path, "nightly", "nightly@2026-11-18", rule=Rule())
+    (line,) = comparison_texts.data(found)["drawn_alike"]
+    assert line.startswith(f"nightly@2026-11-18: {told}")
+
+
+def test_runs_of_other_salts_or_seeds_and_sides_that_draw_alike_are_well(tmp_path, capsys):
+    salted(tmp_path, seeds=(1, 2, 3), salt="s")
+    salted(tmp_path, seeds=(1, 2, 3), salt="s", night=1)  # drawn as the first night: not pooled with it
+    found = comparing.compare(tmp_path, "nightly@2026-11-18", "nightly", rule=Rule())
+    assert found.drawn_alike == ()
+    _, out = orch(capsys, "history", "nightly", "--results", tmp_path)
+    assert out.count("warning: drawn alike") == 1, "a history pools its nights"
+
+
+def test_of_many_runs_drawn_alike_not_all_are_named(tmp_path):
+    salted(tmp_path, seeds=[1] * 12)
+    salted(tmp_path, seeds=[2, 2], night=1)
+    (line,) = repeated_draws.lines(rundir.entry_at(path) for path in (tmp_path / "nightly").iterdir())
+    assert " and 4 more; and 1 such groups more; their" in line
