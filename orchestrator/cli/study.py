@@ -57,7 +57,9 @@ def register(group: Group) -> None:
 
 def _study_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch study`."""
-    parser.add_argument("paper", nargs="?", metavar="PAPER", help="the paper, by name or folder (default: list all papers)")
+    parser.add_argument(
+        "paper", nargs="?", metavar="PAPER", help="the paper, by name or folder (default: list all papers)"
+    )
     parser.add_argument(
         "of",
         metavar="WHAT",
@@ -181,11 +183,7 @@ def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_T
         from orchestrator.experiment import paperfile
 
         return paperfile.load(
-            document,
-            arguments.overrides,
-            version=_version(arguments),
-            local=arguments.local,
-            compute_s=compute_s,
+            document, arguments.overrides, version=_version(arguments), local=arguments.local, compute_s=compute_s
         )
     path = arguments.file or studyfile.find(arguments.paper)
     found = studyfile.load(path, arguments.overrides, quick=arguments.quick, local=arguments.local, compute_s=compute_s)

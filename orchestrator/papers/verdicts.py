@@ -79,12 +79,12 @@ def held(paper: Paper, figure: Figure, check: Check, first: Rows, rows: Rows) ->
         if verdict == AGREES:
             for name, steps in check.fails.items():
                 if name not in spoiled:
-                    spoiled[name] = answering.changed(
-                        paper, answering.changed(paper, first, steps), figure.ask[1:]
-                    )
+                    spoiled[name] = answering.changed(paper, answering.changed(paper, first, steps), figure.ask[1:])
                 if agrees_too(check, one, spoiled[name]):
                     line = replace(
-                        line, verdict=NOT_COMPARED, why=f"cannot tell: with {name} in place of the measurements it agrees as well"
+                        line,
+                        verdict=NOT_COMPARED,
+                        why=f"cannot tell: with {name} in place of the measurements it agrees as well",
                     )
         found.append(line)
     return [*found, *_missing(paper, check, wanted)]
