@@ -83,8 +83,9 @@ class Printed(Model):
         return self
 
     def number(self, row: Row, column: str) -> PrintedNumber | None:
-        """Return the printed number of a row; None where it has none."""
-        return None if row.get(column) is None else number(str(row[column]))
+        """Return the printed number of a row; None where it has none, or the column has words."""
+        known = column in self.values and row.get(column) is not None
+        return number(str(row[column])) if known else None
 
     def keys(self, row: Row) -> dict[str, Cell]:
         """Return what says of what the values of a row are."""

@@ -248,7 +248,7 @@ def not_compared(paper: Paper, one: NotCompared) -> Iterator[Line]:
         if not meets(row, one.where):
             continue
         for name in [column] if column else [name for name in table.values if row.get(name) is not None]:
-            value = table.number(row, name) if name in table.values else None
+            value = table.number(row, name)
             what = ", ".join(str(value) for value in table.keys(row).values()) or name
             text = value.text if value else str(row.get(name, ""))
             yield Line(
