@@ -131,8 +131,8 @@ def test_half_a_unit_of_the_last_printed_digit_agrees(tmp_path):
     rows = [
         row("large", 1, 40.4, 33.0),
         row("large", 2, 40.41, 33.0),
-        row("small", 1, 1.41, 1.0),
-        row("small", 2, 1.411, 1.0),
+        row("small", 1, 1.42, 1.0),
+        row("small", 2, 1.4201, 1.0),
     ]
     assert verdicts_of(paper(tmp_path, rows, text=exact)) == {
         "large: bytes": HELD,
@@ -144,10 +144,10 @@ def test_half_a_unit_of_the_last_printed_digit_agrees(tmp_path):
 CLAIM = """
       - what: "{framework}: who exchanges"
         by: [framework]
-        value: right
+        value: same_pairs
         printed: pairs.who
         because: the same pairs
-        fails: {mesh: [{sql: "select * replace (false as right) from answer"}]}
+        fails: {mesh: [{sql: "select * replace (false as same_pairs) from answer"}]}
 """
 
 
@@ -156,7 +156,7 @@ CLAIM = """
     [([True, True], HELD), ([False, False], MISSED), ([True, False], NOT_COMPARED), ([True], NOT_COMPARED)],
 )
 def test_a_claim_has_to_hold_each_time(tmp_path, true, verdict):
-    rows = [{"framework": "ring", "repetition": place, "right": one} for place, one in enumerate(true)]
+    rows = [{"framework": "ring", "repetition": place, "same_pairs": one} for place, one in enumerate(true)]
     start = PAPER.index("      - what:")
     text = (
         PAPER[:start].replace("select model, repetition, gb, theory_gb from answer", "select * from answer") + CLAIM[1:]
