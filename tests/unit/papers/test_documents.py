@@ -264,7 +264,8 @@ def bundled(tmp_path):
         "name: one\nexperiment: e.yaml\naxes: {seed: [1]}\n".replace("seed: [1]", "measure.iterations: [3]")
     )
     (folder / "e.yaml").write_text(
-        "name: e\ntestbed: {local: {hosts: 2, link: 1gbit, scale: 100}}\nworkload: {ddp: {model: resnet50, hosts: [h1, h2]}}\n"
+        "name: e\ntestbed: {local: {hosts: 2, link: 1gbit, scale: 100}}\n"
+        "workload: {ddp: {model: resnet50, hosts: [h1, h2]}}\n"
         "measure: {warmup: 1, iterations: 3}\n"
     )
     (folder / "study-made.html").write_text("a page of yesterday")
