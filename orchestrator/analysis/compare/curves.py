@@ -20,7 +20,7 @@ from orchestrator.analysis.stats.statistics import UNKNOWN, Estimate, summarise
 from orchestrator.analysis.stats.variance_moderation import ModeratedVariance, Spread, moderate
 from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
-from orchestrator.analysis.traffic.throughput import Kept
+from orchestrator.analysis.traffic.throughput import CachedTable
 from orchestrator.parts.topology import carried_bps
 from orchestrator.store.manifests import records
 from orchestrator.store.manifests.records import Manifest, Span
@@ -269,7 +269,7 @@ def windows_of(entry: Entry) -> Iterable[TimedWindow]:
     manifest = entry.manifest
     (job,) = manifest.jobs
     times = series(tables.read(entry.path / "tables", "iterations"), job.name)
-    queues = Kept(tables.read(entry.path / "tables", "counters", where=_of_queues()))
+    queues = CachedTable(tables.read(entry.path / "tables", "counters", where=_of_queues()))
     scale = manifest.scale
     for place in here:
         yield TimedWindow(
