@@ -24,6 +24,7 @@ NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
 MEASURING = {
     "quick": "--quick",
+    "version": "--version",
     "new": "--new",
     "overrides": "--set",
     "wait": "--wait",
@@ -56,7 +57,7 @@ def register(group: Group) -> None:
 
 def _study_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch study`."""
-    parser.add_argument("paper", nargs="?", metavar="PAPER", help="the paper (default: list all papers)")
+    parser.add_argument("paper", nargs="?", metavar="PAPER", help="the paper, by name or folder (default: list all papers)")
     parser.add_argument(
         "of",
         metavar="WHAT",
@@ -64,6 +65,7 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
         help=f"measure nothing and show these results: {NAMES} (default: measure the study's sweeps)",
     )
     parser.add_argument("--quick", action="store_true", help="the short version of the study")
+    parser.add_argument("--version", metavar="NAME", help="another version of the paper's sweeps, such as cluster")
     parser.add_argument("--what", action="store_true", help="measure nothing; print what would be measured")
     parser.add_argument("--new", action="store_true", help="start over instead of resuming the newest measurement")
     options.local(parser)
@@ -80,8 +82,9 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
 
 def _calibrate_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch calibrate`."""
-    parser.add_argument("paper", metavar="PAPER", help="the paper, as `orch study` lists it")
+    parser.add_argument("paper", metavar="PAPER", help="the paper, by name or folder")
     parser.add_argument("--quick", action="store_true", help="only the models of the short version of the study")
+    parser.add_argument("--version", metavar="NAME", help="only the models of another version of the paper's sweeps")
     parser.add_argument("--new", action="store_true", help="fit models again that are fitted already")
     options.overrides(parser)
     options.force(parser)
@@ -97,7 +100,8 @@ def _study(arguments: argparse.Namespace) -> int:
 
     if arguments.paper is None:
         return _listed(arguments)
-    registry.paper(arguments.paper)
+    if not _document(arguments):
+        registry.paper(arguments.paper)
     if not arguments.of:
         return _said(arguments) if arguments.what else _measured(arguments)
     for name, option in MEASURING.items():
@@ -105,19 +109,41 @@ def _study(arguments: argparse.Namespace) -> int:
             raise ConfigError(
                 f"{option}: nothing is measured when WHAT ({arguments.of[0]}) is named; accepted: one of the two"
             )
-    _page(arguments, arguments.of, arguments.output or Path(f"study-{arguments.paper}.html"))
+    _page(arguments, arguments.of, arguments.output or Path(f"study-{Path(arguments.paper).name}.html"))
     return 0
 
 
+def _document(arguments: argparse.Namespace) -> Path | None:
+    """Return the file of a paper that is a document; None for one that is a package."""
+    from orchestrator.experiment import paperfile
+    from orchestrator.papers import registry
+
+    if arguments.file is not None or (arguments.paper in registry.names() and not Path(arguments.paper).is_dir()):
+        return None
+    return paperfile.find(arguments.paper)
+
+
+def _version(arguments: argparse.Namespace) -> str:
+    from orchestrator.experiment.paperfile import FULL, QUICK
+
+    if arguments.version and arguments.quick:
+        raise ConfigError("--version, --quick: accepted: one of the two")
+    return arguments.version or (QUICK if arguments.quick else FULL)
+
+
 def _listed(arguments: argparse.Namespace) -> int:
-    from orchestrator.experiment import studyfile
+    from orchestrator.experiment import paperfile, studyfile
     from orchestrator.papers import registry
     from orchestrator.study import studytext
 
     for name, option in MEASURING.items():
         if getattr(arguments, name):
             raise ConfigError(f"{option}: no paper is named; accepted: {', '.join(registry.names())}")
-    found = []
+    found = [
+        (file.name, file.title, file.shows, None)
+        for file in map(paperfile.read, map(paperfile.find, paperfile.names()))
+        if file.name not in registry.names()
+    ]
     for name in registry.names():
         paper = registry.paper(name)
         path = studyfile.there(name)
@@ -150,6 +176,17 @@ def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_T
     """Read the study of a paper, with these compute times; ConfigError where the file is another paper's."""
     from orchestrator.experiment import studyfile
 
+    document = _document(arguments)
+    if document is not None:
+        from orchestrator.experiment import paperfile
+
+        return paperfile.load(
+            document,
+            arguments.overrides,
+            version=_version(arguments),
+            local=arguments.local,
+            compute_s=compute_s,
+        )
     path = arguments.file or studyfile.find(arguments.paper)
     found = studyfile.load(path, arguments.overrides, quick=arguments.quick, local=arguments.local, compute_s=compute_s)
     if found.paper != arguments.paper:
@@ -159,10 +196,8 @@ def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_T
 
 def _calibrate(arguments: argparse.Namespace) -> int:
     """Fit the compute of a study's models to this machine; return the exit code."""
-    from orchestrator.papers import registry
     from orchestrator.study import calibrating
 
-    registry.paper(arguments.paper)
     found = _loaded(arguments)
     if found.calibration is None:
         raise ConfigError(
@@ -223,6 +258,12 @@ def _page(arguments: argparse.Namespace, of: list[str], output: Path) -> None:
     from orchestrator.report.study import study_page
 
     chosen = selection.choose(arguments.results, ",".join(of))
-    print(study_page.render(registry.paper(arguments.paper), chosen.entries, output))
+    document = _document(arguments)
+    if document is None:
+        print(study_page.render(registry.paper(arguments.paper), chosen.entries, output))
+    else:
+        from orchestrator.papers import page, reading
+
+        print(page.render(reading.paper(document), chosen.entries, output))
     for line in chosen.left_out:
         print(f"  not counted: {line}")

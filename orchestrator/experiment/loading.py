@@ -32,7 +32,7 @@ from orchestrator.experiment.fitting import fitted
 from orchestrator.experiment.validation import validate
 from orchestrator.testbed.inventory import Inventory
 
-Kind = Literal["experiment", "sweep", "study", "inventory"]
+Kind = Literal["experiment", "sweep", "study", "paper", "inventory"]
 
 EXPERIMENT_NEEDS = "name, testbed, workload and measure"
 INVENTORY_NEEDS = "link and hosts"
@@ -168,6 +168,8 @@ def kind_of(data: Mapping[str, object]) -> Kind:
         return "sweep"
     if "paper" in data and data.keys() & {"quick", "full"}:
         return "study"
+    if "figures" in data and "sweeps" in data:
+        return "paper"
     of_experiments = {"testbed", "workload", "jobs", "measure", "traffic"}
     return "inventory" if data.keys() & {"hosts", "link"} and not data.keys() & of_experiments else "experiment"
 
@@ -178,11 +180,12 @@ def refuse_other(document: Document, wanted: Kind) -> None:
     if kind == wanted:
         return
     path = Path(document.name)
-    what = {"experiment": "an experiment", "sweep": "a sweep", "study": "a study", "inventory": "an inventory"}
+    what = {"experiment": "an experiment", "sweep": "a sweep", "study": "a study", "paper": "a paper", "inventory": "an inventory"}
     hint = {
         "experiment": "name it under `experiment` of a sweep file" if wanted == "sweep" else f"orch run {path}",
         "sweep": f"orch sweep {path}",
         "study": f"orch study {document.data.get('paper')} --file {path}",
+        "paper": f"orch study {path.parent}",
         "inventory": f"orch doctor {path}, or name it in an experiment: `testbed: {{inventory: {path.name}}}`",
     }
     raise ConfigError(f"{path}: is {what[kind]}, not {what[wanted]}", hint=hint[kind])

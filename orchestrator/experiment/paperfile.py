@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,10 +18,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.core.fields import Duration, Model, Share
+from orchestrator.core.fields import Model, Share
 from orchestrator.core.paths import playbooks
-from orchestrator.experiment import documents
+from orchestrator.experiment import documents, loading, studyfile, sweepfile
+from orchestrator.experiment.documents import Document
 from orchestrator.experiment.experiment import Name
+from orchestrator.experiment.studyfile import Calibrate, Study
+from orchestrator.experiment.sweepfile import NO_TIMES
 from orchestrator.experiment.validation import validate
 
 FILE = "paper.yaml"
@@ -229,15 +232,6 @@ class Figure(Model):
     """What is printed and cannot be compared."""
 
 
-class Calibrate(Model):
-    """The target to which emulated compute is fitted on each machine: iterations that take as long as the paper's."""
-
-    experiment: str = Field(min_length=1)
-    """An experiment file without cross traffic, in the paper's folder; each model is put into it."""
-    iteration: dict[str, Duration] = Field(min_length=1)
-    """By model: the time of an iteration without cross traffic that the paper prints."""
-
-
 class AuthorsCode(Model):
     """Code that the authors released."""
 
@@ -272,3 +266,81 @@ class PaperFile(Model):
     """What cannot be compared on the whole, beside what the runs themselves tell (scale, emulated compute)."""
     contradictions: tuple[str, ...] = ()
     """Where the paper contradicts itself."""
+
+
+def names() -> tuple[str, ...]:
+    """Return the papers that can be named: folders below the current one's playbooks, and those of orch."""
+    found = (path.parent.name for folder in (FOLDER, playbooks.PAPERS) for path in folder.glob(f"*/{FILE}"))
+    return tuple(sorted(set(found)))
+
+
+def find(named: str) -> Path:
+    """Return the file of a paper: of a folder, or by the paper's name; ConfigError where there is none."""
+    folders = [Path(named), FOLDER / named, playbooks.PAPERS / named]
+    for folder in folders:
+        path = folder if folder.name == FILE else folder / FILE
+        if path.is_file():
+            return path
+    raise ConfigError(
+        f"no paper {named}; accepted: {', '.join(names())}, or a folder with a {FILE}", hint="orch init paper"
+    )
+
+
+def read(path: Path) -> PaperFile:
+    """Read a paper by itself, without its sweeps; ConfigError tells every mistake with its place."""
+    return validate(documents.load(path, needs=NEEDS), PaperFile)
+
+
+def load(
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    version: str,
+    local: bool = False,
+    compute_s: Mapping[str, float] = NO_TIMES,
+) -> Study:
+    """Read a version of a paper's sweeps and every point of them; ConfigError tells every mistake.
+
+    `compute_s` are compute times by model, for points whose compute is emulated and that have no time of their own.
+    """
+    return study(documents.load(path, needs=NEEDS), overrides, version=version, local=local, compute_s=compute_s)
+
+
+def study(
+    document: Document,
+    overrides: Sequence[str] = (),
+    *,
+    version: str,
+    local: bool,
+    compute_s: Mapping[str, float] = NO_TIMES,
+) -> Study:
+    """Read the sweeps of a paper that has been read, as `load` does."""
+    if loading.kind_of(document.data) != "paper":
+        loading.refuse_other(document, "paper")
+    file = validate(document, PaperFile)
+    if version not in file.sweeps:
+        raise ConfigError(f"{document.name}: no sweeps {version}; accepted: {', '.join(file.sweeps)}")
+    files = loading.Files()
+    found = tuple(
+        sweepfile.load(
+            loading.named_by(document, ("sweeps", version, number), document.folders),
+            overrides,
+            local=local,
+            compute_s=compute_s,
+            files=files,
+        )
+        for number in range(len(file.sweeps[version]))
+    )
+    known = [definition.file.name for definition in found]
+    if len(set(known)) < len(known):
+        raise ConfigError(f"{document.name}: two sweeps of one name; accepted: {', '.join(known)}, each once")
+    return Study(
+        name=file.name if version == FULL else f"{file.name}-{version}",
+        paper=file.name,
+        covers="",
+        takes_s=None,
+        sweeps=found,
+        calibration=None
+        if file.calibrate is None
+        else studyfile.calibration(document, file.calibrate, overrides, found),
+    )
