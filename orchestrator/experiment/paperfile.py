@@ -83,8 +83,8 @@ class Printed(Model):
         return self
 
     def number(self, row: Row, column: str) -> PrintedNumber | None:
-        """Return the printed number of a row; None where it has none."""
-        return None if row.get(column) is None else number(str(row[column]))
+        """Return the printed number of a row; None where it has none, and of a column of texts."""
+        return None if column not in self.values or row.get(column) is None else number(str(row[column]))
 
     def keys(self, row: Row) -> dict[str, Cell]:
         """Return what says of what the values of a row are."""
