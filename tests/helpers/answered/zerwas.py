@@ -186,7 +186,13 @@ def pairs(random: np.random.Generator) -> list[Row]:
     alike = {"horovod-mpi": 0.9, "pair-averaging": 0.1}
     return finished(
         [
-            {**row, "line": line, "at_s": at, "gbps": float(random.random()), "together": alike[row["name"]] * row["like"]}
+            {
+                **row,
+                "line": line,
+                "at_s": at,
+                "gbps": float(random.random()),
+                "together": alike[row["name"]] * row["like"],
+            }
             for row in points(random, *alike, models=("mobilenet_v2",))
             for line in ("h1-h2", "h2-h3")
             for at in (0.0, 0.01)
@@ -242,7 +248,16 @@ def losses(random: np.random.Generator) -> list[Row]:
 
 
 def regressed(random: np.random.Generator) -> list[Row]:
-    names = ("horovod-mpi", "horovod-gloo", "tensorflow", "tree", "star", "clique", "binary-tree-star", "pair-averaging")
+    names = (
+        "horovod-mpi",
+        "horovod-gloo",
+        "tensorflow",
+        "tree",
+        "star",
+        "clique",
+        "binary-tree-star",
+        "pair-averaging",
+    )
     rows = [sent(row) for row in points(random, *names)]
     for batch in (128, 512):
         rows += [sent(row) for row in points(random, "horovod-mpi", batch=batch)]
