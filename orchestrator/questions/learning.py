@@ -28,8 +28,8 @@ def learning(
 
     `epoch` counts epochs; `train_s` is the time of training until its end without evaluations (seconds, mean over
     ranks); `sent_bytes` the TCP payload that all hosts had sent since the run began, at full size (NaN without a
-    capture); `accuracy` the share of the held-out images that were right (0 to 1), `loss` the mean over them. `columns`,
-    `defaults` and `where` as of `volumes`.
+    capture); `accuracy` the share of the held-out images that were right (0 to 1), `loss` the mean over them.
+    `columns`, `defaults` and `where` as of `volumes`.
     """
     rows: Rows = []
     for point, keys in chosen(measured, columns, defaults, where):
@@ -40,7 +40,13 @@ def learning(
                 continue
             values = (found.epoch, found.seconds, found.sent_bytes * point.scale, found.accuracy, found.loss)
             rows += [
-                {**keys, RUN: run, REPETITION: repetition, "epoch": int(epoch), **dict(zip(_LEARNED[1:], of, strict=True))}
+                {
+                    **keys,
+                    RUN: run,
+                    REPETITION: repetition,
+                    "epoch": int(epoch),
+                    **dict(zip(_LEARNED[1:], of, strict=True)),
+                }
                 for epoch, *of in zip(*(one.tolist() for one in values), strict=True)
             ]
     return rows

@@ -16,7 +16,7 @@ _OF_EDGES = ("src", "dst", "src_worker", "dst_worker", "payload_bytes", "layer2_
 
 @step
 def rings(rows: Rows, *, of: str = "payload_bytes") -> Rows:
-    """Return the pattern of the bytes between hosts (rows of `edges`): a row for all pairs that share the other columns.
+    """Return the pattern of the bytes between hosts (rows of `edges`): a row for all pairs alike in other columns.
 
     `shape` is one of analysis/traffic/pattern.py ("ring", "full mesh", ...), `score` (0 to 1) how well it fits. Of a
     ring `around` has the hosts in the order of sending, from that of rank 0 on; `direction` tells how it runs against

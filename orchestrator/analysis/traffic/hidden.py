@@ -78,7 +78,9 @@ def _inside(begin: Ints, width: int, spans: Ints) -> npt.NDArray[np.float64]:
     return share
 
 
-def could_hide(layers: Sequence[tuple[float, float]], *, forward_s: float, backward_s: float, sending_s: float) -> float:
+def could_hide(
+    layers: Sequence[tuple[float, float]], *, forward_s: float, backward_s: float, sending_s: float
+) -> float:
     """Return the share of a training's bytes that could leave while it computes, within an iteration, by theory.
 
     `layers` has the work (such as FLOPs) and the size of each layer, in the order of the forward pass; the times are
