@@ -170,7 +170,7 @@ def _missing(paper: Paper, check: Check, wanted: Sequence[_Wanted]) -> Iterator[
     if check.table is None:
         if not wanted:
             text = check.says or with_unit(check.printed, check.unit)
-            yield _untold(check, check.what.replace("{", "").replace("}", ""), text, check.place)
+            yield _untold(check, text if "{" in check.what else check.what, text, check.place)
         return
     table, column = printed_table(paper, check.printed)
     for row in table.rows:
