@@ -184,7 +184,13 @@ def pairs(random: np.random.Generator) -> list[Row]:
     alike = {"horovod-mpi": 0.9, "pair-averaging": 0.1}
     return finished(
         [
-            {**row, "line": line, "at_s": at, "gbps": float(random.random()), "together": alike[row["name"]] * row["like"]}
+            {
+                **row,
+                "line": line,
+                "at_s": at,
+                "gbps": float(random.random()),
+                "together": alike[row["name"]] * row["like"],
+            }
             for row in points(random, *alike, models=("mobilenet_v2",))
             for line in ("h1-h2", "h2-h3")
             for at in (0.0, 0.01)
