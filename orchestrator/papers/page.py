@@ -65,7 +65,8 @@ class Shown:
         for one in self.lines:
             if one.verdict not in _LOOKS:
                 ours = f", ours {one.ours}" if one.ours else ""
-                found.setdefault(one.why, []).append(f"{one.what}: {one.printed}{ours} ({one.place})")
+                what = one.what if one.what == one.printed else f"{one.what}: {one.printed}"
+                found.setdefault(one.why, []).append(f"{what}{ours} ({one.place})")
         return list(found.items())
 
 

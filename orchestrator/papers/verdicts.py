@@ -93,9 +93,7 @@ def held(paper: Paper, figure: Figure, check: Check, first: Rows, rows: Rows) ->
 def agrees_too(check: Check, one: _Wanted, spoiled: Rows) -> bool:
     """Return whether another input agrees as well; one that leaves the values of the line as they are is no other."""
     rows = [
-        row
-        for row in spoiled
-        if meets(row, check.where) and meets(row, one.keys) and row.get(check.value) is not None
+        row for row in spoiled if meets(row, check.where) and meets(row, one.keys) and row.get(check.value) is not None
     ]
     if not rows or _same(check, one.rows, rows):
         return False
@@ -170,7 +168,7 @@ def _missing(paper: Paper, check: Check, wanted: Sequence[_Wanted]) -> Iterator[
     if check.table is None:
         if not wanted:
             text = check.says or with_unit(check.printed, check.unit)
-            yield _untold(check, check.what.replace("{", "").replace("}", ""), text, check.place)
+            yield _untold(check, text if "{" in check.what else check.what, text, check.place)
         return
     table, column = printed_table(paper, check.printed)
     for row in table.rows:
