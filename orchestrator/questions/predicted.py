@@ -49,7 +49,9 @@ def predicted(measured: Measured, *, where: dict[str, Any] | None = None, every_
                         **_values(one.prediction.ranks[rank], "predicted_"),
                         "costs": "assumed" if one.prediction.costs_assumed else "measured",
                         **_sent(one, run, rank),
-                        "link_bps": one.subject.network.out_bps[one.subject.network.node_of[rank]] * 8 * one.point.scale,
+                        "link_bps": one.subject.network.out_bps[one.subject.network.node_of[rank]]
+                        * 8
+                        * one.point.scale,
                     }
                 )
     return rows
