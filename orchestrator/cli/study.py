@@ -18,7 +18,7 @@ from orchestrator.core.screen import console
 
 if TYPE_CHECKING:
     from orchestrator.execution.run_options import RunOptions
-    from orchestrator.experiment.studyfile import Study
+    from orchestrator.experiment.studyfile import Study, StudyFile
 
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
@@ -57,7 +57,9 @@ def register(group: Group) -> None:
 
 def _study_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch study`."""
-    parser.add_argument("paper", nargs="?", metavar="PAPER", help="the paper, by name or folder (default: list all papers)")
+    parser.add_argument(
+        "paper", nargs="?", metavar="PAPER", help="the paper, by name or folder (default: list all papers)"
+    )
     parser.add_argument(
         "of",
         metavar="WHAT",
@@ -139,7 +141,7 @@ def _listed(arguments: argparse.Namespace) -> int:
     for name, option in MEASURING.items():
         if getattr(arguments, name):
             raise ConfigError(f"{option}: no paper is named; accepted: {', '.join(registry.names())}")
-    found = [
+    found: list[tuple[str, str, str, StudyFile | None]] = [
         (file.name, file.title, file.shows, None)
         for file in map(paperfile.read, map(paperfile.find, paperfile.names()))
         if file.name not in registry.names()
@@ -181,11 +183,7 @@ def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_T
         from orchestrator.experiment import paperfile
 
         return paperfile.load(
-            document,
-            arguments.overrides,
-            version=_version(arguments),
-            local=arguments.local,
-            compute_s=compute_s,
+            document, arguments.overrides, version=_version(arguments), local=arguments.local, compute_s=compute_s
         )
     path = arguments.file or studyfile.find(arguments.paper)
     found = studyfile.load(path, arguments.overrides, quick=arguments.quick, local=arguments.local, compute_s=compute_s)

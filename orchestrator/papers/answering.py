@@ -61,7 +61,10 @@ class Paper:
         """Yield every step of the paper, and whether it is the first of its question."""
         for figure in self.file.figures:
             yield from ((one, place == 0) for place, one in enumerate(figure.ask))
-            others = [*(draw.ask for draw in figure.draw), *(of for check in figure.holds for of in check.fails.values())]
+            others = [
+                *(draw.ask for draw in figure.draw),
+                *(of for check in figure.holds for of in check.fails.values()),
+            ]
             yield from ((one, False) for one in itertools.chain.from_iterable(others))
 
     def check_steps(self) -> None:
@@ -137,10 +140,7 @@ def _whole(rows: Rows) -> Rows:
 def as_rows(table: Printed) -> Rows:
     """Return a printed table with its numbers as such."""
     return [
-        {
-            name: value if name not in table.values or (known := table.number(row, name)) is None else known.value
-            for name, value in row.items()
-        }
+        {name: value if (known := table.number(row, name)) is None else known.value for name, value in row.items()}
         for row in table.rows
     ]
 

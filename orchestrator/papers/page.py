@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from orchestrator.core.errors import StoreError
+from orchestrator.experiment.paperfile import Figure
 from orchestrator.papers import answering, drawing, verdicts
 from orchestrator.papers.answering import Paper
-from orchestrator.experiment.paperfile import Figure
 from orchestrator.papers.verdicts import HELD, MISSED, VERDICTS, Line, Verdict
 from orchestrator.questions.rows import REPETITION, RUN, Measured, Rows, grouped
 from orchestrator.report import page, tables
@@ -38,7 +38,15 @@ class Shown:
     def beside(self) -> Table:
         """Its judged lines; what is not compared stands apart."""
         rows = [
-            (one.what, one.ours, one.printed, one.difference, Cell(one.verdict, look=_LOOKS[one.verdict]), one.why, one.place)
+            (
+                one.what,
+                one.ours,
+                one.printed,
+                one.difference,
+                Cell(one.verdict, look=_LOOKS[one.verdict]),
+                one.why,
+                one.place,
+            )
             for one in self.lines
             if one.verdict in _LOOKS
         ]
@@ -71,9 +79,13 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
 
     def shown(folder: Path) -> page.Values:
         measured = Measured(entries=tuple(entries))
-        figures = [_shown(paper, figure, measured, folder, number) for number, figure in enumerate(paper.file.figures, 1)]
+        figures = [
+            _shown(paper, figure, measured, folder, number) for number, figure in enumerate(paper.file.figures, 1)
+        ]
         if not any(one.pictures or any(line.ours for line in one.lines) for one in figures):
-            raise StoreError(f"nothing to show: no figure of {paper.file.name} has an answer in these runs", hint="orch ls")
+            raise StoreError(
+                f"nothing to show: no figure of {paper.file.name} has an answer in these runs", hint="orch ls"
+            )
         every = [line for one in figures for line in one.lines]
         return {
             "title": paper.file.shows,
@@ -130,8 +142,8 @@ def of_runs(measured: Measured) -> Iterator[str]:
     scales = sorted({point.scale for point in measured.points} - {1})
     if scales:
         yield (
-            f"Sizes and rates were divided by {' and '.join(map(str, scales))} and are multiplied back here; durations, "
-            "packets and their headers, round-trip times and time-outs are not divided."
+            f"Sizes and rates were divided by {' and '.join(map(str, scales))} and are multiplied back here; "
+            "durations, packets and their headers, round-trip times and time-outs are not divided."
         )
     dilations = sorted({point.manifest.dilation for point in measured.points} - {1})
     if dilations:
@@ -139,7 +151,11 @@ def of_runs(measured: Measured) -> Iterator[str]:
     if any(point.job.compute != "real" for point in measured.points):
         yield "Compute was emulated: layers wait for their share of a given time, and what follows from it is an input."
     crowded = sum(
-        any(gate.name == "own-processors" and gate.passed is False for window in point.windows for gate in window.record.gates)
+        any(
+            gate.name == "own-processors" and gate.passed is False
+            for window in point.windows
+            for gate in window.record.gates
+        )
         for point in measured.points
     )
     if crowded:

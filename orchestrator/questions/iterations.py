@@ -14,7 +14,9 @@ from orchestrator.questions.registry import source
 from orchestrator.questions.rows import Measured, Rows, by_run
 
 
-def settings(point: MeasuredPoint, named: dict[str, str] | None, defaults: dict[str, Any] | None = None) -> dict[str, Any]:
+def settings(
+    point: MeasuredPoint, named: dict[str, str] | None, defaults: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Return what a point was set to, as columns: `named` has a path such as `workload.*.batch` for each.
 
     A value with a unit ("8gbit", "64%") becomes its number in SI units.
