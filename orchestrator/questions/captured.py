@@ -100,10 +100,7 @@ def summaries(measured: Measured, point: MeasuredPoint) -> tuple[Summary, ...]:
 
 
 def chosen(
-    measured: Measured,
-    columns: dict[str, str] | None,
-    defaults: dict[str, Any] | None,
-    where: Mapping[str, Any] | None,
+    measured: Measured, columns: dict[str, str] | None, defaults: dict[str, Any] | None, where: Mapping[str, Any] | None
 ) -> Iterator[tuple[MeasuredPoint, dict[str, Any]]]:
     """Yield the points with these values (each one or one of several), and the columns that tell them apart."""
     for point in measured.points:

@@ -26,9 +26,9 @@ def least_squares(
 
     `regressor` and `level` say what it is of (`intercept` first; a category has one for each level but its base),
     `coefficient` is its value, `low` and `high` its 95 % interval within the repetition, `p` the probability of one as
-    far from 0 were it 0 (Student's t). `r2`, `points` and `mean_y` are of the fit. Only repetitions that all points
-    have are fitted; none where the points do not tell the regressors apart. `by` has columns whose values are fitted
-    apart.
+    far from 0 were it 0 (Student's t). `correlation` is that of `y` with a number, NaN for other regressors. `r2`,
+    `points` and `mean_y` are of the fit. Only repetitions that all points have are fitted; none where the points do not
+    tell the regressors apart. `by` has columns whose values are fitted apart.
     """
     found: Rows = []
     for keys, of_all in grouped(rows, by or []).items():
@@ -54,6 +54,7 @@ def least_squares(
                     "low": one.estimate.low,
                     "high": one.estimate.high,
                     "p": one.p,
+                    "correlation": _correlated(of, one.name, y) if one.name in (numbers or []) else math.nan,
                 }
                 for one in (fit.intercept, *fit.coefficients)
             ]
@@ -71,14 +72,19 @@ def _fit(rows: Rows, y: str, numbers: list[str], categories: dict[str, Any]) -> 
 
 @step
 def correlation(rows: Rows, *, x: str, y: str, by: list[str] | None = None) -> Rows:
-    """Return Pearson's correlation of two columns over the points of each repetition, as `correlation`; `points` counts.
+    """Return Pearson's correlation of two columns over the points of each repetition, as `correlation`.
 
-    NaN where a column does not vary. `by` has columns whose values are correlated apart.
+    NaN where a column does not vary; `points` is their number. `by` has columns whose values are correlated apart.
     """
     found: Rows = []
     for keys, of in grouped(rows, [*(by or []), REPETITION]).items():
-        one, other = (np.array([row[name] for row in of], np.float64) for name in (x, y))
-        varied = len(of) > 1 and np.ptp(one) > 0 and np.ptp(other) > 0
-        value = float(np.corrcoef(one, other)[0, 1]) if varied else math.nan
-        found.append({**dict(zip([*(by or []), REPETITION], keys, strict=True)), "correlation": value, "points": len(of)})
+        fixed = dict(zip([*(by or []), REPETITION], keys, strict=True))
+        found.append({**fixed, "correlation": _correlated(of, x, y), "points": len(of)})
     return found
+
+
+def _correlated(rows: Rows, x: str, y: str) -> float:
+    one, other = (np.array([row[name] for row in rows], np.float64) for name in (x, y))
+    if len(rows) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
+        return math.nan
+    return float(np.corrcoef(one, other)[0, 1])

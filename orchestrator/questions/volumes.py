@@ -9,6 +9,9 @@ from orchestrator.analysis.compare.points import MeasuredPoint
 from orchestrator.questions.captured import chosen, summaries
 from orchestrator.questions.registry import source
 from orchestrator.questions.rows import Measured, Rows, by_run
+from workloads.models import catalog
+
+PARAMETER_BYTES = 4
 
 
 @source
@@ -22,9 +25,10 @@ def volumes(
     """Return bytes at full size that all hosts send in a step of the first training, by point and run.
 
     `payload_bytes` is TCP payload, each byte once; `layer2_bytes` all frames, acknowledgements and repetitions too;
-    `theory_bytes` what the workload says that it sends (NaN where it does not). Means over the captured windows of a
-    run in which the training is alone; runs without captures are left out. `columns`, `defaults` and `where` as of
-    `iterations`; a value of `where` may be a list of several.
+    `theory_bytes` what the workload says that it sends (NaN where it does not); `model_bytes` the size of a model of
+    the catalog with its classes (NaN of another one). Means over the captured windows of a run in which the training is
+    alone; runs without captures are left out. `columns`, `defaults` and `where` as of `iterations`; a value of `where`
+    may be a list of several.
     """
     rows: Rows = []
     for point, keys in chosen(measured, columns, defaults, where):
@@ -32,7 +36,7 @@ def volumes(
             (one.run, {"payload_bytes": one.volume.step_payload, "layer2_bytes": float(one.volume.wire.sum())})
             for one in summaries(measured, point)
         ]
-        rows += by_run(point, found, {**keys, "theory_bytes": theory_bytes(point)})
+        rows += by_run(point, found, {**keys, "theory_bytes": theory_bytes(point), "model_bytes": model_bytes(point)})
     return rows
 
 
@@ -90,3 +94,12 @@ def theory_pairs(point: MeasuredPoint) -> dict[tuple[str, str], float]:
     """Return the payload from node to node in a step at full size by theory; none where it does not say."""
     pairs = {} if point.job.theory is None else {(a, b): size for a, b, size in point.job.theory.pairs}
     return {pair: float(size * point.scale) for pair, size in pairs.items()}
+
+
+def model_bytes(point: MeasuredPoint) -> float:
+    """Return the size of a point's model with its classes; NaN where the catalog does not have it."""
+    name = point.value("workload.*.model")
+    if name not in catalog.names():
+        return math.nan
+    classes = int(point.value("workload.*.classes") or catalog.CLASSES)
+    return float(PARAMETER_BYTES * catalog.with_classes(catalog.load(name), classes).parameters)

@@ -67,7 +67,8 @@ def fit(
         columns.append(np.asarray(values, np.float64))
     base = {}
     for name, labels in categories.items():
-        levels = sorted(dict.fromkeys(labels), key=lambda level, base=(bases or {}).get(name): level != base)
+        first = (bases or {}).get(name)
+        levels = list(dict.fromkeys([*(label for label in labels if label == first), *labels]))
         base[name] = levels[0] if levels else ""
         for level in levels[1:]:
             names.append((name, level))
