@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.experiment import fitting, loading
+from orchestrator.predict import inputs
 from orchestrator.questions.messages import runs_of
 from orchestrator.questions.registry import source
 from orchestrator.questions.rows import REPETITION, RUN, Measured, Row, Rows, meets
 from orchestrator.report.run import collectives
 from workloads import collective
-from workloads.common import placement
+from workloads.common import placement, torch_ranks
 from workloads.common.collective_traffic import members
 
 
@@ -43,7 +44,8 @@ def _keys(point: Any) -> Row:
     experiment = loading.sealed(point.windows[0].entry.path)
     topology = fitting.topology_of(experiment)
     config = experiment.all_jobs()[0].workload.config
-    nodes = [rank.node for rank in placement.ranks(config.hosts, topology)]
+    ranks = placement.ranks(config.hosts, topology)
+    nodes = [rank.node for rank in ranks]
     groups = members(len(nodes), config.groups)
     hosts = max(len({nodes[rank] for rank in group}) for group in groups)
     several = f"{len(groups)} groups" if len(groups) > 1 else "a group"
@@ -56,7 +58,7 @@ def _keys(point: Any) -> Row:
         "group_hosts": hosts,
         "placement": f"{several} of {len(groups[0])} {where}",
         "link_bps": float(min(topology.link(node).rate for node in nodes)),
-        "backend": config.backend,
+        "backend": config.backend if config.backend not in inputs.TORCH else torch_ranks.backend_of(config, ranks),
         "transport": config.transport,
         "dilation": point.manifest.dilation,
     }

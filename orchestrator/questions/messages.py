@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.analysis.compare.points import MeasuredPoint
@@ -55,7 +55,7 @@ def recorded(run: Run, rank: int, job: str) -> list[Row]:
     ]
     known = [row for row in rows if row["bytes"] is not None]
     first = min((row["iteration"] for row in known), default=0)
-    return [{**row, "bytes": row["bytes"] * run.scale} for row in known if row["iteration"] == first]
+    return [{**row, "bytes": float(row["bytes"] * run.scale)} for row in known if row["iteration"] == first]
 
 
 def kind_of(span: Mapping[str, Any]) -> str:
@@ -71,8 +71,8 @@ def between_ranks(measured: Measured, *, where: dict[str, Any] | None = None) ->
     """Return bytes at full size from rank to rank in an iteration of trainings of `ptd`: a row a kind, pair and run.
 
     Counts and sizes are those of the ranks' own messages: sends as they are, all-reduces around the ring of their group
-    (Li, equations 2 to 4). `kind` is tensor, pipeline, data or embedding, `from_rank` and `to_rank` the pair, `from_host`
-    and `to_host` where these are. `theory_bytes` is what the split and the mapping give for the same pair.
+    (Li, equations 2 to 4). `kind` is tensor, pipeline, data or embedding, `from_rank` and `to_rank` the pair,
+    `from_host` and `to_host` where these are. `theory_bytes` is what the split and the mapping give for the same pair.
     """
     rows: Rows = []
     for one in trainings(measured):
@@ -113,7 +113,7 @@ def _sent(one: Training, run: Run) -> dict[str, Pairs]:
 
 def _ways(one: Training, rank: int, row: Row) -> Iterator[Pairs]:
     if row["span"] == "send":
-        yield {(rank, row["peer"]): float(row["bytes"])}
+        yield {(rank, row["peer"]): row["bytes"]}
     elif row["span"] == "all-reduce":
         members = sorted(one.members(kind_of(row), rank))
         if len(members) > 1:

@@ -34,7 +34,8 @@ def predicted(measured: Measured, *, where: dict[str, Any] | None = None, every_
     for one in trainings(measured):
         if not meets(one.keys, where or {}):
             continue
-        means = dict(zip(dict.fromkeys(window.entry.run for window in one.point.windows), one.point.run_means_s))
+        network, job = one.subject.network, one.point.job.name
+        means = {window.entry.run: float(window.iterations(job).seconds.mean()) for window in one.point.windows}
         for repetition, run in enumerate(runs_of(one.point), 1):
             terms = measured_runs.recorded(run.path, loading.sealed(run.path))
             for rank in sorted(terms) if every_rank else [0] if 0 in terms else []:
@@ -49,9 +50,7 @@ def predicted(measured: Measured, *, where: dict[str, Any] | None = None, every_
                         **_values(one.prediction.ranks[rank], "predicted_"),
                         "costs": "assumed" if one.prediction.costs_assumed else "measured",
                         **_sent(one, run, rank),
-                        "link_bps": one.subject.network.out_bps[one.subject.network.node_of[rank]]
-                        * 8
-                        * one.point.scale,
+                        "link_bps": network.out_bps[network.node_of[rank]] * 8 * one.point.scale,
                     }
                 )
     return rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from orchestrator.analysis.compare.points import MeasuredPoint
 from orchestrator.core.errors import ConfigError
@@ -14,6 +13,7 @@ from orchestrator.parts.theory import Pipelined
 from orchestrator.predict import inputs, predicting
 from orchestrator.predict.predicting import Prediction, Subject
 from orchestrator.questions.rows import Measured, Row
+from workloads.common import torch_ranks
 
 SPLIT = ("pipeline", "tensor", "data", "mapping", "microbatches", "batch")  # settings of `ptd` that tell points apart
 
@@ -38,7 +38,8 @@ class Training:
             "scale": self.point.scale,
             "dilation": self.point.manifest.dilation,
             "compute": self.point.job.compute,
-            "transport": getattr(config, "transport", "auto"),
+            "backend": torch_ranks.backend_of(config, self.subject.job.ranks),
+            "transport": config.transport,
             **{name: getattr(config, name) if split else None for name in SPLIT},
         }
         mapping = found["mapping"]

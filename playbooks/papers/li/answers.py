@@ -41,7 +41,9 @@ def mapping(rows: Rows, drawing: Any) -> None:
     """Draw each rank in its machine, in the colour of its stage."""
     panels = grouped(rows, ["training"])
     drawing.set_size_inches(drawing.get_size_inches()[0], 2.0 * len(panels))
-    for panel, ((training,), mine) in zip(drawing.subplots(len(panels), 1, squeeze=False)[:, 0], panels.items(), strict=True):
+    for panel, ((training,), mine) in zip(
+        drawing.subplots(len(panels), 1, squeeze=False)[:, 0], panels.items(), strict=True
+    ):
         for row in mine:
             corner = (row["place"] - 0.45, row["machine"] - 0.42)
             color = SERIES[row["stage"] % len(SERIES)]
@@ -49,7 +51,9 @@ def mapping(rows: Rows, drawing: Any) -> None:
             text = f"{row['rank']}\nt{row['part']} d{row['replica']}"
             panel.text(row["place"], row["machine"], text, ha="center", va="center", fontsize=6.5, color=INK)
         machines = sorted({row["machine"] for row in mine})
-        panel.set(xlim=(-0.6, max(row["place"] for row in mine) + 0.6), ylim=(len(machines) - 0.4, -0.6), title=training)
+        panel.set(
+            xlim=(-0.6, max(row["place"] for row in mine) + 0.6), ylim=(len(machines) - 0.4, -0.6), title=training
+        )
         panel.set_yticks(machines, [f"machine {number}" for number in machines])
         panel.set_xticks([])
         panel.grid(visible=False)
@@ -57,9 +61,11 @@ def mapping(rows: Rows, drawing: Any) -> None:
 
 @source
 def schedule(measured: Measured) -> Rows:
-    """Return what one rank of each stage of the deepest pipeline did in its first counted iteration, in ms since then."""
+    """Return what one rank of each stage of the deepest pipeline did in an iteration, in ms."""
     split = [one for one in trainings(measured) if one.point.job.workload == ptd.NAME]
-    fewest = sorted(split, key=lambda one: (-one.subject.config.pipeline, one.subject.config.tensor))  # tensor traffic hides the stages
+    fewest = sorted(
+        split, key=lambda one: (-one.subject.config.pipeline, one.subject.config.tensor)
+    )  # tensor traffic hides the stages
     for one in fewest[:1]:
         counted = [row for row in runs_of(one.point)[0].rows("spans") if row["window_name"]]
         rows: Rows = []
