@@ -57,15 +57,14 @@ def of_table_3(random: np.random.Generator, kinds: Mapping[str, tuple[int, int]]
 
 
 def of_pairs(random: np.random.Generator) -> Iterator[Row]:
-    """Two splits of eight ranks in one stage."""
+    """Two splits of eight ranks in one stage, and what each sends around its rings."""
     for repetition, tensor in itertools.product(range(1, RUNS + 1), (2, 4)):
         keys = {"model": "gpt", "ranks": 8, "pipeline": 1, "tensor": tensor, "repetition": repetition}
-        for src, dst in itertools.permutations(range(8), 2):
-            same = src // tensor == dst // tensor
-            if same or src % tensor == dst % tensor:
-                sent = 1e9 if same else 1e9 / tensor
-                ways = {"kind": "tensor" if same else "data", "from_rank": src, "to_rank": dst}
-                yield {**keys, **ways, "bytes": about(random, sent)}
+        for rank in range(8):
+            first = rank // tensor * tensor
+            ways = {"tensor": first + (rank - first - 1) % tensor, "data": (rank - tensor) % 8}
+            for kind, sent in (("tensor", 1e9), ("data", 1e9 / tensor)):
+                yield {**keys, "kind": kind, "from_rank": rank, "to_rank": ways[kind], "bytes": about(random, sent)}
 
 
 def of_hosts(random: np.random.Generator) -> Iterator[Row]:
@@ -101,20 +100,27 @@ def terms(random: np.random.Generator, seconds: Mapping[str, float]) -> Row:
 
 
 def of_split(random: np.random.Generator) -> Iterator[Row]:
-    """Both mappings of both GPTs: tensor traffic is half of communication, and equation 7 has the bubble."""
-    for repetition, mapping in itertools.product(range(1, RUNS + 1), SPLITS):
-        for model, ranks, data in (("gpt-1.5b", 16, 0.2), ("gpt-3b", 32, 0.3)):
-            custom = SPLITS[mapping]
-            seconds = {
-                "compute_s": 1.0 - (0.2 if custom else 0.4) - 0.6,
-                "tensor_s": 0.6,
-                "pipeline_s": 0.2 if custom else 0.4,
-                "data_s": data * (2 if custom else 1),
-                "bubble_s": 3 / 8,
-            }
-            keys = {"workload": "ptd", "model": model, "ranks": ranks, "mapping": mapping, "compute": "emulated"}
-            split = {"pipeline": 4, "tensor": 2, "data": ranks // 8, "microbatches": 8, "repetition": repetition}
-            yield {**keys, **split, "training": f"{model}, {mapping}", **terms(random, seconds)}
+    """Both mappings of both GPTs, and a pipeline of two stages that sends little.
+
+    Tensor traffic is about half of communication, and equation 7 has the bubble.
+    """
+    for repetition in range(1, RUNS + 1):
+        for (mapping, custom), (model, ranks, data) in itertools.product(
+            SPLITS.items(), (("gpt-1.5b", 16, 0.2), ("gpt-3b", 32, 0.26))
+        ):
+            seconds = {"tensor_s": 0.6, "pipeline_s": 0.15 if custom else 0.4, "data_s": data * (1 + custom)}
+            seconds |= {"compute_s": 1.0 - seconds["tensor_s"] - seconds["pipeline_s"], "bubble_s": 3 / 8}
+            yield split(random, model, mapping, ranks, seconds, repetition)
+        little = {"compute_s": 1.0, "tensor_s": 0.001, "pipeline_s": 0.01, "data_s": 0.02, "bubble_s": 0.02}
+        yield {**split(random, "small", "default", 8, little, repetition), "pipeline": 2, "tensor": 1, "data": 4}
+
+
+def split(
+    random: np.random.Generator, model: str, mapping: str, ranks: int, seconds: Mapping[str, float], repetition: int
+) -> Row:
+    keys = {"workload": "ptd", "model": model, "ranks": ranks, "mapping": mapping, "compute": "emulated"}
+    sizes = {"pipeline": 4, "tensor": 2, "data": ranks // 8, "microbatches": 8, "repetition": repetition}
+    return {**keys, **sizes, "training": f"{model}, {mapping}", "data_bytes": 1e8, **terms(random, seconds)}
 
 
 def of_replicas(random: np.random.Generator) -> Iterator[Row]:
@@ -123,9 +129,9 @@ def of_replicas(random: np.random.Generator) -> Iterator[Row]:
         all_reduce = 0.1 * 2**place * (1 + MODELS.index(model))
         seconds = {"compute_s": 0.4, "data_s": all_reduce / 2, "hidden_s": all_reduce / 2}
         keys = {"workload": "ddp", "model": model, "ranks": ranks, "compute": "emulated", "repetition": repetition}
-        split = dict.fromkeys(("pipeline", "tensor", "data", "mapping", "microbatches"))
+        sizes = dict.fromkeys(("pipeline", "tensor", "data", "mapping", "microbatches"))
         sent = {"data_bytes": 2e8 * (ranks - 1) / ranks, "training": f"{model}, {ranks} ranks"}
-        yield {**keys, **split, **sent, **terms(random, seconds)}
+        yield {**keys, **sizes, **sent, **terms(random, seconds)}
 
 
 def of_protocols(random: np.random.Generator) -> Iterator[Row]:
