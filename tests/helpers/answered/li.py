@@ -110,13 +110,18 @@ def of_split(random: np.random.Generator) -> Iterator[Row]:
         ):
             seconds = {"tensor_s": 0.6, "pipeline_s": 0.15 if custom else 0.4, "data_s": data * (1 + custom)}
             seconds |= {"compute_s": 1.0 - seconds["tensor_s"] - seconds["pipeline_s"], "bubble_s": 3 / 8}
-            yield split(random, model, mapping, ranks, seconds, repetition)
+            yield split(random, model, mapping, ranks, seconds, repetition=repetition)
         little = {"compute_s": 1.0, "tensor_s": 0.001, "pipeline_s": 0.01, "data_s": 0.02, "bubble_s": 0.02}
-        yield {**split(random, "small", "default", 8, little, repetition), "pipeline": 2, "tensor": 1, "data": 4}
+        yield {
+            **split(random, "small", "default", 8, little, repetition=repetition),
+            "pipeline": 2,
+            "tensor": 1,
+            "data": 4,
+        }
 
 
 def split(
-    random: np.random.Generator, model: str, mapping: str, ranks: int, seconds: Mapping[str, float], repetition: int
+    random: np.random.Generator, model: str, mapping: str, ranks: int, seconds: Mapping[str, float], *, repetition: int
 ) -> Row:
     keys = {"workload": "ptd", "model": model, "ranks": ranks, "mapping": mapping, "compute": "emulated"}
     sizes = {"pipeline": 4, "tensor": 2, "data": ranks // 8, "microbatches": 8, "repetition": repetition}
