@@ -92,7 +92,11 @@ def held(paper: Paper, figure: Figure, check: Check, first: Rows, rows: Rows) ->
 
 def agrees_too(check: Check, one: _Wanted, spoiled: Rows) -> bool:
     """Return whether another input agrees as well; one that leaves the values of the line as they are is no other."""
-    rows = [row for row in spoiled if meets(row, check.where) and meets(row, one.keys)]
+    rows = [
+        row
+        for row in spoiled
+        if meets(row, check.where) and meets(row, one.keys) and row.get(check.value) is not None
+    ]
     if not rows or _same(check, one.rows, rows):
         return False
     return _outcome(check, replace(one, rows=rows))[1] == AGREES
