@@ -37,7 +37,7 @@ def messages(
         for repetition, run in enumerate(runs_of(point), 1):
             for number, span in enumerate(recorded(run, rank, point.job.name), 1):
                 found = {"number": number, "kind": kind_of(span), "operation": span["span"], "bytes": span["bytes"]}
-                rows.append({**keys, "model": point.job.model, RUN: run.id, REPETITION: repetition, **found})
+                rows.append({**keys, RUN: run.id, REPETITION: repetition, **found})
     return rows
 
 
