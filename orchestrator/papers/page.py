@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from orchestrator.core.errors import StoreError
+from orchestrator.experiment.paperfile import Figure
 from orchestrator.papers import answering, drawing, verdicts
 from orchestrator.papers.answering import Paper
-from orchestrator.experiment.paperfile import Figure
 from orchestrator.papers.verdicts import HELD, MISSED, VERDICTS, Line, Verdict
 from orchestrator.questions.rows import REPETITION, RUN, Measured, Rows, grouped
 from orchestrator.report import page, tables
@@ -74,8 +74,16 @@ def counts(lines: Sequence[Line]) -> str:
     return ", ".join(f"{number[verdict]} {verdict}" for verdict in VERDICTS)
 
 
-def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
+class Rendered(NamedTuple):
+    """A page that was written, and the counts of its verdicts in words."""
+
+    path: Path
+    headline: str
+
+
+def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Rendered:
     """Write the page of these runs, its figures into `<output's stem>-figures` beside it; StoreError when it cannot."""
+    every: list[Line] = []
 
     def shown(folder: Path) -> page.Values:
         measured = Measured(entries=tuple(entries))
@@ -86,7 +94,7 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
             raise StoreError(
                 f"nothing to show: no figure of {paper.file.name} has an answer in these runs", hint="orch ls"
             )
-        every = [line for one in figures for line in one.lines]
+        every.extend(line for one in figures for line in one.lines)
         return {
             "title": paper.file.shows,
             "paper": paper.file,
@@ -96,7 +104,7 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
             "limits": [*of_runs(measured), *paper.file.limits],
         }
 
-    return page.write("paper_page.html", output, shown)
+    return Rendered(page.write("paper_page.html", output, shown), counts(every))
 
 
 def sentence(measured: Measured, lines: Sequence[Line]) -> str:
@@ -142,8 +150,8 @@ def of_runs(measured: Measured) -> Iterator[str]:
     scales = sorted({point.scale for point in measured.points} - {1})
     if scales:
         yield (
-            f"Sizes and rates were divided by {' and '.join(map(str, scales))} and are multiplied back here; durations, "
-            "packets and their headers, round-trip times and time-outs are not divided."
+            f"Sizes and rates were divided by {' and '.join(map(str, scales))} and are multiplied back here; "
+            "durations, packets and their headers, round-trip times and time-outs are not divided."
         )
     dilations = sorted({point.manifest.dilation for point in measured.points} - {1})
     if dilations:
