@@ -148,12 +148,12 @@ def fitted(rows: Rows, *, by: list[str], exponents: list[float], only: str = "")
 
 @step
 def forms(rows: Rows, *, by: list[str], exponent: str) -> Rows:
-    """Return how much better t = A exp(B / (C - load)^n) predicts left-out points than each other form, by repetition.
+    """Return how well t = A exp(B / (C - load)^n) predicts left-out points beside each other form, by repetition.
 
     `exponent` is the column that has n of a curve. A row an `against`: fluid curve (max(T, D / (C - load))), fluid
-    curve after a part (max(T, S + D / (C - load))), straight line, constant. `times` is the root mean square error of
-    ln t of that form over that of the exponential one, at points that were left out of the fit; `r2` is that form's,
-    and `r2_of_form` the exponential one's. Curves of fewer than five points have no rows.
+    curve after a part (max(T, S + D / (C - load))), straight line, constant. `share` is the root mean square error of
+    ln t of the exponential form over that of the other one, at points that were left out of the fit; `r2` is the other
+    form's, and `r2_of_form` the exponential one's. Curves of fewer than five points have no rows.
     """
     found: Rows = []
     for points, left, logs in _curves(rows, by):
@@ -166,7 +166,7 @@ def forms(rows: Rows, *, by: list[str], exponent: str) -> Rows:
             {
                 **same(points),
                 "against": name,
-                "times": max(left_out_error(rival, left, logs), LEAST_ERROR) / error,
+                "share": error / max(left_out_error(rival, left, logs), LEAST_ERROR),
                 "r2": r2(rival, left, logs),
                 "r2_of_form": r2(mine, left, logs),
             }
