@@ -139,6 +139,8 @@ def _wanted(paper: Paper, check: Check, rows: Rows) -> Iterator[_Wanted]:
         if len(there) > 1:
             raise ConfigError(f"{paper.folder}: {check.what}: {len(there)} printed rows are of {keys}; accepted: one")
         for row in there:
+            if row.get(column) is None:
+                continue
             value, unit = table.number(row, column), table.values.get(column, "")
             shown = with_unit(value.text, unit) if value else str(row.get(column, ""))
             text = f"{check.says} ({shown})" if check.says else shown
@@ -230,8 +232,9 @@ def _outcome(check: Check, one: _Wanted) -> tuple[Estimate | str, Outcome, str]:
     outcome = agreement.outcome(ours, *check.bounds(one.printed))
     if math.isnan(ours.low):
         return ours, CANNOT_TELL, ONE_RUN
-    if outcome == DIFFERS and check.rival is not None and ours.high > check.rival:
-        return ours, CANNOT_TELL, "another explanation does as well"
+    if outcome == DIFFERS and check.rival is not None:
+        if ours.high > check.rival if check.least is not None else ours.low < check.rival:
+            return ours, CANNOT_TELL, "another explanation does as well"
     return ours, outcome, WIDE if outcome == CANNOT_TELL else ""
 
 
