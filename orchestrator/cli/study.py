@@ -18,7 +18,7 @@ from orchestrator.core.screen import console
 
 if TYPE_CHECKING:
     from orchestrator.execution.run_options import RunOptions
-    from orchestrator.experiment.studyfile import Study
+    from orchestrator.experiment.studyfile import Study, StudyFile
 
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
@@ -141,7 +141,7 @@ def _listed(arguments: argparse.Namespace) -> int:
     for name, option in MEASURING.items():
         if getattr(arguments, name):
             raise ConfigError(f"{option}: no paper is named; accepted: {', '.join(registry.names())}")
-    found = [
+    found: list[tuple[str, str, str, StudyFile | None]] = [
         (file.name, file.title, file.shows, None)
         for file in map(paperfile.read, map(paperfile.find, paperfile.names()))
         if file.name not in registry.names()

@@ -15,6 +15,7 @@ what is wrong and what would do.
 from __future__ import annotations
 
 import functools
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -180,7 +181,7 @@ def refuse_other(document: Document, wanted: Kind) -> None:
     if kind == wanted:
         return
     path = Path(document.name)
-    what = {"experiment": "an experiment", "sweep": "a sweep", "study": "a study", "paper": "a paper", "inventory": "an inventory"}
+    what = {kind: f"{'an' if kind[0] in 'ei' else 'a'} {kind}" for kind in typing.get_args(Kind)}
     hint = {
         "experiment": "name it under `experiment` of a sweep file" if wanted == "sweep" else f"orch run {path}",
         "sweep": f"orch sweep {path}",

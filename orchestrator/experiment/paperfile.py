@@ -61,7 +61,7 @@ def number(text: str) -> PrintedNumber:
 class Printed(Model):
     """A table of printed values."""
 
-    values: dict[str, str] = {}
+    values: dict[str, str] = Field(default_factory=dict)
     """Its columns of printed numbers, which rows write as text with the printed digits, each with its unit."""
     place: str = ""
     """Where it is printed (table, figure, section); a row may have a `place` of its own, and a `note`."""
@@ -83,8 +83,9 @@ class Printed(Model):
         return self
 
     def number(self, row: Row, column: str) -> PrintedNumber | None:
-        """Return the printed number of a row; None where it has none."""
-        return None if row.get(column) is None else number(str(row[column]))
+        """Return the printed number of a row; None where it has none, or the column has words."""
+        known = column in self.values and row.get(column) is not None
+        return number(str(row[column])) if known else None
 
     def keys(self, row: Row) -> dict[str, Cell]:
         """Return what says of what the values of a row are."""
@@ -104,7 +105,7 @@ def _step(value: Any) -> Any:
 
 class _Step(Model):
     name: str
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = Field(default_factory=dict)
 
 
 Step = Annotated[_Step, BeforeValidator(_step)]
@@ -119,10 +120,10 @@ class Check(Model):
     what: str
     """What is compared, for people; `{column}` stands for a row's value."""
     by: tuple[str, ...] = ()
-    """Columns that tell the lines apart: a line for each of their values. Printed rows are found by those they share."""
+    """Columns that tell the lines apart: a line for each of their values, by which printed rows are found."""
     value: str
     """The column with the value: a number, or, without a margin, whether something holds."""
-    where: dict[str, Cell | tuple[Cell, ...]] = {}
+    where: dict[str, Cell | tuple[Cell, ...]] = Field(default_factory=dict)
     """Rows of the answer that it is about: columns and their values."""
     printed: str = ""
     """The printed values, as TABLE.COLUMN, or one value as printed."""
@@ -177,7 +178,7 @@ class NotCompared(Model):
 
     printed: str = ""
     """The table, or TABLE.COLUMN."""
-    where: dict[str, Cell | tuple[Cell, ...]] = {}
+    where: dict[str, Cell | tuple[Cell, ...]] = Field(default_factory=dict)
     """Its rows, where not all."""
     says: str = ""
     """A claim in words."""
@@ -200,8 +201,8 @@ class Draw(Model):
     """The column whose values are lines, or bars beside each other."""
     panels: str = ""
     """The column whose values are panels."""
-    where: dict[str, Cell | tuple[Cell, ...]] = {}
-    labels: dict[str, str] = {}
+    where: dict[str, Cell | tuple[Cell, ...]] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict)
     """Words for columns, on the axes, and for values of series."""
     log: tuple[Literal["x", "y"], ...] = ()
     ask: tuple[Step, ...] = ()
@@ -209,7 +210,7 @@ class Draw(Model):
     printed: str = ""
     """A printed table with the same columns, drawn as hollow marks over ours."""
     caption: str = ""
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = Field(default_factory=dict)
     """Of a function of the paper's own."""
 
 
@@ -224,7 +225,7 @@ class Figure(Model):
     """The question."""
     draw: tuple[Draw, ...] = ()
     """How the answer is drawn, and what is drawn beside it."""
-    table: dict[str, str] = {}
+    table: dict[str, str] = Field(default_factory=dict)
     """Columns of the answer that are shown as a table, with their heads; means over repetitions."""
     holds: tuple[Check, ...] = ()
     """What is held to what is printed."""
@@ -258,7 +259,7 @@ class PaperFile(Model):
     """What its emulated compute is fitted to; without it models compute for as long as the catalog says."""
     sweeps: dict[str, tuple[str, ...]] = Field(min_length=1)
     """Sweep files in the order of their measurement by version: `quick`, `full` and others."""
-    printed: dict[str, Printed] = {}
+    printed: dict[str, Printed] = Field(default_factory=dict)
     """Printed values, by table."""
     figures: tuple[Figure, ...] = Field(min_length=1)
     """Its figures, in the paper's order."""

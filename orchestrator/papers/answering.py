@@ -140,10 +140,7 @@ def _whole(rows: Rows) -> Rows:
 def as_rows(table: Printed) -> Rows:
     """Return a printed table with its numbers as such."""
     return [
-        {
-            name: value if name not in table.values or (known := table.number(row, name)) is None else known.value
-            for name, value in row.items()
-        }
+        {name: value if (known := table.number(row, name)) is None else known.value for name, value in row.items()}
         for row in table.rows
     ]
 

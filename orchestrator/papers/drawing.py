@@ -13,9 +13,9 @@ from matplotlib.figure import Figure as Drawing
 from orchestrator.analysis.stats import agreement
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.core.errors import ConfigError
+from orchestrator.experiment.paperfile import Draw, Figure
 from orchestrator.papers import answering
 from orchestrator.papers.answering import OWN, Paper
-from orchestrator.experiment.paperfile import Draw, Figure
 from orchestrator.papers.verdicts import printed_table
 from orchestrator.questions.rows import REPETITION, Row, Rows, grouped, meets
 from orchestrator.report.style import INK, LINES, SERIES, WIDTH_IN, Picture, from_zero, legend, look, save

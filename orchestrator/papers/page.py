@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from orchestrator.core.errors import StoreError
+from orchestrator.experiment.paperfile import Figure
 from orchestrator.papers import answering, drawing, verdicts
 from orchestrator.papers.answering import Paper
-from orchestrator.experiment.paperfile import Figure
 from orchestrator.papers.verdicts import HELD, MISSED, VERDICTS, Line, Verdict
 from orchestrator.questions.rows import REPETITION, RUN, Measured, Rows, grouped
 from orchestrator.report import page, tables
@@ -142,8 +142,8 @@ def of_runs(measured: Measured) -> Iterator[str]:
     scales = sorted({point.scale for point in measured.points} - {1})
     if scales:
         yield (
-            f"Sizes and rates were divided by {' and '.join(map(str, scales))} and are multiplied back here; durations, "
-            "packets and their headers, round-trip times and time-outs are not divided."
+            f"Sizes and rates were divided by {' and '.join(map(str, scales))} and are multiplied back here; "
+            "durations, packets and their headers, round-trip times and time-outs are not divided."
         )
     dilations = sorted({point.manifest.dilation for point in measured.points} - {1})
     if dilations:

@@ -29,12 +29,14 @@ def paper(path: Path) -> Paper:
 
 
 def unused(found: Paper) -> Iterator[str]:
-    """Yield the printed values that no check holds and no figure says not to be compared."""
+    """Yield the printed values, and rows of words, that no check holds and no figure says not to be compared."""
     for name, table in found.file.printed.items():
         for row in table.rows:
-            for column in table.values or {key: "" for key in row if key not in paperfile.RESERVED}:
+            if not table.values and not any(_used(found, name, column, row) for column in row):
+                yield f"{name}: {dict(row)}"
+            for column in table.values:
                 if row.get(column) is not None and not _used(found, name, column, row):
-                    yield f"{name}.{column}: {dict(table.keys(row))} {row[column]}"
+                    yield f"{name}.{column}: {table.keys(row)} {row[column]}"
 
 
 def _used(found: Paper, name: str, column: str, row: Mapping[str, object]) -> bool:

@@ -16,9 +16,9 @@ from orchestrator.analysis.stats import agreement
 from orchestrator.analysis.stats.agreement import AGREES, CANNOT_TELL, DIFFERS, Outcome
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.core.errors import ConfigError
+from orchestrator.experiment.paperfile import Check, Figure, NotCompared, Printed, PrintedNumber, number
 from orchestrator.papers import answering
 from orchestrator.papers.answering import Paper
-from orchestrator.experiment.paperfile import Check, Figure, NotCompared, Printed, PrintedNumber, number
 from orchestrator.questions.rows import REPETITION, Measured, Row, Rows, grouped, meets
 
 Verdict = Literal["held", "missed", "not compared"]
@@ -70,7 +70,7 @@ def lines(paper: Paper, figure: Figure, measured: Measured) -> list[Line]:
 
 
 def held(paper: Paper, figure: Figure, check: Check, first: Rows, rows: Rows) -> list[Line]:
-    """Return the lines of a check: one for each value of its `by` columns, and for each printed row that has no runs."""
+    """Return the lines of a check: one for each value of its `by` columns and each printed row that has no runs."""
     spoiled: dict[str, Rows] = {}
     found = []
     wanted = list(_wanted(paper, check, rows))
@@ -121,14 +121,16 @@ def _wanted(paper: Paper, check: Check, rows: Rows) -> Iterator[_Wanted]:
         )
     for values, of in grouped(mine, check.by).items():
         keys = dict(zip(check.by, values, strict=True))
-        of = [row for row in of if row[check.value] is not None]
-        if not of:
+        known = [row for row in of if row[check.value] is not None]
+        if not known:
             continue
-        what = _named(check, of[0])
+        what = _named(check, known[0])
         if check.table is None:
             single = number(check.printed) if check.printed else None
             text = check.says or with_unit(check.printed, check.unit)
-            yield _Wanted(what=what, rows=of, keys=keys, printed=single, text=text, unit=check.unit, place=check.place)
+            yield _Wanted(
+                what=what, rows=known, keys=keys, printed=single, text=text, unit=check.unit, place=check.place
+            )
             continue
         table, column = printed_table(paper, check.printed)
         there = answering.printed_rows(table, {**check_keys(check), **keys})
@@ -138,7 +140,9 @@ def _wanted(paper: Paper, check: Check, rows: Rows) -> Iterator[_Wanted]:
             value, unit = table.number(row, column), table.values.get(column, "")
             shown = with_unit(value.text, unit) if value else str(row.get(column, ""))
             text = f"{check.says} ({shown})" if check.says else shown
-            yield _Wanted(what=what, rows=of, keys=keys, printed=value, text=text, unit=unit, place=table.place_of(row))
+            yield _Wanted(
+                what=what, rows=known, keys=keys, printed=value, text=text, unit=unit, place=table.place_of(row)
+            )
 
 
 def check_keys(check: Check) -> Row:
@@ -244,7 +248,7 @@ def not_compared(paper: Paper, one: NotCompared) -> Iterator[Line]:
         if not meets(row, one.where):
             continue
         for name in [column] if column else [name for name in table.values if row.get(name) is not None]:
-            value = table.number(row, name) if name in table.values else None
+            value = table.number(row, name)
             what = ", ".join(str(value) for value in table.keys(row).values()) or name
             text = value.text if value else str(row.get(name, ""))
             yield Line(

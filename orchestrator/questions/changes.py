@@ -44,7 +44,7 @@ def rotated(rows: Rows, *, column: str, over: str) -> Rows:
 
 @step
 def noise(rows: Rows, *, column: str, seed: int = 1) -> Rows:
-    """Return the rows with values of `column` drawn anew between its least and its largest, whatever row they are of."""
+    """Return the rows with values of `column` drawn anew between its least and its largest, whatever they are of."""
     values = [float(row[column]) for row in rows if row[column] is not None and not math.isnan(row[column])]
     if not values:
         return rows

@@ -1,7 +1,7 @@
 """The answer to a question: rows, and what it is asked of.
 
-A row is a mapping from columns to values: one a point and repetition. The column `repetition` counts the runs of a point
-by time, from 1 on, so that what needs all points (a fit, a correlation) is worked out once a repetition.
+A row is a mapping from columns to values: one a point and repetition. The column `repetition` counts the runs of a
+point by time, from 1 on, so that what needs all points (a fit, a correlation) is worked out once a repetition.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Measured:
 def by_run(point: MeasuredPoint, values: Iterable[tuple[str, Mapping[str, Any]]], keys: Mapping[str, Any]) -> Rows:
     """Return a row a run of a point: `keys`, the run, its repetition, and means over the run's windows.
 
-    `values` are the numbers of each window beside its run's name; what is no number is taken from the run's first window.
+    `values` are the numbers of each window beside its run's name; what is no number is that of the run's first window.
     """
     of_runs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for run, value in values:
