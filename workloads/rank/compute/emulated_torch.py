@@ -111,7 +111,7 @@ class EmulatedModel(nn.Module):
         self._graph: _Graph | None = None
         # It needs a gradient itself, so that a first layer whose parameters all scaled away has a backward pass too.
         self._signal = torch.zeros((), device=device).requires_grad_()
-        made: list[_Layer] = []
+        self._layers = made = list[_Layer]()
         forward_s = 0.0
         for layer_forward_s, _, sizes in layers:
             forward_s += layer_forward_s
@@ -140,10 +140,9 @@ class EmulatedModel(nn.Module):
         `after` has the places of the layers whose results each takes. The backward pass goes through the layers in the
         reverse of their order, whatever the forward pass took first.
         """
-        layers = [block.layer for block in self.blocks]
-        for layer in layers:
+        for layer in self._layers:
             layer.sleeps = False
-        ends = [0.0, *(layer.forward_s for layer in layers)]
+        ends = [0.0, *(layer.forward_s for layer in self._layers)]
         self._graph = _Graph(self.clock, after, [end - begin for begin, end in zip(ends, ends[1:])], pick)
 
     def forward(self) -> torch.Tensor:
