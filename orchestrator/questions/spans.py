@@ -44,10 +44,9 @@ def _spans(point: MeasuredPoint, window: PointWindow, count: int) -> Rows:
 
     counted = window.record.iterations[point.job.name]
     begin = (counted.first + counted.last + 1) // 2
-    inside = pc.and_(pc.field("iteration") >= begin, pc.field("iteration") < begin + count)
-    found = tables.read(
-        window.entry.path / "tables", "spans", where=pc.and_(inside, pc.field("job") == point.job.name)
-    ).sort_by([("rank", "ascending"), ("iteration", "ascending"), ("sequence", "ascending")])
+    inside = (pc.field("iteration") >= begin) & (pc.field("iteration") < begin + count)
+    found = tables.read(window.entry.path / "tables", "spans", where=inside & (pc.field("job") == point.job.name))
+    found = found.sort_by([("rank", "ascending"), ("iteration", "ascending"), ("sequence", "ascending")])
     rows = found.to_pylist()
     origin = min((row["start_ns"] for row in rows), default=0)
     places: dict[tuple[Any, ...], int] = {}

@@ -24,7 +24,7 @@ def variation(
     where: dict[str, Any] | None = None,
     ranks: bool = False,
 ) -> Rows:
-    """Return how iterations of the first training vary, by the table `variation`: of all ranks, or with `ranks` of each.
+    """Return how iterations of the first training vary, by the table `variation`: all ranks', or each one's.
 
     A row has `seconds` (mean iteration), `cv` (standard deviation over mean), `p50_s`, `p95_s`, `p99_s`, `max_s`,
     `straggler_share` (of an iteration, by which the slowest rank computes longer than the one that waits longest for

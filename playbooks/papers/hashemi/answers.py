@@ -18,7 +18,9 @@ def trace(rows: Rows, drawing: Figure) -> None:
     for at, of_lane in enumerate(lanes.values()):
         for (span,), of in grouped(of_lane, ["span"]).items():
             bars = [(row["begin_ms"], max(row["end_ms"] - row["begin_ms"], 1e-6)) for row in of]
-            panel.broken_barh(bars, (-at - 0.4, 0.8), color=COLORS.get(span, SOFT), alpha=0.7, linewidth=0.3, label=span)
+            panel.broken_barh(
+                bars, (-at - 0.4, 0.8), color=COLORS.get(span, SOFT), alpha=0.7, linewidth=0.3, label=span
+            )
     words = {"compute": "computes", "communication": "communicates"}
     panel.set_yticks(range(0, -len(lanes), -1), [f"rank {rank} {words[lane]}" for rank, lane in lanes])
     panel.set_xlabel("ms")
