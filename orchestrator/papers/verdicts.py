@@ -232,10 +232,14 @@ def _outcome(check: Check, one: _Wanted) -> tuple[Estimate | str, Outcome, str]:
     outcome = agreement.outcome(ours, *check.bounds(one.printed))
     if math.isnan(ours.low):
         return ours, CANNOT_TELL, ONE_RUN
-    if outcome == DIFFERS and check.rival is not None:
-        if ours.high > check.rival if check.least is not None else ours.low < check.rival:
-            return ours, CANNOT_TELL, "another explanation does as well"
+    if outcome == DIFFERS and check.rival is not None and _between(ours, check.rival, below=check.least is not None):
+        return ours, CANNOT_TELL, "another explanation does as well"
     return ours, outcome, WIDE if outcome == CANNOT_TELL else ""
+
+
+def _between(ours: Estimate, rival: float, *, below: bool) -> bool:
+    """Return whether an interval reaches to where another explanation is no better, `below` or above it."""
+    return ours.high > rival if below else ours.low < rival
 
 
 def _is_exact(check: Check, one: _Wanted) -> bool:

@@ -44,7 +44,7 @@ def _loaded_points(measured: Measured) -> list[tuple[MeasuredPoint, Row]]:
         ]
         loaded += mine or [(point, columns, setting.without_traffic)]
     apart = _apart([(columns, setting) for _, columns, setting in loaded])
-    return [(point, {**one[1], "set": text}) for (point, *one), text in zip(loaded, apart, strict=True)]
+    return [(point, {**columns, "set": text}) for (point, columns, _), text in zip(loaded, apart, strict=True)]
 
 
 def _curve(point: MeasuredPoint) -> tuple[Row, Setting]:
