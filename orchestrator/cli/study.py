@@ -118,7 +118,7 @@ def _study(arguments: argparse.Namespace) -> int:
             raise ConfigError(
                 f"{option}: nothing is measured when WHAT ({arguments.of[0]}) is named; accepted: one of the two"
             )
-    _page(arguments, arguments.of, arguments.output or Path(f"study-{Path(arguments.paper).name}.html"))
+    _page(arguments, arguments.of, arguments.output or Path(f"study-{Path(arguments.paper).resolve().name}.html"))
     return 0
 
 

@@ -23,6 +23,7 @@ from orchestrator.study import run_study
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "playbooks/papers"
 PAPERS = sorted(path.parent.name for path in FOLDER.glob(f"*/{paperfile.FILE}"))
+RACK = f"testbed={{inventory: {ROOT / 'playbooks/testbeds/example-rack.yaml'}}}"
 LUCK = 0.15  # of lines that noise may agree with
 
 
@@ -59,8 +60,8 @@ def test_every_printed_value_is_held_or_said_not_to_be_compared(name):
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_version_of_its_sweeps_is_planned(name):
     for version in paper(name).file.sweeps:
-        local = version not in ("quick", "full")
-        study = paperfile.load(FOLDER / name / paperfile.FILE, version=version, local=local)
+        told = [] if version in ("quick", "full") else [RACK]  # others are of a cluster
+        study = paperfile.load(FOLDER / name / paperfile.FILE, told, version=version)
         assert list(run_study.first_runs(study))
 
 
