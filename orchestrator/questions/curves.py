@@ -12,8 +12,8 @@ import numpy as np
 from orchestrator.analysis.compare import window_settings
 from orchestrator.analysis.compare.points import MeasuredPoint, PointWindow
 from orchestrator.analysis.compare.window_settings import Setting
+from orchestrator.analysis.traffic import sharedlink
 from orchestrator.core.errors import ConfigError
-from orchestrator.parts.topology import carried_bps
 from orchestrator.questions.registry import source, step
 from orchestrator.questions.rows import REPETITION, RUN, Measured, Row, Rows, by_run, grouped
 
@@ -88,14 +88,8 @@ def _transport(window: PointWindow) -> str:
 
 
 def capacity_bps(point: MeasuredPoint) -> float:
-    """Return the rate of the slowest link, in the unit of loads, where cross traffic and training meet (bit/s).
-
-    The rate of a real link counts what stands between frames; the buckets of a local testbed count frames.
-    """
-    topology = point.manifest.topology
-    rate = min(link.rate for link in topology.links)
-    carried = rate if topology.kind == "local" else carried_bps(rate, mtu=topology.mtu)
-    return min(carried, _curve(point)[1].least_rate_bps)
+    """Return the rate of the link that cross traffic and training share, or that a condition set (bit/s)."""
+    return min(sharedlink.capacity_bps(point.manifest.topology), _curve(point)[1].least_rate_bps)
 
 
 @source

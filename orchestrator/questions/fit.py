@@ -130,19 +130,10 @@ def fitted(rows: Rows, *, by: list[str], exponents: list[float], only: str = "")
             if only and points[0].get(only) != n:
                 continue
             b, intercept = np.polyfit(left**-n, logs, 1)
-            found.append(
-                {
-                    **same(points),
-                    "n": n,
-                    "a_s": math.exp(intercept),
-                    "b": float(b),
-                    "r2": r2(partial(exponential, n=n), left, logs),
-                    "points": len(points),
-                    "left_out_pct": 100 * left_out_error(partial(exponential, n=n), left, logs)
-                    if len(points) > 3
-                    else None,
-                }
-            )
+            mine: Fitter = partial(exponential, n=n)
+            fit = {"n": n, "a_s": math.exp(intercept), "b": float(b), "r2": r2(mine, left, logs), "points": len(points)}
+            error = 100 * left_out_error(mine, left, logs) if len(points) > 3 else None
+            found.append({**same(points), **fit, "left_out_pct": error})
     return found
 
 
