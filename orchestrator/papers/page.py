@@ -93,16 +93,16 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Rendered:
         ]
         if not any(one.pictures or any(line.ours for line in one.lines) for one in figures):
             raise StoreError(
-                f"nothing to show: no figure of {paper.file.name} has an answer in these runs", hint="orch ls"
+                f"nothing to show: no figure of {paper.paper.name} has an answer in these runs", hint="orch ls"
             )
         every.extend(line for one in figures for line in one.lines)
         return {
-            "title": paper.file.shows,
-            "paper": paper.file,
+            "title": paper.paper.shows,
+            "paper": paper.paper,
             "figures": figures,
             "headline": counts(every),
             "sentence": sentence(measured, every),
-            "limits": [*of_runs(measured), *paper.file.limits],
+            "limits": [*of_runs(measured), *paper.paper.limits],
         }
 
     return Rendered(page.write("paper_page.html", output, shown), counts(every))
@@ -121,7 +121,7 @@ def _shown(paper: Paper, figure: Figure, measured: Measured, folder: Path, numbe
     return Shown(
         figure=figure,
         lines=verdicts.lines(paper, figure, measured),
-        pictures=tuple(drawing.pictures(paper, figure, rows, folder, number=number)),
+        pictures=tuple(drawing.pictures(paper, figure, rows, folder / f"figure-{number}")),
         table=_table(figure, rows),
     )
 
