@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.store import listing, query, rundir, stores
@@ -246,6 +246,17 @@ class Store:
         """Return the same as a DataFrame of pandas, which has to be installed."""
         found: pd.DataFrame = self.query(sql, runs=runs, unrestricted=unrestricted).to_pandas()
         return found
+
+    def ask(self, *steps: Mapping[str, Any], runs: Sequence[MeasuredRun] | None = None) -> list[dict[str, Any]]:
+        """Return the rows that answer a question, as figures of papers ask it, of all runs or of these.
+
+        Each step is a mapping from its name to its arguments, such as `{"iterations": {}}`, then
+        `{"sql": "select ... from answer"}`; docs/questions.md lists them. ConfigError for a step that there is not.
+        """
+        from orchestrator.papers import answering
+
+        chosen = self.runs() if runs is None else runs
+        return answering.asked(steps, [rundir.opened(run.path) for run in chosen])
 
     def compare(
         self,

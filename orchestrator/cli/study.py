@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ from orchestrator.core.screen import console
 if TYPE_CHECKING:
     from orchestrator.execution.run_options import RunOptions
     from orchestrator.experiment.studyfile import Study, StudyFile
+    from orchestrator.papers.answering import Paper
+    from orchestrator.store.rundir import Entry
 
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
@@ -58,7 +61,7 @@ def register(group: Group) -> None:
 def _study_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch study`."""
     parser.add_argument(
-        "paper", nargs="?", metavar="PAPER", help="the paper, by name or folder (default: list all papers)"
+        "paper", nargs="?", metavar="PAPER", help="the paper, by name or folder, or a bundle (default: list all papers)"
     )
     parser.add_argument(
         "of",
@@ -76,6 +79,8 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
     options.wait(parser)
     options.seed(parser)
     parser.add_argument("--file", type=Path, metavar="FILE", help="another study file (default: that of PAPER)")
+    parser.add_argument("--bundle", type=Path, metavar="OUT.zip", help="pack the page with all that repeats it")
+    parser.add_argument("--again", action="store_true", help="of a bundle: unpack its paper, and measure it here")
     options.results(parser)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="the page (study-PAPER.html, study-PAPER-quick.html)"
@@ -102,6 +107,8 @@ def _study(arguments: argparse.Namespace) -> int:
 
     if arguments.paper is None:
         return _listed(arguments)
+    if arguments.paper.endswith(".zip"):
+        return _of_bundle(arguments)
     if not _document(arguments):
         registry.paper(arguments.paper)
     if not arguments.of:
@@ -113,6 +120,39 @@ def _study(arguments: argparse.Namespace) -> int:
             )
     _page(arguments, arguments.of, arguments.output or Path(f"study-{Path(arguments.paper).name}.html"))
     return 0
+
+
+def _bundled(arguments: argparse.Namespace, paper: Paper, entries: Sequence[Entry]) -> None:
+    """Write the bundle of a page."""
+    from orchestrator.papers import bundle
+
+    options = [word for value in arguments.overrides for word in ("--set", value)]
+    options += ["--local"] if arguments.local else []
+    print(bundle.write(paper, entries, arguments.bundle, version=_version(arguments), options=options))
+
+
+def _of_bundle(arguments: argparse.Namespace) -> int:
+    """Unpack a bundle and show its page, and measure it again when asked to; return the exit code."""
+    from orchestrator.papers import bundle
+
+    path = Path(arguments.paper)
+    if arguments.of or arguments.bundle or (arguments.what and not arguments.again):
+        raise ConfigError(f"{path}: is a bundle; accepted: alone, which shows it, or with --again, which measures it")
+    about = bundle.about(path)
+    into = (arguments.output if not arguments.again else None) or Path(path.stem)
+    if (into / about.paper).exists():
+        raise ConfigError(f"{into / about.paper}: is there already", hint="-o FOLDER")
+    folder = bundle.unpacked(path, into)
+    console.tell(f"{about.title}: {about.headline}\n{folder / bundle.PAGE}")
+    if not arguments.again:
+        console.tell(f"to measure it again: orch study {path} --again, or as {folder / bundle.README} says")
+        return 0
+    arguments.paper = str(folder / bundle.PAPER)
+    arguments.version, arguments.quick = about.version, False
+    arguments.local = arguments.local or "--local" in about.options
+    recorded = [value for option, value in itertools.pairwise(about.options) if option == "--set"]
+    arguments.overrides = [*recorded, *arguments.overrides]
+    return _measured(arguments)
 
 
 def _document(arguments: argparse.Namespace) -> Path | None:
@@ -262,6 +302,10 @@ def _page(arguments: argparse.Namespace, of: list[str], output: Path) -> None:
     else:
         from orchestrator.papers import page, reading
 
-        print(page.render(reading.paper(document), chosen.entries, output))
+        paper = reading.paper(document)
+        shown = page.render(paper, chosen.entries, output)
+        print(f"{shown.path}\n  {shown.headline}")
+        if arguments.bundle is not None:
+            _bundled(arguments, paper, chosen.entries)
     for line in chosen.left_out:
         print(f"  not counted: {line}")

@@ -242,7 +242,16 @@ class AuthorsCode(Model):
     """The commit that was read."""
 
 
-class PaperFile(Model):
+class FiguresFile(Model):
+    """Figures over runs, with what they are held to."""
+
+    printed: dict[str, Printed] = Field(default_factory=dict)
+    """Printed values, by table."""
+    figures: tuple[Figure, ...] = Field(min_length=1)
+    """The figures, in order."""
+
+
+class PaperFile(FiguresFile):
     """A paper."""
 
     name: Name
@@ -259,10 +268,6 @@ class PaperFile(Model):
     """What its emulated compute is fitted to; without it models compute for as long as the catalog says."""
     sweeps: dict[str, tuple[str, ...]] = Field(min_length=1)
     """Sweep files in the order of their measurement by version: `quick`, `full` and others."""
-    printed: dict[str, Printed] = Field(default_factory=dict)
-    """Printed values, by table."""
-    figures: tuple[Figure, ...] = Field(min_length=1)
-    """Its figures, in the paper's order."""
     limits: tuple[str, ...] = ()
     """What cannot be compared on the whole, beside what the runs themselves tell (scale, emulated compute)."""
     contradictions: tuple[str, ...] = ()
@@ -290,6 +295,12 @@ def find(named: str) -> Path:
 def read(path: Path) -> PaperFile:
     """Read a paper by itself, without its sweeps; ConfigError tells every mistake with its place."""
     return validate(documents.load(path, needs=NEEDS), PaperFile)
+
+
+def read_figures(path: Path) -> FiguresFile:
+    """Read a file of figures: a paper, or figures alone; ConfigError tells every mistake with its place."""
+    document = documents.load(path, needs="figures")
+    return validate(document, PaperFile if loading.kind_of(document.data) == "paper" else FiguresFile)
 
 
 def load(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import io
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment.paperfile import Figure, PaperFile, Printed, Step
+from orchestrator.experiment import documents
+from orchestrator.experiment.paperfile import Figure, FiguresFile, PaperFile, Printed, Step
+from orchestrator.experiment.validation import validate
 from orchestrator.questions import registry
 from orchestrator.questions.rows import Measured, Rows
 from orchestrator.store import query, stores
 from orchestrator.store.picked import of_entries
+from orchestrator.store.rundir import Entry
 
 SQL = "sql"
 OWN = "answers"
@@ -23,10 +28,17 @@ OWN = "answers"
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """A paper that was read, and the folder in which it lies."""
+    """A paper, or figures alone, that were read, and the folder in which they lie."""
 
-    file: PaperFile
+    file: FiguresFile
     folder: Path
+
+    @property
+    def paper(self) -> PaperFile:
+        """The paper's file, which figures alone are not."""
+        if not isinstance(self.file, PaperFile):
+            raise ConfigError(f"{self.folder}: is no paper", hint="orch figure FILE RUNS draws its figures")
+        return self.file
 
     @cached_property
     def own(self) -> dict[str, Callable[..., Any]]:
@@ -34,7 +46,7 @@ class Paper:
         path = self.folder / f"{OWN}.py"
         if not path.is_file():
             return {}
-        spec = importlib.util.spec_from_file_location(f"orch_paper_{self.file.name}", path)
+        spec = importlib.util.spec_from_file_location(f"orch_answers_of_{self.folder.name}", path)
         if spec is None or spec.loader is None:
             raise ConfigError(f"{path}: cannot be read as Python")
         module = importlib.util.module_from_spec(spec)
@@ -74,6 +86,14 @@ class Paper:
                 registry.check(one.name, self.function(one.name), one.arguments, first=first)
             elif set(one.arguments) != {"text"}:
                 raise ConfigError(f"{self.folder}: sql: accepted: one select, as text")
+
+
+def asked(steps: Sequence[Mapping[str, Any]], entries: Sequence[Entry]) -> Rows:
+    """Return the rows that these steps give of runs; ConfigError for a step that there is not."""
+    document = documents.Document("question", {"figures": [{"title": "question", "ask": list(steps)}]}, None)
+    paper = Paper(file=validate(document, FiguresFile), folder=Path())
+    paper.check_steps()
+    return answer(paper, paper.file.figures[0], Measured(entries=tuple(entries)))
 
 
 def answer(paper: Paper, figure: Figure, measured: Measured) -> Rows:
@@ -148,3 +168,12 @@ def as_rows(table: Printed) -> Rows:
 def printed_rows(table: Printed, keys: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the printed rows with these values, in the columns that the table has."""
     return [row for row in table.rows if all(name not in row or row[name] == value for name, value in keys.items())]
+
+
+def csv_text(rows: Rows) -> str:
+    """Return rows as CSV, with all their columns."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()

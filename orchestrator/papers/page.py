@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -74,8 +74,16 @@ def counts(lines: Sequence[Line]) -> str:
     return ", ".join(f"{number[verdict]} {verdict}" for verdict in VERDICTS)
 
 
-def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
+class Rendered(NamedTuple):
+    """A page that was written, and the counts of its verdicts in words."""
+
+    path: Path
+    headline: str
+
+
+def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Rendered:
     """Write the page of these runs, its figures into `<output's stem>-figures` beside it; StoreError when it cannot."""
+    every: list[Line] = []
 
     def shown(folder: Path) -> page.Values:
         measured = Measured(entries=tuple(entries))
@@ -84,19 +92,19 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
         ]
         if not any(one.pictures or any(line.ours for line in one.lines) for one in figures):
             raise StoreError(
-                f"nothing to show: no figure of {paper.file.name} has an answer in these runs", hint="orch ls"
+                f"nothing to show: no figure of {paper.paper.name} has an answer in these runs", hint="orch ls"
             )
-        every = [line for one in figures for line in one.lines]
+        every.extend(line for one in figures for line in one.lines)
         return {
-            "title": paper.file.shows,
-            "paper": paper.file,
+            "title": paper.paper.shows,
+            "paper": paper.paper,
             "figures": figures,
             "headline": counts(every),
             "sentence": sentence(measured, every),
-            "limits": [*of_runs(measured), *paper.file.limits],
+            "limits": [*of_runs(measured), *paper.paper.limits],
         }
 
-    return page.write("paper_page.html", output, shown)
+    return Rendered(page.write("paper_page.html", output, shown), counts(every))
 
 
 def sentence(measured: Measured, lines: Sequence[Line]) -> str:
@@ -112,7 +120,7 @@ def _shown(paper: Paper, figure: Figure, measured: Measured, folder: Path, numbe
     return Shown(
         figure=figure,
         lines=verdicts.lines(paper, figure, measured),
-        pictures=tuple(drawing.pictures(paper, figure, rows, folder, number=number)),
+        pictures=tuple(drawing.pictures(paper, figure, rows, folder / f"figure-{number}")),
         table=_table(figure, rows),
     )
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from orchestrator.core.errors import ConfigError
+from orchestrator.api.results import Store
+from orchestrator.cli.main import main
+from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.experiment import paperfile
-from orchestrator.papers import answering, page, reading, verdicts
+from orchestrator.papers import answering, bundle, page, reading, verdicts
 from orchestrator.papers.verdicts import HELD, MISSED, NOT_COMPARED
 from orchestrator.questions import changes
 from orchestrator.questions.rows import Measured
+from tests.helpers.night_runs import write_run
 
 PAPER = """
 name: made
@@ -216,7 +221,7 @@ def test_sql_of_a_paper_touches_nothing_but_its_tables(tmp_path, reads):
 
 def test_a_page_has_the_counts_first_and_a_drawing_for_each_figure(tmp_path):
     out = page.render(paper(tmp_path), (), tmp_path / "page.html")
-    text = out.read_text()
+    text = out.path.read_text()
     assert text.index("2 held, 0 missed, 1 not compared") < text.index("Table 1: bytes") < text.index("<svg")
     assert (tmp_path / "page-figures/figure-1.svg").is_file()
     assert (tmp_path / "page-figures/figure-1.csv").is_file()
@@ -252,3 +257,139 @@ def test_a_ratio_is_that_of_its_repetition():
         for name, rep, s in [("none", 1, 2.0), ("web", 1, 3.0), ("none", 2, 4.0), ("web", 2, 8.0)]
     ]
     assert [one["ratio"] for one in changes.ratio(rows, of="s", over="traffic", to="none")] == [1.5, 2.0]
+
+
+@pytest.fixture
+def bundled(tmp_path):
+    folder = tmp_path / "made"
+    folder.mkdir()
+    (folder / "one.yaml").write_text(
+        "name: one\nexperiment: e.yaml\naxes: {seed: [1]}\n".replace("seed: [1]", "measure.iterations: [3]")
+    )
+    (folder / "e.yaml").write_text(
+        "name: e\ntestbed: {local: {hosts: 2, link: 1gbit, scale: 100}}\n"
+        "workload: {ddp: {model: resnet50, hosts: [h1, h2]}}\n"
+        "measure: {warmup: 1, iterations: 3}\n"
+    )
+    (folder / "study-made.html").write_text("a page of yesterday")
+    (folder / "results").mkdir()
+    (folder / "results/big").write_text("runs")
+    out = bundle.write(paper(folder), (), tmp_path / "out.zip", version="quick", options=("--set", "measure.warmup=2"))
+    return folder, out
+
+
+def test_a_bundle_has_what_shows_and_repeats_a_study(bundled, tmp_path):
+    folder, out = bundled
+    found = bundle.unpacked(out, tmp_path / "there")
+    names = {str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()}
+    assert {
+        "page.html",
+        "page-figures/figure-1.svg",
+        "answers/figure-1.csv",
+        "environment.json",
+        "bundle.json",
+    } <= names
+    assert {name for name in names if name.startswith("paper/")} == {
+        f"paper/{name}" for name in ("paper.yaml", "answers.py", "one.yaml", "e.yaml")
+    }
+    assert "orch study paper --version quick --set measure.warmup=2" in (found / "README.md").read_text()
+    assert bundle.about(out).headline == "2 held, 0 missed, 1 not compared"
+    assert reading.paper(found / "paper/paper.yaml").file == reading.paper(folder / "paper.yaml").file
+
+
+def test_a_paper_that_needs_files_elsewhere_is_not_bundled(bundled, tmp_path):
+    folder, _ = bundled
+    (tmp_path / "elsewhere.yaml").write_text("measure: {warmup: 1, iterations: 3}\n")
+    text = (
+        (folder / "e.yaml").read_text().replace("measure: {warmup: 1, iterations: 3}\n", "include: ../elsewhere.yaml\n")
+    )
+    (folder / "e.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"cannot be read from a copy of this folder alone"):
+        bundle.write(reading.paper(folder / "paper.yaml"), (), tmp_path / "o.zip", version="quick")
+
+
+def test_the_command_shows_a_bundle_and_carries_out_nothing_of_it(bundled, tmp_path, monkeypatch, capsys):
+    folder, out = bundled
+    monkeypatch.chdir(tmp_path)
+    (folder / "answers.py").write_text("raise SystemExit('carried out')")
+    assert main(["study", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "2 held, 0 missed, 1 not compared" in said
+    assert (tmp_path / "out/made/page.html").is_file()
+    assert main(["study", str(out)]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/outside", "made/../../outside"])
+def test_a_bundle_with_names_that_lead_elsewhere_is_refused(bundled, tmp_path, name):
+    _, out = bundled
+    with zipfile.ZipFile(out, "a") as archive:
+        archive.writestr(name, "x")
+    with pytest.raises(StoreError, match="cannot be unpacked"):
+        bundle.unpacked(out, tmp_path / "deep/there")
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_bundle_with_a_link_is_refused(bundled, tmp_path):
+    _, out = bundled
+    link = zipfile.ZipInfo("made/link")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(out, "a") as archive:
+        archive.writestr(link, "/etc/passwd")
+    with pytest.raises(StoreError, match="is a link"):
+        bundle.unpacked(out, tmp_path / "there")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK no zip", b'{"format": 1}'])
+def test_what_is_no_bundle_is_refused(tmp_path, content):
+    (tmp_path / "x.zip").write_bytes(content)
+    with pytest.raises(StoreError, match="cannot be read as a zip archive"):
+        bundle.about(tmp_path / "x.zip")
+
+
+FIGURES = """
+figures:
+  - title: Iteration time by model
+    ask:
+      - iterations: {}
+      - sql: select model, repetition, 1000 * seconds as ms from answer
+    draw: [{kind: bars, x: model, y: ms}]
+    holds:
+      - {what: "{model}: time", by: [model], value: ms, says: below a second, place: the goal, most: 1000,
+         because: it is the goal, fails: {slower: [{sql: "select * replace (seconds * 100 as seconds) from answer"}]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    results = tmp_path_factory.mktemp("nights")
+    for repetition in (1, 2, 3):
+        run = write_run(results, name="one", sweep=False, seconds={"w1": 0.2}, repetition=repetition, seed=repetition)
+        manifest = json.loads((run / "manifest.json").read_text())
+        job = {"name": "training", "workload": "ddp", "model": "resnet50", "compute": "emulated", "ranks": []}
+        (run / "manifest.json").write_text(json.dumps(manifest | {"jobs": [job]}))
+        (run / "experiment.yaml").write_text("windows: [{name: w1}]")
+    return results
+
+
+def test_a_file_of_figures_is_drawn_without_a_paper(nights, tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text(FIGURES)
+    command = ["figure", str(tmp_path / "mine.yaml"), "one", "--results", str(nights), "-o", str(tmp_path / "out/mine")]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "resnet50: time: 2" in said
+    assert "below a second: held" in said
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        f"mine-1{suffix}" for suffix in (".svg", ".pdf", ".csv", "-rows.csv")
+    }
+    assert main([*command, "--over", "load"]) == 2
+
+
+def test_a_program_asks_the_same_question(nights):
+    store = Store(nights)
+    rows = store.ask({"iterations": {}}, {"sql": "select model, repetition, seconds from answer order by repetition"})
+    assert [row["repetition"] for row in rows] == [1, 2, 3]
+    assert rows[0]["seconds"] == pytest.approx(0.2, rel=0.05)
+    assert len(store.ask({"iterations": {}}, runs=store.runs()[:2])) == 2
+    with pytest.raises(ConfigError, match="nothing: no such step; accepted: sql, "):
+        store.ask({"nothing": {}})
