@@ -134,7 +134,7 @@ def moves(nights: Sequence[float], assumed: float) -> float:
     share, freedom = _within(n, persistence)
     half = freedom / 2
     usual = float(special.poch(half, _POWER)) / half**_POWER  # the mean of this power of a chi-square
-    return min(1.0, (seen**2 / (share * max(spread, RESOLUTION) ** 2)) ** _POWER / usual)
+    return min(1.0, float((seen**2 / (share * max(spread, RESOLUTION) ** 2)) ** _POWER) / usual)
 
 
 def _spread(seen: float, nights: int, persistence: float, assumed: float, known: float) -> tuple[float, bool]:
