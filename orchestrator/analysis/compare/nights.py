@@ -123,18 +123,20 @@ def moves(nights: Sequence[float], assumed: float) -> float:
     """Return how far a point counts as one whose nights (logarithms) differ as far as is assumed: 1 at most.
 
     It is a power of their variance, whose mean would be 1 if they did and all of it counted. 1 of a single night.
+    Odd nights are left out: one that all points share says nothing of how far nights usually differ.
     """
     from scipy import special
 
-    n, values = len(nights), np.asarray(nights, np.float64)
+    values = np.delete(np.asarray(nights, np.float64), odd(nights, assumed))
+    n = len(values)
     if n < 2:
         return 1.0
     seen, (_, persistence) = robust_spread(values), _persistence(values)
     spread, _ = _spread(seen, n, persistence, assumed, _KNOWN)
     share, freedom = _within(n, persistence)
     half = freedom / 2
-    usual = float(special.poch(half, _POWER)) / half**_POWER  # the mean of this power of a chi-square
-    return min(1.0, float((seen**2 / (share * max(spread, RESOLUTION) ** 2)) ** _POWER) / usual)
+    usual = float(special.poch(half, _POWER)) / math.pow(half, _POWER)  # the mean of this power of a chi-square
+    return min(1.0, math.pow(seen**2 / (share * max(spread, RESOLUTION) ** 2), _POWER) / usual)
 
 
 def _spread(seen: float, nights: int, persistence: float, assumed: float, known: float) -> tuple[float, bool]:
