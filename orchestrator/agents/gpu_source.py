@@ -36,6 +36,18 @@ class Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
+class MemoryApart(ctypes.Structure):
+    """nvmlMemory_v2_t, in bytes: what the driver reserves for itself stands apart from what is used."""
+
+    _fields_ = [
+        ("version", ctypes.c_uint),
+        ("total", ctypes.c_ulonglong),
+        ("reserved", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    ]
+
+
 class Value(ctypes.Union):
     """nvmlValue_t."""
 
@@ -75,13 +87,17 @@ class Gpu:
 
     def read(self) -> dict[str, object]:
         """Read every value, by its name; empty where the GPU does not tell."""
-        use, memory = Utilization(), Memory()
+        use, memory, apart = Utilization(), Memory(), MemoryApart()
         values: dict[str, object] = {}
         used = self.call("nvmlDeviceGetUtilizationRates", ctypes.byref(use)) == 0
         values["busy_percent"] = use.gpu if used else ""
         values["memory_busy_percent"] = use.memory if used else ""
-        answered = self.call("nvmlDeviceGetMemoryInfo", ctypes.byref(memory)) == 0
-        values["memory_used_bytes"] = memory.used if answered else ""
+        apart.version = ctypes.sizeof(apart) | 2 << 24
+        if self.call("nvmlDeviceGetMemoryInfo_v2", ctypes.byref(apart)) == 0:
+            values["memory_used_bytes"] = apart.used
+        else:  # an older driver: with what it reserves
+            answered = self.call("nvmlDeviceGetMemoryInfo", ctypes.byref(memory)) == 0
+            values["memory_used_bytes"] = memory.used if answered else ""
         values["sm_clock_mhz"] = self.number("nvmlDeviceGetClockInfo", SM_CLOCK)
         values["memory_clock_mhz"] = self.number("nvmlDeviceGetClockInfo", MEMORY_CLOCK)
         values["power_mw"] = self.number("nvmlDeviceGetPowerUsage")

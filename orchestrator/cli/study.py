@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -18,12 +19,15 @@ from orchestrator.core.screen import console
 
 if TYPE_CHECKING:
     from orchestrator.execution.run_options import RunOptions
-    from orchestrator.experiment.studyfile import Study
+    from orchestrator.experiment.studyfile import Study, StudyFile
+    from orchestrator.papers.answering import Paper
+    from orchestrator.store.rundir import Entry
 
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
 MEASURING = {
     "quick": "--quick",
+    "version": "--version",
     "new": "--new",
     "overrides": "--set",
     "wait": "--wait",
@@ -56,7 +60,9 @@ def register(group: Group) -> None:
 
 def _study_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch study`."""
-    parser.add_argument("paper", nargs="?", metavar="PAPER", help="the paper (default: list all papers)")
+    parser.add_argument(
+        "paper", nargs="?", metavar="PAPER", help="the paper, by name or folder, or a bundle (default: list all papers)"
+    )
     parser.add_argument(
         "of",
         metavar="WHAT",
@@ -64,6 +70,7 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
         help=f"measure nothing and show these results: {NAMES} (default: measure the study's sweeps)",
     )
     parser.add_argument("--quick", action="store_true", help="the short version of the study")
+    parser.add_argument("--version", metavar="NAME", help="another version of the paper's sweeps, such as cluster")
     parser.add_argument("--what", action="store_true", help="measure nothing; print what would be measured")
     parser.add_argument("--new", action="store_true", help="start over instead of resuming the newest measurement")
     options.local(parser)
@@ -72,6 +79,8 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
     options.wait(parser)
     options.seed(parser)
     parser.add_argument("--file", type=Path, metavar="FILE", help="another study file (default: that of PAPER)")
+    parser.add_argument("--bundle", type=Path, metavar="OUT.zip", help="pack the page with all that repeats it")
+    parser.add_argument("--again", action="store_true", help="of a bundle: unpack its paper, and measure it here")
     options.results(parser)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="the page (study-PAPER.html, study-PAPER-quick.html)"
@@ -80,8 +89,9 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
 
 def _calibrate_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch calibrate`."""
-    parser.add_argument("paper", metavar="PAPER", help="the paper, as `orch study` lists it")
+    parser.add_argument("paper", metavar="PAPER", help="the paper, by name or folder")
     parser.add_argument("--quick", action="store_true", help="only the models of the short version of the study")
+    parser.add_argument("--version", metavar="NAME", help="only the models of another version of the paper's sweeps")
     parser.add_argument("--new", action="store_true", help="fit models again that are fitted already")
     options.overrides(parser)
     options.force(parser)
@@ -97,7 +107,10 @@ def _study(arguments: argparse.Namespace) -> int:
 
     if arguments.paper is None:
         return _listed(arguments)
-    registry.paper(arguments.paper)
+    if arguments.paper.endswith(".zip"):
+        return _of_bundle(arguments)
+    if not _document(arguments):
+        registry.paper(arguments.paper)
     if not arguments.of:
         return _said(arguments) if arguments.what else _measured(arguments)
     for name, option in MEASURING.items():
@@ -105,19 +118,74 @@ def _study(arguments: argparse.Namespace) -> int:
             raise ConfigError(
                 f"{option}: nothing is measured when WHAT ({arguments.of[0]}) is named; accepted: one of the two"
             )
-    _page(arguments, arguments.of, arguments.output or Path(f"study-{arguments.paper}.html"))
+    _page(arguments, arguments.of, arguments.output or Path(f"study-{Path(arguments.paper).resolve().name}.html"))
     return 0
 
 
+def _bundled(arguments: argparse.Namespace, paper: Paper, entries: Sequence[Entry]) -> None:
+    """Write the bundle of a page."""
+    from orchestrator.papers import bundle
+
+    options = [word for value in arguments.overrides for word in ("--set", value)]
+    options += ["--local"] if arguments.local else []
+    print(bundle.write(paper, entries, arguments.bundle, version=_version(arguments), options=options))
+
+
+def _of_bundle(arguments: argparse.Namespace) -> int:
+    """Unpack a bundle and show its page, and measure it again when asked to; return the exit code."""
+    from orchestrator.papers import bundle
+
+    path = Path(arguments.paper)
+    if arguments.of or arguments.bundle or (arguments.what and not arguments.again):
+        raise ConfigError(f"{path}: is a bundle; accepted: alone, which shows it, or with --again, which measures it")
+    about = bundle.about(path)
+    into = (arguments.output if not arguments.again else None) or Path(path.stem)
+    if (into / about.paper).exists():
+        raise ConfigError(f"{into / about.paper}: is there already", hint="-o FOLDER")
+    folder = bundle.unpacked(path, into)
+    console.tell(f"{about.title}: {about.headline}\n{folder / bundle.PAGE}")
+    if not arguments.again:
+        console.tell(f"to measure it again: orch study {path} --again, or as {folder / bundle.README} says")
+        return 0
+    arguments.paper = str(folder / bundle.PAPER)
+    arguments.version, arguments.quick = about.version, False
+    arguments.local = arguments.local or "--local" in about.options
+    recorded = [value for option, value in itertools.pairwise(about.options) if option == "--set"]
+    arguments.overrides = [*recorded, *arguments.overrides]
+    return _measured(arguments)
+
+
+def _document(arguments: argparse.Namespace) -> Path | None:
+    """Return the file of a paper that is a document; None for one that is a package."""
+    from orchestrator.experiment import paperfile
+    from orchestrator.papers import registry
+
+    if arguments.file is not None or (arguments.paper in registry.names() and not Path(arguments.paper).is_dir()):
+        return None
+    return paperfile.find(arguments.paper)
+
+
+def _version(arguments: argparse.Namespace) -> str:
+    from orchestrator.experiment.paperfile import FULL, QUICK
+
+    if arguments.version and arguments.quick:
+        raise ConfigError("--version, --quick: accepted: one of the two")
+    return arguments.version or (QUICK if arguments.quick else FULL)
+
+
 def _listed(arguments: argparse.Namespace) -> int:
-    from orchestrator.experiment import studyfile
+    from orchestrator.experiment import paperfile, studyfile
     from orchestrator.papers import registry
     from orchestrator.study import studytext
 
     for name, option in MEASURING.items():
         if getattr(arguments, name):
             raise ConfigError(f"{option}: no paper is named; accepted: {', '.join(registry.names())}")
-    found = []
+    found: list[tuple[str, str, str, StudyFile | None]] = [
+        (file.name, file.title, file.shows, None)
+        for file in map(paperfile.read, map(paperfile.find, paperfile.names()))
+        if file.name not in registry.names()
+    ]
     for name in registry.names():
         paper = registry.paper(name)
         path = studyfile.there(name)
@@ -150,6 +218,13 @@ def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_T
     """Read the study of a paper, with these compute times; ConfigError where the file is another paper's."""
     from orchestrator.experiment import studyfile
 
+    document = _document(arguments)
+    if document is not None:
+        from orchestrator.experiment import paperfile
+
+        return paperfile.load(
+            document, arguments.overrides, version=_version(arguments), local=arguments.local, compute_s=compute_s
+        )
     path = arguments.file or studyfile.find(arguments.paper)
     found = studyfile.load(path, arguments.overrides, quick=arguments.quick, local=arguments.local, compute_s=compute_s)
     if found.paper != arguments.paper:
@@ -159,10 +234,8 @@ def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_T
 
 def _calibrate(arguments: argparse.Namespace) -> int:
     """Fit the compute of a study's models to this machine; return the exit code."""
-    from orchestrator.papers import registry
     from orchestrator.study import calibrating
 
-    registry.paper(arguments.paper)
     found = _loaded(arguments)
     if found.calibration is None:
         raise ConfigError(
@@ -218,11 +291,23 @@ def _measured(arguments: argparse.Namespace) -> int:
 
 
 def _page(arguments: argparse.Namespace, of: list[str], output: Path) -> None:
-    from orchestrator.analysis.compare import selection
+    from orchestrator.analysis.compare import repeated_draws, selection
     from orchestrator.papers import registry
     from orchestrator.report.study import study_page
 
     chosen = selection.choose(arguments.results, ",".join(of))
-    print(study_page.render(registry.paper(arguments.paper), chosen.entries, output))
+    document = _document(arguments)
+    if document is None:
+        print(study_page.render(registry.paper(arguments.paper), chosen.entries, output))
+    else:
+        from orchestrator.papers import page, reading
+
+        paper = reading.paper(document)
+        shown = page.render(paper, chosen.entries, output)
+        print(f"{shown.path}\n  {shown.headline}")
+        if arguments.bundle is not None:
+            _bundled(arguments, paper, chosen.entries)
+    for line in repeated_draws.lines(chosen.entries):
+        print(f"  warning: {line}")
     for line in chosen.left_out:
         print(f"  not counted: {line}")

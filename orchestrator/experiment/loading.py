@@ -15,6 +15,7 @@ what is wrong and what would do.
 from __future__ import annotations
 
 import functools
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from orchestrator.experiment.fitting import fitted
 from orchestrator.experiment.validation import validate
 from orchestrator.testbed.inventory import Inventory
 
-Kind = Literal["experiment", "sweep", "study", "inventory"]
+Kind = Literal["experiment", "sweep", "study", "paper", "inventory"]
 
 EXPERIMENT_NEEDS = "name, testbed, workload and measure"
 INVENTORY_NEEDS = "link and hosts"
@@ -168,6 +169,8 @@ def kind_of(data: Mapping[str, object]) -> Kind:
         return "sweep"
     if "paper" in data and data.keys() & {"quick", "full"}:
         return "study"
+    if "figures" in data and "sweeps" in data:
+        return "paper"
     of_experiments = {"testbed", "workload", "jobs", "measure", "traffic"}
     return "inventory" if data.keys() & {"hosts", "link"} and not data.keys() & of_experiments else "experiment"
 
@@ -178,11 +181,12 @@ def refuse_other(document: Document, wanted: Kind) -> None:
     if kind == wanted:
         return
     path = Path(document.name)
-    what = {"experiment": "an experiment", "sweep": "a sweep", "study": "a study", "inventory": "an inventory"}
+    what = {kind: f"{'an' if kind[0] in 'ei' else 'a'} {kind}" for kind in typing.get_args(Kind)}
     hint = {
         "experiment": "name it under `experiment` of a sweep file" if wanted == "sweep" else f"orch run {path}",
         "sweep": f"orch sweep {path}",
         "study": f"orch study {document.data.get('paper')} --file {path}",
+        "paper": f"orch study {path.parent}",
         "inventory": f"orch doctor {path}, or name it in an experiment: `testbed: {{inventory: {path.name}}}`",
     }
     raise ConfigError(f"{path}: is {what[kind]}, not {what[wanted]}", hint=hint[kind])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import documents, loading, studyfile, sweepfile
+from orchestrator.experiment import documents, loading, paperfile, studyfile, sweepfile
 from orchestrator.experiment.documents import Document
 from orchestrator.experiment.experiment import Experiment, TestbedChoice
 from orchestrator.experiment.loading import Checked
@@ -22,10 +22,10 @@ Planned = Checked | Definition | Study
 
 
 def open_file(path: Path, overrides: Sequence[str] = (), *, local: bool) -> Planned | Inventory:
-    """Read and check a file that can be planned or examined, of any of the four kinds.
+    """Read and check a file that can be planned or examined, of any kind.
 
-    `overrides` are `--set` options, `local` puts hosts of this machine in the place of others; of a study all sweeps of
-    its full version are read. ConfigError tells every mistake with its place.
+    `overrides` are `--set` options, `local` puts hosts of this machine in the place of others; of a study or
+    a paper all sweeps of its full version are read. ConfigError tells every mistake with its place.
     """
     document = documents.load(path, needs=NEEDS)
     kind = loading.kind_of(document.data)
@@ -33,6 +33,8 @@ def open_file(path: Path, overrides: Sequence[str] = (), *, local: bool) -> Plan
         return sweepfile.definition(document, overrides, local=local)
     if kind == "study":
         return studyfile.study(document, overrides, quick=False, local=local)
+    if kind == "paper":
+        return paperfile.study(document, overrides, version=paperfile.FULL, local=local)
     if kind == "experiment":
         return loading.checked_document(document, overrides, local=local)
     if overrides:

@@ -169,21 +169,20 @@ def study(
         raise ConfigError(f"{document.name}: two sweeps of one name; accepted: {', '.join(names)}, each once")
     covers, takes_s = (file.covers.quick, file.takes.quick) if quick else (file.covers.full, file.takes.full)
     name = f"{file.name}-quick" if quick else file.name
-    calibration = None if file.calibrate is None else _calibration(document, file.calibrate, overrides, found)
     return Study(
         name=name,
         paper=file.paper,
         covers=" ".join(covers.split()),
         takes_s=takes_s,
         sweeps=found,
-        calibration=calibration,
+        calibration=None if file.calibrate is None else calibration(document, file.calibrate, overrides, found),
     )
 
 
-def _calibration(
+def calibration(
     document: Document, asked: Calibrate, overrides: Sequence[str], sweeps: Sequence[Definition]
 ) -> Calibration | None:
-    """Return the calibration that these sweeps need; None where they need none."""
+    """Return the calibration that these sweeps of a study or paper need; None where they need none."""
     models = dict.fromkeys(model for definition in sweeps for model in definition.timeless())
     wanted = {model: asked.iteration[model] for model in models if model in asked.iteration}
     if not wanted:

@@ -14,6 +14,11 @@ int nvmlDeviceGetUtilizationRates(int *device, unsigned *use) { use[0] = 40 + *d
 int nvmlDeviceGetMemoryInfo(int *device, unsigned long long *memory) {
     memory[0] = 80ull << 30; memory[1] = 79ull << 30; memory[2] = (1ull << 30) + *device; return 0;
 }
+int nvmlDeviceGetMemoryInfo_v2(int *device, unsigned char *memory) { /* told by the first GPU alone, as of a newer driver */
+    unsigned long long *of = (unsigned long long *)(memory + 8);
+    if (*device || *(unsigned *)memory != (40 | 2 << 24)) return 2;
+    of[0] = 80ull << 30; of[1] = 1ull << 29; of[2] = 79ull << 30; of[3] = 1ull << 29; return 0;
+}
 int nvmlDeviceGetClockInfo(int *device, int kind, unsigned *mhz) { *mhz = kind == 1 ? 1980 : 2619; return 0; }
 int nvmlDeviceGetPowerUsage(int *device, unsigned *mw) { *mw = 350500; return *device ? 3 : 0; }
 int nvmlDeviceGetTemperature(int *device, int sensor, unsigned *celsius) { *celsius = 55; return 0; }

@@ -435,8 +435,8 @@ def _tail_change(pair: Pair, unit: Unit, level: float, rule: Rule) -> Change:
     if unit != "night" and min(len({one.run for one in side}) for side in (a, b)) < 2:
         return replace(found, why="one run a side: the spread between runs is not known")
     groups = _by_night((*b, *before)) if unit == "night" else [b]
-    slower = max(_longer_tail(a, group, rule.margin["p99"]) for group in groups)
-    faster = max(_longer_tail(group, a, rule.margin["p99"]) for group in groups)
+    slower = max(longer_tail(a, group, rule.margin["p99"]) for group in groups)
+    faster = max(longer_tail(group, a, rule.margin["p99"]) for group in groups)
     p = min(slower, faster)
     told = replace(found, p=p, p_adjusted=min(1.0, p * max(1.0, rule.level("p99", unit) / level)))
     if p >= level:
@@ -448,12 +448,20 @@ def _tail_change(pair: Pair, unit: Unit, level: float, rule: Rule) -> Change:
     )
 
 
-def _longer_tail(reference: Sequence[RunSeries], candidate: Sequence[RunSeries], margin: float) -> float:
+def longer_tail(
+    reference: Sequence[RunSeries],
+    candidate: Sequence[RunSeries],
+    margin: float,
+    *,
+    most: bool = False,
+    least_wider: float = 1.0,
+) -> float:
     """Return the p of the candidate's p99 lying within the margin of the reference's, by pooled counts.
 
     Counts of runs that differ by more than chance does widen the test (quasi-binomial; Wedderburn, Biometrika 61(3),
-    1974), and so does a reference whose own share above is not known to be one of a hundred. Every run has to have
-    more of them, or the p is 1: a stall that one run met says nothing of the others.
+    1974), by `least_wider` at least, and so does a reference whose own share above is not known to be one of a hundred.
+    Every run (`most`: two of three) has to have more of them, or the p is 1: a stall that one run met says nothing of
+    the others.
     """
     from scipy import special
 
@@ -466,14 +474,14 @@ def _longer_tail(reference: Sequence[RunSeries], candidate: Sequence[RunSeries],
             *((np.count_nonzero(one.seconds > bound), len(one.seconds)) for one in candidate), strict=True
         )
     )
-    if (above <= _TAIL * sizes).any():
+    if np.mean(above > _TAIL * sizes) < (2 / 3 if most else 1):
         return 1.0
     seen = sum(int(np.count_nonzero(one.seconds > bound)) for one in reference)
     of = sum(len(one.seconds) for one in reference)
     usual = max(_TAIL, float(special.betaincinv(seen + 1, of - seen, 0.95)))
     share = float(above.sum() / sizes.sum())
     scatter = float((((above - share * sizes) ** 2) / (share * (1 - share) * sizes)).sum()) if share < 1 else 0.0
-    wider = max(1.0, scatter / max(1, len(sizes) - 1))
+    wider = max(least_wider, scatter / max(1, len(sizes) - 1))
     # The exact binomial tail, of as many independent iterations as scatter leaves.
     return float(special.betainc(above.sum() / wider, max((sizes - above).sum() / wider, 0.0) + 1, usual))
 

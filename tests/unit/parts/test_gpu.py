@@ -49,6 +49,7 @@ def test_every_gpu_tells_what_it_can_in_si_units(library, tmp_path):
     assert first["gpu0", "gpu.sm_clock_hz"] == 1980e6
     assert first["gpu0", "gpu.memory_clock_hz"] == 2619e6
     assert first["gpu0", "gpu.power_w"] == pytest.approx(350.5)
+    assert first["gpu0", "gpu.memory_used_bytes"] == 1 << 29  # without what the driver reserves
     assert first["gpu1", "gpu.memory_used_bytes"] == (1 << 30) + 1
     assert first["gpu0", "gpu.nvlink_tx_bytes"] > 5e9 * 1024
     assert {name for port, name in first if port == "gpu0"} - {name for port, name in first if port == "gpu1"} == {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ from orchestrator.experiment import loading, plan
 from workloads.rank.compute import training
 from workloads.rank.compute.training import Jitter
 
+ROOT = Path(__file__).parents[3]
 EXPERIMENT = """\
 name: e
 testbed: {local: {hosts: 3, link: 1gbit, scale: 100}}
@@ -148,3 +150,14 @@ def test_a_file_that_is_no_recording_is_told(tmp_path, content, more, told):
     with pytest.raises(ConfigError) as refused:
         loading.checked(written(tmp_path, more=more), [], local=False)
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "recording", sorted((ROOT / "playbooks/recordings").glob("*.jsonl")), ids=lambda path: path.stem
+)
+def test_recordings_that_come_with_orch_can_be_drawn_from(recording, tmp_path):
+    shutil.copy(recording, tmp_path / "recorded.txt")
+    factors = settings(written(tmp_path))["jitter"]["factors"]
+    assert len(factors) >= 280
+    assert sum(factors) / len(factors) == pytest.approx(1, abs=1e-5)
+    assert 0.3 < min(factors) < 1 < max(factors) < 3

@@ -1,0 +1,227 @@
+"""Pack a study for others: its page, figures, answers, runs' manifests, environment, the paper's folder, commands.
+
+A bundle is a zip archive. To show one nothing of it is carried out; to measure it again its paper is unpacked, whose
+sweeps, and `answers.py`, then run with the rights of who asks for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import platform
+import stat
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from orchestrator.core.errors import ConfigError, StoreError, UnsafePath
+from orchestrator.core.paths import safepath
+from orchestrator.execution import provenance
+from orchestrator.experiment import paperfile
+from orchestrator.papers import answering, page
+from orchestrator.papers.answering import Paper
+from orchestrator.questions.rows import Measured
+from orchestrator.store import atomic
+from orchestrator.store.rundir import Entry
+from orchestrator.store.stamps import MANIFEST
+
+SUFFIX = ".zip"
+ABOUT, PAGE, README, PAPER = "bundle.json", "page.html", "README.md", "paper"
+FORMAT = 1
+MOST_FILES, MOST_BYTES = 20_000, 1 << 30  # of a bundle that is unpacked
+MOST_OF_PAPER = 4 << 20  # bytes of a file of a paper's folder: larger ones are results
+_NO_PAPER = ("results", "__pycache__")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a bundle is of: the paper, the version of its sweeps, its options, and the counts of its page."""
+
+    paper: str
+    title: str
+    version: str
+    options: tuple[str, ...]
+    headline: str
+
+
+def write(paper: Paper, entries: Sequence[Entry], output: Path, *, version: str, options: Sequence[str] = ()) -> Path:
+    """Write the bundle of these runs; `options` are what `orch study` was called with beside the version.
+
+    ConfigError where the paper's folder does not hold all that its sweeps need.
+    """
+    with tempfile.TemporaryDirectory(prefix="orch-bundle-") as scratch:
+        folder = Path(scratch)
+        _pack_paper(paper, folder / PAPER, version, options)
+        shown = page.render(paper, entries, folder / PAGE)
+        about = About(
+            paper=paper.paper.name,
+            title=paper.paper.title,
+            version=version,
+            options=tuple(options),
+            headline=shown.headline,
+        )
+        for name, text in _texts(paper, entries, about).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+        try:
+            with atomic.replacing(output, durable=False) as new, zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as out:
+                for file in _files(folder):
+                    out.write(file, f"{paper.paper.name}/{file.relative_to(folder)}")
+        except OSError as error:
+            raise StoreError(f"{output}: cannot be written: {error.strerror}") from None
+    return output
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode))
+
+
+def _pack_paper(paper: Paper, to: Path, version: str, options: Sequence[str]) -> None:
+    """Copy the paper's folder, and see that its sweeps can be read from the copy."""
+    for file in _files(paper.folder):
+        name = file.relative_to(paper.folder)
+        hidden = any(part.startswith(".") or part in _NO_PAPER for part in name.parts)
+        if hidden or name.name.startswith("study-") or file.stat().st_size > MOST_OF_PAPER:
+            continue
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        (to / name).write_bytes(file.read_bytes())
+    read = partial(paperfile.load, overrides=_overrides(options), version=version, local="--local" in options)
+    read(paper.folder / paperfile.FILE)
+    try:
+        read(to / paperfile.FILE)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{paper.folder}: its sweeps cannot be read from a copy of this folder alone: {error.message}",
+            hint="keep what they include and name below the paper's folder",
+        ) from None
+
+
+def _overrides(options: Sequence[str]) -> list[str]:
+    return [value for option, value in itertools.pairwise(options) if option == "--set"]
+
+
+def _texts(paper: Paper, entries: Sequence[Entry], about: About) -> dict[str, str]:
+    """Return the files of a bundle beside its page and paper."""
+    measured = Measured(entries=tuple(entries))
+    found = {
+        ABOUT: json.dumps({"format": FORMAT, **_plain(about)}, indent=1) + "\n",
+        README: readme(about),
+        "environment.json": json.dumps(environment(entries), indent=1, sort_keys=True) + "\n",
+    }
+    for number, figure in enumerate(paper.file.figures, 1):
+        rows = answering.answer(paper, figure, measured)
+        if rows:
+            found[f"answers/figure-{number}.csv"] = answering.csv_text(rows)
+    for entry in entries:
+        for name in (MANIFEST, "experiment.yaml"):
+            path = entry.path / name
+            if path.is_file():
+                found[f"runs/{entry.path.parent.name}/{entry.run}/{name}"] = path.read_text(encoding="utf-8")
+    return found
+
+
+def _plain(about: About) -> dict[str, Any]:
+    return {
+        "paper": about.paper,
+        "title": about.title,
+        "version": about.version,
+        "options": list(about.options),
+        "headline": about.headline,
+    }
+
+
+def environment(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return what the runs were made with: versions, commits of orch, controllers; and the machine that packs."""
+    return {
+        "versions": sorted({json.dumps(dict(entry.manifest.versions), sort_keys=True) for entry in entries}),
+        "commits": sorted({entry.manifest.git.commit for entry in entries if entry.manifest.git is not None}),
+        "runs": len(entries),
+        "packed": {"python": platform.python_version(), "system": platform.platform(), **provenance.versions()},
+    }
+
+
+def readme(about: About) -> str:
+    """Return what a reader of a bundle needs: what is in it, and how to see and repeat it."""
+    options = " ".join(about.options)
+    again = f"orch study {PAPER} --version {about.version}" + (f" {options}" if options else "")
+    return f"""# {about.title}
+
+Measured again by orch: {about.headline}.
+
+- `{PAGE}`: ours beside what the paper prints; it opens in a browser without a network
+- `page-figures/`: its figures as SVG and PDF, with their numbers as CSV
+- `answers/`: the rows behind each figure
+- `runs/`: the manifest and the experiment of every run
+- `environment.json`: versions of what measured
+- `{PAPER}/`: the paper as a document, with its sweeps
+
+To measure it again, in this folder, with orch installed (`pip install orch-testbed`):
+
+```bash
+{again}
+```
+"""
+
+
+def about(path: Path) -> About:
+    """Read what a bundle is of; StoreError for an archive that is none."""
+    with _opened(path) as archive:
+        name = next((name for name in archive.namelist() if name.endswith(f"/{ABOUT}") and name.count("/") == 1), None)
+        if name is None:
+            raise StoreError(f"{path}: is no bundle of orch: it has no {ABOUT}")
+        try:
+            found = json.loads(archive.read(name))
+            if found["format"] != FORMAT:
+                raise StoreError(f"{path}: is a bundle of format {found['format']}; accepted: {FORMAT}")
+            return About(
+                paper=safepath.segment(found["paper"]),
+                title=str(found["title"]),
+                version=safepath.segment(found["version"]),
+                options=tuple(map(str, found["options"])),
+                headline=str(found["headline"]),
+            )
+        except (KeyError, TypeError, ValueError, RecursionError, UnsafePath) as error:
+            raise StoreError(f"{path}: {ABOUT} cannot be understood: {error}") from None
+
+
+def unpacked(path: Path, folder: Path) -> Path:
+    """Unpack a bundle into a folder; return the folder of what it holds. Nothing of it is carried out.
+
+    StoreError for names that lead elsewhere, links, and more than MOST_FILES files or MOST_BYTES bytes.
+    """
+    of = about(path)
+    with _opened(path) as archive:
+        files = [one for one in archive.infolist() if not one.is_dir()]
+        if len(files) > MOST_FILES or sum(one.file_size for one in files) > MOST_BYTES:
+            raise StoreError(f"{path}: is too large: accepted: {MOST_FILES:,} files of {MOST_BYTES >> 20:,} MiB")
+        try:
+            for one in files:
+                to = folder / _name(one)
+                to.parent.mkdir(parents=True, exist_ok=True)
+                to.write_bytes(_content(archive, one))
+        except (UnsafePath, zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError) as error:
+            raise StoreError(f"{path}: cannot be unpacked: {error}") from None
+    return folder / of.paper
+
+
+def _name(one: zipfile.ZipInfo) -> str:
+    if stat.S_ISLNK(one.external_attr >> 16):
+        raise UnsafePath(f"{one.filename!r} is a link")
+    return safepath.relative(one.filename)
+
+
+def _content(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> bytes:
+    """Return a file's bytes, no more of them than the archive says."""
+    with archive.open(one) as file:
+        return file.read(one.file_size)
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise StoreError(f"{path}: cannot be read as a zip archive: {error}") from None

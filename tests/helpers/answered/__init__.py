@@ -1,0 +1,1 @@
+"""Rows that figures of papers would be given where all is as the papers print it."""
