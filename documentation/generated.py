@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from documentation import commands, gates, keys, measurements, metrics, workloads
+from documentation import commands, gates, keys, measurements, metrics, questions, workloads
 from orchestrator.store import query
 
 PARTS: Mapping[str, Callable[[], str]] = MappingProxyType(
@@ -21,6 +21,7 @@ PARTS: Mapping[str, Callable[[], str]] = MappingProxyType(
         "measurements": measurements.page,
         "metrics": metrics.page,
         "predictions": partial(measurements.page_of, "predict"),
+        "questions": questions.page,
         "tables": query.tables_page,
         "validity": partial(measurements.page_of, "validity"),
         "workloads": workloads.page,

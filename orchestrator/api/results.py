@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.store import listing, query, rundir, stores
@@ -247,6 +247,17 @@ class Store:
         found: pd.DataFrame = self.query(sql, runs=runs, unrestricted=unrestricted).to_pandas()
         return found
 
+    def ask(self, *steps: Mapping[str, Any], runs: Sequence[MeasuredRun] | None = None) -> list[dict[str, Any]]:
+        """Return the rows that answer a question, as figures of papers ask it, of all runs or of these.
+
+        Each step is a mapping from its name to its arguments, such as `{"iterations": {}}`, then
+        `{"sql": "select ... from answer"}`; docs/questions.md lists them. ConfigError for a step that there is not.
+        """
+        from orchestrator.papers import answering
+
+        chosen = self.runs() if runs is None else runs
+        return answering.asked(steps, [rundir.opened(run.path) for run in chosen])
+
     def compare(
         self,
         a: str,
@@ -280,14 +291,14 @@ class Store:
         return Compared(comparing.compare(self._folder(), a, b, rule=rule, settings=settings))
 
     def history(self, name: str) -> tuple[History, ...]:
-        """Return the median of each point of a sweep or experiment night by night (seconds), and the steps in it."""
+        """Return each point of a sweep or experiment night by night (seconds), with the steps in it and a verdict."""
         from orchestrator.analysis.compare import point_histories
-        from orchestrator.analysis.compare.regression import Rule
+        from orchestrator.analysis.compare.regression import DEFAULT
 
         found = point_histories.nights(self._store, name)
         if not found:
             raise StoreError(f"no night of {name} in {self.results}", hint="Store.runs() lists what there is")
-        return point_histories.histories(found, rule=Rule(alpha=0.05, margin={"p50": 0.02}))
+        return point_histories.histories(found, rule=DEFAULT)
 
     def draw(self, figure: str, runs: Sequence[MeasuredRun]) -> Drawing:
         """Return a figure over several runs, as in a report of them: "iterations", "cdf", "over-load", ..."""

@@ -130,7 +130,7 @@ _FIGURE_MORE = """\
 WHAT is iteration-time (the median), mean-iteration-time, p99-iteration-time or
 sent-bytes, each --over an axis: load, a setting by the end of its path, such
 as ddp.batch, or a variable that is an axis of the sweep; or completion-times
-or slowdown of cross traffic, by the size of flows. Runs that were set
+or slowdown of cross traffic, by the size of flows; or a YAML file of figures. Runs that were set
 differently in anything but the axes are refused; the error says in what."""
 
 
@@ -145,7 +145,7 @@ def _register_figure(group: Group) -> None:
         example="orch figure iteration-time load --over load --series traffic -o figures/load",
         more=_FIGURE_MORE,
     )
-    figure.add_argument("what", metavar="WHAT", help="the quantity")
+    figure.add_argument("what", metavar="WHAT", help="the quantity, or a file of figures")
     figure.add_argument("of", metavar="OF", help=f"the runs: {NAMES}")
     figure.add_argument("--over", metavar="AXIS", help="the x axis (default: load)")
     figure.add_argument("--series", metavar="AXIS", default="", help="a curve for each value of this setting")
@@ -163,35 +163,52 @@ def _register_figure(group: Group) -> None:
 
 
 def _figure(arguments: argparse.Namespace) -> int:
-    from orchestrator.analysis.compare import selection
+    from orchestrator.analysis.compare import repeated_draws, selection
     from orchestrator.core import where
     from orchestrator.core.errors import ConfigError
     from orchestrator.report.figure import curves, drawing, flow_times
 
+    if arguments.what.endswith((".yaml", ".yml")):
+        return _figures_of_file(arguments)
     conditions = where.parse(arguments.where)
     found: curves.Figure | flow_times.FlowTimes
     if arguments.what in _OF_FLOWS:
         if arguments.over:
             raise ConfigError(f"--over: {arguments.what} is drawn over the size of flows; accepted: --series AXIS")
+        chosen = selection.choose(arguments.results, arguments.of)
         found = flow_times.flow_times(
-            selection.choose(arguments.results, arguments.of),
-            slowdown=arguments.what == "slowdown",
-            series=arguments.series,
-            conditions=conditions,
+            chosen, slowdown=arguments.what == "slowdown", series=arguments.series, conditions=conditions
         )
     else:
         wanted = curves.quantity_named(arguments.what)
+        chosen = selection.choose(arguments.results, arguments.of)
         found = curves.figure(
-            selection.choose(arguments.results, arguments.of),
-            wanted,
-            over=arguments.over or "load",
-            series=arguments.series,
-            conditions=conditions,
+            chosen, wanted, over=arguments.over or "load", series=arguments.series, conditions=conditions
         )
     stem = arguments.output or Path(arguments.what)
     for path in drawing.write(found, stem):
         print(path)
+    for line in repeated_draws.lines(chosen.entries):
+        print(f"  warning: {line}")
     for line in found.common.left_out:
+        print(f"  not counted: {line}")
+    return 0
+
+
+def _figures_of_file(arguments: argparse.Namespace) -> int:
+    """Draw the figures of a file, write the rows behind them, and print what they are held to; return the exit code."""
+    from orchestrator.analysis.compare import selection
+    from orchestrator.core.errors import ConfigError
+    from orchestrator.papers import figures, reading
+
+    for name in ("over", "series", "where"):
+        if getattr(arguments, name):
+            raise ConfigError(f"--{name}: {arguments.what} is a file of figures; accepted: -o, --results")
+    chosen = selection.choose(arguments.results, arguments.of)
+    stem = arguments.output or Path(arguments.what).with_suffix("")
+    for path in figures.write(reading.figures(Path(arguments.what)), chosen.entries, stem):
+        print(path)
+    for line in chosen.left_out:
         print(f"  not counted: {line}")
     return 0
 

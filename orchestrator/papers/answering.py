@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import io
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment.paperfile import Figure, PaperFile, Printed, Step
+from orchestrator.experiment import documents
+from orchestrator.experiment.paperfile import Figure, FiguresFile, PaperFile, Printed, Step
+from orchestrator.experiment.validation import validate
 from orchestrator.questions import registry
 from orchestrator.questions.rows import Measured, Rows
 from orchestrator.store import query, stores
 from orchestrator.store.picked import of_entries
+from orchestrator.store.rundir import Entry
 
 SQL = "sql"
 OWN = "answers"
@@ -23,10 +28,17 @@ OWN = "answers"
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """A paper that was read, and the folder in which it lies."""
+    """A paper, or figures alone, that were read, and the folder in which they lie."""
 
-    file: PaperFile
+    file: FiguresFile
     folder: Path
+
+    @property
+    def paper(self) -> PaperFile:
+        """The paper's file, which figures alone are not."""
+        if not isinstance(self.file, PaperFile):
+            raise ConfigError(f"{self.folder}: is no paper", hint="orch figure FILE RUNS draws its figures")
+        return self.file
 
     @cached_property
     def own(self) -> dict[str, Callable[..., Any]]:
@@ -34,7 +46,7 @@ class Paper:
         path = self.folder / f"{OWN}.py"
         if not path.is_file():
             return {}
-        spec = importlib.util.spec_from_file_location(f"orch_paper_{self.file.name}", path)
+        spec = importlib.util.spec_from_file_location(f"orch_answers_of_{self.folder.name}", path)
         if spec is None or spec.loader is None:
             raise ConfigError(f"{path}: cannot be read as Python")
         module = importlib.util.module_from_spec(spec)
@@ -76,6 +88,14 @@ class Paper:
                 raise ConfigError(f"{self.folder}: sql: accepted: one select, as text")
 
 
+def asked(steps: Sequence[Mapping[str, Any]], entries: Sequence[Entry]) -> Rows:
+    """Return the rows that these steps give of runs; ConfigError for a step that there is not."""
+    document = documents.Document("question", {"figures": [{"title": "question", "ask": list(steps)}]}, None)
+    paper = Paper(file=validate(document, FiguresFile), folder=Path())
+    paper.check_steps()
+    return answer(paper, paper.file.figures[0], Measured(entries=tuple(entries)))
+
+
 def answer(paper: Paper, figure: Figure, measured: Measured) -> Rows:
     """Return the rows that answer a figure's question; none where it asks nothing."""
     return changed(paper, first(paper, figure, measured), figure.ask[1:])
@@ -96,8 +116,16 @@ def _first(paper: Paper, one: Step, measured: Measured) -> Rows:
     if not measured.entries:
         return []
     store = stores.opened(str(measured.entries[0].path.absolute().parent.parent))
-    rows: Rows = query.table(store, of_entries(measured.entries), one.arguments["text"]).to_pylist()
+    sql = one.arguments["text"]
+    try:
+        rows: Rows = query.table(store, of_entries(measured.entries), sql).to_pylist()
+    except ConfigError as error:
+        raise ConfigError(f"{_place(paper, sql)}: {error.message}", hint=error.hint) from None
     return rows
+
+
+def _place(paper: Paper, sql: str) -> str:
+    return f"{paper.folder}: {sql.strip().splitlines()[0]} ..."
 
 
 def changed(paper: Paper, rows: Rows, steps: Sequence[Step]) -> Rows:
@@ -127,7 +155,7 @@ def _selected(paper: Paper, sql: str, rows: Rows) -> Rows:
         try:
             found: Rows = connection.sql(sql).to_arrow_table().to_pylist()
         except duckdb.Error as error:
-            raise ConfigError(f"{paper.folder}: {sql.strip().splitlines()[0]} ...: {error}") from None
+            raise ConfigError(f"{_place(paper, sql)}: {error}") from None
     return found
 
 
@@ -148,3 +176,12 @@ def as_rows(table: Printed) -> Rows:
 def printed_rows(table: Printed, keys: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the printed rows with these values, in the columns that the table has."""
     return [row for row in table.rows if all(name not in row or row[name] == value for name, value in keys.items())]
+
+
+def csv_text(rows: Rows) -> str:
+    """Return rows as CSV, with all their columns."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()

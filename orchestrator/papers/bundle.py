@@ -6,8 +6,6 @@ sweeps, and `answers.py`, then run with the rights of who asks for it.
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 import platform
@@ -26,7 +24,7 @@ from orchestrator.execution import provenance
 from orchestrator.experiment import paperfile
 from orchestrator.papers import answering, page
 from orchestrator.papers.answering import Paper
-from orchestrator.questions.rows import Measured, Rows
+from orchestrator.questions.rows import Measured
 from orchestrator.store import atomic
 from orchestrator.store.rundir import Entry
 from orchestrator.store.stamps import MANIFEST
@@ -60,8 +58,8 @@ def write(paper: Paper, entries: Sequence[Entry], output: Path, *, version: str,
         _pack_paper(paper, folder / PAPER, version, options)
         shown = page.render(paper, entries, folder / PAGE)
         about = About(
-            paper=paper.file.name,
-            title=paper.file.title,
+            paper=paper.paper.name,
+            title=paper.paper.title,
             version=version,
             options=tuple(options),
             headline=shown.headline,
@@ -72,7 +70,7 @@ def write(paper: Paper, entries: Sequence[Entry], output: Path, *, version: str,
         try:
             with atomic.replacing(output, durable=False) as new, zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as out:
                 for file in _files(folder):
-                    out.write(file, f"{paper.file.name}/{file.relative_to(folder)}")
+                    out.write(file, f"{paper.paper.name}/{file.relative_to(folder)}")
         except OSError as error:
             raise StoreError(f"{output}: cannot be written: {error.strerror}") from None
     return output
@@ -117,7 +115,7 @@ def _texts(paper: Paper, entries: Sequence[Entry], about: About) -> dict[str, st
     for number, figure in enumerate(paper.file.figures, 1):
         rows = answering.answer(paper, figure, measured)
         if rows:
-            found[f"answers/figure-{number}.csv"] = csv_text(rows)
+            found[f"answers/figure-{number}.csv"] = answering.csv_text(rows)
     for entry in entries:
         for name in (MANIFEST, "experiment.yaml"):
             path = entry.path / name
@@ -134,15 +132,6 @@ def _plain(about: About) -> dict[str, Any]:
         "options": list(about.options),
         "headline": about.headline,
     }
-
-
-def csv_text(rows: Rows) -> str:
-    """Return rows as CSV, with all their columns."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)))
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def environment(entries: Sequence[Entry]) -> dict[str, Any]:

@@ -26,16 +26,16 @@ MOST_NAMED = 10  # rows or columns of a heatmap that all have their names
 KINDS = ("lines", "points", "bars", "heatmap", "cdf", "area")
 
 
-def pictures(paper: Paper, figure: Figure, rows: Rows, folder: Path, *, number: int) -> Iterator[Picture]:
-    """Draw a figure, a picture for each entry of `draw` that has rows, into a folder."""
+def pictures(paper: Paper, figure: Figure, rows: Rows, stem: Path) -> Iterator[Picture]:
+    """Draw a figure, a picture for each entry of `draw` that has rows, into files whose names begin with `stem`."""
     for place, one in enumerate(figure.draw):
         mine = answering.changed(paper, [row for row in rows if meets(row, one.where)], one.ask)
         if not mine:
             continue
-        name = f"figure-{number}" + (f"-{place + 1}" if len(figure.draw) > 1 else "")
+        name = stem.name + (f"-{place + 1}" if len(figure.draw) > 1 else "")
         with look():
             drawing = drawn(paper, one, mine)
-            saved = save(drawing, folder / name)
+            saved = save(drawing, stem.with_name(name))
         yield Picture(name=name, title=figure.title, caption=caption(one), saved=saved)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orchestrator.analysis.compare import repeated_draws
 from orchestrator.core.errors import StoreError
 from orchestrator.experiment.paperfile import Figure
 from orchestrator.papers import answering, drawing, verdicts
@@ -64,7 +65,8 @@ class Shown:
         for one in self.lines:
             if one.verdict not in _LOOKS:
                 ours = f", ours {one.ours}" if one.ours else ""
-                found.setdefault(one.why, []).append(f"{one.what}: {one.printed}{ours} ({one.place})")
+                what = one.what if one.what == one.printed else f"{one.what}: {one.printed}"
+                found.setdefault(one.why, []).append(f"{what}{ours} ({one.place})")
         return list(found.items())
 
 
@@ -92,16 +94,16 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Rendered:
         ]
         if not any(one.pictures or any(line.ours for line in one.lines) for one in figures):
             raise StoreError(
-                f"nothing to show: no figure of {paper.file.name} has an answer in these runs", hint="orch ls"
+                f"nothing to show: no figure of {paper.paper.name} has an answer in these runs", hint="orch ls"
             )
         every.extend(line for one in figures for line in one.lines)
         return {
-            "title": paper.file.shows,
-            "paper": paper.file,
+            "title": paper.paper.shows,
+            "paper": paper.paper,
             "figures": figures,
             "headline": counts(every),
             "sentence": sentence(measured, every),
-            "limits": [*of_runs(measured), *paper.file.limits],
+            "limits": [*of_runs(measured), *repeated_draws.lines(entries), *paper.paper.limits],
         }
 
     return Rendered(page.write("paper_page.html", output, shown), counts(every))
@@ -120,7 +122,7 @@ def _shown(paper: Paper, figure: Figure, measured: Measured, folder: Path, numbe
     return Shown(
         figure=figure,
         lines=verdicts.lines(paper, figure, measured),
-        pictures=tuple(drawing.pictures(paper, figure, rows, folder, number=number)),
+        pictures=tuple(drawing.pictures(paper, figure, rows, folder / f"figure-{number}")),
         table=_table(figure, rows),
     )
 

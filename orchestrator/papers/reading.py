@@ -13,7 +13,16 @@ from orchestrator.questions.rows import meets
 
 def paper(path: Path) -> Paper:
     """Read the paper whose `paper.yaml` this is; ConfigError for steps and printed tables that do not exist."""
-    found = Paper(file=paperfile.read(path), folder=path.parent)
+    return checked(Paper(file=paperfile.read(path), folder=path.parent))
+
+
+def figures(path: Path) -> Paper:
+    """Read a file of figures, which need not be a paper."""
+    return checked(Paper(file=paperfile.read_figures(path), folder=path.parent))
+
+
+def checked(found: Paper) -> Paper:
+    """Return the paper; ConfigError for steps and printed tables that do not exist."""
     found.check_steps()
     for figure in found.file.figures:
         for check in figure.holds:

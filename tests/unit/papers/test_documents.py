@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from orchestrator.api.results import Store
 from orchestrator.cli.main import main
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.experiment import paperfile
@@ -15,6 +17,7 @@ from orchestrator.papers import answering, bundle, page, reading, verdicts
 from orchestrator.papers.verdicts import HELD, MISSED, NOT_COMPARED
 from orchestrator.questions import changes
 from orchestrator.questions.rows import Measured
+from tests.helpers.night_runs import write_run
 
 PAPER = """
 name: made
@@ -342,3 +345,51 @@ def test_what_is_no_bundle_is_refused(tmp_path, content):
     (tmp_path / "x.zip").write_bytes(content)
     with pytest.raises(StoreError, match="cannot be read as a zip archive"):
         bundle.about(tmp_path / "x.zip")
+
+
+FIGURES = """
+figures:
+  - title: Iteration time by model
+    ask:
+      - iterations: {}
+      - sql: select model, repetition, 1000 * seconds as ms from answer
+    draw: [{kind: bars, x: model, y: ms}]
+    holds:
+      - {what: "{model}: time", by: [model], value: ms, says: below a second, place: the goal, most: 1000,
+         because: it is the goal, fails: {slower: [{sql: "select * replace (seconds * 100 as seconds) from answer"}]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    results = tmp_path_factory.mktemp("nights")
+    for repetition in (1, 2, 3):
+        run = write_run(results, name="one", sweep=False, seconds={"w1": 0.2}, repetition=repetition, seed=repetition)
+        manifest = json.loads((run / "manifest.json").read_text())
+        job = {"name": "training", "workload": "ddp", "model": "resnet50", "compute": "emulated", "ranks": []}
+        (run / "manifest.json").write_text(json.dumps(manifest | {"jobs": [job]}))
+        (run / "experiment.yaml").write_text("windows: [{name: w1}]")
+    return results
+
+
+def test_a_file_of_figures_is_drawn_without_a_paper(nights, tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text(FIGURES)
+    command = ["figure", str(tmp_path / "mine.yaml"), "one", "--results", str(nights), "-o", str(tmp_path / "out/mine")]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "resnet50: time: 2" in said
+    assert "below a second: held" in said
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        f"mine-1{suffix}" for suffix in (".svg", ".pdf", ".csv", "-rows.csv")
+    }
+    assert main([*command, "--over", "load"]) == 2
+
+
+def test_a_program_asks_the_same_question(nights):
+    store = Store(nights)
+    rows = store.ask({"iterations": {}}, {"sql": "select model, repetition, seconds from answer order by repetition"})
+    assert [row["repetition"] for row in rows] == [1, 2, 3]
+    assert rows[0]["seconds"] == pytest.approx(0.2, rel=0.05)
+    assert len(store.ask({"iterations": {}}, runs=store.runs()[:2])) == 2
+    with pytest.raises(ConfigError, match="nothing: no such step; accepted: sql, "):
+        store.ask({"nothing": {}})
