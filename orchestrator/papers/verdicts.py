@@ -230,10 +230,15 @@ def _outcome(check: Check, one: _Wanted) -> tuple[Estimate | str, Outcome, str]:
     outcome = agreement.outcome(ours, *check.bounds(one.printed))
     if math.isnan(ours.low):
         return ours, CANNOT_TELL, ONE_RUN
-    if outcome == DIFFERS and check.rival is not None:
-        if ours.high > check.rival if check.least is not None else ours.low < check.rival:
-            return ours, CANNOT_TELL, "another explanation does as well"
+    if outcome == DIFFERS and check.rival is not None and _as_good(check, ours):
+        return ours, CANNOT_TELL, "another explanation does as well"
     return ours, outcome, WIDE if outcome == CANNOT_TELL else ""
+
+
+def _as_good(check: Check, ours: Estimate) -> bool:
+    """Return whether another explanation may be no better: the interval reaches the near side of `rival`."""
+    rival = check.rival or 0.0
+    return ours.high > rival if check.least is not None else ours.low < rival
 
 
 def _is_exact(check: Check, one: _Wanted) -> bool:

@@ -19,11 +19,9 @@ from orchestrator.execution.runner import Outcome
 from orchestrator.experiment import studyfile
 from orchestrator.store import rundir, sweeps
 from orchestrator.study import run_study
-from orchestrator.sweep import sweepplan
 from tests.helpers.sweep_files import SWEEP, leave, window
 
 PLAYBOOKS = Path(__file__).parents[3] / "playbooks/studies"
-MODELS = {"resnet50", "vgg16", "densenet161", "bert-large"}
 
 
 def studied(folder, *, sweep_names=("a", "b")):
@@ -110,74 +108,6 @@ def test_progress_is_that_of_the_whole_study(tmp_path, monkeypatch):
     assert re.search(r"about \d+ s left, until about .*\d\d:\d\d\]", testbed.labels[7])
     assert "[s-quick: 0 of 12 done" in testbed.labels[0]
     assert "[s-quick: 7 of 12 done" in testbed.labels[7]
-
-
-def test_the_project_s_own_study_keeps_to_what_it_promises():
-    quick = {one.file.name: one for one in studyfile.load(PLAYBOOKS / "salamy.yaml", quick=True).sweeps}
-    counts = {}
-    for definition in quick.values():
-        assert definition.file.mode == "windows"
-        assert sweepplan.rechecked(definition)
-        for point in definition.points:
-            kind = point.values.get("traffic", "iperf")
-            model = point.values.get("workload.ddp.model", "resnet50")
-            counts.setdefault((model, kind), []).append(point.experiment.measure.iterations)
-    for kind in ("iperf", "websearch", "websearch-burst"):
-        assert len(counts["resnet50", kind]) >= 8
-        assert min(counts["resnet50", kind]) >= 40
-    assert len(counts["vgg16", "iperf"]) >= 5
-    assert min(counts["vgg16", "iperf"]) >= 15
-    full = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
-    assert [{point.values["workload.ddp.model"] for point in one.points} for one in full] == [
-        MODELS,
-        MODELS,
-        {"resnet50"},  # with dilated time
-        MODELS,
-    ]
-
-
-def test_the_full_study_reaches_the_highest_loads_of_the_thesis():
-    (*_, heavy) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
-    loads = {point.resolved["traffic"][0]["websearch"]["load"] for point in heavy.points}
-    assert loads == {"23gbit", "24gbit", "24.65gbit"}
-    lasts = {point.experiment.measure.at_most for point in heavy.points}
-    assert min(lasts) >= 15 * 183, "of fifteen iterations as long as BERT-large's at 24.65 Gbit/s"
-
-
-@pytest.mark.parametrize("quick", [True, False])
-def test_with_horovod_the_same_points_are_measured(quick):
-    plain = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=quick).sweeps
-    horovod = studyfile.load(PLAYBOOKS / "salamy-horovod.yaml", quick=quick).sweeps
-
-    def settings(definition):
-        told = [
-            {path.replace("horovod", "ddp"): value for path, value in point.values.items()}
-            for point in definition.points
-        ]
-        return sorted(map(str, told))
-
-    assert [settings(one) for one in horovod] == [settings(one) for one in plain[:2]]
-    assert {name for one in horovod for point in one.points for name in point.resolved["workload"]} == {"horovod"}
-
-
-def test_the_study_at_full_size_fits_an_inventory_of_five_hosts(tmp_path):
-    example = (PLAYBOOKS.parent / "testbeds/example-rack.yaml").read_text()
-    hosts = "hosts:\n  h5:\n    ssh: rack1-h5.mgmt\n    data: {address: 10.0.0.5/24, device: ens1f0}\n"
-    rack = example.replace("hosts:\n", hosts).replace("h4: swp4 }", "h4: swp4, h5: swp5 }").replace("10gbit", "25gbit")
-    (tmp_path / "rack.yaml").write_text(rack)
-    told = [f"testbed={{inventory: {tmp_path / 'rack.yaml'}}}"]
-    full = studyfile.load(PLAYBOOKS / "salamy-cluster.yaml", told, quick=False).sweeps
-    for definition in full:
-        compute = {p.values["workload.ddp.model"]: p.resolved["workload"]["ddp"]["compute"] for p in definition.points}
-        assert compute == {"resnet50": "real", "vgg16": "real", "densenet161": "real", "bert-large": "emulated"}
-        assert all(p.experiment.testbed.inventory is not None for p in definition.points)
-    assert studyfile.load(PLAYBOOKS / "salamy-cluster.yaml", [*told, "workload.ddp.compute=real"], quick=True).sweeps
-
-
-def test_one_point_of_a_curve_is_checked_also_where_streams_go_hand_in_hand_with_loads():
-    (iperf, *_) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
-    models = {point.point: point.values["workload.ddp.model"] for point in iperf.points}
-    assert sorted(models[point] for point in sweepplan.rechecked(iperf)) == sorted(MODELS)
 
 
 @pytest.mark.parametrize(
