@@ -118,7 +118,7 @@ def _study(arguments: argparse.Namespace) -> int:
             raise ConfigError(
                 f"{option}: nothing is measured when WHAT ({arguments.of[0]}) is named; accepted: one of the two"
             )
-    _page(arguments, arguments.of, arguments.output or Path(f"study-{Path(arguments.paper).name}.html"))
+    _page(arguments, arguments.of, arguments.output or Path(f"study-{Path(arguments.paper).resolve().name}.html"))
     return 0
 
 
@@ -291,7 +291,7 @@ def _measured(arguments: argparse.Namespace) -> int:
 
 
 def _page(arguments: argparse.Namespace, of: list[str], output: Path) -> None:
-    from orchestrator.analysis.compare import selection
+    from orchestrator.analysis.compare import repeated_draws, selection
     from orchestrator.papers import registry
     from orchestrator.report.study import study_page
 
@@ -307,5 +307,7 @@ def _page(arguments: argparse.Namespace, of: list[str], output: Path) -> None:
         print(f"{shown.path}\n  {shown.headline}")
         if arguments.bundle is not None:
             _bundled(arguments, paper, chosen.entries)
+    for line in repeated_draws.lines(chosen.entries):
+        print(f"  warning: {line}")
     for line in chosen.left_out:
         print(f"  not counted: {line}")

@@ -12,7 +12,7 @@ from orchestrator.analysis.stats.iterations import series
 from orchestrator.analysis.traffic import bottleneck, throughput
 from orchestrator.analysis.traffic import traffic as flows_of
 from orchestrator.analysis.traffic.sharedlink import shared_link
-from orchestrator.analysis.traffic.throughput import Kept
+from orchestrator.analysis.traffic.throughput import CachedTable
 from orchestrator.analysis.traffic.traffic import Traffic
 from orchestrator.questions.curves import GBIT, MB, capacity_bps, loaded_points, repetition, windows_near
 from orchestrator.questions.registry import source
@@ -36,12 +36,12 @@ def queues(measured: Measured) -> Rows:
     Columns: those that tell curves apart (as of `curves`), `requested_gbps`, `load_gbps`, `used_pct` (share of the link
     that left the queue), `idle_gbps`, `waiting_ms` (mean backlog as time on the link) and `drops_per_s`.
     """
-    counters: dict[str, Kept] = {}
+    counters: dict[str, CachedTable] = {}
 
     def values(point: Any, window: Any) -> Row | None:
         path = window.entry.path
         if window.entry.run not in counters:
-            counters[window.entry.run] = Kept(tables.read(path / "tables", "counters", where=_of_queues()))
+            counters[window.entry.run] = CachedTable(tables.read(path / "tables", "counters", where=_of_queues()))
         found = shared_link(
             counters[window.entry.run], window.manifest.topology, span_ns=window.record.span_ns, scale=point.scale
         )

@@ -45,7 +45,7 @@ def shared_link(counters: Any, topology: Topology, *, span_ns: tuple[int, int], 
     Where cross traffic and training meet, bytes wait. Counters are sampled where they change, so that a mean of the
     backlog weighs each value by how long it stood.
     """
-    kept = counters if isinstance(counters, throughput.Kept) else throughput.Kept(counters)
+    kept = counters if isinstance(counters, throughput.CachedTable) else throughput.CachedTable(counters)
     found = [
         (mean, place)
         for place in kept.once("queues", _queues)
@@ -75,7 +75,7 @@ def _queues(table: Any) -> list[tuple[str, str, str]]:
     )
 
 
-def _samples(kept: throughput.Kept, place: tuple[str, str, str], what: str) -> tuple[Any, Floats]:
+def _samples(kept: throughput.CachedTable, place: tuple[str, str, str], what: str) -> tuple[Any, Floats]:
     node, port, name = place
     return throughput.samples(kept, node=node, port=port, counter=f"{name}.{what}")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.analysis.compare import repeated_draws
 from orchestrator.analysis.stats.agreement import AGREES, DIFFERS
 from orchestrator.report import page, tables
 from orchestrator.report.study.content import VERDICTS, Comparison, Section, Verdict
@@ -38,6 +39,7 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
             "lead": _part(drawn) if drawn else None,
             "rest": [_part(section) for section in sections if section is not drawn],
             "lines_of": lines,
+            "drawn_alike": repeated_draws.lines(entries),
             "headline": headline(sections),
         }
 

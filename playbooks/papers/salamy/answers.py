@@ -30,14 +30,7 @@ def _panels(rows: Rows, drawing: Any, column: str) -> list[tuple[Any, Rows]]:
 
 
 def over_load(
-    rows: Rows,
-    drawing: Any,
-    *,
-    x: str,
-    xlabel: str,
-    panels: str = "",
-    joined: bool = False,
-    logarithmic: bool = True,
+    rows: Rows, drawing: Any, *, x: str, xlabel: str, panels: str = "", joined: bool = False, logarithmic: bool = True
 ) -> None:
     """Draw iteration times over a column: `kind` ours are points, fit and line are lines, printed hollow marks."""
     colors = {name: place for place, (name,) in enumerate(grouped(rows, ["curve"]))}

@@ -151,26 +151,3 @@ def test_what_would_be_measured_is_said_and_nothing_is(tmp_path, capsys):
 def test_nothing_is_measured_where_something_is_named(tmp_path, capsys):
     assert main(["study", "salamy", "nightly", "--quick", "--results", str(tmp_path)]) == 2
     assert "nothing is measured" in capsys.readouterr().err
-
-
-def test_frameworks_at_full_size_fit_an_inventory_of_four_hosts_with_gpus():
-    told = [f"testbed={{inventory: {PLAYBOOKS.parent / 'testbeds/example-rack.yaml'}}}"]
-    (sweep,) = studyfile.load(PLAYBOOKS / "zerwas-cluster.yaml", told, quick=False).sweeps
-    assert len(sweep.points) == 44
-    assert {point.values["workload"] for point in sweep.points} >= {"horovod-mpi-nccl", "binary-tree-star"}
-
-
-def test_the_quick_study_of_frameworks_has_every_model_and_framework():
-    found = {one.file.name: one for one in studyfile.load(PLAYBOOKS / "zerwas.yaml", quick=True).sweeps}
-    grid = {(p.values["workload"], p.values["workload.*.model"]) for p in found["zerwas-quick-frameworks"].points}
-    assert len({framework for framework, _ in grid}) == 8
-    for framework in ("horovod-gloo", "binary-tree-star", "pair-averaging"):
-        assert {model for name, model in grid if name == framework} == {
-            "mobilenet_v2",
-            "densenet201",
-            "resnet50",
-            "resnet101",
-        }
-    assert sum(len(one.points) for name, one in found.items() if name != "zerwas-quick-accuracy") == 26
-    losses = [point.values["conditions.1.loss.share"] for point in found["zerwas-quick-loss"].points]
-    assert losses == ["0%", "0.01%", "2%"]

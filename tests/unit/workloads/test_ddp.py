@@ -242,10 +242,10 @@ def test_theory_is_the_published_volume() -> None:
 
 
 def test_a_model_for_ten_classes_sends_less() -> None:
-    """Zerwas et al.: CIFAR-10, whose ResNet-101 sends 3,980 GB in 3,900 steps of four workers."""
+    """Zerwas et al.: CIFAR-10, whose ResNet-101 sends 4,000 GB in 3,920 steps of four workers."""
     settings, where = config(model="resnet101", classes=10, compute_time="1s"), topology(scale=1)
     found = ddp.theory(settings, job(settings, where), where)
-    assert 4 * 3900 * found.bytes_per_iteration / 1e9 == pytest.approx(3980, abs=1)
+    assert 4 * 3920 * found.bytes_per_iteration / 1e9 == pytest.approx(4000.3, abs=0.1)
     sizes = [size for _, _, sizes in told(settings, where)["layers"] for size in sizes]
     assert (sum(sizes), sizes[-2:]) == (42_520_650, [20480, 10])
 

@@ -62,6 +62,25 @@ def test_layers_equal_torchvisions(name: str) -> None:
     assert all(layer.name in known for layer in catalog.load(name).layers)
 
 
+def test_branches_are_those_of_torchvisions_graphs() -> None:
+    export = pytest.importorskip("workloads.models.export")
+    assert catalog.branching() == ("inception_v3", "resnet101", "resnet50")
+    for name in export.VISION:
+        graph = export.graph(name)
+        assert catalog.load(name).after == (None if graph is None else tuple(map(tuple, graph)))
+
+
+def test_inceptions_modules_branch_and_join() -> None:
+    model = catalog.load("inception_v3")
+    assert model.after is not None
+    names = [layer.name for layer in model.layers]
+    (first, joined) = (names.index(f"Mixed_5{letter}.branch1x1.conv") for letter in "bc")
+    assert {names[place] for place in model.after[joined]} == {
+        f"Mixed_5b.{name}.bn" for name in ("branch1x1", "branch5x5_2", "branch3x3dbl_3", "branch_pool")
+    }
+    assert sum(before == (first - 1,) for before in model.after) == 4, "four branches begin where the first does"
+
+
 @pytest.mark.parametrize(
     ("name", "forward_gflops"),
     # Multiply-adds as torchvision's pages publish them, twice (two FLOPs each).
