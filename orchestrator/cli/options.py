@@ -32,6 +32,7 @@ WRITTEN = (
     "markdown",
     "junit",
     "metrics_file",
+    "bundle",
 )  # options that name files to write
 ORCH = (sys.executable, "-m", "orchestrator.cli.main")  # the command line of a further `orch`
 TESTBED = "an inventory or experiment file; default: this machine"
