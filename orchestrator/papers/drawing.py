@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from orchestrator.report.style import INK, LINES, SERIES, WIDTH_IN, Picture, fro
 
 HEIGHT_IN = 2.7  # of a panel
 IN_A_ROW = 4  # heatmaps
+LEGEND_PT = 18  # room for a line of legend between the first panels and their titles
+ACROSS = 84  # letters below a drawing
 KINDS = ("lines", "points", "bars", "heatmap", "cdf", "area")
 
 
@@ -57,7 +60,9 @@ def drawn(paper: Paper, one: Draw, rows: Rows) -> Drawing:
     for spot, (names, mine) in zip(spots, panels.items(), strict=False):
         _panel(paper, one, spot, mine, series, of={one.panels: names[0]} if one.panels else {})
         if one.panels:
-            spot.set_title(_word(one, names[0]))
+            spot.set_title(
+                _word(one, names[0]), pad=LEGEND_PT if one.series and spot.get_subplotspec().is_first_row() else None
+            )
     legend(*spots[: len(panels)], columns=4)
     return drawing
 
@@ -155,7 +160,7 @@ def _lines(one: Draw, spot: Any, rows: Rows, *, number: int, label: str, among: 
 
 def _named(one: Draw, spot: Any, at: Mapping[Any, float]) -> None:
     if not all(isinstance(value, int | float) for value in at):
-        spot.set_xticks(list(at.values()), [_word(one, value) for value in at])
+        spot.set_xticks(list(at.values()), _words(one, spot, at))
         spot.grid(visible=False, axis="x")
 
 
@@ -174,7 +179,7 @@ def _bars(one: Draw, spot: Any, rows: Rows, *, number: int, label: str, among: R
         error_kw={"elinewidth": 0.8, "capsize": 2},
         label=label,
     )
-    spot.set_xticks(list(at.values()), [_word(one, value) for value in at])
+    spot.set_xticks(list(at.values()), _words(one, spot, at))
     spot.grid(visible=False, axis="x")
 
 
@@ -250,3 +255,9 @@ def _heatmap(one: Draw, spot: Any, rows: Rows) -> None:
 def _word(one: Draw, value: Any) -> str:
     """Return what a column or a value is called."""
     return one.labels.get(str(value), f"{value:g}" if isinstance(value, float) else str(value))
+
+
+def _words(one: Draw, spot: Any, values: Collection[Any]) -> list[str]:
+    """Return what values beside each other are called, in lines that leave each its room."""
+    width = max(8, ACROSS // (spot.get_gridspec().ncols * max(1, len(values))))
+    return ["\n".join(textwrap.wrap(_word(one, value), width)) for value in values]
