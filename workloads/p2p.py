@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -16,6 +16,7 @@ from orchestrator.parts.topology import Job, Topology
 from workloads.common import rank_traffic, real_training, torch_ranks, trained_model
 from workloads.common.real_training import TorchModelConfig
 from workloads.common.trained_model import BYTES_PER_PARAMETER
+from workloads.models import catalog
 from workloads.rank.torch.exchange import P2pSettings, asking_share, schedule
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
@@ -47,6 +48,11 @@ class Config(TorchModelConfig):
     iterations in random orders from what the first worker computed, `tac` with its measured times. Default: all is
     pulled before the step ends."""
 
+    graph: bool = False
+    """Order: the forward pass computes one layer at a time, whichever has its inputs and its parameters, as TensorFlow
+    runs a graph, instead of one after the other as PyTorch's programs do. Of a model without branches both are the
+    same, and so are `layer`, `tic` and `tac`. Emulated compute."""
+
     peers: Literal["random", "uniform", "round-robin"] = "random"
     """Pair averaging: whom a rank asks. `random`: as KungFu draws, any of all ranks, and the next one when it draws
     itself, so that the next one is asked twice as often. `uniform`: any other one alike. `round-robin`: one after the
@@ -74,6 +80,8 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
                 accepted="strategy: parameter-server, or no order",
             )
         )
+    if config.graph:
+        found += _graph_problems(config)
     count = len(config.hosts if config.hosts is not None else topology.placed)
     if config.strategy == "parameter-server" and config.servers >= count:
         found.append(
@@ -86,6 +94,18 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     return found
 
 
+def _graph_problems(config: Config) -> Iterator[Problem]:
+    if config.order is None:
+        message = "without an order all parameters are there before the first layer computes"
+        yield Problem(at=("graph",), message=message, accepted="strategy: parameter-server with an order, or no graph")
+    if config.compute == "real":
+        message = "PyTorch runs a real model's layers in the order of its program"
+        yield Problem(at=("graph",), message=message, accepted="compute: emulated, or no graph")
+    elif config.model not in catalog.branching():
+        message = f"the layers of {config.model} are known as one after the other"
+        yield Problem(at=("graph",), message=message, accepted=f"no graph, or one of {', '.join(catalog.branching())}")
+
+
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """Return a launch for each rank; training and rendezvous flows stand on that of rank 0."""
     settled = config.model_copy(update={"backend": "gloo"})
@@ -96,6 +116,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "strategy": config.strategy,
         "servers": config.servers,
         "order": config.order,
+        "after": _after(config),
         "peers": config.peers,
         "hosts": _hosts(job),
     }
@@ -139,6 +160,11 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     return {**read_training(output), **read_evaluations(output)}
+
+
+def _after(config: Config) -> list[list[int]] | None:
+    after = trained_model.data(config).after if config.graph else None
+    return None if after is None else [list(places) for places in after]
 
 
 def _hosts(job: Job) -> list[int]:

@@ -55,6 +55,12 @@ class Config(RealConfig):
     """Parameter servers: the host of each; variables are placed on them in turn. Default: the testbed's first host.
     `hosts` are those of the workers."""
 
+    order: Literal["any", "layer", "reverse"] | None = None
+    """Parameter server: each layer of the forward pass waits for its own variables. `any`: TensorFlow fetches them all
+    at once, in whatever order; `layer`: one after the other, enforced by the graph, those of the first layers first,
+    which of a chain of layers is the order of TicTac's TIC and TAC; `reverse`: those of the last layers first. Default:
+    the forward pass begins when all variables are there."""
+
     trace: bool = False
     """Parameter server: whether each worker records when it computes and when it receives and sends which tensor, by
     TensorFlow's own tracing. It costs some milliseconds a step."""
@@ -75,6 +81,14 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
                 at=("trace",),
                 message="TensorFlow tells of the transfers of a session alone, and multi-worker-mirrored has none",
                 accepted="strategy: parameter-server, or no trace",
+            )
+        )
+    if config.order is not None:
+        found.append(
+            Problem(
+                at=("order",),
+                message="workers of multi-worker-mirrored fetch no variables",
+                accepted="strategy: parameter-server, or no order",
             )
         )
     if config.servers is not None:
@@ -180,7 +194,7 @@ def _settings(
 ) -> mirrored.MirroredSettings | parameter_server.ParameterServerSettings:
     if config.strategy == "parameter-server":
         trained = trained_model.emulated_settings(config, topology, seed=seed)
-        return {**trained, "meet_s": _MEET_S, "trace": config.trace}
+        return {**trained, "meet_s": _MEET_S, "trace": config.trace, "order": config.order}
     pack = round(config.pack / topology.scale)
     return {
         **real_training.settings(config, topology, seed=seed),

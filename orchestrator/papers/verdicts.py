@@ -139,6 +139,8 @@ def _wanted(paper: Paper, check: Check, rows: Rows) -> Iterator[_Wanted]:
         if len(there) > 1:
             raise ConfigError(f"{paper.folder}: {check.what}: {len(there)} printed rows are of {keys}; accepted: one")
         for row in there:
+            if row.get(column) is None:
+                continue
             value, unit = table.number(row, column), table.values.get(column, "")
             shown = with_unit(value.text, unit) if value else str(row.get(column, ""))
             text = f"{check.says} ({shown})" if check.says else shown
@@ -230,9 +232,14 @@ def _outcome(check: Check, one: _Wanted) -> tuple[Estimate | str, Outcome, str]:
     outcome = agreement.outcome(ours, *check.bounds(one.printed))
     if math.isnan(ours.low):
         return ours, CANNOT_TELL, ONE_RUN
-    if outcome == DIFFERS and check.rival is not None and ours.high > check.rival:
+    if outcome == DIFFERS and check.rival is not None and _between(ours, check.rival, below=check.least is not None):
         return ours, CANNOT_TELL, "another explanation does as well"
     return ours, outcome, WIDE if outcome == CANNOT_TELL else ""
+
+
+def _between(ours: Estimate, rival: float, *, below: bool) -> bool:
+    """Return whether an interval reaches to where another explanation is no better, `below` or above it."""
+    return ours.high > rival if below else ours.low < rival
 
 
 def _is_exact(check: Check, one: _Wanted) -> bool:

@@ -106,7 +106,7 @@ def chosen(
     for point in measured.points:
         keys = {
             "workload": point.job.workload,
-            "model": point.value("workload.*.model"),
+            "model": point.job.model,
             "ranks": len(point.job.ranks),
             "scale": point.scale,
             **settings(point, columns, defaults),

@@ -75,7 +75,7 @@ def together(big: Floats) -> float:
     """Return the mean correlation of all pairs of rows, -1 to 1; NaN of fewer than two."""
     if len(big) < 2:
         return math.nan
-    matrix = np.corrcoef(big)
+    matrix = np.atleast_2d(np.corrcoef(big))
     return float(np.mean([matrix[a, b] for a, b in itertools.combinations(range(len(big)), 2)]))
 
 

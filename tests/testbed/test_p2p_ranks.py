@@ -122,6 +122,32 @@ def test_an_order_computed_of_the_first_passes_is_that_of_the_layers_on_every_wo
         assert seen == [[f"bucket {n}" for n in numbers] for numbers in (*traced, *layers)]
 
 
+@pytest.mark.parametrize("order", ["random", "tic", "tac"])
+def test_a_graph_with_branches_is_computed_as_buckets_come_and_workers_learn_the_same(order: str, tmp_path: Path):
+    """Of Inception TIC and TAC are other orders than the layers', and another one than each other's."""
+    options = {"model": "inception_v3", "compute_time": "60ms", "bucket": "1mb", "strategy": "parameter-server"}
+    sums = {}
+    for graph in (True, False):
+        launches = loopback(p2p, 3, scale=1000, order=order, graph=graph, **options)
+        folder = tmp_path / str(graph)
+        folder.mkdir()
+        with running(launches, folder, extra=("--checksum",)) as started:
+            started.wait_ready()
+            started.go()
+            started.wait_iterations(TRACED + 3)
+            assert started.end() == [0] * 3
+            sums[graph] = [[json.loads(line)["checksum"] for line in started.lines(r)[:TRACED]] for r in range(3)]
+            spans = started.read(p2p, 2, "spans")
+        received = [what for span, what in zip(spans["span"], spans["what"], strict=True) if span == "receive"]
+        count = len(set(received))
+        last = received[count * TRACED : count * (TRACED + 1)]
+        layers = [f"bucket {n}" for n in reversed(range(count))]
+        assert sorted(last) == sorted(layers)
+        assert (last == layers) == (order != "random" and not graph)
+    assert sums[True][1] == sums[True][2]
+    assert sums[True] == sums[False], "the order in which layers compute changes nothing of what is learnt"
+
+
 def test_pair_averaging_draws_weights_together_and_spans_tell_of_it(tmp_path: Path) -> None:
     launches = loopback(
         p2p, 3, scale=1000, model="resnet50", compute_time="10ms", strategy="pair-averaging", peers="round-robin"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,21 @@ def test_a_workers_transfers_are_traced(tmp_path):
         assert max(row["end_ns"] for row in mine) <= steps[key]["end_ns"] + 10_000
         forward = next(row for row in mine if row["span"] == "forward")
         assert max(row["end_ns"] for row in mine if row["span"] == "receive") <= forward["start_ns"] + 10_000
+
+
+@pytest.mark.variants
+def test_in_an_enforced_order_variables_come_one_after_the_other_while_layers_compute(tmp_path):
+    workload = {"tensorflow": {**SERVED["tensorflow"], "trace": True, "order": "layer"}}
+    run = sealed(tmp_path, experiment(workload, iterations=12))
+    spans = [row for row in run.rows("spans") if row["iteration"] >= 2]
+    for key in list(dict.fromkeys((row["rank"], row["iteration"]) for row in spans))[:20]:
+        mine = [row for row in spans if (row["rank"], row["iteration"]) == key]
+        received = sorted((row for row in mine if row["span"] == "receive"), key=lambda row: row["start_ns"])
+        numbers = [int(re.search(r"Read(?:_(\d+))?/", row["what"])[1] or 0) for row in received]
+        assert numbers == sorted(numbers), "the first layers' variables were made first"
+        assert all(before["end_ns"] <= after["start_ns"] for before, after in pairwise(received))
+        forward = next(row for row in mine if row["span"] == "forward")
+        assert forward["start_ns"] < received[-1]["end_ns"], "the first layers do not wait for the last ones'"
 
 
 @pytest.mark.variants

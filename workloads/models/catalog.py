@@ -32,7 +32,9 @@ class ModelData:
 
     `compute_s` is the time of a forward and a backward pass of `batch` samples, in seconds, None where nobody has
     calibrated it; `source` says what it was fitted to. `torchvision` tells whether real compute knows the model.
-    `transformer` is a GPT's number of blocks, hidden size, sequence length and vocabulary.
+    `transformer` is a GPT's number of blocks, hidden size, sequence length and vocabulary. `after` has, for each layer,
+    the places of the layers whose results it takes, without those that follow from others; None where the layers are
+    known as one after the other alone.
     """
 
     name: str
@@ -44,6 +46,7 @@ class ModelData:
     source: str
     layers: tuple[Layer, ...]
     transformer: tuple[int, int, int, int] | None = None
+    after: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,18 @@ def load(name: str) -> ModelData:
     """Return the data of a known model."""
     data = json.loads((_FOLDER / f"{name}.json").read_text())
     layers = tuple(Layer(layer, tuple(sizes), flops) for layer, sizes, flops in data.pop("layers"))
-    shape = data.pop("transformer", None)
-    return ModelData(**data, layers=layers, transformer=None if shape is None else tuple(shape))
+    shape, after = data.pop("transformer", None), data.pop("after", None)
+    return ModelData(
+        **data,
+        layers=layers,
+        transformer=None if shape is None else tuple(shape),
+        after=None if after is None else tuple(map(tuple, after)),
+    )
+
+
+def branching() -> tuple[str, ...]:
+    """Return the models whose layers are known as a graph with branches, in alphabetical order."""
+    return tuple(name for name in names() if load(name).after is not None)
 
 
 def has_classes(model: ModelData) -> bool:

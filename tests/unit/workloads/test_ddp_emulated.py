@@ -45,6 +45,28 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
+def test_a_graph_computes_one_layer_at_a_time_of_those_whose_inputs_are_there(clock: Clock) -> None:
+    """Two branches after the first layer: the second of them is taken first, and what joins them waits for both."""
+    net = model([(0.01, 0.0, [1]), (0.02, 0.0, [1]), (0.04, 0.0, [1]), (0.08, 0.0, [1])])
+    began, seen = [], []
+
+    def pick(open_layers) -> int:
+        began.append((tuple(open_layers), clock.now))
+        return open_layers[-1]
+
+    net.by_graph([[], [0], [0], [1, 2]], pick)
+    for index, weight in enumerate(net.weights):
+        weight.register_hook(lambda _gradient, index=index: seen.append(index))
+    for _ in range(2):
+        began.clear()
+        start = clock.now
+        net().backward()
+        assert [layers for layers, _ in began] == [(0,), (1, 2), (1,), (3,)]
+        assert [at - start for _, at in began] == pytest.approx([0, 0.01, 0.05, 0.07])
+        assert clock.now - start == pytest.approx(0.15)
+    assert seen == [3, 2, 1, 0] * 2, "gradients come in the reverse order of layers, whatever computed first"
+
+
 def test_gradients_come_last_layer_first_each_at_its_time(clock: Clock) -> None:
     net = model([(0.0, 0.02, [3]), (0.0, 0.0, [2, 2]), (0.0, 0.03, [5])])
     start, seen = 0.0, []

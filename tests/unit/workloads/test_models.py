@@ -20,8 +20,8 @@ PARAMETERS = {
     "densenet161": 28_681_000,
     "densenet201": 20_013_928,
     "mobilenet_v2": 3_504_872,
-    "bert-base": 109_482_240,
-    "bert-large": 335_141_888,
+    "bert-base": 109_514_298,
+    "bert-large": 335_174_458,
     "inception_v3": 27_161_264,
     "gpt2": 124_439_808,
     "gpt2-medium": 354_823_168,
@@ -62,6 +62,25 @@ def test_layers_equal_torchvisions(name: str) -> None:
     assert all(layer.name in known for layer in catalog.load(name).layers)
 
 
+def test_branches_are_those_of_torchvisions_graphs() -> None:
+    export = pytest.importorskip("workloads.models.export")
+    assert catalog.branching() == ("inception_v3", "resnet101", "resnet50")
+    for name in export.VISION:
+        graph = export.graph(name)
+        assert catalog.load(name).after == (None if graph is None else tuple(map(tuple, graph)))
+
+
+def test_inceptions_modules_branch_and_join() -> None:
+    model = catalog.load("inception_v3")
+    assert model.after is not None
+    names = [layer.name for layer in model.layers]
+    (first, joined) = (names.index(f"Mixed_5{letter}.branch1x1.conv") for letter in "bc")
+    assert {names[place] for place in model.after[joined]} == {
+        f"Mixed_5b.{name}.bn" for name in ("branch1x1", "branch5x5_2", "branch3x3dbl_3", "branch_pool")
+    }
+    assert sum(before == (first - 1,) for before in model.after) == 4, "four branches begin where the first does"
+
+
 @pytest.mark.parametrize(
     ("name", "forward_gflops"),
     # Multiply-adds as torchvision's pages publish them, twice (two FLOPs each).
@@ -81,9 +100,10 @@ def test_flops_are_the_published_ones(name: str, forward_gflops: float) -> None:
 
 
 def test_flops_of_bert_follow_from_its_dense_layers() -> None:
-    """Two FLOPs a token and weight outside the embeddings, plus the two products of attention."""
-    tokens, depth, hidden = 512, 24, 1024
-    expected = 2 * tokens * depth * 12 * hidden**2 + depth * 4 * tokens**2 * hidden + 2 * hidden**2
+    """Two FLOPs a token and weight outside the embeddings, plus the two products of attention, and the head."""
+    tokens, depth, hidden, words = 512, 24, 1024, 30522
+    head = 2 * tokens * hidden * (hidden + words)
+    expected = 2 * tokens * depth * 12 * hidden**2 + depth * 4 * tokens**2 * hidden + head
     assert sum(layer.flops for layer in catalog.load("bert-large").layers) == expected
 
 

@@ -109,12 +109,16 @@ def test_a_servers_link_carries_most() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
+    served = {"strategy": "parameter-server"}
     nodes = tuple(Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device="eth0"),), gpus=1) for i in range(1, 3))
     where = Topology(kind="local", nodes=nodes, links=(), scale=1)
     for options, at in (
         ({"servers": 2, "strategy": "parameter-server"}, "servers"),
         ({"backend": "nccl"}, "backend"),
         ({"order": "layer"}, "order"),
+        ({"graph": True, "model": "inception_v3", "compute_time": "1s", **served}, "graph"),
+        ({"graph": True, "order": "tic", **served}, "graph"),
+        ({"graph": True, "order": "tic", "model": "inception_v3", "compute": "real", **served}, "graph"),
     ):
         config = p2p.Config.model_validate({"model": "vgg16", "strategy": "ring", **options})
         assert [problem.at for problem in p2p.problems(config, where)] == [(at,)]

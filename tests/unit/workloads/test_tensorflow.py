@@ -105,6 +105,17 @@ def test_a_trace_takes_parameter_servers() -> None:
     assert json.loads(worker.files["config.json"])["trace"] is True
 
 
+def test_an_order_takes_parameter_servers() -> None:
+    where = topology()
+    config, _ = made(where, {**MIRRORED, "order": "layer"})
+    assert [problem.at for problem in tensorflow.problems(config, where)] == [("order",)]
+    for order in (None, "any", "layer", "reverse"):
+        config, job = made(where, {**SERVED, "order": order})
+        assert tensorflow.problems(config, where) == []
+        worker = tensorflow.launches(config, job, where, seed=1)[-1]
+        assert json.loads(worker.files["config.json"])["order"] == order
+
+
 def test_without_servers_there_are_workers_alone() -> None:
     where = topology(scale=100)
     config, job = made(where, {**MIRRORED, "pack": "25MB", "communication": "ring", "checksum": True})

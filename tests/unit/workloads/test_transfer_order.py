@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workloads.models import catalog
 from workloads.rank.torch.transfer_order import Op, chain, tac, tic
 
 SECONDS = st.integers(1, 20).map(float)
@@ -120,6 +121,24 @@ def test_of_any_graph_each_transfer_has_one_place(drawn, data) -> None:
     numbers = sorted(set().union(*(needs for needs, _, _ in drawn)))
     takes = {number: data.draw(SECONDS) for number in numbers}
     assert sorted(tic(graph)) == sorted(tac(graph, takes)) == numbers
+
+
+def test_of_inception_both_differ_from_the_layers_and_end_as_early() -> None:
+    """Within a module any branch may come first, but no module begins before the one before it has ended."""
+    model = catalog.load("inception_v3")
+    assert model.after is not None
+    graph = [
+        Op(after=after, transfers=frozenset([place]), seconds=layer.flops / 1e11)
+        for place, (layer, after) in enumerate(zip(model.layers, model.after, strict=True))
+    ]
+    takes = {place: sum(layer.sizes) * 4 / 0.6e9 for place, layer in enumerate(model.layers)}
+    layers = list(takes)
+    by_tic, by_tac = tic(graph), tac(graph, takes)
+    assert by_tic != layers != by_tac != by_tic
+    shortest = makespan(graph, takes, layers)
+    assert makespan(graph, takes, by_tic) == pytest.approx(shortest, rel=0.01)
+    assert makespan(graph, takes, by_tac) == pytest.approx(shortest, rel=0.01)
+    assert makespan(graph, takes, layers[::-1]) > 1.4 * shortest
 
 
 def test_a_graph_out_of_order_is_refused() -> None:

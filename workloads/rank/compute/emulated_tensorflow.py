@@ -30,6 +30,9 @@ class Clockwork:
         draw = np.random.default_rng(config["seed"] + rank)
         self.clock = clock_of(config, rank)
         self.begun_ns = self.forward_ns = self.last_gradient_ns = 0  # begin and end of the forward, end of the backward
+        self.held_ns = 0  # by which layers of the forward pass waited for their own values
+        self._there_ns = [0] * len(layers)  # when the values of each layer had arrived
+        self._ended_ns = 0  # of the layer before
         self._forward_s = list(accumulate(forward for forward, _, _ in layers))
         self._backward_s = list(accumulate(backward for _, backward, _ in reversed(layers)))[::-1]
         self._gradients = [draw.standard_normal(sum(sizes), dtype=np.float32) for _, _, sizes in layers]
@@ -37,6 +40,14 @@ class Clockwork:
     def forward(self, layer: int, signal: Any) -> Any:
         """Return an operation that returns `signal` when the layer's forward pass would have ended."""
         return tf.ensure_shape(tf.numpy_function(self._sleep_forward, [layer, signal], tf.float32), ())
+
+    def there(self, layer: int) -> Any:
+        """Return an operation that notes that the values of a layer have arrived."""
+        return tf.numpy_function(self._note, [layer], tf.float32)
+
+    def _note(self, layer: Any) -> Any:
+        self._there_ns[layer] = time.monotonic_ns()
+        return np.float32(0)
 
     def backward(self, layer: int, upstream: Any) -> Any:
         """Return an operation that returns the layer's gradients, as a vector, and `upstream` when they would exist."""
@@ -46,8 +57,14 @@ class Clockwork:
     def _sleep_forward(self, layer: Any, signal: Any) -> Any:
         if layer == 0:
             self.begun_ns = time.monotonic_ns()
+            self.held_ns = 0
             self.clock.start()
+        elif self._there_ns[layer] > self._ended_ns:
+            late_ns = self._there_ns[layer] - self._ended_ns
+            self.held_ns += late_ns
+            self.clock.hold(late_ns * 1e-9)
         self.clock.sleep_until(self._forward_s[layer])
+        self._ended_ns = time.monotonic_ns()
         if layer == len(self._gradients) - 1:
             self.forward_ns = time.monotonic_ns()
         return signal
@@ -75,15 +92,18 @@ class EmulatedModel:
         self._tells = max(place for place, sizes in enumerate(self._sizes) if sizes)
         self.weights = [tf.Variable(tf.ones(size), trainable=True) for sizes in self._sizes for size in sizes]
 
-    def loss(self, tape: Any, values: list[Any], signal: Any) -> Any:
-        """Run the forward pass over the weights' values, once `signal`, a scalar, is there; within the tape."""
+    def loss(self, tape: Any, values: list[Any], signal: Any, *, wait: bool = False) -> Any:
+        """Run the forward pass over the weights' values, once `signal`, a scalar, is there; within the tape.
+
+        With `wait` each layer also waits for its own values.
+        """
         tape.watch(signal)  # so that a first layer whose parameters all scaled away has a backward pass too
         left = iter(values)
         for place, sizes in enumerate(self._sizes):
-            signal = self._layer(place)(signal, *(next(left) for _ in sizes))
+            signal = self._layer(place, wait=wait)(signal, *(next(left) for _ in sizes))
         return signal
 
-    def _layer(self, place: int) -> Any:
+    def _layer(self, place: int, *, wait: bool) -> Any:
         clockwork, sizes = self._clockwork, self._sizes[place]
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -92,7 +112,12 @@ class EmulatedModel:
                 with tf.control_dependencies([signal]):
                     signal = tf.reduce_mean(tf.square(values[-1]))
 
-            done = clockwork.forward(place, signal)
+            there = []
+            if wait and values:
+                with tf.control_dependencies(list(values)):
+                    there = [clockwork.there(place)]
+            with tf.control_dependencies(there):
+                done = clockwork.forward(place, signal)
 
             def backward(upstream: Any) -> Any:
                 with tf.control_dependencies([done]):  # the loss's own gradient is there from the beginning

@@ -8,6 +8,7 @@ one after the other, as from a real model, and moves them with its own hooks, bu
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,13 +21,14 @@ from .training import ComputeClock, EmulatedSettings, clock_of, sharpen_timer
 class _Layer:
     """One layer's gradients and times; `forward_s` and `backward_s` count from the start of the pass."""
 
-    __slots__ = ("backward_s", "clock", "first", "forward_s", "gradients", "last", "tells")
+    __slots__ = ("backward_s", "clock", "first", "forward_s", "gradients", "last", "sleeps", "tells")
 
     def __init__(self, clock: ComputeClock, *, gradients: tuple[torch.Tensor, ...]) -> None:
         self.clock = clock
         self.gradients = gradients
         self.forward_s = self.backward_s = 0.0
         self.first = self.last = False
+        self.sleeps = True  # whether its forward pass does, and not the graph's for it
         self.tells = False  # whether the loss is of its parameters
 
 
@@ -34,9 +36,10 @@ class _Pass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, layer: _Layer, signal: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         ctx.layer = layer
-        if layer.first:
-            layer.clock.start()
-        layer.clock.sleep_until(layer.forward_s)
+        if layer.sleeps:
+            if layer.first:
+                layer.clock.start()
+            layer.clock.sleep_until(layer.forward_s)
         return parameters[-1].square().mean() if layer.tells else signal.clone()
 
     @staticmethod
@@ -64,6 +67,33 @@ class EmulatedBlock(nn.Module):
         return result
 
 
+Pick = Callable[[Sequence[int]], int]
+"""Takes the places of layers whose inputs are there, in their order; returns that of the one to compute next."""
+
+
+class _Graph:
+    """The order in which layers of a graph compute, and the time that each takes."""
+
+    def __init__(
+        self, clock: ComputeClock, after: Sequence[Sequence[int]], seconds: Sequence[float], pick: Pick
+    ) -> None:
+        self._clock, self._after, self._seconds, self._pick = clock, after, seconds, pick
+
+    def passes(self) -> Iterator[list[bool]]:
+        """Compute a forward pass; yield after each layer which of all have computed."""
+        done = [False] * len(self._after)
+        left = list(range(len(done)))
+        end_s = 0.0
+        self._clock.start()
+        while left:
+            place = self._pick([one for one in left if all(done[before] for before in self._after[one])])
+            end_s += self._seconds[place]
+            self._clock.sleep_until(end_s)
+            done[place] = True
+            left.remove(place)
+            yield done
+
+
 class EmulatedModel(nn.Module):
     """Layers that sleep. A call takes no input and returns the loss, a tensor of one value.
 
@@ -78,9 +108,10 @@ class EmulatedModel(nn.Module):
         draw = torch.Generator().manual_seed(seed)
         self.clock = clock or ComputeClock()
         self.blocks = nn.ModuleList()
+        self._graph: _Graph | None = None
         # It needs a gradient itself, so that a first layer whose parameters all scaled away has a backward pass too.
         self._signal = torch.zeros((), device=device).requires_grad_()
-        made: list[_Layer] = []
+        self._layers = made = list[_Layer]()
         forward_s = 0.0
         for layer_forward_s, _, sizes in layers:
             forward_s += layer_forward_s
@@ -103,10 +134,29 @@ class EmulatedModel(nn.Module):
         """All parameters, the first layer's first."""
         return list(self.parameters())
 
+    def by_graph(self, after: Sequence[Sequence[int]], pick: Pick) -> None:
+        """Compute forward passes as a graph from now on: one layer at a time, whichever `pick` takes of those that can.
+
+        `after` has the places of the layers whose results each takes. The backward pass goes through the layers in the
+        reverse of their order, whatever the forward pass took first.
+        """
+        for layer in self._layers:
+            layer.sleeps = False
+        ends = [0.0, *(layer.forward_s for layer in self._layers)]
+        self._graph = _Graph(self.clock, after, [end - begin for begin, end in zip(ends, ends[1:])], pick)
+
     def forward(self) -> torch.Tensor:
         signal = self._signal.view_as(self._signal)
-        for block in self.blocks:
-            signal = block(signal)
+        if self._graph is None:
+            for block in self.blocks:
+                signal = block(signal)
+            return signal
+        built = 0
+        for done in self._graph.passes():
+            # Autograd's chain of layers is made in their order, as far as all have computed, while others take time.
+            while built < len(done) and done[built]:
+                signal = self.blocks[built](signal)
+                built += 1
         return signal
 
 

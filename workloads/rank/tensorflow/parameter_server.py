@@ -3,6 +3,9 @@
 Each worker runs steps of its own accord, as TensorFlow calls between-graph replication: training is asynchronous. A
 step fetches all variables from the servers, computes, and sends the gradients there, where each is applied when it
 arrives. The first worker is the chief: it initializes the variables. SIGTERM ends each task.
+
+With an order each layer waits for its own variables alone. One that is enforced is a part of the graph: servers read a
+variable when the worker has the one before it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Iterator, NamedTuple, NoReturn
+from typing import Any, Iterator, Literal, NamedTuple, NoReturn
 
 from .. import lifecycle
 from ..compute.training import LEARNING_RATE, sharpen_timer
@@ -32,6 +35,7 @@ class ParameterServerSettings(TrainingSettings):
 
     meet_s: float  # for the first worker to initialize the variables
     trace: bool  # whether spans are recorded
+    order: Literal["any", "layer", "reverse"] | None  # in which variables are fetched
 
 
 def cluster() -> tuple[dict[str, list[str]], str, int]:
@@ -74,7 +78,7 @@ def build(config: ParameterServerSettings, *, checksum: bool, trace: Trace) -> S
         )
         with v1.device(v1.train.replica_device_setter(worker_device=here, cluster=addresses)):
             model = EmulatedModel(config["layers"], clockwork)
-            trained = step_over(model, tf)
+            trained = step_over(model, tf, order=config["order"], here=here)
             initial, missing = v1.global_variables_initializer(), v1.report_uninitialized_variables()
         manager = v1.train.SessionManager(ready_op=missing, recovery_wait_secs=_EVERY_S)
         if index == 0:
@@ -98,7 +102,9 @@ def build(config: ParameterServerSettings, *, checksum: bool, trace: Trace) -> S
             trace.computed("backward", clockwork.forward_ns, clockwork.last_gradient_ns)
         begun_ns = clockwork.begun_ns
         fields = timed(begun_ns, clockwork.forward_ns, end_ns, wait_s=(end_ns - clockwork.last_gradient_ns) * 1e-9)
-        fields["wait_s"] = round(fields["wait_s"] + (begun_ns - begin_ns) * 1e-9, 9)
+        held_s = clockwork.held_ns * 1e-9
+        fields["forward_s"] = round(fields["forward_s"] - held_s, 9)
+        fields["wait_s"] = round(fields["wait_s"] + (begun_ns - begin_ns) * 1e-9 + held_s, 9)
         return fields | {"loss": loss, "samples": config["batch"], **clockwork.clock.end_iteration()}
 
     return step
@@ -111,12 +117,28 @@ def record(trace: Trace, step_stats: Any, *, shift_ns: int) -> None:
         trace.add(COMMUNICATION, one.name, begin_ns=begin_ns, end_ns=end_ns, what=one.what, size=one.size)
 
 
-def step_over(model: Any, tf: Any) -> Any:
+def fetched(weights: list[Any], tf: Any, *, order: str | None, here: str) -> list[Any]:
+    """Return the values of variables at this worker, fetched in an order: `any` and None leave it to TensorFlow."""
+    if order in (None, "any"):
+        return [weight.read_value() for weight in weights]
+    values: dict[int, Any] = {}
+    before: list[Any] = []
+    for number in range(len(weights)) if order == "layer" else reversed(range(len(weights))):
+        with tf.control_dependencies(before):
+            value = weights[number].read_value()
+        with tf.device(here):
+            values[number] = tf.identity(value)
+        before = [values[number]]
+    return [values[number] for number in range(len(weights))]
+
+
+def step_over(model: Any, tf: Any, *, order: str | None, here: str) -> Any:
     """Return the step's loss, once the servers have applied its gradients."""
     with tf.GradientTape() as tape:
-        values = [weight.read_value() for weight in model.weights]
-        # The forward pass begins when all are there: each one's first value is looked at.
-        loss = model.loss(tape, values, tf.add_n([value[0] for value in values]))
+        values = fetched(model.weights, tf, order=order, here=here)
+        # Without an order the forward pass begins when all are there: each one's first value is looked at.
+        signal = tf.add_n([value[0] for value in values]) if order is None else tf.constant(0.0)
+        loss = model.loss(tape, values, signal, wait=order is not None)
     gradients = tape.gradient(loss, model.weights)
     applied = [
         weight.assign_sub(LEARNING_RATE * gradient, read_value=False)

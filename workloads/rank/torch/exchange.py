@@ -190,6 +190,7 @@ class P2pSettings(TorchSettings, training.ModelSettings):
     strategy: str
     servers: int
     order: Literal["ready", "layer", "reverse", "random", "tic", "tac"] | None
+    after: list[list[int]] | None  # graph: the places of the layers whose results each layer takes
     peers: Literal["random", "uniform", "round-robin"]
     hosts: list[int]  # the number of each rank's host
 

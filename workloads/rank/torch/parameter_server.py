@@ -6,6 +6,9 @@ right before that layer computes: so the order decides how long the forward pass
 For TIC and TAC the first worker takes down which buckets its modules wait for, one after the other as PyTorch computes
 them, how long each computes and how long each bucket is pulled. All pull in random orders meanwhile, as without
 scheduling. Of each time the least over the passes counts, as in TicTac. Then it tells all ranks the order.
+
+Where the model is run as a graph, each worker computes the first layer in order whose inputs and parameters are there,
+and waits for the next bucket where there is none; TIC and TAC are given that graph.
 """
 
 from __future__ import annotations
@@ -13,14 +16,15 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..compute import training
 from ..lifecycle import Step
 from .exchange import Bucket, P2pSettings, exchange_rounds, pulling, split_into_buckets
 from .program import Rank, gradient_of
-from .transfer_order import chain, tac, tic
+from .transfer_order import Op, chain, tac, tic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,23 +41,38 @@ _PUSH, _PULL = slice(0, 1), slice(1, 2)  # rounds of a bucket
 class FirstPasses:
     """Buckets and times of a worker's forward passes; of each time the least over passes."""
 
-    def __init__(self, *, wanted: bool) -> None:
+    def __init__(self, *, wanted: bool, after: list[list[int]] | None) -> None:
+        """Record if `wanted`; `after` is the graph of layers, None where they compute one after the other."""
         self._wanted = wanted
+        self._after = after
         self._needs: list[frozenset[int]] = []
         self._seconds: list[float] = []
         self._place = 0
+        self._computing: int | None = None
         self._since_ns = 0
         self._pull_s: dict[int, float] = {}
 
     def begin(self) -> None:
         """Begin a pass."""
         self._place = 0
+        self._computing = None
+
+    def graph(self, needs: list[frozenset[int]]) -> None:
+        """Take the buckets that each layer of the graph needs."""
+        self._needs = needs
+        self._seconds = [float("inf")] * len(needs)
+
+    def reach_layer(self, place: int) -> None:
+        """Note that the pass is about to compute this layer of the graph."""
+        if self._wanted:
+            self._computing = place
+            self.compute()
 
     def reach(self, numbers: Iterable[int]) -> None:
         """Note that the pass is about to compute with the buckets of these numbers, and may wait for them."""
         if not self._wanted:
             return
-        self._stop()
+        self.stop()
         needs = frozenset(numbers)
         if self._place < len(self._needs) and self._needs[self._place] != needs:
             # A pass that computes something else than the ones before: what was known from here on is of no use.
@@ -61,21 +80,19 @@ class FirstPasses:
         if self._place == len(self._needs):
             self._needs.append(needs)
             self._seconds.append(float("inf"))
+        self._computing = self._place
         self._place += 1
 
     def compute(self) -> None:
         """Note the end of waiting."""
         self._since_ns = time.monotonic_ns()
 
-    def end(self) -> None:
-        """End the pass."""
-        if self._wanted:
-            self._stop()
-
-    def _stop(self) -> None:
-        if self._place:
+    def stop(self) -> None:
+        """Note that what computes has ended."""
+        if self._wanted and self._computing is not None:
             took = (time.monotonic_ns() - self._since_ns) * 1e-9
-            self._seconds[self._place - 1] = min(self._seconds[self._place - 1], took)
+            self._seconds[self._computing] = min(self._seconds[self._computing], took)
+            self._computing = None
 
     def pulled(self, number: int, seconds: float) -> None:
         """Note the time of a pulled bucket; called by the thread that pulls."""
@@ -85,7 +102,14 @@ class FirstPasses:
     def order(self, kind: str) -> list[int]:
         """Return the numbers of the buckets in the order of `tic` or `tac`, and stop recording."""
         self._wanted = False
-        graph = chain(zip(self._needs, self._seconds, strict=True))
+        graph = (
+            chain(zip(self._needs, self._seconds, strict=True))
+            if self._after is None
+            else [
+                Op(after=tuple(after), transfers=needs, seconds=seconds)
+                for after, needs, seconds in zip(self._after, self._needs, self._seconds, strict=True)
+            ]
+        )
         return tic(graph) if kind == "tic" else tac(graph, self._pull_s)
 
 
@@ -98,7 +122,8 @@ class PullOrder:
         self._kind = rank.config["order"] or "ready"
         self._first_worker = rank.config["servers"]
         self._numbers: list[int] | None = None
-        self.passes = FirstPasses(wanted=self._kind in _COMPUTED and rank.number == self._first_worker)
+        wanted = self._kind in _COMPUTED and rank.number == self._first_worker
+        self.passes = FirstPasses(wanted=wanted, after=rank.config["after"])
 
     @property
     def at_once(self) -> bool:
@@ -153,6 +178,10 @@ class Transfers:
 
     def begin(self, bucket: Bucket) -> None:
         self._todo.put(bucket)
+
+    def has_ended(self, bucket: Bucket) -> bool:
+        """Return whether the bucket was transferred, and `wait` would return at once."""
+        return not self._done[bucket.number].empty()
 
     def wait(self, bucket: Bucket) -> None:
         """Wait until the bucket was transferred; RuntimeError when a peer is gone."""
@@ -222,12 +251,42 @@ class Worker:
         self._complete: set[int] = set()
         self._next = 0
         self._stale: set[int] = set()  # buckets whose layers still have the weights of the iteration before
+        self._coming: deque[Bucket] = deque()  # stale ones, in the order in which they are pulled
+        self._needs: list[frozenset[int]] = []  # graph: numbers of the buckets of each layer
         self._waited_ns = 0
         self._computing_ns = 0
         for bucket in self._buckets:
             for parameter in bucket.parameters:
                 parameter.register_post_accumulate_grad_hook(lambda p, bucket=bucket: self._arrived(p, bucket))
-        self._hold_layers()
+        after = rank.config["after"]
+        if after is None:
+            self._hold_layers()
+        else:
+            self._run_graph(after)
+
+    def _run_graph(self, after: list[list[int]]) -> None:
+        """Make the forward pass compute whichever layer can."""
+        from ..compute.emulated_torch import EmulatedModel
+
+        model = self._work.module
+        if not isinstance(model, EmulatedModel):
+            raise TypeError("a real model's layers are computed in the order of its program")
+        owner = {id(parameter): bucket.number for bucket in self._buckets for parameter in bucket.parameters}
+        self._needs = [frozenset(owner[id(p)] for p in block.parameters()) for block in model.blocks]
+        self._passes.graph(self._needs)
+        model.by_graph(after, self._pick)
+
+    def _pick(self, layers: Sequence[int]) -> int:
+        """Return the first of these layers whose parameters are there; wait for the next bucket while there is none."""
+        self._passes.stop()
+        while self._coming and self._pulls.has_ended(self._coming[0]):
+            self._wait([self._coming[0]])
+        while True:
+            for place in layers:
+                if self._needs[place].isdisjoint(self._stale):
+                    self._passes.reach_layer(place)
+                    return place
+            self._wait([self._coming[0]])
 
     def _hold_layers(self) -> None:
         """Make each module wait for its own parameters before it computes."""
@@ -249,6 +308,10 @@ class Worker:
             self._wait(late)
         self._passes.compute()
 
+    def _pull(self, bucket: Bucket) -> None:
+        self._coming.append(bucket)
+        self._pulls.begin(bucket)
+
     def _wait(self, late: list[Bucket]) -> None:
         begin_ns = time.monotonic_ns()
         self._rank.trace.computed("forward", self._computing_ns, begin_ns)
@@ -256,6 +319,7 @@ class Worker:
             self._pulls.wait(bucket)
             self._update(bucket)
             self._stale.discard(bucket.number)
+            self._coming.remove(bucket)
         self._computing_ns = time.monotonic_ns()
         self._waited_ns += self._computing_ns - begin_ns
         self._work.held((self._computing_ns - begin_ns) * 1e-9)
@@ -268,7 +332,7 @@ class Worker:
         while self._next in self._complete:
             self._pushes.begin(self._buckets[self._next])
             if self._order.at_once:
-                self._pulls.begin(self._buckets[self._next])
+                self._pull(self._buckets[self._next])
             self._next += 1
 
     def step(self, iteration: int) -> dict[str, float]:
@@ -280,8 +344,9 @@ class Worker:
             bucket.missing = len(bucket.parameters)
         self._passes.begin()
         loss = self._work.loss(self._work.module)
-        self._need(self._buckets)
-        self._passes.end()
+        if not self._needs:
+            self._need(self._buckets)  # also those of parameters that no module computed with
+        self._passes.stop()
         forward_ns = time.monotonic_ns()
         loss.backward()
         value = loss.item()
@@ -295,7 +360,7 @@ class Worker:
         self._stale = {bucket.number for bucket in self._buckets}
         if not self._order.at_once:
             for bucket in self._order.of(iteration):
-                self._pulls.begin(bucket)
+                self._pull(bucket)
         return {
             "forward_s": round((forward_ns - begin_ns - self._waited_ns) * 1e-9, 9),
             "backward_s": round((last_ns - forward_ns) * 1e-9, 9),
