@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from orchestrator.core import units
-from orchestrator.experiment import experiment, studyfile, sweepfile
+from orchestrator.experiment import experiment, paperfile, sweepfile
 from orchestrator.parts import registry
 
 Schema = Mapping[str, Any]
@@ -28,7 +28,7 @@ QUANTITIES = {
 FILES: Mapping[str, type[BaseModel]] = {
     "Experiment": experiment.model(),
     "Sweep": sweepfile.SweepFile,
-    "Study": studyfile.StudyFile,
+    "Paper": paperfile.PaperFile,
 }
 _PLURALS = {"workload": "workload", "traffic": "traffic", "collect": "collector", "conditions": "condition"}
 

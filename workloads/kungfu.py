@@ -24,7 +24,7 @@ NAME = "kungfu"
 _PROGRAM = "external.kungfu_worker"
 _STARTER = "external.command"
 _GRACE_S = 5.0
-_FIELDS = ("seconds", "forward_s", "backward_s", "wait_s", "loss")
+_FIELDS = ("seconds", "forward_s", "backward_s", "wait_s", "loss", "absorbed_s")
 _REMEDY = "build KungFu (github.com/lsds/KungFu) there: no package index has it, and PyPI's `kungfu` is another project"
 
 
@@ -63,6 +63,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     settings = trained_model.emulated_settings(config, topology, seed=seed)
     workers = ",".join(f"{in_url(topology.node(rank.node).address)}:1" for rank in job.ranks)
     addresses = rank_traffic.flows(job, topology, port=KUNGFU_PORT)[1:]
+    fields = (*_FIELDS, "jitter") if settings.get("jitter") else _FIELDS
     runners = Flow(kind="control", name=job.name, port=KUNGFU_PORT)
     started = []
     for rank in job.ranks:
@@ -77,7 +78,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
             "join_s": 0.0,
             "reads": True,
             "pattern": None,
-            "json": {name: name for name in _FIELDS},
+            "json": {name: name for name in fields},
             "file": "steps.jsonl",
             "samples": trained_model.batch(config),
             "first_within_s": trained_model.READY_S,

@@ -17,7 +17,7 @@ from pathlib import Path
 from orchestrator.analysis.capture import captures, flowtable, pcap
 from orchestrator.core.errors import CaptureError
 from orchestrator.parts.shared import capture_files
-from orchestrator.parts.shared.capture_files import CapturePoint, Kept
+from orchestrator.parts.shared.capture_files import CapturePoint, StayedFile
 
 LOOK_EVERY_S = 0.5
 _LOCK = "reading.lock"
@@ -31,7 +31,7 @@ class ClosingCapture:
     folder: Path
     point: CapturePoint
     reading: captures.Reading
-    kept: dict[Path, Kept] = field(default_factory=dict)
+    kept: dict[Path, StayedFile] = field(default_factory=dict)
 
     def read_next(self) -> bool:
         """Read the oldest closed file that was not read yet; return whether there was one."""

@@ -291,14 +291,14 @@ class Store:
         return Compared(comparing.compare(self._folder(), a, b, rule=rule, settings=settings))
 
     def history(self, name: str) -> tuple[History, ...]:
-        """Return the median of each point of a sweep or experiment night by night (seconds), and the steps in it."""
+        """Return each point of a sweep or experiment night by night (seconds), with the steps in it and a verdict."""
         from orchestrator.analysis.compare import point_histories
-        from orchestrator.analysis.compare.regression import Rule
+        from orchestrator.analysis.compare.regression import DEFAULT
 
         found = point_histories.nights(self._store, name)
         if not found:
             raise StoreError(f"no night of {name} in {self.results}", hint="Store.runs() lists what there is")
-        return point_histories.histories(found, rule=Rule(alpha=0.05, margin={"p50": 0.02}))
+        return point_histories.histories(found, rule=DEFAULT)
 
     def draw(self, figure: str, runs: Sequence[MeasuredRun]) -> Drawing:
         """Return a figure over several runs, as in a report of them: "iterations", "cdf", "over-load", ..."""

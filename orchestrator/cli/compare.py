@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +78,10 @@ def register(commands: Commands) -> None:
     history.add_argument("name", metavar="NAME", help="a sweep or an experiment")
     options.results_to_read(history)
     history.add_argument(
-        "--margin", default=_MARGIN, metavar="SHARE", help="smallest step of the median that counts (2%%)"
+        "--margin", default=_MARGIN, metavar="SHARE", help="smallest step of mean or median that counts (2%%)"
+    )
+    history.add_argument(
+        "--margin-p99", default=_MARGIN_P99, metavar="SHARE", help="smallest step of the p99 that counts (10%%)"
     )
     history.add_argument("--alpha", default=_ALPHA, metavar="SHARE", help="probability of any false step (5%%)")
     history.add_argument("--json", action="store_true", help="print everything as one JSON object")
@@ -277,18 +281,22 @@ def _nights_text(days: Sequence[str]) -> str:
 def _history(arguments: argparse.Namespace) -> int:
     import dataclasses
 
-    from orchestrator.analysis.compare import comparing, point_histories
+    from orchestrator.analysis.compare import comparing, point_histories, repeated_draws
     from orchestrator.core.errors import StoreError
     from orchestrator.report.comparison_texts import finite
     from orchestrator.store import stores
 
-    measured = point_histories.nights(stores.opened(arguments.results), arguments.name)
+    store = stores.opened(arguments.results)
+    measured = point_histories.nights(store, arguments.name)
     if not measured:
         raise StoreError(f"no night of {arguments.name} in {arguments.results}", hint="orch ls")
-    found = point_histories.histories(measured, rule=_rule(alpha=arguments.alpha, margin=arguments.margin))
+    rule = _rule(alpha=arguments.alpha, margin=arguments.margin, margin_p99=arguments.margin_p99)
+    found = point_histories.histories(measured, rule=rule)
+    for line in repeated_draws.lines(stores.of_name(store, arguments.name)):
+        print(f"warning: {line}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(finite([dataclasses.asdict(history) for history in found]), indent=1))
         return 0
     print(f"{arguments.name}: {_nights_text(found[0].days)}, {len(found)} points")
-    print("\n".join(comparing.step_lines(found)))
+    print("\n".join(comparing.history_lines(found)))
     return 0

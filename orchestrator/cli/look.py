@@ -163,7 +163,7 @@ def _register_figure(group: Group) -> None:
 
 
 def _figure(arguments: argparse.Namespace) -> int:
-    from orchestrator.analysis.compare import selection
+    from orchestrator.analysis.compare import repeated_draws, selection
     from orchestrator.core import where
     from orchestrator.core.errors import ConfigError
     from orchestrator.report.figure import curves, drawing, flow_times
@@ -175,24 +175,21 @@ def _figure(arguments: argparse.Namespace) -> int:
     if arguments.what in _OF_FLOWS:
         if arguments.over:
             raise ConfigError(f"--over: {arguments.what} is drawn over the size of flows; accepted: --series AXIS")
+        chosen = selection.choose(arguments.results, arguments.of)
         found = flow_times.flow_times(
-            selection.choose(arguments.results, arguments.of),
-            slowdown=arguments.what == "slowdown",
-            series=arguments.series,
-            conditions=conditions,
+            chosen, slowdown=arguments.what == "slowdown", series=arguments.series, conditions=conditions
         )
     else:
         wanted = curves.quantity_named(arguments.what)
+        chosen = selection.choose(arguments.results, arguments.of)
         found = curves.figure(
-            selection.choose(arguments.results, arguments.of),
-            wanted,
-            over=arguments.over or "load",
-            series=arguments.series,
-            conditions=conditions,
+            chosen, wanted, over=arguments.over or "load", series=arguments.series, conditions=conditions
         )
     stem = arguments.output or Path(arguments.what)
     for path in drawing.write(found, stem):
         print(path)
+    for line in repeated_draws.lines(chosen.entries):
+        print(f"  warning: {line}")
     for line in found.common.left_out:
         print(f"  not counted: {line}")
     return 0

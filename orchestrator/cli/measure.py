@@ -95,7 +95,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from orchestrator.core.errors import ConfigError
     from orchestrator.core.screen import layout
     from orchestrator.experiment import feasibility, opening, plan, plantext, seeds
-    from orchestrator.experiment.studyfile import Study
+    from orchestrator.experiment.paperfile import Study
     from orchestrator.experiment.sweepfile import Definition
     from orchestrator.testbed.inventory import Inventory
 

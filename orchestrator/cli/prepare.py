@@ -234,7 +234,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
 
 SHELLS = ("bash", "zsh", "fish")
-SCHEMAS = ("experiment", "sweep", "study", "paper", "inventory")
+SCHEMAS = ("experiment", "sweep", "paper", "inventory")
 
 
 def _schema_options(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from orchestrator.core.screen import console
 
 if TYPE_CHECKING:
     from orchestrator.execution.run_options import RunOptions
-    from orchestrator.experiment.studyfile import Study, StudyFile
+    from orchestrator.experiment.paperfile import Study
     from orchestrator.papers.answering import Paper
     from orchestrator.store.rundir import Entry
 
@@ -32,11 +32,11 @@ MEASURING = {
     "overrides": "--set",
     "wait": "--wait",
     "local": "--local",
-    "file": "--file",
     "force": "--force",
     "seed": "--seed",
     "what": "--what",
 }
+OF_BUNDLES = ("quick", "version", "overrides", "local")  # what a bundle says of how its runs are repeated
 
 
 def register(group: Group) -> None:
@@ -78,7 +78,6 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
     options.force(parser)
     options.wait(parser)
     options.seed(parser)
-    parser.add_argument("--file", type=Path, metavar="FILE", help="another study file (default: that of PAPER)")
     parser.add_argument("--bundle", type=Path, metavar="OUT.zip", help="pack the page with all that repeats it")
     parser.add_argument("--again", action="store_true", help="of a bundle: unpack its paper, and measure it here")
     options.results(parser)
@@ -96,29 +95,24 @@ def _calibrate_options(parser: argparse.ArgumentParser) -> None:
     options.overrides(parser)
     options.force(parser)
     options.wait(parser)
-    parser.add_argument("--file", type=Path, metavar="FILE", help="another study file (default: that of PAPER)")
     options.results(parser)
     parser.set_defaults(local=False)
 
 
 def _study(arguments: argparse.Namespace) -> int:
     """List papers, print a study's plan, measure its missing points, or render given runs; return the exit code."""
-    from orchestrator.papers import registry
-
     if arguments.paper is None:
         return _listed(arguments)
     if arguments.paper.endswith(".zip"):
         return _of_bundle(arguments)
-    if not _document(arguments):
-        registry.paper(arguments.paper)
     if not arguments.of:
         return _said(arguments) if arguments.what else _measured(arguments)
     for name, option in MEASURING.items():
-        if getattr(arguments, name):
+        if getattr(arguments, name) and not (arguments.bundle and name in OF_BUNDLES):
             raise ConfigError(
                 f"{option}: nothing is measured when WHAT ({arguments.of[0]}) is named; accepted: one of the two"
             )
-    _page(arguments, arguments.of, arguments.output or Path(f"study-{Path(arguments.paper).name}.html"))
+    _page(arguments, arguments.of, arguments.output or Path(f"study-{Path(arguments.paper).resolve().name}.html"))
     return 0
 
 
@@ -155,16 +149,6 @@ def _of_bundle(arguments: argparse.Namespace) -> int:
     return _measured(arguments)
 
 
-def _document(arguments: argparse.Namespace) -> Path | None:
-    """Return the file of a paper that is a document; None for one that is a package."""
-    from orchestrator.experiment import paperfile
-    from orchestrator.papers import registry
-
-    if arguments.file is not None or (arguments.paper in registry.names() and not Path(arguments.paper).is_dir()):
-        return None
-    return paperfile.find(arguments.paper)
-
-
 def _version(arguments: argparse.Namespace) -> str:
     from orchestrator.experiment.paperfile import FULL, QUICK
 
@@ -174,23 +158,13 @@ def _version(arguments: argparse.Namespace) -> str:
 
 
 def _listed(arguments: argparse.Namespace) -> int:
-    from orchestrator.experiment import paperfile, studyfile
-    from orchestrator.papers import registry
+    from orchestrator.experiment import paperfile
     from orchestrator.study import studytext
 
     for name, option in MEASURING.items():
         if getattr(arguments, name):
-            raise ConfigError(f"{option}: no paper is named; accepted: {', '.join(registry.names())}")
-    found: list[tuple[str, str, str, StudyFile | None]] = [
-        (file.name, file.title, file.shows, None)
-        for file in map(paperfile.read, map(paperfile.find, paperfile.names()))
-        if file.name not in registry.names()
-    ]
-    for name in registry.names():
-        paper = registry.paper(name)
-        path = studyfile.there(name)
-        found.append((name, paper.TITLE, paper.SHOWS, None if path is None else studyfile.read(path)))
-    console.tell(studytext.listing(found))
+            raise ConfigError(f"{option}: no paper is named; accepted: {', '.join(paperfile.names())}")
+    console.tell(studytext.listing(map(paperfile.read, map(paperfile.find, paperfile.names()))))
     return 0
 
 
@@ -215,21 +189,15 @@ def plan(arguments: argparse.Namespace, found: Study) -> int:
 
 
 def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_TIMES) -> Study:
-    """Read the study of a paper, with these compute times; ConfigError where the file is another paper's."""
-    from orchestrator.experiment import studyfile
+    """Read a version of a paper's sweeps, with these compute times; mistakes in its figures are told as well."""
+    from orchestrator.experiment import paperfile
+    from orchestrator.papers import reading
 
-    document = _document(arguments)
-    if document is not None:
-        from orchestrator.experiment import paperfile
-
-        return paperfile.load(
-            document, arguments.overrides, version=_version(arguments), local=arguments.local, compute_s=compute_s
-        )
-    path = arguments.file or studyfile.find(arguments.paper)
-    found = studyfile.load(path, arguments.overrides, quick=arguments.quick, local=arguments.local, compute_s=compute_s)
-    if found.paper != arguments.paper:
-        raise ConfigError(f"{path}: paper: {found.paper}; accepted: {arguments.paper}, or orch study {found.paper}")
-    return found
+    path = paperfile.find(arguments.paper)
+    reading.paper(path)
+    return paperfile.load(
+        path, arguments.overrides, version=_version(arguments), local=arguments.local, compute_s=compute_s
+    )
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:
@@ -292,20 +260,14 @@ def _measured(arguments: argparse.Namespace) -> int:
 
 def _page(arguments: argparse.Namespace, of: list[str], output: Path) -> None:
     from orchestrator.analysis.compare import selection
-    from orchestrator.papers import registry
-    from orchestrator.report.study import study_page
+    from orchestrator.experiment import paperfile
+    from orchestrator.papers import page, reading
 
+    paper = reading.paper(paperfile.find(arguments.paper))
     chosen = selection.choose(arguments.results, ",".join(of))
-    document = _document(arguments)
-    if document is None:
-        print(study_page.render(registry.paper(arguments.paper), chosen.entries, output))
-    else:
-        from orchestrator.papers import page, reading
-
-        paper = reading.paper(document)
-        shown = page.render(paper, chosen.entries, output)
-        print(f"{shown.path}\n  {shown.headline}")
-        if arguments.bundle is not None:
-            _bundled(arguments, paper, chosen.entries)
+    shown = page.render(paper, chosen.entries, output)
+    console.tell(f"{shown.path}\n  {shown.headline}")
     for line in chosen.left_out:
         print(f"  not counted: {line}")
+    if arguments.bundle is not None:
+        _bundled(arguments, paper, chosen.entries)

@@ -21,7 +21,7 @@ from orchestrator.execution.actions.changes import Changes
 from orchestrator.execution.actions.processes import Processes
 from orchestrator.execution.load_escalation import LoadEscalation, covers, preflight_of, requested_bps, unescalated
 from orchestrator.execution.measuring import Measurement, Window, preflight
-from orchestrator.execution.nodes import facts, routes
+from orchestrator.execution.nodes import device_readings, facts, routes
 from orchestrator.execution.nodes.bystanders import Bystanders
 from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.observers.progress import Progress
@@ -271,6 +271,8 @@ class Run:
             for doubt in clocks.doubts(uncertain, float(clock_gate.MOST_UNCERTAIN.of(self.plan.validity))):
                 self.watch.notes.append(doubt)
                 self.progress.say(f"    warning: {doubt}")
+            readings = device_readings.of_nodes(found, self.plan.topology.hosts)
+            self.folder.manifest = replace(self.manifest, device_readings=readings)
         self.folder.manifest = replace(
             self.manifest,
             free_disk_bytes=facts.least(self.manifest.free_disk_bytes, disks),

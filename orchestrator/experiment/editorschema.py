@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from orchestrator.core.opendata import JsonSchema
 from orchestrator.experiment import documents, experiment, variables
 from orchestrator.experiment.paperfile import PaperFile
-from orchestrator.experiment.studyfile import StudyFile
 from orchestrator.experiment.sweepfile import SweepFile
 from orchestrator.testbed.inventory import Inventory
 
@@ -20,7 +19,6 @@ KINDS: Mapping[str, Callable[[], type[BaseModel]]] = MappingProxyType(
     {
         "experiment": experiment.model,
         "sweep": lambda: SweepFile,
-        "study": lambda: StudyFile,
         "paper": lambda: PaperFile,
         "inventory": lambda: Inventory,
     }

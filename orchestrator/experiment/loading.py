@@ -33,7 +33,7 @@ from orchestrator.experiment.fitting import fitted
 from orchestrator.experiment.validation import validate
 from orchestrator.testbed.inventory import Inventory
 
-Kind = Literal["experiment", "sweep", "study", "paper", "inventory"]
+Kind = Literal["experiment", "sweep", "paper", "inventory"]
 
 EXPERIMENT_NEEDS = "name, testbed, workload and measure"
 INVENTORY_NEEDS = "link and hosts"
@@ -167,8 +167,6 @@ def kind_of(data: Mapping[str, object]) -> Kind:
     """Return the kind of a file that can be planned or examined, by its top-level keys."""
     if "experiment" in data and "workload" not in data:
         return "sweep"
-    if "paper" in data and data.keys() & {"quick", "full"}:
-        return "study"
     if "figures" in data and "sweeps" in data:
         return "paper"
     of_experiments = {"testbed", "workload", "jobs", "measure", "traffic"}
@@ -185,7 +183,6 @@ def refuse_other(document: Document, wanted: Kind) -> None:
     hint = {
         "experiment": "name it under `experiment` of a sweep file" if wanted == "sweep" else f"orch run {path}",
         "sweep": f"orch sweep {path}",
-        "study": f"orch study {document.data.get('paper')} --file {path}",
         "paper": f"orch study {path.parent}",
         "inventory": f"orch doctor {path}, or name it in an experiment: `testbed: {{inventory: {path.name}}}`",
     }

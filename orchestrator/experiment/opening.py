@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import documents, loading, paperfile, studyfile, sweepfile
+from orchestrator.experiment import documents, loading, paperfile, sweepfile
 from orchestrator.experiment.documents import Document
 from orchestrator.experiment.experiment import Experiment, TestbedChoice
 from orchestrator.experiment.loading import Checked
-from orchestrator.experiment.studyfile import Study
+from orchestrator.experiment.paperfile import Study
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.experiment.testbeds import Named
 from orchestrator.experiment.validation import validate
@@ -24,15 +24,13 @@ Planned = Checked | Definition | Study
 def open_file(path: Path, overrides: Sequence[str] = (), *, local: bool) -> Planned | Inventory:
     """Read and check a file that can be planned or examined, of any kind.
 
-    `overrides` are `--set` options, `local` puts hosts of this machine in the place of others; of a study or
-    a paper all sweeps of its full version are read. ConfigError tells every mistake with its place.
+    `overrides` are `--set` options, `local` puts hosts of this machine in the place of others; of a paper all
+    sweeps of its full version are read. ConfigError tells every mistake with its place.
     """
     document = documents.load(path, needs=NEEDS)
     kind = loading.kind_of(document.data)
     if kind == "sweep":
         return sweepfile.definition(document, overrides, local=local)
-    if kind == "study":
-        return studyfile.study(document, overrides, quick=False, local=local)
     if kind == "paper":
         return paperfile.study(document, overrides, version=paperfile.FULL, local=local)
     if kind == "experiment":

@@ -18,19 +18,19 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.core.fields import Model, Share
+from orchestrator.core.fields import Duration, Model, Share
 from orchestrator.core.paths import playbooks
-from orchestrator.experiment import documents, loading, studyfile, sweepfile
+from orchestrator.experiment import documents, loading, sweepfile
 from orchestrator.experiment.documents import Document
 from orchestrator.experiment.experiment import Name
-from orchestrator.experiment.studyfile import Calibrate, Study
-from orchestrator.experiment.sweepfile import NO_TIMES
+from orchestrator.experiment.sweepfile import NO_TIMES, Definition
 from orchestrator.experiment.validation import validate
 
 FILE = "paper.yaml"
 FOLDER = Path("playbooks/papers")
 NEEDS = "name, title, shows, sweeps and figures"
 QUICK, FULL = "quick", "full"
+OF_ALL = ("testbed.", "conditions", "workload.", "validity.")  # options that are the calibration's too
 RESERVED = ("place", "note")  # columns of printed rows that are texts about them
 _NUMBER = re.compile(r"[~≈]?\s*([+-]?)(\d[\d,]*)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 
@@ -233,6 +233,15 @@ class Figure(Model):
     """What is printed and cannot be compared."""
 
 
+class Calibrate(Model):
+    """The target to which emulated compute is fitted on each machine: iterations that take as long as the paper's."""
+
+    experiment: str = Field(min_length=1)
+    """An experiment file without cross traffic, in the paper's folder; each model is put into it."""
+    iteration: dict[str, Duration] = Field(min_length=1)
+    """By model: the time of an iteration without cross traffic that the paper prints."""
+
+
 class AuthorsCode(Model):
     """Code that the authors released."""
 
@@ -272,6 +281,28 @@ class PaperFile(FiguresFile):
     """What cannot be compared on the whole, beside what the runs themselves tell (scale, emulated compute)."""
     contradictions: tuple[str, ...] = ()
     """Where the paper contradicts itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """An experiment without cross traffic, with `--set` options for it, and how long an iteration takes, by model."""
+
+    experiment: Path
+    overrides: tuple[str, ...]
+    iteration_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A version of a paper's sweeps that has been read and checked.
+
+    `calibration` is of the models whose compute is emulated and whose compute time the sweeps leave open.
+    """
+
+    name: str
+    paper: str
+    sweeps: tuple[Definition, ...]
+    calibration: Calibration | None = None
 
 
 def names() -> tuple[str, ...]:
@@ -349,10 +380,21 @@ def study(
     return Study(
         name=file.name if version == FULL else f"{file.name}-{version}",
         paper=file.name,
-        covers="",
-        takes_s=None,
         sweeps=found,
-        calibration=None
-        if file.calibrate is None
-        else studyfile.calibration(document, file.calibrate, overrides, found),
+        calibration=None if file.calibrate is None else _calibration(document, file.calibrate, overrides, found),
+    )
+
+
+def _calibration(
+    document: Document, asked: Calibrate, overrides: Sequence[str], sweeps: Sequence[Definition]
+) -> Calibration | None:
+    """Return the calibration that these sweeps need; None where they need none."""
+    models = dict.fromkeys(model for definition in sweeps for model in definition.timeless())
+    wanted = {model: asked.iteration[model] for model in models if model in asked.iteration}
+    if not wanted:
+        return None
+    return Calibration(
+        experiment=loading.named_by(document, ("calibrate", "experiment"), document.folders),
+        overrides=tuple(option for option in overrides if option.startswith(OF_ALL)),
+        iteration_s=wanted,
     )

@@ -55,9 +55,13 @@ KINDS: Mapping[str, Start] = MappingProxyType(
             ("orch plan experiment.yaml", "orch run experiment.yaml"),
             before=("pip install --editable '.[test]'", "python -m pytest"),
         ),
-        "study": Start(
-            "sweeps whose results stand beside what a paper printed",
-            ("orch study salamy --file study.yaml --what", "orch study salamy --file study.yaml --quick --local"),
+        "paper": Start(
+            "a paper that anyone can repeat: what it prints, two figures that ask runs, and sweeps",
+            (
+                "orch study . --quick --what",
+                "orch study . --quick --local",
+                "orch study . --quick --local --bundle mine.zip",
+            ),
         ),
     }
 )

@@ -14,11 +14,14 @@ from orchestrator.core.exitcodes import Exit
 from orchestrator.core.machines import machine, packages
 from orchestrator.core.machines.machine import Machine
 from orchestrator.core.machines.remedies import RIGHTS
-from orchestrator.execution.nodes import images, routes
-from orchestrator.execution.session import holder, machine_of, opening_s
+from orchestrator.core.opendata import JsonObject
+from orchestrator.execution.nodes import facts, images, routes
+from orchestrator.execution.session import machine_of, opening_s
 from orchestrator.experiment import feasibility, opening, plan, testbeds
 from orchestrator.experiment.experiment import Experiment, TestbedChoice
 from orchestrator.experiment.plan import RunPlan
+from orchestrator.hosts import device_counting
+from orchestrator.hosts.greeting import greeted
 from orchestrator.parts import registry
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
@@ -36,6 +39,7 @@ DOCTOR = "doctor"
 # What every experiment can make use of; an experiment file says more exactly what it needs.
 USUAL_PROGRAMS = ("tcpdump", "iperf3", "ethtool", "tc")
 USUAL_MODULES = {"torch": "pip install torch==2.13.0"}
+CAPTURE = "CAP_NET_RAW of tcpdump"
 PROC_STAT = "/proc/stat"
 LOAD_LOOK_S = 1.0  # between the two looks; the kernel counts in steps of 10 ms
 MUCH_LOAD = 0.1  # of the processors' time, from which a run is warned of
@@ -48,6 +52,7 @@ class Answer:
     findings: tuple[Finding, ...] = ()
     astray: tuple[TestbedError, ...] = ()  # traffic that would not take the data plane
     machine: Machine | None = None
+    facts: JsonObject | None = None  # of a host that can capture
     warning: str = ""
     trouble: str = ""
 
@@ -137,7 +142,7 @@ def usual(topology: Topology) -> tuple[Requirement, ...]:
         ]
         wanted += [
             Requirement(node=host.name, kind="privilege", what=what, remedy=RIGHTS, needed_by=by)
-            for what, by in (("CAP_NET_RAW of tcpdump", "captures"), ("CAP_NET_ADMIN", "conditions"))
+            for what, by in ((CAPTURE, "captures"), ("CAP_NET_ADMIN", "conditions"))
         ]
         wanted += [
             Requirement(
@@ -168,6 +173,8 @@ def _hosts(
                 deadline=Deadline.after(2 * (opening_s(len(topology.hosts)) + CALL_S)),
                 what="examining",
             )
+            capturing = {host: answer.facts for host, answer in results.items() if answer.facts}
+            counting = list(device_counting.lines(testbed, topology, capturing))
         finally:
             testbed.close()
     for host, answer in results.items():
@@ -188,6 +195,8 @@ def _hosts(
             print(f"{host}: {error.message}\n    remedy: {error.hint}")
         if answer.warning:
             print(f"{host}: warning: {answer.warning}")
+    for line in counting:
+        print(line)
     if topology.kind != "local":
         bad += _room(runs, {host: answer.machine for host, answer in results.items() if answer.machine is not None})
     return Exit.FAILED if bad else Exit.OK
@@ -214,25 +223,11 @@ def _asker(
     run = f"doctor-{time.time_ns()}"
 
     def ask(host: str) -> Answer:
-        reached = Deadline.after(opening_s(len(topology.hosts)))
         deadline = Deadline.after(opening_s(len(topology.hosts)) + CALL_S)
         own = [requirement for requirement in requirements if requirement.node == host]
         try:
-            client = AgentClient(
-                topology.node(host),
-                testbed.connect(host, reached),
-                run=run,
-                holder=holder(run),
-                on_event=lambda _: None,
-            )
-            try:
-                client.hello(deadline)
-                try:
-                    return _answer(client, topology, own, talks, deadline)
-                finally:
-                    client.remove(deadline)
-            finally:
-                client.close(deadline)
+            with greeted(testbed, topology, host, run=run, deadline=deadline) as client:
+                return _answer(client, topology, own, talks, deadline)
         except OrchError as error:
             return Answer(trouble=error.render())
 
@@ -251,7 +246,9 @@ def _answer(
     findings = tuple(client.check(requirements, deadline, storage=storage))
     able = all(finding.found for finding in findings if finding.requirement.what == "ip")
     astray = tuple(routes.wrong(client, topology, talks, deadline)) if able else ()
-    return Answer(findings=findings, astray=astray, machine=machine_of(client), warning=warning)
+    captures = topology.kind != "local" and any(one.found and one.requirement.what == CAPTURE for one in findings)
+    found = facts.gather(client, client.node, deadline) if captures and not astray else None
+    return Answer(findings=findings, astray=astray, machine=machine_of(client), facts=found, warning=warning)
 
 
 def _warning(client: AgentClient, deadline: Deadline) -> str:

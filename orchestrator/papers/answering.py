@@ -116,8 +116,16 @@ def _first(paper: Paper, one: Step, measured: Measured) -> Rows:
     if not measured.entries:
         return []
     store = stores.opened(str(measured.entries[0].path.absolute().parent.parent))
-    rows: Rows = query.table(store, of_entries(measured.entries), one.arguments["text"]).to_pylist()
+    sql = one.arguments["text"]
+    try:
+        rows: Rows = query.table(store, of_entries(measured.entries), sql).to_pylist()
+    except ConfigError as error:
+        raise ConfigError(f"{_place(paper, sql)}: {error.message}", hint=error.hint) from None
     return rows
+
+
+def _place(paper: Paper, sql: str) -> str:
+    return f"{paper.folder}: {sql.strip().splitlines()[0]} ..."
 
 
 def changed(paper: Paper, rows: Rows, steps: Sequence[Step]) -> Rows:
@@ -147,7 +155,7 @@ def _selected(paper: Paper, sql: str, rows: Rows) -> Rows:
         try:
             found: Rows = connection.sql(sql).to_arrow_table().to_pylist()
         except duckdb.Error as error:
-            raise ConfigError(f"{paper.folder}: {sql.strip().splitlines()[0]} ...: {error}") from None
+            raise ConfigError(f"{_place(paper, sql)}: {error}") from None
     return found
 
 

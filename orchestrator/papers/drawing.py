@@ -22,6 +22,7 @@ from orchestrator.report.style import INK, LINES, SERIES, WIDTH_IN, Picture, fro
 
 HEIGHT_IN = 2.7  # of a panel
 IN_A_ROW = 4  # heatmaps
+MOST_NAMED = 10  # rows or columns of a heatmap that all have their names
 KINDS = ("lines", "points", "bars", "heatmap", "cdf", "area")
 
 
@@ -236,9 +237,12 @@ def _heatmap(one: Draw, spot: Any, rows: Rows) -> None:
         if known:
             cells[down.index(y), across.index(x)] = float(np.mean(known))
     most = float(np.nanmax(cells)) if np.isfinite(cells).any() else 1.0
-    spot.imshow(np.where(cells > 0, cells, np.nan), cmap="Blues", vmin=-0.15 * most, vmax=most)
-    spot.set_xticks(range(len(across)), [_word(one, value) for value in across], fontsize=7)
-    spot.set_yticks(range(len(down)), [_word(one, value) for value in down], fontsize=7)
+    square = max(cells.shape) <= MOST_NAMED
+    shades = {"cmap": "Blues", "vmin": -0.15 * most, "vmax": most, "aspect": "equal" if square else "auto"}
+    spot.imshow(np.where(cells > 0, cells, np.nan), **shades)
+    for put, values in ((spot.set_xticks, across), (spot.set_yticks, down)):
+        every = math.ceil(len(values) / MOST_NAMED)
+        put(range(0, len(values), every), [_word(one, value) for value in values[::every]], fontsize=7)
     spot.grid(visible=False)
     if cells.size <= 100:
         for row, column in np.argwhere(cells >= 0.001 * most):

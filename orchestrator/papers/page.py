@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orchestrator.analysis.compare import repeated_draws
 from orchestrator.core.errors import StoreError
 from orchestrator.experiment.paperfile import Figure
 from orchestrator.papers import answering, drawing, verdicts
@@ -64,7 +65,8 @@ class Shown:
         for one in self.lines:
             if one.verdict not in _LOOKS:
                 ours = f", ours {one.ours}" if one.ours else ""
-                found.setdefault(one.why, []).append(f"{one.what}: {one.printed}{ours} ({one.place})")
+                what = one.what if one.what == one.printed else f"{one.what}: {one.printed}"
+                found.setdefault(one.why, []).append(f"{what}{ours} ({one.place})")
         return list(found.items())
 
 
@@ -101,7 +103,7 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Rendered:
             "figures": figures,
             "headline": counts(every),
             "sentence": sentence(measured, every),
-            "limits": [*of_runs(measured), *paper.paper.limits],
+            "limits": [*of_runs(measured), *repeated_draws.lines(entries), *paper.paper.limits],
         }
 
     return Rendered(page.write("paper_page.html", output, shown), counts(every))

@@ -92,7 +92,9 @@ def held(paper: Paper, figure: Figure, check: Check, first: Rows, rows: Rows) ->
 
 def agrees_too(check: Check, one: _Wanted, spoiled: Rows) -> bool:
     """Return whether another input agrees as well; one that leaves the values of the line as they are is no other."""
-    rows = [row for row in spoiled if meets(row, check.where) and meets(row, one.keys)]
+    rows = [
+        row for row in spoiled if meets(row, check.where) and meets(row, one.keys) and row.get(check.value) is not None
+    ]
     if not rows or _same(check, one.rows, rows):
         return False
     return _outcome(check, replace(one, rows=rows))[1] == AGREES
@@ -137,6 +139,8 @@ def _wanted(paper: Paper, check: Check, rows: Rows) -> Iterator[_Wanted]:
         if len(there) > 1:
             raise ConfigError(f"{paper.folder}: {check.what}: {len(there)} printed rows are of {keys}; accepted: one")
         for row in there:
+            if row.get(column) is None:
+                continue
             value, unit = table.number(row, column), table.values.get(column, "")
             shown = with_unit(value.text, unit) if value else str(row.get(column, ""))
             text = f"{check.says} ({shown})" if check.says else shown
@@ -166,7 +170,7 @@ def _missing(paper: Paper, check: Check, wanted: Sequence[_Wanted]) -> Iterator[
     if check.table is None:
         if not wanted:
             text = check.says or with_unit(check.printed, check.unit)
-            yield _untold(check, check.what.replace("{", "").replace("}", ""), text, check.place)
+            yield _untold(check, text if "{" in check.what else check.what, text, check.place)
         return
     table, column = printed_table(paper, check.printed)
     for row in table.rows:
@@ -228,9 +232,14 @@ def _outcome(check: Check, one: _Wanted) -> tuple[Estimate | str, Outcome, str]:
     outcome = agreement.outcome(ours, *check.bounds(one.printed))
     if math.isnan(ours.low):
         return ours, CANNOT_TELL, ONE_RUN
-    if outcome == DIFFERS and check.rival is not None and ours.high > check.rival:
+    if outcome == DIFFERS and check.rival is not None and _between(ours, check.rival, below=check.least is not None):
         return ours, CANNOT_TELL, "another explanation does as well"
     return ours, outcome, WIDE if outcome == CANNOT_TELL else ""
+
+
+def _between(ours: Estimate, rival: float, *, below: bool) -> bool:
+    """Return whether an interval reaches to where another explanation is no better, `below` or above it."""
+    return ours.high > rival if below else ours.low < rival
 
 
 def _is_exact(check: Check, one: _Wanted) -> bool:

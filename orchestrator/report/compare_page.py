@@ -70,7 +70,10 @@ def _pictures(comparison: Comparison, folder: Path) -> list[Picture]:
         for number, begin in enumerate(range(0, len(shown), _PANELS), start=1):
             name = f"history-{number}"
             saved = save(_histories(shown[begin : begin + _PANELS]), folder / name)
-            caption = "The median of every night; bars where a step was found, at the levels before and after it."
+            caption = (
+                "The median of every night; a dashed line where a step of mean, median or tail was found, bars at the "
+                "median's levels before and after it."
+            )
             title = "History" if len(shown) <= _PANELS else f"History, {number}"
             pictures.append(Picture(name=name, title=title, caption=caption, saved=saved))
     return pictures
@@ -115,11 +118,13 @@ def _histories(shown: Sequence[History]) -> Any:
     for panel, history in zip(panels, shown, strict=True):
         values = [1e3 * value for value in history.p50_s]
         panel.plot(range(len(values)), values, color=SERIES[0], marker="o", markersize=3.5, linewidth=0.9)
-        for place, step in enumerate(history.steps):
-            end = history.steps[place + 1].night if place + 1 < len(history.steps) else len(values)
+        of_median = [step for step in history.steps if step.statistic == "p50"]
+        for place, step in enumerate(of_median):
+            end = of_median[place + 1].night if place + 1 < len(of_median) else len(values)
             panel.hlines(1e3 * step.after_s, step.night - 0.5, end - 0.5, color=SERIES[1], linewidth=2)
-            start = history.steps[place - 1].night if place else 0
+            start = of_median[place - 1].night if place else 0
             panel.hlines(1e3 * step.before_s, start - 0.5, step.night - 0.5, color=SERIES[1], linewidth=2)
+        for step in history.steps:
             panel.axvline(step.night - 0.5, color=INK, linewidth=0.8, linestyle="--")
         panel.set_title(history.label, pad=3, loc="right")
         panel.margins(y=0.25)
@@ -166,7 +171,7 @@ def _median(one: Level) -> tuple[str, str]:
 
 def _step(history: History, night: int) -> str:
     """Return how much the level changed with this night, as text."""
-    return "".join(percent(step.after_s / step.before_s) for step in history.steps if step.night == night)
+    return ", ".join(f"{step.statistic} {percent(step.ratio)}" for step in history.steps if step.night == night)
 
 
 def _commit(manifest: Manifest) -> str:

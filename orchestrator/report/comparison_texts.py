@@ -64,6 +64,8 @@ class ComparisonData(TypedDict):
     points: list[JsonObject]
     set_differently: list[str]
     differences: list[str]
+    drawn_alike: list[str]
+    age: JsonObject | None
     histories: list[JsonObject]
 
 
@@ -85,6 +87,8 @@ def data(comparison: Comparison) -> ComparisonData:
         ],
         "set_differently": list(comparison.set_differently),
         "differences": list(comparison.differences),
+        "drawn_alike": list(comparison.drawn_alike),
+        "age": dataclasses.asdict(comparison.age) if comparison.age else None,
         "histories": [dataclasses.asdict(history) for history in comparison.histories],
     }
     document: ComparisonData = finite(found)
@@ -204,6 +208,7 @@ def lists(comparison: Comparison) -> list[tuple[str, list[str]]]:
         ("Inconclusive, and why", undecided),
         ("What a dash stands for", _dashes(comparison)),
         ("Steps in the history", step_lines(comparison.histories)),
+        ("No independent repetitions", list(comparison.drawn_alike)),
         ("Not counted, since not valid", [*comparison.a.left_out, *comparison.b.left_out]),
         (f"What else differs ({comparison.a.name} against {comparison.b.name})", list(comparison.differences)),
     ]

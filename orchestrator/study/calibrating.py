@@ -17,7 +17,7 @@ from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.run_options import Attempt, RunOptions
 from orchestrator.experiment import loading, plan, seeds
 from orchestrator.experiment.experiment import Experiment, resolved_data
-from orchestrator.experiment.studyfile import Calibration
+from orchestrator.experiment.paperfile import Calibration
 from orchestrator.store import atomic
 
 CLOSE = 0.01  # a fitted iteration is this much off what is printed, at most

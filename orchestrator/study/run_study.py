@@ -9,8 +9,8 @@ from datetime import datetime
 from orchestrator.core.exitcodes import Exit, gravest
 from orchestrator.execution.run_options import RunOptions
 from orchestrator.experiment import feasibility, seeds
+from orchestrator.experiment.paperfile import Study
 from orchestrator.experiment.plan import RunPlan
-from orchestrator.experiment.studyfile import Study
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
 from orchestrator.sweep import run_sweep, sweepplan

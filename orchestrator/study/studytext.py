@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from orchestrator.core.screen import layout
+from orchestrator.experiment.paperfile import PaperFile, Study
 from orchestrator.experiment.plan import RunPlan
-from orchestrator.experiment.studyfile import Needs, Study, StudyFile, Takes
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.study import run_study
 from orchestrator.sweep import run_sweep, sweepplan, sweeptext
@@ -15,21 +16,22 @@ from orchestrator.sweep import run_sweep, sweepplan, sweeptext
 EVERYWHERE = ("ip", "tcpdump")  # programs that every local run needs
 
 
-def listing(found: Iterable[tuple[str, str, str, StudyFile | None]]) -> str:
-    """Papers by name, title and what they show, with what their studies need and take; None: no study file is there."""
+class Needs(NamedTuple):
+    """Requirements of hosts, beside those of every run: how many hosts, modules of Python, programs."""
+
+    hosts: int
+    modules: tuple[str, ...]
+    programs: tuple[str, ...]
+
+
+def listing(papers: Iterable[PaperFile]) -> str:
+    """Return papers with what they show, their titles and the versions of their sweeps."""
     width = layout.columns()
     lines = []
-    for name, title, shows, file in found:
-        lines += [f"{name}: {shows}", layout.hanging(title, width, indent="  ")]
-        if file is None:
-            lines.append("  no study file here: a clone of the project has it")
-            continue
-        demands = []
-        if file.needs is not None:
-            demands.append(f"needs {needs_text(file.needs)}")
-        demands.append(f"takes {takes_text(file.takes)} on two cores")
-        lines.append(layout.hanging("; ".join(demands), width, indent="  "))
-    return "\n".join(lines)
+    for paper in papers:
+        lines += [f"{paper.name}: {paper.shows}", layout.hanging(paper.title, width, indent="  ")]
+        lines.append(layout.hanging(f"versions: {', '.join(paper.sweeps)}", width, indent="  "))
+    return "\n".join([*lines, "orch study PAPER --quick --what: what a version measures, needs and takes"])
 
 
 def needs_text(needs: Needs) -> str:
@@ -43,19 +45,9 @@ def needs_text(needs: Needs) -> str:
     return ", ".join(parts)
 
 
-def takes_text(takes: Takes) -> str:
-    """How long both versions take."""
-    known = [
-        f"{sweeptext.time_text(seconds)} ({name})"
-        for name, seconds in (("quick", takes.quick), ("full", takes.full))
-        if seconds is not None
-    ]
-    return ", ".join(known) or "an unknown time"
-
-
 def what_text(study: Study, results: Path) -> str:
     """Everything that a study would measure, sweep by sweep, with what its plans need; nothing is started."""
-    lines = [f"study {study.name}: {study.covers}" if study.covers else f"study {study.name}"]
+    lines = [f"study {study.name}"]
     if study.calibration is not None:
         models = ", ".join(study.calibration.iteration_s)
         lines.append(f"  first: compute of {models} is fitted to this machine, unless it was (`orch calibrate`)")
@@ -70,9 +62,7 @@ def what_text(study: Study, results: Path) -> str:
         )
         lines += [f"    {line}" for line in _axes(definition)]
     lines.append(f"needs {needs_text(needs_of(run_study.first_runs(study)))}")
-    planned = sweeptext.estimate_text(sweepplan.together(total))
-    about = f"about {sweeptext.time_text(study.takes_s)} on two cores; by its plan " if study.takes_s else ""
-    lines.append(f"takes {about}{planned}")
+    lines.append(f"takes {sweeptext.estimate_text(sweepplan.together(total))}")
     return "\n".join(lines)
 
 

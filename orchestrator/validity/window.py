@@ -198,6 +198,7 @@ class ProcessorWait:
 
     `kept` for work that is not the run's, `own` for the run's. `process` on `node` was kept longest, on `processor`
     (None: not known), and of the work of it, or of all there, `others` was somebody else's, `stolen` the hypervisor's.
+    With `traffic` it is that of a source of cross traffic, of that name, by the sender that was kept longest.
     """
 
     job: str
@@ -208,6 +209,7 @@ class ProcessorWait:
     others: float
     stolen: float
     processor: int | None = None
+    traffic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +307,7 @@ class MeasuredWindow(Protocol):
 
     @property
     def processor_waits(self) -> tuple[ProcessorWait, ...]:
-        """The waiting of each job for processors."""
+        """The waiting of each job, and of each source of cross traffic that sends in the window, for processors."""
 
     @property
     def processor_use(self) -> tuple[ProcessorUse, ...]:

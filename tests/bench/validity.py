@@ -22,7 +22,7 @@ from scipy import stats
 
 from orchestrator.analysis.compare import power
 from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, PointChange, compare
-from orchestrator.analysis.stats import fits, levels, steady
+from orchestrator.analysis.stats import levels, steady
 from orchestrator.analysis.stats.iterations import interval_note
 from orchestrator.analysis.stats.level_steps import steps
 from orchestrator.analysis.stats.statistics import Estimate, summarise
@@ -611,29 +611,6 @@ def _batches(runs: int, settings: Settings) -> Iterator[Row]:
     yield _coverage("interval of a mean rate over runs", f"{runs} run{'s' * (runs > 1)}, 1.0% apart", held, tries)
 
 
-def _fits(runs: int, apart: float, settings: Settings) -> Iterator[Row]:
-    """How often the intervals of a fit over load hold, from runs that measure every load."""
-    random, tries = np.random.default_rng(15), settings.times(400, 60)
-    loads = np.array([0, 4, 8, 12, 14, 16, 18, 20, 22]) * 1e9
-    truth = 0.2 * np.exp(6 / (25 - loads / 1e9))
-    held: dict[str, list[bool]] = {"A": [], "B": [], "free exponent": []}
-    for _ in range(tries):
-        noise = random.normal(0, apart, (runs, 1)) + random.normal(0, 0.003, (runs, len(loads)))
-        seconds = np.exp(np.mean(np.log(truth) + noise, axis=0))
-        of_runs = [
-            {str(run): float(truth[k] * np.exp(noise[run, k])) for run in range(runs)} for k in range(len(loads))
-        ]
-        one, free = (fits.fit(loads, seconds, capacity_bps=25e9, n=n, runs=of_runs) for n in (1.0, None))
-        if one is not None and not math.isnan(one.a_interval_s[0]):
-            held["A"].append(one.a_interval_s[0] <= 0.2 <= one.a_interval_s[1])
-            held["B"].append(one.b_interval[0] <= 6 <= one.b_interval[1])
-        if free is not None and free.n_interval is not None and not math.isnan(free.n_interval[0]):
-            held["free exponent"].append(free.n_interval[0] <= 1 <= free.n_interval[1])
-    for name, of in held.items():
-        cell = f"{name}, {runs} run{'s' * (runs > 1)} of all loads, {apart:.1%} apart"
-        yield _coverage("interval of a fit over load", cell, of, tries)
-
-
 def _drifts(process: Iterations, samples: int, cell: str, settings: Settings) -> Iterator[Row]:
     """How often the interval of a run's drift holds where there is none."""
     tries = settings.times(600, 100)
@@ -897,8 +874,6 @@ def _interval_cells() -> Iterator[tuple[str, Cell]]:
             yield "interval over runs", partial(_levels, runs, spread, tails)
     for runs in (1, 3, 10):
         yield "interval of a mean rate over runs", partial(_batches, runs)
-    for runs, apart in ((1, 0.0), (1, 0.01), (3, 0.0), (3, 0.01), (6, 0.01)):
-        yield "interval of a fit over load", partial(_fits, runs, apart)
     for process, n, cell in (
         (Iterations(), 20, "AR 0"), (Iterations(persistence=0.5), 40, "AR 0.5"),
         (Iterations(persistence=0.5), 100, "AR 0.5"), (Iterations(persistence=0.8), 100, "AR 0.8"),

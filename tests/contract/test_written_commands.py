@@ -23,7 +23,7 @@ import yaml
 from documentation import commands, markdown, tried
 from orchestrator.cli.commandline import build_parser
 from orchestrator.cli.main import main
-from orchestrator.experiment import experiment, nodesets, studyfile
+from orchestrator.experiment import experiment, nodesets, paperfile
 from orchestrator.testbed.inventory import Inventory
 from tests.bench.__main__ import BENCHMARKS
 
@@ -177,8 +177,8 @@ def test_every_block_of_yaml_is_valid(page, folder, capsys):
 
 def valid(data: dict[str, Any], path: Path) -> bool:
     """Plan what is whole; read a part of an experiment beside the rest of one. Raises, or gives False, for mistakes."""
-    if "paper" in data:
-        return bool(studyfile.read(path))
+    if "figures" in data:
+        return bool(paperfile.read_figures(path))
     if "experiment" in data or {"testbed", "measure"} <= data.keys():
         return main(["plan", str(path)]) == 0
     if {"hosts", "link"} <= data.keys():

@@ -37,6 +37,8 @@ def test_a_worker_is_launched_as_kungfu_takes_it_and_its_iterations_are_logged(t
         path = tmp_path / "modules/kungfu" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    recorded = tmp_path / "recorded.txt"
+    recorded.write_text("".join(f"{0.02 + 0.001 * (k % 3)}\n" for k in range(30)))
     nodes = tuple(
         Node(name=f"h{i}", rails=(Rail(address=f"127.0.0.{i}", prefix=8, device="lo"),), python=sys.executable)
         for i in (1, 2)
@@ -49,6 +51,7 @@ def test_a_worker_is_launched_as_kungfu_takes_it_and_its_iterations_are_logged(t
             "strategy": "RING",
             "batch": 4,
             "launcher": str(stub),
+            "jitter": str(recorded),
             "env": {"PYTHONPATH": str(tmp_path / "modules")},
         }
     )
@@ -75,4 +78,6 @@ def test_a_worker_is_launched_as_kungfu_takes_it_and_its_iterations_are_logged(t
     ]
     assert "a recording stub" in (started.folders[0] / "stdout").read_text()
     assert list(rows["samples"][:3]) == [4] * 3
+    assert all(value >= 0 for value in rows["absorbed_s"][:3])
+    assert all(0.9 < value < 1.1 for value in rows["jitter"][:3])
     assert json.loads(started.lines(0)[0])["forward_s"] > 0

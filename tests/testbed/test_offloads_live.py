@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
-from tests.helpers.orch_runs import light, measured, write
+from tests.helpers.orch_runs import light, measured, orch, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 
@@ -41,15 +42,20 @@ def gates_of(folder, run):
 
 # Who joins frames: the sender's TCP, and the receiver's kernel of single frames that its device has counted.
 @pytest.mark.parametrize("joining", [NAMES, pytest.param(("h3",), marks=pytest.mark.variants)], ids=["all", "receiver"])
-def test_offloads_as_they_come_do_not_spoil_a_run(hosts, tmp_path, joining):
+def test_offloads_as_they_come_do_not_spoil_a_run(hosts, tmp_path, monkeypatch, joining):
     inventory, on = hosts
     switched(on, "on", *joining)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    status, out, _ = orch("doctor", write(tmp_path, inventory, "rack.yaml"))
+    told = re.findall(r"^h\d: eth0: its counters count in: .*; out: .* \(measured now\)$", out, re.MULTILINE)
+    assert (status, len(told)) == (0, 3), out
     summary, folder = measured(write(tmp_path, experiment(inventory)), tmp_path / "results", "--no-report")
     (run,) = summary["runs"]
     held = [gate for gate in gates_of(folder, run) if gate["name"] == "capture-nic" and gate["passed"] is not None]
     assert len(held) >= 5  # h3 sends next to nothing
     assert all(gate["passed"] for gate in held), held
     assert any("MB as frames" in gate["message"] for gate in held)
+    assert all(re.search(r"it counts .*, by `orch doctor` on \d", gate["message"]) for gate in held), held
     assert max(abs(gate["measured"]) for gate in held) < 0.02
     assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(100e6, rel=0.03)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from orchestrator.analysis.compare import point_histories, regression, selection, window_settings
+from orchestrator.analysis.compare import point_histories, regression, repeated_draws, selection, window_settings
 from orchestrator.analysis.compare.point_histories import History
 from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, PointChange, Rule, RunSeries, Unit
 from orchestrator.analysis.compare.selection import Chosen, Measurement
@@ -26,6 +26,18 @@ from orchestrator.store.rundir import Entry, Listed
 from orchestrator.store.tabular import tables
 
 _NOT_SET = "not set"
+_DAY_NS = 86_400 * 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Age:
+    """How old the reference is for the candidate: days from its last run, and the nights measured between them.
+
+    These are None where the sides are not of one sweep or experiment.
+    """
+
+    days: float
+    nights_between: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +53,9 @@ class Comparison:
     levels: Mapping[str, tuple[Level, Level]]  # of each point's median over the runs of either side
     set_differently: tuple[str, ...]  # which points the sides set differently, and how
     differences: tuple[str, ...]  # what else differs between the sides, in sentences
+    drawn_alike: tuple[str, ...]  # which runs of a side are no independent repetitions, in sentences
     histories: tuple[History, ...]
+    age: Age | None = None  # of the reference, where nights are compared
 
     def of(self, verdict: str) -> list[PointChange]:
         """Return the points with this verdict."""
@@ -78,7 +92,24 @@ def compare(results: Path, a: str, b: str, *, rule: Rule, settings: bool = False
     nights = point_histories.nights(stores.opened(str(results)), name, most=point_histories.MOST_NIGHTS)
     found = point_histories.histories(nights, rule=rule)
     before = _night_before(results, reference, candidate)
-    return _compared(reference, candidate, rule, set_differently=set_differently, found=found, before=before)
+    return _compared(
+        reference,
+        candidate,
+        rule,
+        set_differently=set_differently,
+        found=found,
+        before=before,
+        began_ns=_began_ns(results, name),
+    )
+
+
+def _began_ns(results: Path, name: str) -> list[int]:
+    """Return when each night of a sweep or an experiment began."""
+    found: dict[str, int] = {}
+    for entry in stores.of_name(stores.opened(str(results)), name):
+        night, began = stores.instance(entry), entry.manifest.began_ns
+        found[night] = min(began, found.get(night, began))
+    return list(found.values())
 
 
 def _night_before(results: Path, reference: Chosen, candidate: Chosen) -> Mapping[str, tuple[RunSeries, ...]]:
@@ -118,22 +149,49 @@ def _compared(
     set_differently: Sequence[str],
     found: tuple[History, ...] = (),
     before: Mapping[str, tuple[RunSeries, ...]] | None = None,
+    began_ns: Sequence[int] | None = None,
 ) -> Comparison:
     pairs, labels = selection.pairs(a, b)
     pairs = tuple(replace(pair, before=(before or {}).get(pair.point, ())) for pair in pairs)
     beside = differences(a, b) + (burst_sizes(a, b) if set_differently else [])
+    unit = regression.unit_of(pairs)
     return Comparison(
         a=a,
         b=b,
         rule=rule,
-        unit=regression.unit_of(pairs),
+        unit=unit,
         changes=regression.compare(pairs, rule),
         labels=labels,
         levels={pair.point: (_level(pair.a), _level(pair.b)) for pair in pairs},
         set_differently=tuple(set_differently),
         differences=tuple(beside),
+        drawn_alike=tuple(f"{side.name}: {line}" for side in (a, b) for line in repeated_draws.lines(side.entries)),
         histories=found,
+        age=_age(a, b, began_ns) if unit == "night" else None,
     )
+
+
+def _age(a: Chosen, b: Chosen, began_ns: Sequence[int] | None) -> Age | None:
+    """Return how old the reference `a` is for `b`; None where it is not the older one.
+
+    `began_ns`: when each night of their name began.
+    """
+    if not a.entries or not a.latest_ns < b.began_ns:
+        return None
+    between = None if began_ns is None else sum(a.latest_ns < began < b.began_ns for began in began_ns)
+    return Age(days=(b.began_ns - a.latest_ns) / _DAY_NS, nights_between=between)
+
+
+def age_text(comparison: Comparison) -> str:
+    """Return how old the reference is, in a sentence; empty where that says nothing."""
+    age = comparison.age
+    if age is None:
+        return ""
+    days = f"{age.days:.0f} days" if round(age.days) != 1 else "1 day"
+    told = f"{comparison.a.name} is {days} older than {comparison.b.name}"
+    if age.nights_between is None:
+        return told
+    return f"{told}, with {age.nights_between} night{'' if age.nights_between == 1 else 's'} measured between"
 
 
 def _level(series: Sequence[RunSeries]) -> Level:
@@ -219,6 +277,8 @@ def basis(comparison: Comparison) -> str:
         f"judged by nights ({a} against {b}): of equal nights {often} at most is called worse wrongly, over all "
         f"points, in 95 of 100 baselines, if nights differ by {rule.night_spread:.0%} at most or as these nights show"
     ]
+    if age := age_text(comparison):
+        lines.append(age)
     odd = sorted({night for change in comparison.changes for night in change.odd})
     if odd:
         lines.append(f"odd nights of {comparison.a.name}, which do not move its level: {', '.join(odd)}")
@@ -249,7 +309,7 @@ def _telling(point: PointChange) -> regression.Change:
 def step_lines(found: Sequence[History]) -> list[str]:
     """Return every step of the histories in words, and what could not be searched for lack of nights."""
     lines = [
-        f"{history.label}: since {history.days[step.night]} {percent(step.ratio)} "
+        f"{history.label}: since {history.days[step.night]} {step.statistic} {percent(step.ratio)} "
         f"({step.before_s * 1e3:.1f} to {step.after_s * 1e3:.1f} ms, p = {step.p:.2g})"
         for history in found
         for step in history.steps
@@ -260,7 +320,20 @@ def step_lines(found: Sequence[History]) -> list[str]:
     smallest = [history.findable for history in found if not history.steps and not math.isnan(history.findable)]
     if smallest:
         ends = " to ".join(dict.fromkeys(percent(1 + share) for share in (min(smallest), max(smallest))))
-        lines.append(f"{len(smallest)} points without a step: one of {ends} in the middle of the nights would be told")
+        lines.append(
+            f"{len(smallest)} points without a step: one of {ends} of mean and median in the middle of the nights "
+            "would be told"
+        )
+    return lines
+
+
+def history_lines(found: Sequence[History]) -> list[str]:
+    """Return the steps, and the verdicts on points without one: their later nights against their earlier ones."""
+    lines = step_lines(found)
+    still = [one for one in found if not one.steps and len(one.days) >= FEWEST_IN_ALL]
+    if same := [one.label for one in still if one.verdict == "same"]:
+        lines.append(f"the same in mean, median and tail, later nights against earlier ones: {', '.join(same)}")
+    lines += [f"{one.label}: {one.verdict}: {one.why}" for one in still if one.verdict != "same"]
     return lines
 
 

@@ -3,8 +3,14 @@
 A baseline is fixed and short, and nights follow one another: five quiet nights in a row neither show how far nights
 differ nor lie where nights lie on average. So a bound on the standard deviation of nights is *assumed*, until enough
 nights show a smaller one, also if they follow one another as strongly as these leave possible. The level of the
-baseline may itself be off: a deviation is judged less LEVEL_OFF standard errors of it, so that the promised rate of
-wrong alarms holds in 95 of 100 baselines, not on average over them.
+baseline may itself be off, by chance and by the more the more points there are of which one may be: a deviation is
+judged less an allowance for that, so that the promised rate of wrong alarms holds in 95 of 100 baselines, not on
+average over them.
+
+Points share the rate, and the chance that a level is off. Nights of one point say little of how far they differ, nights
+of many points say it together: quiet at six points, they do not differ by the bound at all six, but may at one. So
+those points alone share that may differ as far as is assumed (`moving`), as many as nights show. The chance of a wrong
+alarm grows so fast with the spread of nights that points with half the bound hardly add to it.
 
 One night may be odd (heavy tails: Student's t with three degrees of freedom). So a single night has to lie as far away
 as such a night rarely does, and two nights in a row as far as two rarely do: independent ones with heavy tails, or
@@ -26,15 +32,20 @@ from orchestrator.analysis.stats.autocorrelation import autocorrelation
 Floats = npt.NDArray[np.float64]
 
 MOST_PERSISTENCE = 0.8  # correlation of a night with the next one, up to which the promise holds
-LEVEL_OFF = 1.5  # 93 of 100 baselines lie no further off on either side; a level of two tests leaves room
 RESOLUTION = 1e-4  # no night is known better than to 0.01 %
-_KNOWN = 0.05  # probability that nights differ more than by the bound that they show
+_KEPT = 0.965  # of baselines keep the rate; 95 are promised, beside what the count of points and spreads misjudge
+_KNOWN = 0.03  # probability that nights of any point differ more than by the bound that they show
+_POWER = 2.0  # a point counts as moving by this power of its variance, to that of the bound
+_TWICE = 2.0  # times what points count together, since of few nights many show little
 _FEWEST = 8  # nights that say anything of how they follow one another
 _PAIRS = 1.0483  # median distance of two of a Gaussian sample, to its standard deviation (Shamos, 1976)
 _EFFICIENCY = 0.8
+_APART = math.sqrt((1 - MOST_PERSISTENCE) / (1 + MOST_PERSISTENCE))
 _ODD = 5.0  # robust standard deviations from the median beyond which a night is named
 _HEAVY = 3.0  # degrees of freedom of heavy tails
-_SINGLE = 0.2  # of the wrong alarms may come of a night alone, where the night before it can confirm
+_SINGLE = 0.5  # of the wrong alarms may come of a night alone, where the night before it can confirm
+_DRAWS = 2000  # simulated baselines of many points, and as many levels in all of few
+_LEVELS = 20000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,23 +80,58 @@ class Baseline:
         return 1.25 if self.measured else math.sqrt(3.0)
 
 
-def baseline(nights: Sequence[float], assumed: float) -> Baseline:
-    """Return what these nights show (logarithms, oldest first); `assumed` bounds the deviation of nights."""
+def baseline(nights: Sequence[float], assumed: float, moving: float, yearly: float) -> Baseline:
+    """Return what these nights show (logarithms, oldest first); `assumed` bounds the deviation of nights.
+
+    `moving` points may differ by so much, and `yearly` is the chance of a wrong alarm that a night has over all points.
+    """
     values = np.asarray(nights, np.float64)
-    level = float(np.median(values))
+    persistence = round(_persistence(values), 2)
     seen = robust_spread(values)
-    persistence = _persistence(values)
-    shown = seen * _widening(len(values), round(persistence, 2))
-    measured = shown < max(assumed, seen)
-    spread = shown if measured else max(assumed, 0.0 if math.isnan(seen) else seen)
+    spread, measured = _spread(seen, len(values), persistence, assumed, _KNOWN / moving)
+    error = _level_error(len(values), persistence)
     return Baseline(
         nights=len(values),
-        level=level,
+        level=float(np.median(values)),
         seen=seen,
         spread=max(spread, RESOLUTION),
-        off=LEVEL_OFF * spread * _level_error(len(values), round(persistence, 2)),
+        off=_off(moving, round(error, 2), yearly) * error * spread,
         measured=measured,
     )
+
+
+def moving(moves: Sequence[float]) -> float:
+    """Return how many points, one at least, may have nights that differ as far as is assumed, or by their own bound.
+
+    Of each point there is how far it `moves`; the sum over points is taken _TWICE, since that of few may be small.
+    """
+    return min(max(1.0, _TWICE * math.fsum(moves)), max(1.0, float(len(moves))))
+
+
+def moves(nights: Sequence[float], assumed: float) -> float:
+    """Return how far a point counts as one whose nights (logarithms) differ as far as is assumed: 1 at most.
+
+    It is a power of their variance, whose mean would be 1 if they did and all of it counted. 1 of a single night.
+    """
+    from scipy import special
+
+    n, values = len(nights), np.asarray(nights, np.float64)
+    if n < 2:
+        return 1.0
+    seen, persistence = robust_spread(values), round(_persistence(values), 2)
+    spread, _ = _spread(seen, n, persistence, assumed, _KNOWN)
+    share, freedom = _within(n, persistence)
+    half = freedom / 2
+    usual = float(special.poch(half, _POWER)) / half**_POWER  # the mean of this power of a chi-square
+    return float(min(1.0, (seen**2 / (share * max(spread, RESOLUTION) ** 2)) ** _POWER / usual))
+
+
+def _spread(seen: float, nights: int, persistence: float, assumed: float, known: float) -> tuple[float, bool]:
+    """Return the bound on the deviation of nights, and whether they show it, wrongly with probability `known`."""
+    if math.isnan(seen):
+        return assumed, False
+    shown, most = seen * _widening(nights, persistence, known), max(assumed, seen)
+    return (shown, True) if shown < most else (most, False)
 
 
 def robust_spread(values: Floats) -> float:
@@ -112,8 +158,12 @@ def odd(nights: Sequence[float], margin: float) -> list[int]:
 
 
 def shares(nights: int) -> tuple[float, float]:
-    """Return the shares of a level that a night alone and a row of so many nights have."""
-    return (_SINGLE, 1 - _SINGLE) if nights > 1 else (1.0, 0.0)
+    """Return the shares of a level that a night alone and a row of so many nights have.
+
+    Together they exceed 1, but do not raise more alarms: where nights have heavy tails, the limit of a row is further
+    away than their rate asks for, and where they have none, a night alone never lies beyond its limit.
+    """
+    return (_SINGLE, 1.0) if nights > 1 else (1.0, 0.0)
 
 
 def _chance(x: float, heavy: float, nights: int) -> float:
@@ -123,8 +173,7 @@ def _chance(x: float, heavy: float, nights: int) -> float:
     if nights < 2:
         return max(gaussian, tail)
     # Both of two Gaussian variables beyond x, by Owen's T (Owen, Annals of Mathematical Statistics 27(4), 1956).
-    apart = math.sqrt((1 - MOST_PERSISTENCE) / (1 + MOST_PERSISTENCE))
-    return max(gaussian - 2 * float(special.owens_t(x, apart)), tail**2)
+    return max(gaussian - 2 * float(special.owens_t(x, _APART)), tail**2)
 
 
 @lru_cache
@@ -148,18 +197,23 @@ def _persistence(values: Floats) -> float:
 
 
 @lru_cache
-def _widening(nights: int, persistence: float) -> float:
-    """Return by how much the deviation of nights may exceed the one that is seen among them (Box, 1954)."""
+def _widening(nights: int, persistence: float, known: float) -> float:
+    """Return by how much the deviation of nights may exceed the one that is seen among them."""
     from scipy import special
 
     if nights < 2:
         return math.inf
+    share, freedom = _within(nights, persistence)
+    return 1 / math.sqrt(share * float(special.chdtri(freedom, 1 - known)) / freedom)
+
+
+@lru_cache
+def _within(nights: int, persistence: float) -> tuple[float, float]:
+    """Return what share of their variance nights in a row show, and its degrees of freedom (Box, 1954)."""
     correlation = _correlation(nights, persistence)
     centred = correlation - correlation.mean(axis=0) - correlation.mean(axis=1)[:, None] + correlation.mean()
     trace = float(np.trace(centred))
-    freedom = _EFFICIENCY * trace**2 / float(np.sum(centred * centred.T))
-    least = float(special.chdtri(freedom, 1 - _KNOWN)) / freedom
-    return 1 / math.sqrt(least * trace / (nights - 1))
+    return trace / (nights - 1), _EFFICIENCY * trace**2 / float(np.sum(centred * centred.T))
 
 
 @lru_cache
@@ -173,3 +227,67 @@ def _correlation(nights: int, persistence: float) -> Floats:
     places = np.arange(nights)
     found: Floats = persistence ** np.abs(places[:, None] - places).astype(np.float64)
     return found
+
+
+# The promise: how many wrong alarms baselines raise, of which some lie off their level
+
+
+def alarms(points: int, nights: int, yearly: float) -> Floats:
+    """Return the chances of a wrong alarm that a night has after each of many simulated baselines, in ascending order.
+
+    At every one of `points` nights differ as far as is assumed, by themselves, and follow one another with
+    MOST_PERSISTENCE; `yearly` is the chance that is promised.
+    """
+    error = _level_error(nights, MOST_PERSISTENCE)
+    random = np.random.default_rng(1)
+    draws = max(_DRAWS, _LEVELS // points)
+    counts = np.full(draws, float(points))
+    if nights > 1:
+        _, freedom = _within(nights, MOST_PERSISTENCE)
+        shown = (random.chisquare(freedom, (draws, points)) / freedom) ** _POWER
+        moved = np.minimum(1.0, shown / float(shown.mean())).sum(axis=1)
+        counts = np.clip(_TWICE * moved, 1.0, float(points))
+    grid = np.geomspace(1.0, points, 8)
+    limits = [
+        _off(float(count), round(error, 2), yearly) * error + _away(yearly / count, math.sqrt(3.0), 2) for count in grid
+    ]
+    limit = np.interp(np.log(counts), np.log(grid), limits)[:, None]
+    found: Floats = np.sort(_two_beyond(limit - error * random.normal(size=(draws, points))).sum(axis=1))
+    return found
+
+
+def _off(moving: float, error: float, yearly: float) -> float:
+    """Return by how many of its standard errors the level of a baseline is taken to be off, where `moving` points are.
+
+    `error` is that standard error, in standard deviations of a night.
+    """
+    octave = math.log2(moving)
+    below = int(octave)
+    ends = [_off_of(2**place, error, yearly) for place in (below, below + 1)]
+    return ends[0] + (octave - below) * (ends[1] - ends[0])
+
+
+@lru_cache(maxsize=1024)
+def _off_of(points: int, error: float, yearly: float) -> float:
+    errors = np.random.default_rng(0).normal(size=(max(_DRAWS, _LEVELS // points), points))
+    limit = _away(yearly / points, math.sqrt(3.0), 2)
+    low, high = 0.0, 4.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        chances = _two_beyond(limit + error * (middle - errors)).sum(axis=1)
+        low, high = (middle, high) if float(np.quantile(chances, _KEPT)) > yearly else (low, middle)
+    return high
+
+
+def _two_beyond(limits: Floats) -> Floats:
+    """Return the chances that two Gaussian nights in a row lie beyond limits, in standard deviations; 0.5 below 0."""
+    places, logarithms = _tabled()
+    return np.exp(np.interp(limits, places, logarithms))
+
+
+@lru_cache
+def _tabled() -> tuple[Floats, Floats]:
+    from scipy import special
+
+    places = np.linspace(0.0, 9.0, 901)
+    return places, np.log(special.ndtr(-places) - 2 * special.owens_t(places, _APART))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.compare import nights as of_nights
-from orchestrator.analysis.compare.regression import DEFAULT, LEVELS, POWER, Rule
+from orchestrator.analysis.compare.regression import DEFAULT, POWER, Rule
 from orchestrator.analysis.stats.statistics import student_t
 
 Floats = npt.NDArray[np.float64]
@@ -98,7 +98,7 @@ def share_found(change: float, spreads: Spreads, *, nights: int, runs: int, poin
     """Return in what share of cases a change at one of `points` is found in two nights."""
     from scipy import special
 
-    level = rule.level("mean", "night") / points / len(LEVELS)
+    level, assumed = rule.level("mean", "night"), math.log1p(rule.night_spread)
     _, in_a_row = of_nights.shares(CONFIRMED)
     size, bound = math.log1p(change), math.log1p(rule.margin["mean"])
     uncertain = student_t(0.977, (nights + CONFIRMED) * (runs - 1)) / 2 if runs > 1 else 0.0
@@ -106,8 +106,11 @@ def share_found(change: float, spreads: Spreads, *, nights: int, runs: int, poin
     found = []
     for night, run in _possible(spreads, rule):
         error = math.hypot(night, run / math.sqrt(runs))
-        shown = of_nights.baseline(list(random.normal(0, error, nights)), math.log1p(rule.night_spread))
-        threshold = max(shown.threshold(level * in_a_row, uncertain * run / math.sqrt(runs), CONFIRMED), bound)
+        drawn = list(random.normal(0, error, nights))
+        # Other points differ as far as this one. Rounded, limits are kept from draw to draw.
+        moving = round(of_nights.moving([of_nights.moves(drawn, assumed)] * points), 1)
+        shown = of_nights.baseline(drawn, assumed, moving, level)
+        threshold = max(shown.threshold(level / moving * in_a_row, uncertain * run / math.sqrt(runs), CONFIRMED), bound)
         found.append(
             float(special.ndtr((size - shown.level - threshold) / max(error, of_nights.RESOLUTION))) ** CONFIRMED
         )

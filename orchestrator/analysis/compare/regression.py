@@ -10,10 +10,11 @@ where one side was measured before the other on one day, which is judged as two 
 interleaved, the block (a repetition that measured both) or the run. A unit's value is the mean of the logarithms of its
 runs' means or medians.
 
-All tests of means and medians of all points are one family (Hochberg, "A sharper Bonferroni procedure for multiple
-tests of significance", Biometrika 75(4), 1988): if everything is slower, each test needs the level of one; tests that
-move together count once. Where sides come from different nights, verdicts are those of a year: at most ALARMS_A_YEAR
-of a year's nights are called worse wrongly, in 95 of 100 baselines. Else it is `alpha`, over all points and statistics.
+Mean and median of a point are a family of two, and points are a family (Hochberg, "A sharper Bonferroni procedure for
+multiple tests of significance", Biometrika 75(4), 1988): if everything is slower, each test needs the level of one;
+tests that move together count once. Where sides come from different nights, verdicts are those of a year: at most
+ALARMS_A_YEAR of a year's nights are called worse wrongly, in 95 of 100 baselines, and points count as far as their
+nights may move. Else it is `alpha`, over all points and statistics.
 
 The tail is judged by counts, pooled over runs: of iterations that last longer than the reference's 99th percentile by
 more than the margin, which are one of a hundred if the candidate's 99th percentile lies there.
@@ -45,6 +46,7 @@ POWER = 0.95  # a change that "would have been found" is found in so many of suc
 _FEWEST = {"mean": statistics.FEWEST, "p50": statistics.FEWEST, "p99": 100}  # iterations of a run
 _TAILS = 0.1  # of the wrong alarms may come of p99
 _TAIL = 0.01
+_LEAST = 1e-300  # p-values below are as good as 0
 _SWITCHES = 3  # of side, in the order of begin times, that interleaved runs have at least
 _APART = 0.25  # of all places, by which mean places of the sides may differ in that order
 
@@ -147,10 +149,11 @@ class PointChange:
 def compare(pairs: Sequence[Pair], rule: Rule = DEFAULT) -> tuple[PointChange, ...]:
     """Return the verdict on every point, in the order given."""
     unit = unit_of(pairs)
-    tests = {(pair.point, of): _test(pair, of, unit, rule) for pair in pairs for of in LEVELS}
+    count = _moving(pairs, rule) if unit in ("night", "session") else float(max(1, len(pairs)))
+    tests = {(pair.point, of): _test(pair, of, unit, count, rule) for pair in pairs for of in LEVELS}
     level = rule.level("p50", unit)
-    adjusted = _hochberg({key: test.p for key, test in tests.items() if test is not None and not math.isnan(test.p)})
-    count = max(1, len(adjusted))
+    told = {key: test.p for key, test in tests.items() if test is not None and not math.isnan(test.p)}
+    adjusted = _adjusted(told, count)
     found = []
     for pair in pairs:
         changes = [
@@ -160,7 +163,7 @@ def compare(pairs: Sequence[Pair], rule: Rule = DEFAULT) -> tuple[PointChange, .
                 tests[pair.point, of],
                 p_adjusted=adjusted.get((pair.point, of), math.nan),
                 level=level,
-                tests=count,
+                count=count,
                 rule=rule,
             )
             for of in LEVELS
@@ -216,12 +219,22 @@ class _Test:
     why: str = ""
 
 
-def _test(pair: Pair, of: str, unit: Unit, rule: Rule) -> _Test | None:
+def _moving(pairs: Sequence[Pair], rule: Rule) -> float:
+    """Return how many points may have nights that differ as far as is assumed."""
+    assumed, moves = math.log1p(rule.night_spread), []
+    for pair in pairs:
+        of_both = [values for of in LEVELS if (values := _values(pair.a, of))]
+        if of_both and pair.b:
+            moves += [np.mean([of_nights.moves(_in_order(of, _means(of, "night")), assumed) for of in of_both])]
+    return of_nights.moving([float(one) for one in moves])
+
+
+def _test(pair: Pair, of: str, unit: Unit, moving: float, rule: Rule) -> _Test | None:
     a, b, before = (_values(side, of) for side in (pair.a, pair.b, pair.before))
     if not a or not b:
         return None
     if unit in ("night", "session"):
-        return _of_nights(a, b, before, rule, of_one_day=unit == "session")
+        return _of_nights(a, b, before, rule, moving=moving, of_one_day=unit == "session")
     return _of_blocks(a, b) if unit == "block" else _of_runs(a, b)
 
 
@@ -261,7 +274,7 @@ def _untold(log_ratio: float) -> _Test:
 
 
 def _of_nights(
-    a: Sequence[_Value], b: Sequence[_Value], before: Sequence[_Value], rule: Rule, *, of_one_day: bool
+    a: Sequence[_Value], b: Sequence[_Value], before: Sequence[_Value], rule: Rule, *, moving: float, of_one_day: bool
 ) -> _Test:
     reference, candidate, confirming = (_means(side, "night") for side in (a, b, before))
     level = float(np.median(list(reference.values())))
@@ -270,7 +283,8 @@ def _of_nights(
     fewest = min(_runs_of_nights(b).values())
     if math.isnan(runs) and len(reference) < 2:
         return _untold(log_ratio)
-    shown = of_nights.baseline(_in_order(a, reference), math.log1p(rule.night_spread))
+    yearly = rule.level("p50", "night")
+    shown = of_nights.baseline(_in_order(a, reference), math.log1p(rule.night_spread), moving, yearly)
     # What runs of a night differ by is itself uncertain: Student's t over the normal one, at two standard errors.
     runs = 0.0 if math.isnan(runs) else runs * student_t(0.977, freedom) / 2
     noise = math.hypot(runs, _drift(a, b)) if of_one_day else runs / math.sqrt(fewest)
@@ -329,20 +343,37 @@ def _beyond(a: Sequence[_Value], b: Sequence[_Value], runs: float) -> float:
     return runs * math.sqrt(max(0.0, float(most - usual)))
 
 
-def _hochberg(of_tests: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
-    """Return p-values of a family of tests, adjusted by Hochberg's step-up procedure."""
-    found: dict[tuple[str, str], float] = {}
+def _adjusted(of_tests: Mapping[tuple[str, str], float], count: float) -> dict[tuple[str, str], float]:
+    """Return p-values of all tests of points and statistics, adjusted for both.
+
+    A point's p is the least that Hochberg's procedure leaves of its statistics; points count as `count` at most.
+    """
+    of_points: dict[str, dict[str, float]] = defaultdict(dict)
+    for (point, statistic), p in of_tests.items():
+        of_points[point][statistic] = p
+    within = {point: _hochberg(tests, len(tests)) for point, tests in of_points.items()}
+    points = _hochberg({point: min(tests.values()) for point, tests in within.items()}, count)
+    return {
+        (point, statistic): min(1.0, points[point] * p / max(min(tests.values()), _LEAST))
+        for point, tests in within.items()
+        for statistic, p in tests.items()
+    }
+
+
+def _hochberg(of_tests: Mapping[str, float], count: float) -> dict[str, float]:
+    """Return p-values of a family of tests, adjusted by Hochberg's step-up procedure; tests count as `count`."""
+    found: dict[str, float] = {}
     least = 1.0
     for place, (key, p) in enumerate(sorted(of_tests.items(), key=lambda item: -item[1])):
-        least = min(least, (place + 1) * p)
+        least = min(least, min(place + 1, count) * p)
         found[key] = least
     return found
 
 
 def _change(
-    pair: Pair, of: str, test: _Test | None, *, p_adjusted: float, level: float, tests: int, rule: Rule
+    pair: Pair, of: str, test: _Test | None, *, p_adjusted: float, level: float, count: float, rule: Rule
 ) -> Change:
-    """Return the change of one level, which is one of `tests` tests that share the one-sided `level`."""
+    """Return the change of one level, of one of `count` points that share the one-sided `level`."""
     a_s, b_s = (_level_s(side, of) for side in (pair.a, pair.b))
     if test is None:
         why = f"a side lacks runs of at least {_FEWEST[of]} iterations"
@@ -362,7 +393,7 @@ def _change(
         high=math.exp(test.log_ratio + half),
         p=test.p,
         p_adjusted=p_adjusted,
-        detectable=math.exp(max(test.threshold(level / tests), bound) + away),
+        detectable=math.exp(max(test.threshold(level / count), bound) + away),
         verdict=verdict,
         why=why,
     )
@@ -404,8 +435,8 @@ def _tail_change(pair: Pair, unit: Unit, level: float, rule: Rule) -> Change:
     if unit != "night" and min(len({one.run for one in side}) for side in (a, b)) < 2:
         return replace(found, why="one run a side: the spread between runs is not known")
     groups = _by_night((*b, *before)) if unit == "night" else [b]
-    slower = max(_longer_tail(a, group, rule.margin["p99"]) for group in groups)
-    faster = max(_longer_tail(group, a, rule.margin["p99"]) for group in groups)
+    slower = max(longer_tail(a, group, rule.margin["p99"]) for group in groups)
+    faster = max(longer_tail(group, a, rule.margin["p99"]) for group in groups)
     p = min(slower, faster)
     told = replace(found, p=p, p_adjusted=min(1.0, p * max(1.0, rule.level("p99", unit) / level)))
     if p >= level:
@@ -417,12 +448,20 @@ def _tail_change(pair: Pair, unit: Unit, level: float, rule: Rule) -> Change:
     )
 
 
-def _longer_tail(reference: Sequence[RunSeries], candidate: Sequence[RunSeries], margin: float) -> float:
+def longer_tail(
+    reference: Sequence[RunSeries],
+    candidate: Sequence[RunSeries],
+    margin: float,
+    *,
+    most: bool = False,
+    least_wider: float = 1.0,
+) -> float:
     """Return the p of the candidate's p99 lying within the margin of the reference's, by pooled counts.
 
     Counts of runs that differ by more than chance does widen the test (quasi-binomial; Wedderburn, Biometrika 61(3),
-    1974), and so does a reference whose own share above is not known to be one of a hundred. Every run has to have
-    more of them, or the p is 1: a stall that one run met says nothing of the others.
+    1974), by `least_wider` at least, and so does a reference whose own share above is not known to be one of a hundred.
+    Every run (`most`: two of three) has to have more of them, or the p is 1: a stall that one run met says nothing of
+    the others.
     """
     from scipy import special
 
@@ -435,14 +474,14 @@ def _longer_tail(reference: Sequence[RunSeries], candidate: Sequence[RunSeries],
             *((np.count_nonzero(one.seconds > bound), len(one.seconds)) for one in candidate), strict=True
         )
     )
-    if (above <= _TAIL * sizes).any():
+    if np.mean(above > _TAIL * sizes) < (2 / 3 if most else 1):
         return 1.0
     seen = sum(int(np.count_nonzero(one.seconds > bound)) for one in reference)
     of = sum(len(one.seconds) for one in reference)
     usual = max(_TAIL, float(special.betaincinv(seen + 1, of - seen, 0.95)))
     share = float(above.sum() / sizes.sum())
     scatter = float((((above - share * sizes) ** 2) / (share * (1 - share) * sizes)).sum()) if share < 1 else 0.0
-    wider = max(1.0, scatter / max(1, len(sizes) - 1))
+    wider = max(least_wider, scatter / max(1, len(sizes) - 1))
     # The exact binomial tail, of as many independent iterations as scatter leaves.
     return float(special.betainc(above.sum() / wider, max((sizes - above).sum() / wider, 0.0) + 1, usual))
 

@@ -30,8 +30,9 @@ CAUTION = 0.8  # standard errors by which persistence is taken higher than it lo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A lasting change of level: index of its first night, levels in seconds, their ratio, and p."""
+    """A lasting change of a statistic's level: index of its first night, levels in seconds, their ratio, and p."""
 
+    statistic: str
     night: int
     before_s: float
     after_s: float
@@ -51,8 +52,8 @@ class _Split:
     p: float
 
 
-def steps(nights_s: npt.ArrayLike, *, margin: float, alpha: float = 0.05) -> tuple[Step, ...]:
-    """Return the steps in a value per night (seconds, oldest first; NaN for a night without one), oldest first.
+def steps(nights_s: npt.ArrayLike, *, margin: float, alpha: float = 0.05, statistic: str = "p50") -> tuple[Step, ...]:
+    """Return the steps in a statistic, of which there is a value a night (seconds; NaN for none), oldest first.
 
     Binary segmentation (Scott and Knott, 1974) of the logarithms: the split with the largest two-sample t is a step
     when its p is below `alpha` and the levels differ by at least `margin` (a share of 1); both halves are then searched
@@ -63,6 +64,7 @@ def steps(nights_s: npt.ArrayLike, *, margin: float, alpha: float = 0.05) -> tup
     edges = [0, *(cut for cut, _ in cuts), len(logs)]
     return tuple(
         Step(
+            statistic=statistic,
             night=int(places[cut]),
             p=p,
             before_s=math.exp(float(np.mean(logs[edges[k] : cut]))),
@@ -83,7 +85,7 @@ def findable(nights_s: npt.ArrayLike, *, margin: float, alpha: float = 0.05) -> 
         return math.nan
     cut = _best(logs).cut
     error, freedom = _error(logs, cut, n // 2)
-    return max(margin, math.expm1(student_t(1 - alpha / 2 / _splits(n), freedom) * error))
+    return max(margin, math.expm1(student_t(1 - alpha / 2 / splits(n), freedom) * error))
 
 
 def _logarithms(nights_s: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], Floats]:
@@ -105,13 +107,13 @@ def _cuts(logs: Floats, begin: int, end: int, *, margin: float, alpha: float) ->
 
 
 def _best(part: Floats) -> _Split:
-    cut = _cut(part)
+    cut = best_cut(part)
     gap = float(part[cut:].mean() - part[:cut].mean())
     error, freedom = _error(part, cut, cut)
-    return _Split(cut=cut, gap=gap, p=min(1.0, 2 * _splits(len(part)) * tail_of_t(abs(gap) / error, freedom)))
+    return _Split(cut=cut, gap=gap, p=min(1.0, 2 * splits(len(part)) * tail_of_t(abs(gap) / error, freedom)))
 
 
-def _cut(part: Floats) -> int:
+def best_cut(part: Floats) -> int:
     """Return the split whose two levels explain most of the variation of nights, which has the largest t."""
     n = len(part)
     sizes = np.arange(FEWEST_NIGHTS, n - FEWEST_NIGHTS + 1)
@@ -141,5 +143,6 @@ def _halved(side: Floats) -> list[Floats]:
     return [side[: found.cut], side[found.cut :]] if found.p < _CLEAR else [side]
 
 
-def _splits(nights: int) -> int:
+def splits(nights: int) -> int:
+    """Return at how many places so many nights can be split."""
     return nights - 2 * FEWEST_NIGHTS + 1

@@ -49,11 +49,15 @@ class Regression:
 
 
 def fit(
-    y: npt.ArrayLike, numbers: Mapping[str, npt.ArrayLike], categories: Mapping[str, Sequence[str]]
+    y: npt.ArrayLike,
+    numbers: Mapping[str, npt.ArrayLike],
+    categories: Mapping[str, Sequence[str]],
+    *,
+    bases: Mapping[str, str] | None = None,
 ) -> Regression | None:
     """Fit `y` on numbers and categories by least squares; None where the rows do not determine the coefficients.
 
-    The first level that a category's sequence has is its base.
+    The base of a category is its level in `bases`, else the first one that its sequence has.
     """
     target = np.asarray(y, np.float64)
     names: list[tuple[str, str]] = [("", "")]
@@ -63,7 +67,8 @@ def fit(
         columns.append(np.asarray(values, np.float64))
     base = {}
     for name, labels in categories.items():
-        levels = list(dict.fromkeys(labels))
+        first = (bases or {}).get(name)
+        levels = list(dict.fromkeys([*(label for label in labels if label == first), *labels]))
         base[name] = levels[0] if levels else ""
         for level in levels[1:]:
             names.append((name, level))

@@ -1,9 +1,9 @@
-"""Compute how much of what each rank sends leaves its host while it computes (overlapped communication)."""
+"""Compute how much of what each rank sends leaves its host while it computes (overlapped communication), and could."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,3 +76,28 @@ def _inside(begin: Ints, width: int, spans: Ints) -> npt.NDArray[np.float64]:
         return np.zeros(len(begin))
     share: npt.NDArray[np.float64] = (until(begin + width) - until(begin)) / width
     return share
+
+
+def could_hide(
+    layers: Sequence[tuple[float, float]], *, forward_s: float, backward_s: float, sending_s: float
+) -> float:
+    """Return the share of a training's bytes that could leave while it computes, within an iteration, by theory.
+
+    `layers` has the work (such as FLOPs) and the size of each layer, in the order of the forward pass; the times are
+    seconds of an iteration: its passes, and sending all gradients at the rate of the link. A layer's gradient is ready
+    when the backward pass, last layer first, has done it; gradients leave in this order, each as soon as it is ready
+    and the link is free, without latency and without waiting for others to be sent together. So the first layer's never
+    leaves in time, and bytes that are ready late do not either. NaN without layers that have work and a size.
+    """
+    work, size = (sum(values) for values in zip(*layers, strict=True)) if layers else (0.0, 0.0)
+    if not (work > 0 and size > 0 and sending_s > 0):
+        return float("nan")
+    end = ready = free = forward_s
+    end += backward_s
+    in_time = 0.0
+    for own_work, own_size in reversed(layers):
+        ready += backward_s * own_work / work
+        begin, takes = max(ready, free), sending_s * own_size / size
+        free = begin + takes
+        in_time += min(max(end - begin, 0.0), takes)
+    return in_time / sending_s

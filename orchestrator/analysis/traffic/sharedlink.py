@@ -1,4 +1,4 @@
-"""Summarise the queue of the link that training and cross traffic share in a window: backlog, idle time, drops."""
+"""Find the link that training and cross traffic share: its rate, and its queue in a window (backlog, use, drops)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.traffic import throughput
-from orchestrator.parts.topology import Link, Topology
+from orchestrator.parts.topology import Link, Topology, carried_bps
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,13 +30,22 @@ class SharedLink:
     drops_per_s: float
 
 
+def capacity_bps(topology: Topology) -> float:
+    """Return the rate of the slowest link (bit/s, in the unit of loads): cross traffic and training meet on one.
+
+    The rate of a real link counts what stands between frames; the buckets of a local testbed count frames.
+    """
+    rate = min(link.rate for link in topology.links)
+    return rate if topology.kind == "local" else carried_bps(rate, mtu=topology.mtu)
+
+
 def shared_link(counters: Any, topology: Topology, *, span_ns: tuple[int, int], scale: int) -> SharedLink | None:
     """Return the fullest queue of a window by the samples of its counters (a pyarrow Table); None without any sample.
 
     Where cross traffic and training meet, bytes wait. Counters are sampled where they change, so that a mean of the
     backlog weighs each value by how long it stood.
     """
-    kept = counters if isinstance(counters, throughput.Kept) else throughput.Kept(counters)
+    kept = counters if isinstance(counters, throughput.CachedTable) else throughput.CachedTable(counters)
     found = [
         (mean, place)
         for place in kept.once("queues", _queues)
@@ -66,7 +75,7 @@ def _queues(table: Any) -> list[tuple[str, str, str]]:
     )
 
 
-def _samples(kept: throughput.Kept, place: tuple[str, str, str], what: str) -> tuple[Any, Floats]:
+def _samples(kept: throughput.CachedTable, place: tuple[str, str, str], what: str) -> tuple[Any, Floats]:
     node, port, name = place
     return throughput.samples(kept, node=node, port=port, counter=f"{name}.{what}")
 

@@ -55,7 +55,7 @@ class Bins:
         return middle, total * 8e9 / step_ns
 
 
-class Kept:
+class CachedTable:
     """A pyarrow table with a cache of values computed from it, since many windows of a run ask for the same."""
 
     def __init__(self, table: Any) -> None:
@@ -75,7 +75,7 @@ def bins(table: Any, match: Match, *, column: str = "wire_bytes") -> Bins:
 
     "payload_bytes" are without those that were seen before.
     """
-    if isinstance(table, Kept):
+    if isinstance(table, CachedTable):
         return table.once(("bins", *match.items(), column), lambda whole: bins(whole, match, column=column))
     import pyarrow.compute as pc
 
@@ -100,7 +100,7 @@ def bin_width(table: Any) -> int:
 
 def captured(table: Any, *, node: str, port: str | None = None) -> bool:
     """Return whether a capture of this node (and port) is in the `packets` table."""
-    if isinstance(table, Kept):
+    if isinstance(table, CachedTable):
         return table.once(("captured", node, port), lambda whole: captured(whole, node=node, port=port))
     import pyarrow.compute as pc
 
@@ -239,7 +239,7 @@ def _unrolled(time_ns: Ints, value: Floats, span_ns: tuple[int, int], wraps_at: 
 
 def samples(counters: Any, *, node: str, port: str | None, counter: str) -> tuple[Ints, Floats]:
     """Return the instants (ns) and values of one counter, in order of time."""
-    if isinstance(counters, Kept):
+    if isinstance(counters, CachedTable):
         ask = {"node": node, "port": port, "counter": counter}
         return counters.once(tuple(ask.items()), lambda whole: samples(whole, **ask))  # type: ignore[arg-type]
     import pyarrow.compute as pc

@@ -84,8 +84,8 @@ SWITCH_COUNTERS = (_UP_TIME, *(counter for counter, _ in SWITCH_FIGURES.values()
 
 
 def port_bytes(
-    packets: throughput.Kept,
-    counters: throughput.Kept,
+    packets: throughput.CachedTable,
+    counters: throughput.CachedTable,
     planned: Iterable[trust.Planned],
     span_ns: tuple[int, int],
     *,
@@ -108,8 +108,8 @@ def port_bytes(
 
 
 def _port_bytes(
-    packets: throughput.Kept,
-    counters: throughput.Kept,
+    packets: throughput.CachedTable,
+    counters: throughput.CachedTable,
     one: trust.Planned,
     direction: str,
     window_ns: tuple[int, int],
@@ -131,7 +131,11 @@ def _port_bytes(
 
 
 def _between(
-    packets: throughput.Kept, counters: throughput.Kept, one: trust.Planned, direction: str, span: tuple[int, int]
+    packets: throughput.CachedTable,
+    counters: throughput.CachedTable,
+    one: trust.Planned,
+    direction: str,
+    span: tuple[int, int],
 ) -> PortBytes:
     """Return what a port's capture and counters say from one instant to another."""
     node, port = one.node, one.port
@@ -177,7 +181,9 @@ def _at(bins: throughput.Bins, instants: throughput.Ints) -> throughput.Floats:
     return total
 
 
-def congestion(counters: throughput.Kept, topology: Topology, span_ns: tuple[int, int]) -> tuple[RailCongestion, ...]:
+def congestion(
+    counters: throughput.CachedTable, topology: Topology, span_ns: tuple[int, int]
+) -> tuple[RailCongestion, ...]:
     """Return a row for each rail whose device counts any of it; `counters` is the run's table."""
     ends = [(host.name, rail, device) for host in topology.hosts for rail, device in enumerate(host.devices)]
     rows = []
@@ -196,7 +202,7 @@ def congestion(counters: throughput.Kept, topology: Topology, span_ns: tuple[int
 
 
 def _figure(
-    counters: throughput.Kept, host: str, device: str, figure: str, span_ns: tuple[int, int]
+    counters: throughput.CachedTable, host: str, device: str, figure: str, span_ns: tuple[int, int]
 ) -> tuple[float, bool]:
     """Return the growth of a counter, and whether it was sampled without that being known throughout."""
     lost = False
@@ -210,17 +216,19 @@ def _figure(
     return math.nan, lost
 
 
-def _rail_counts(counters: throughput.Kept, host: str, device: str, name: str) -> bool:
+def _rail_counts(counters: throughput.CachedTable, host: str, device: str, name: str) -> bool:
     return len(throughput.samples(counters, node=host, port=device, counter=name)[0]) > 0
 
 
-def _queue_growth(counters: throughput.Kept, host: str, device: str, name: str, span_ns: tuple[int, int]) -> float:
+def _queue_growth(
+    counters: throughput.CachedTable, host: str, device: str, name: str, span_ns: tuple[int, int]
+) -> float:
     return throughput.counter_growth(
         counters, node=host, port=device, counter=name, span_ns=span_ns, wraps_at=QUEUE_WRAPS_AT
     )
 
 
-def switch_ports(counters: throughput.Kept, span_ns: tuple[int, int]) -> tuple[SwitchPort, ...]:
+def switch_ports(counters: throughput.CachedTable, span_ns: tuple[int, int]) -> tuple[SwitchPort, ...]:
     """Return a row for each port that the collector `snmp` sampled; `counters` is the run's table."""
     return tuple(
         _switch_port(counters, node, label, span_ns) for node, label in counters.once("switches' ports", _sampled_ports)
@@ -235,7 +243,7 @@ def _sampled_ports(counters: Any) -> list[tuple[str, str]]:
     return sorted((row["node"], row["port"]) for row in rows.group_by(["node", "port"]).aggregate([]).to_pylist())
 
 
-def _switch_port(counters: throughput.Kept, node: str, label: str, span_ns: tuple[int, int]) -> SwitchPort:
+def _switch_port(counters: throughput.CachedTable, node: str, label: str, span_ns: tuple[int, int]) -> SwitchPort:
     switch, _, port = label.partition(":")
     known = not _restarted(counters, node, switch, span_ns)
     grown = {
@@ -254,7 +262,7 @@ def _switch_port(counters: throughput.Kept, node: str, label: str, span_ns: tupl
     return SwitchPort(switch=switch, port=port, figures=grown)
 
 
-def _restarted(counters: throughput.Kept, node: str, switch: str, span_ns: tuple[int, int]) -> bool:
+def _restarted(counters: throughput.CachedTable, node: str, switch: str, span_ns: tuple[int, int]) -> bool:
     """Return whether the switch began to count anew around the window."""
     times, values = throughput.samples(counters, node=node, port=switch, counter=_UP_TIME)
     first, last = np.searchsorted(times, span_ns)

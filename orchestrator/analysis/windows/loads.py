@@ -35,10 +35,10 @@ class Arrivals:
     """
 
     manifest: Manifest
-    packets: throughput.Kept
+    packets: throughput.CachedTable
     capture_flows: object
-    counters: throughput.Kept
-    cross_packets: Callable[[], throughput.Kept]
+    counters: throughput.CachedTable
+    cross_packets: Callable[[], throughput.CachedTable]
     partial: Callable[[str, str | None], bool]
 
     def loads(self, window: Window, sent: Sent) -> tuple[ArrivedLoad, ...]:
@@ -129,7 +129,7 @@ class Arrivals:
 
 
 def counted_bins(
-    counters: throughput.Kept, topology: Topology, node: str, rail: int, span_ns: tuple[int, int]
+    counters: throughput.CachedTable, topology: Topology, node: str, rail: int, span_ns: tuple[int, int]
 ) -> Bins | None:
     """Return layer-2 bytes that a host's device received in bins over a span; None where samples do not cover it.
 
@@ -152,7 +152,7 @@ def counted_bins(
 
 
 def counted_loads(
-    counters: throughput.Kept,
+    counters: throughput.CachedTable,
     topology: Topology,
     window: Window,
     asked: Sequence[records.Load],

@@ -78,17 +78,17 @@ class MeasuredRun:
         return self._tables[name]
 
     @cached_property
-    def packets(self) -> throughput.Kept:
+    def packets(self) -> throughput.CachedTable:
         """The table `packets`."""
-        return throughput.Kept(self.table("packets"))
+        return throughput.CachedTable(self.table("packets"))
 
     @cached_property
-    def cross_packets(self) -> throughput.Kept:
+    def cross_packets(self) -> throughput.CachedTable:
         """The table `cross_packets`."""
-        return throughput.Kept(self.table("cross_packets"))
+        return throughput.CachedTable(self.table("cross_packets"))
 
     @cached_property
-    def counters(self) -> throughput.Kept:
+    def counters(self) -> throughput.CachedTable:
         """The table `counters`, as far as windows and their gates need it."""
         import pyarrow.compute as pc
 
@@ -102,7 +102,7 @@ class MeasuredRun:
         }
         wanted = pc.field("counter").isin(sorted(needed))
         wanted |= pc.match_substring_regex(pc.field("counter"), processors.OF_EACH)
-        return throughput.Kept(tables.read(self.folder, "counters", where=wanted))
+        return throughput.CachedTable(tables.read(self.folder, "counters", where=wanted))
 
     @cached_property
     def jobs(self) -> Mapping[str, JobSeries]:

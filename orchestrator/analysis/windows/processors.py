@@ -19,6 +19,8 @@ of all processors together are scaled down to what they are by the kernel's own 
 A step's `kept` of a job is that of its process that was kept longest, at most the step itself;
 waits of a process' threads add up, whichever of them the iteration waits for, so `kept` is nearer to the most that the
 job can have lost than to the least. The rest of what was waited is the run's own.
+
+Senders of cross traffic do not wait for each other: of a source the one counts that was kept longest over the window.
 """
 
 from __future__ import annotations
@@ -260,6 +262,12 @@ def waiting(job: str, processes: Sequence[ProcessWaits], kernel: Mapping[str, Ke
     )
 
 
+def sending(source: str, senders: Sequence[ProcessWaits], kernel: Mapping[str, Kernel], steps: Steps) -> ProcessorWait:
+    """Return how that sender of a source of cross traffic waited that was kept from a processor longest."""
+    each = [waiting(source, [one], kernel, steps) for one in senders]
+    return replace(max(each, key=lambda one: math.inf if math.isnan(one.kept) else one.kept), traffic=True)
+
+
 def _share(part: Floats, whole: Floats) -> float:
     return float(part.sum() / whole.sum()) if whole.sum() else 0.0
 
@@ -316,11 +324,15 @@ class WindowProcessors:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSamples:
-    """The samples of a whole run, which nodes share a kernel, and each job's processes by node and name."""
+    """The samples of a whole run, which nodes share a kernel, and each job's processes by node and name.
+
+    `traffic` are the processes of each source of cross traffic in each window.
+    """
 
     nodes: Mapping[str, NodeSamples]
     shared: Mapping[str, str]
     jobs: Mapping[str, tuple[tuple[str, str], ...]]
+    traffic: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
     def window(self, window: Window) -> WindowProcessors:
         """Return how processors served a window; empty for a run that was sealed before they were sampled."""
@@ -331,11 +343,18 @@ class ProcessorSamples:
         watched = {job: tuple(process_waits(self.nodes, kernel, steps, members)) for job, members in self.jobs.items()}
         everyone = [one for members in watched.values() for one in members]
         rows = tuple(shares_of_nodes(self.nodes, kernel, everyone, steps))
-        return WindowProcessors(
-            tuple(waiting(job, members, kernel, steps) for job, members in watched.items() if members),
-            tuple(use_of_kernels(rows, kernel)),
-            rows,
-        )
+        waits = [waiting(job, members, kernel, steps) for job, members in watched.items() if members]
+        for source in dict.fromkeys(load.source for load in window.loads):
+            members = self._senders(window, source)
+            if members:
+                senders = tuple(process_waits(self.nodes, kernel, steps, members))
+                waits.append(sending(source, senders, kernel, steps))
+        return WindowProcessors(tuple(waits), tuple(use_of_kernels(rows, kernel)), rows)
+
+    def _senders(self, window: Window, source: str) -> list[tuple[str, str]]:
+        """Return the processes of a source at the hosts that it sends from."""
+        sending_from = {load.src for load in window.loads if load.source == source}
+        return [one for one in self.traffic.get((window.name, source), ()) if one[0] in sending_from]
 
 
 def samples(counters: Any, tasks: Any, waits: Any, manifest: Manifest) -> ProcessorSamples:
@@ -343,11 +362,19 @@ def samples(counters: Any, tasks: Any, waits: Any, manifest: Manifest) -> Proces
     if not any(launch.part == PART for launch in manifest.launches):
         return ProcessorSamples({}, {}, {})
     jobs: dict[str, tuple[tuple[str, str], ...]] = {job.name: () for job in manifest.jobs}
+    traffic: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
     for launch in manifest.launches:
+        process = launch.node, launch.name
         if launch.job in jobs:
-            jobs[launch.job] += ((launch.node, launch.name),)
+            jobs[launch.job] += (process,)
+        elif launch.window is not None and launch.source is not None:
+            place = launch.window, launch.source
+            traffic[place] = (*traffic.get(place, ()), process)
     return ProcessorSamples(
-        {node: _node_samples(counters, tasks, waits, node) for node in manifest.nodes}, manifest.kernels.nodes, jobs
+        {node: _node_samples(counters, tasks, waits, node) for node in manifest.nodes},
+        manifest.kernels.nodes,
+        jobs,
+        traffic,
     )
 
 

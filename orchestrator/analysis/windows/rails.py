@@ -34,8 +34,8 @@ Floats = npt.NDArray[np.float64]
 
 
 def carried(
-    packets: throughput.Kept,
-    counters: throughput.Kept,
+    packets: throughput.CachedTable,
+    counters: throughput.CachedTable,
     *,
     spans: Any,
     iterations: Any,
@@ -62,8 +62,8 @@ def carried(
 
 
 def _measured(
-    packets: throughput.Kept,
-    counters: throughput.Kept,
+    packets: throughput.CachedTable,
+    counters: throughput.CachedTable,
     manifest: Manifest,
     job: str,
     name: str,
@@ -97,7 +97,7 @@ def _measured(
     return found
 
 
-def _grown(counters: throughput.Kept, node: str, device: str, counter: str, span_ns: tuple[int, int]) -> float:
+def _grown(counters: throughput.CachedTable, node: str, device: str, counter: str, span_ns: tuple[int, int]) -> float:
     return throughput.counter_growth(counters, node=node, port=device, counter=counter, span_ns=span_ns)
 
 

@@ -7,5 +7,4 @@ from pathlib import Path
 FOLDER = Path(__file__).parents[2] / "playbooks"
 HOSTS = FOLDER / "hosts"  # scripts and rules that prepare machines
 START = FOLDER / "start"  # what `orch init` writes, a folder each kind
-STUDIES = FOLDER / "studies"
 PAPERS = FOLDER / "papers"  # a folder each

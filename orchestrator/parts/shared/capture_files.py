@@ -50,7 +50,7 @@ class CapturePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class StayedFile:
     """A file of a capture that stayed on its host, by the host's own word: its name, size and hash."""
 
     name: str
@@ -58,13 +58,13 @@ class Kept:
     sha256: str
 
 
-def keep(path: Path) -> Kept:
+def keep(path: Path) -> StayedFile:
     """Return what is to be said of a file of a capture that stays."""
     digest = hashlib.sha256()
     with safepath.opened(path) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
-    return Kept(name=path.name, bytes=path.stat().st_size, sha256=digest.hexdigest())
+    return StayedFile(name=path.name, bytes=path.stat().st_size, sha256=digest.hexdigest())
 
 
 def listening(folder: Path) -> str | None:
@@ -116,12 +116,12 @@ def launch_of(path: str, launches: Sequence[str]) -> str | None:
     return launch if launch in launches and _NUMBERED.fullmatch(name) else None
 
 
-def _is_sound(one: Kept) -> bool:
+def _is_sound(one: StayedFile) -> bool:
     named = bool(_NUMBERED.fullmatch(one.name) and _SHA256.fullmatch(one.sha256))
     return named and type(one.bytes) is int and one.bytes >= 0
 
 
-def kept(folder: Path) -> list[Kept] | None:
+def kept(folder: Path) -> list[StayedFile] | None:
     """Return the files of a capture that its host keeps and has reduced, by the folder of its launch.
 
     None of any other.
@@ -132,7 +132,7 @@ def kept(folder: Path) -> list[Kept] | None:
     if (said := safepath.content(record)) is None:
         return None
     try:
-        found = [Kept(**one) for one in json.loads(said)]
+        found = [StayedFile(**one) for one in json.loads(said)]
         sound = all(map(_is_sound, found))
     except (ValueError, TypeError, RecursionError):
         sound = False

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cross_traffic.agents.flow_drawing import Framing
-from orchestrator.analysis.compare.curves import capacity_bps
 from orchestrator.analysis.compare.selection import Chosen, natural
 from orchestrator.analysis.stats.levels import Level, level
 from orchestrator.analysis.stats.statistics import Estimate, summarise
+from orchestrator.analysis.traffic.sharedlink import capacity_bps
 from orchestrator.analysis.windows.generated_flows import wire_bytes
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.where import Condition
@@ -143,7 +143,7 @@ def _flows(one: FigureWindow, *, slowdown: bool) -> _Flows:
 def _alone_s(one: FigureWindow, size: npt.NDArray[np.int64]) -> Floats:
     """Return how long the layer-2 bytes of flows take on the slowest link of the testbed, in seconds."""
     manifest = one.entry.manifest
-    rate = min(capacity_bps(manifest), one.least_rate_bps)
+    rate = min(capacity_bps(manifest.topology), one.least_rate_bps)
     return wire_bytes(size, Framing(manifest.topology.mtu, manifest.topology.ip, 0)) * 8 * one.scale / rate
 
 

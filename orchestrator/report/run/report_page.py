@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from orchestrator.analysis.compare import repeated_draws
 from orchestrator.core.errors import StoreError
 from orchestrator.report import page, traffic_section
 from orchestrator.report.run import over_runs, run_tables, schedules, timeline
@@ -16,6 +17,7 @@ from orchestrator.report.runs import Run, load
 from orchestrator.report.tables import Cell, Table, table
 from orchestrator.store.attempts import Attempt, Key, attempts
 from orchestrator.store.manifests.records import Summary
+from orchestrator.store.rundir import Entry
 
 _MOST_WHY = 160  # letters of why a run is not valid, in the list of several runs; its own report has all
 
@@ -42,6 +44,7 @@ def render(runs: Sequence[Path], output: Path, *, others: Sequence[Summary] = ()
             "runs": [_about(run) for run in read],
             "verdict": verdict_of_runs(read, others),
             "together": _together(read, output, others) if len(read) > 1 else None,
+            "drawn_alike": repeated_draws.lines([Entry(run.path, run.manifest) for run in read]),
             "levels": run_tables.levels(over_runs.curves(read)),
             "windows": run_tables.windows(read),
             "variation": run_tables.variation(read),

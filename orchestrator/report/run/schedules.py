@@ -124,6 +124,23 @@ def beside(run: Run, window: str = "") -> tuple[Any, str] | None:
     )
 
 
+def sample(run: Run, window: str, span_ns: int) -> Iterator[tuple[int, tuple[Any, Any], throughput.Bins]]:
+    """Yield of a window's generators where a span in its middle begins, its flows, and bins of what was sent.
+
+    Flows are their planned starts after that (ms) and their sizes (MB, at full size).
+    """
+    for shown in _generators(run):
+        sent = _captured(run, shown).get("sent") if shown.window.name == window else None
+        if sent is None:
+            continue
+        begin = _beginning(shown)
+        flows = _flows(run, shown, begin)
+        starts = (flows["planned_start_ns"].to_numpy() - begin) / 1e6
+        sizes = flows["planned_bytes"].to_numpy(zero_copy_only=False) * run.scale / 1e6
+        inside = starts < span_ns / 1e6
+        yield begin, (starts[inside], sizes[inside]), sent
+
+
 def _beginning(shown: _Generated) -> int:
     """Return the middle of the window, moved to the beginning of a period of the bursts."""
     middle: int = (sum(shown.window.span_ns) - SHOWN_NS) // 2

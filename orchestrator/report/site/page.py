@@ -147,12 +147,12 @@ class BaselineBrief(TypedDict):
 
 
 class PointBrief(TypedDict):
-    """A point of a history: medians, the change that would be found, and steps (night, before, after, p)."""
+    """A point of a history: medians, the change that would be found, and steps (night, before, after, p, statistic)."""
 
     label: str
     p50: list[float | None]
     findable: float | None
-    steps: list[list[float | None]]
+    steps: list[list[float | str | None]]
 
 
 class HistoryBrief(TypedDict):
@@ -355,7 +355,8 @@ def _history(name: str, found: InBrief) -> HistoryBrief:
                 "p50": list(map(number, point.p50_s)),
                 "findable": number(point.findable),
                 "steps": [
-                    [step.night, number(step.before_s), number(step.after_s), number(step.p)] for step in point.steps
+                    [step.night, number(step.before_s), number(step.after_s), number(step.p), step.statistic]
+                    for step in point.steps
                 ],
             }
             for point in found.points

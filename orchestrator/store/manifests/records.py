@@ -57,6 +57,20 @@ class Kernels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReading:
+    """What the counters of a host's device count in a direction, as `orch doctor` measured it `when_ns`.
+
+    `counts` are readings of the gate `capture-nic`: several where the device joins and cuts no packets.
+    """
+
+    node: str
+    port: str
+    direction: str
+    counts: tuple[str, ...]
+    when_ns: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
     """How many packets a condition that hits them at random saw and hit; `share` was asked for."""
 
@@ -457,8 +471,9 @@ class Manifest(Summary):
     `validity` is what windows had to keep to; a run that is older than a gate lacks its limit, or has None.
     `preflight` has the rates at which cross traffic arrived alone on the links, by window and receiver, `testbed` what
     ran hosts of this machine, `images` what jobs' containers were of, `forced` why hosts were too small,
-    `free_disk_bytes` the least that was seen on each node. `planned_windows` is how many there were to be, and
-    `reductions` says what made the tables, the last one those that there are.
+    `free_disk_bytes` the least that was seen on each node, `device_readings` what `orch doctor` had found that the
+    counters of devices count. `planned_windows` is how many there were to be, and `reductions` says what made the
+    tables, the last one those that there are.
     """
 
     windows: tuple[Window, ...] = ()
@@ -470,6 +485,7 @@ class Manifest(Summary):
     images: Mapping[str, Image] = field(default_factory=dict)
     kernels: Kernels = field(default_factory=Kernels)
     clocks: Mapping[str, Clock] = field(default_factory=dict)
+    device_readings: tuple[DeviceReading, ...] = ()
     free_disk_bytes: Mapping[str, Whole] = field(default_factory=dict)
     forced: tuple[str, ...] = ()
     preflight: Mapping[str, Mapping[str, Real]] = field(default_factory=dict)

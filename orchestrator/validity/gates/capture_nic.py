@@ -4,21 +4,24 @@ A capture sees packets before the device cuts them (TSO) and after they were joi
 for many frames. What the counters see differs by device: some count what they are handed (virtio, ena, a veth that
 sends), some frames as they are on the wire (mlx5, ixgbe, ice, i40e), with their checksums (e1000e) or without
 Ethernet's headers (a veth that receives with GRO), and some frames with the bytes that they are handed (netvsc). A
-window is judged by one of these readings alone. Of a local testbed's veth it is known; of any other device it is the
-one by which packets and bytes agreed best, and far more closely than the limit, in the run's first seconds: until a
-fifth of its first window is over. Where too few packets passed by then, a window that no reading explains fails, and of
-another one the gate remarks that it cannot tell. Where no reading agreed, as of a device that counts some packets
-joined and some not, or a capture that misses some from the beginning, it cannot be told what is missing.
+window is judged by one of these readings alone. Of a local testbed's veth it is known. Of any other device it is the
+one by which packets and bytes agreed best, and far more closely than the limit, when `orch doctor` measured it
+(`manifest.device_readings`) and in the run's first seconds: until a fifth of its first window is over. Where one of
+these alone tells, it judges; where they differ the gate says so. Where neither tells and too few packets passed in the
+first seconds, a window that no reading explains fails, and of another one the gate remarks that it cannot tell. Where
+no reading agreed, as of a device that counts some packets joined and some not, it cannot be told what is missing.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 from orchestrator.core.fields import Share
-from orchestrator.store.manifests.records import Gate
+from orchestrator.store.manifests.records import DeviceReading, Gate
 from orchestrator.validity.declaration import GateSpec, Limit, verdict
 from orchestrator.validity.window import MeasuredWindow, PortBytes
 
@@ -53,7 +56,7 @@ GATES = (
         passes="captured packets and bytes agree with the counters of the NIC",
         limit=MOST_OFF,
         remedy="Often a driver counts packets that it joined or will cut: use the condition `offloads: off`. It costs "
-        "processor time for each frame. Where it is not known what a device counts, use a longer warm-up.",
+        "processor time for each frame. Where it is not known what a device counts, `orch doctor` measures it.",
     ),
 )
 
@@ -65,6 +68,7 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
     """
     limit = float(MOST_OFF.of(window.manifest.validity))
     local = window.manifest.topology.kind == "local"
+    measured = {(one.node, one.port, one.direction): one for one in window.manifest.device_readings}
     for port in window.port_bytes:
         name = f"{port.node}:{port.port} {port.direction}"
         if math.isnan(port.captured):
@@ -75,12 +79,12 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
             text += ", which were to be sampled" if port.counting else ""
             yield verdict("capture-nic", None, text, measured=math.nan, limit=limit, required=port.counting)
         elif max(port.counted, port.captured) >= QUIET_BYTES:
-            yield _held(port, name, [HANDED] if local else readings(port), limit)
+            known = LOCAL if local else _known(port, measured.get((port.node, port.port, port.direction)))
+            yield _held(port, name, known, limit)
 
 
-def readings(port: PortBytes) -> list[str]:
-    """Return the readings by which a direction of a port agreed with its capture in the run's first seconds."""
-    first = port.earlier
+def readings(first: PortBytes | None) -> list[str]:
+    """Return the readings by which a direction of a port agrees with its capture; none where too few packets passed."""
     if first is None or not _enough(first):
         return []
     due = {reading: count(first) for reading, count in READINGS.items()}
@@ -93,36 +97,70 @@ def readings(port: PortBytes) -> list[str]:
     ]
 
 
+class _Known(NamedTuple):
+    """The readings that a device may have, and how that is known; `doubt` says what is wrong where it is not."""
+
+    readings: list[str]
+    whence: str = ""
+    doubt: str = ""
+
+
+LOCAL = _Known([HANDED])
+FIRST_SECONDS = "the run's first seconds"
+
+
+def _known(port: PortBytes, measured: DeviceReading | None) -> _Known:
+    """Return the readings of a direction by the run's first seconds and by what `orch doctor` measured."""
+    own = readings(port.earlier)
+    kept = [reading for reading in measured.counts if reading in READINGS] if measured else []
+    doctor = f"`orch doctor` on {_day(measured.when_ns)}" if measured else ""
+    if both := [reading for reading in own if reading in kept]:
+        return _Known(both, f"{doctor} and {FIRST_SECONDS}")
+    if own and kept:
+        doubt = f"by {doctor} it counts {_words(kept)}, by {FIRST_SECONDS} {_words(own)}"
+        return _Known(own + kept, doubt=f"{doubt}: run `orch doctor` again")
+    if own or kept:
+        return _Known(own or kept, FIRST_SECONDS if own else doctor)
+    if port.earlier is not None and _enough(port.earlier):
+        return _Known([], doubt=f"in {FIRST_SECONDS} no reading agrees with the capture")
+    return _Known([], doubt=f"in {FIRST_SECONDS} too few packets passed")
+
+
+def _day(when_ns: int) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(when_ns / 1e9))
+
+
+def _words(some: list[str]) -> str:
+    return " or ".join(some)
+
+
 def _enough(first: PortBytes) -> bool:
     return max(first.frames, first.counted_packets) >= READ_FRAMES
 
 
-def _held(port: PortBytes, name: str, known: list[str], limit: float) -> Gate:
-    """Judge a direction; where too few packets passed before its window, one that no reading explains fails."""
-    if known or (port.earlier is not None and _enough(port.earlier)):
-        return _by_readings(port, name, known, limit)
-    if any(_agrees(port, count(port), limit) for count in READINGS.values()):
-        text = f"{name}: cannot tell what its device counts: in the run's first seconds too few packets passed; "
-        text += f"measure a longer warm-up, or {REMEDY}"
-        return verdict("capture-nic", None, text, measured=math.nan, limit=limit, required=False)
-    return _by_readings(port, name, list(READINGS), limit)
+def _held(port: PortBytes, name: str, known: _Known, limit: float) -> Gate:
+    """Judge a direction by the readings that its device may have; where they differ in the window none is known.
 
-
-def _by_readings(port: PortBytes, name: str, known: list[str], limit: float) -> Gate:
-    """Judge a direction by the readings that its device may have; where they differ in the window none is known."""
-    offs = [_off(port, READINGS[reading](port)) for reading in known]
-    agree = {_agrees(port, READINGS[reading](port), limit) for reading in known}
-    if len(agree) != 1:
-        agrees = "several readings agree" if known else "no reading agrees"
-        text = f"{name}: cannot tell what its device counts: in the run's first seconds {agrees} with the capture; "
-        text += f"measure a longer warm-up, or {REMEDY}"
-        return verdict("capture-nic", None, text, measured=math.nan, limit=limit)
-    packets, size = min(offs, key=lambda off: max(map(abs, off)))
+    Where too few packets passed before the window, one that no reading explains fails.
+    """
+    unread = not known.readings and (port.earlier is None or not _enough(port.earlier))
+    some = list(READINGS) if unread else known.readings
+    agree = {_agrees(port, READINGS[reading](port), limit) for reading in some}
+    if len(agree) != 1 or (unread and agree == {True}):
+        why = known.doubt or f"by {known.whence} several readings agree with the capture"
+        text = f"{name}: cannot tell what its device counts: {why}; let `orch doctor` measure it, measure a longer "
+        text += f"warm-up, or {REMEDY}"
+        return verdict("capture-nic", None, text, measured=math.nan, limit=limit, required=not unread)
     near = agree == {True}
+    by = {reading: _off(port, READINGS[reading](port)) for reading in some}
+    nearest = min(by, key=lambda reading: max(map(abs, by[reading])))
+    packets, size = by[nearest]
     text = f"{name}: captured {port.captured / 1e6:.4g} MB"
     text += f" ({port.wire / 1e6:.4g} MB as frames)" if port.joined else ""
     text += f", the interface counted {port.counted / 1e6:.4g} MB ({size:+.1%})"
     text += f"; {packets:+.1%} of its packets" if not near and abs(packets) > abs(size) else ""
+    text += f"; it counts {_words(some)}, by {known.whence}" if known.whence else ""
+    text += f"; {known.doubt}" if known.doubt and not unread else ""
     text += f"; {REMEDY}" if port.joined and not near else ""
     return verdict("capture-nic", near, text, measured=max(packets, size, key=abs), limit=limit)
 

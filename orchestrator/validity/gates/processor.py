@@ -3,7 +3,8 @@
 What is judged is the time for which a job's processes were kept from a processor by work that is not the run's, as a
 share of the window: what their threads waited in run queues, times the part of the processors' work that was others' or
 stolen by the hypervisor, plus what was stolen from them while they ran. In every second the process that was kept
-longest counts, since the ranks of a job wait for each other. `analysis/windows/processors.py` has the arithmetic.
+longest counts, since the ranks of a job wait for each other. Senders of cross traffic are judged alike, each by itself,
+since what they send late comes in bursts. `analysis/windows/processors.py` has the arithmetic.
 
 What this does in cases that one may think of:
 
@@ -46,7 +47,7 @@ MOST_KEPT = Limit(
 GATES = (
     GateSpec(
         name="processor",
-        passes="other work, control groups and the hypervisor did not keep ranks from processors",
+        passes="other work, control groups and the hypervisor did not keep ranks and senders from processors",
         limit=MOST_KEPT,
         remedy="End that work, or measure at another time. The report shows on which host it was.",
     ),
@@ -61,7 +62,7 @@ GATES = (
 
 
 def judge(window: MeasuredWindow) -> Iterator[Gate]:
-    """Give a verdict for each job, then those for the processors of each kernel."""
+    """Give a verdict for each job and each source of cross traffic, then those for the processors of each kernel."""
     most = MOST_KEPT.number(window.manifest.validity)
     for one in window.processor_waits:
         yield _kept(one, most)
@@ -73,10 +74,11 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
 
 
 def _kept(one: ProcessorWait, most: float | None) -> Gate:
+    who = f"cross traffic {one.job}" if one.traffic else f"job {one.job}"
     if math.isnan(one.kept):
-        text = f"job {one.job}: {one.node} did not report how long it waited for processors, or for whose work"
+        text = f"{who}: {one.node} did not report how long it waited for processors, or for whose work"
         return verdict("processor", None, text, measured=math.nan, limit=most, required=False)
-    text = f"job {one.job}: for {one.kept:.1%} of the window its threads waited for processors because of other work"
+    text = f"{who}: for {one.kept:.1%} of the window its threads waited for processors because of other work"
     where = "" if one.processor is None else f", processor {one.processor},"
     text += f" ({one.process} on {one.node}{where} longest; of the work there {one.others:.0%} was not this run's,"
     text += f" {one.stolen:.0%} was stolen)"

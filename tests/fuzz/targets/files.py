@@ -1,4 +1,4 @@
-"""YAML files and `--set` options: an experiment, sweep, study or inventory comes out, or mistakes with their places."""
+"""YAML files and `--set` options: an experiment, sweep, paper or inventory comes out, or mistakes with their places."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from orchestrator.core.errors import ConfigError, TestbedError
-from orchestrator.experiment import documents, fitting, loading, plan, studyfile, sweepfile, validation
+from orchestrator.experiment import documents, fitting, loading, paperfile, plan, sweepfile, validation
 from orchestrator.experiment.documents import Document
 from orchestrator.testbed import inventory
 from orchestrator.testbed.inventory import Inventory
@@ -152,7 +152,7 @@ def _study(data: bytes, folder: Path) -> None:
     path.write_bytes(data)
     (folder / "s.yaml").write_bytes(SWEEP)
     try:
-        studyfile.load(path, quick=True)
+        paperfile.load(path, version="quick")
     except ConfigError as error:
         _placed(error)
 
@@ -190,7 +190,11 @@ VARIED = (
     b"workload: {ddp: {model: resnet50, hosts: [h1, h2], env: {A: 'a$load-${count}$$'}}}\n"
     b"traffic: [{iperf: {from: h1, to: h2, load: $load}}]\n",
 )
-STUDY = (b"name: s\npaper: salamy\nquick: [s.yaml]\nfull: [s.yaml]\n",)
+STUDY = (
+    b"name: s\ntitle: t\nshows: x\nsweeps: {quick: [s.yaml]}\nprinted: {t: {values: {gb: GB}, place: T, rows: [{gb: '1'}]}}\n"
+    b"figures: [{title: f, ask: [{sql: select 1}], holds: [{what: w, value: gb, printed: t.gb, within: 3%, because: b, "
+    b"fails: {n: [{noise: {column: gb}}]}}]}]\n",
+)
 
 
 def _experiments() -> tuple[bytes, ...]:

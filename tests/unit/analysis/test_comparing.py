@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from orchestrator.analysis.compare import comparing, point_histories, selection
+from orchestrator.analysis.compare import comparing, point_histories, repeated_draws, selection
 from orchestrator.analysis.compare.regression import Rule
 from orchestrator.cli import compare
 from orchestrator.cli.main import main
@@ -94,14 +94,55 @@ def test_the_history_tells_the_night_of_the_step(store, capsys, tmp_path):
         write_night(tmp_path, night)
     status, out = orch(capsys, "history", "nightly", "--results", tmp_path)
     assert status == 0
-    assert "load 0gbit: since 2026-11-28 +" in out
-    assert "load 8gbit" not in out
+    for statistic in ("mean", "p50", "p99"):
+        assert f"load 0gbit: since 2026-11-28 {statistic} +" in out
+    assert "the same in mean, median and tail, later nights against earlier ones: load 8gbit\n" in out
     status, out = orch(capsys, "history", "nightly", "--results", tmp_path, "--json")
-    assert [len(one["steps"]) for one in json.loads(out)] == [1, 0]
+    assert [len(one["steps"]) for one in json.loads(out)] == [3, 0]
+    assert [(one["verdict"], one["why"]) for one in json.loads(out)] == [
+        ("worse", "p99 since 2026-11-28"),
+        ("same", "mean and median within 2% with confidence"),
+    ]
     found = comparing.compare(tmp_path, "nightly@2026-11-18", "nightly", rule=Rule())
     (nights,) = [table for table in compare_page.tables_beside_points(found) if table.title == "Nights"]
     ((point, night, _, step),) = [texts for row in nights.rows if (texts := list(row))[3]]
-    assert (point, night, step[0]) == ("load 0gbit", "2026-11-28", "+")
+    assert (point, night) == ("load 0gbit", "2026-11-28")
+    assert re.fullmatch(r"mean \+1\d\.\d %, p50 \+1\d\.\d %, p99 \+1\d\.\d %", step)
+
+
+def stalled_night(results, night, *, every, factor=1.6, repetitions=3, iterations=200):
+    """A night whose iterations last `factor` times as long, each with the chance of one in `every`."""
+    for repetition in range(1, repetitions + 1):
+        random = np.random.default_rng(100 * night + repetition)
+        took = 0.16 * np.exp(random.normal(0, 0.004) + random.normal(0, 0.01, 3 + iterations))
+        took[random.random(len(took)) < 1 / every] *= factor
+        write_run(results, night=night, repetition=repetition, recorded={"load0": took})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "statistics"),
+    [((33, 2.0), (6, 2.0), {"mean"}), ((1000, 1.3), (40, 1.3), {"p99"})],
+    ids=["every sixth iteration twice as long where it was every 33rd", "a longer tail alone"],
+)
+def test_the_history_tells_a_step_that_the_median_does_not_show(tmp_path, capsys, before, after, statistics):
+    for night in range(12):
+        every, factor = after if night >= 7 else before
+        stalled_night(tmp_path, night, every=every, factor=factor)
+    _, out = orch(capsys, "history", "nightly", "--results", tmp_path, "--json")
+    (one,) = json.loads(out)
+    assert one["verdict"] == "worse"
+    assert {step["statistic"] for step in one["steps"]} >= statistics
+    assert {one["days"][step["night"]] for step in one["steps"]} == {"2026-11-25"}
+    assert "p50" not in {step["statistic"] for step in one["steps"]}
+
+
+def test_a_history_whose_mean_is_not_known_well_enough_is_not_called_the_same(tmp_path, capsys):
+    """The median stays within a fraction of a percent, and stalls of some nights move the mean by several."""
+    for night in range(12):
+        stalled_night(tmp_path, night, every=8 if night % 3 == 0 else 60, factor=2.0)
+    _, out = orch(capsys, "history", "nightly", "--results", tmp_path)
+    assert "the same in" not in out
+    assert "load 0gbit: cannot tell: mean: " in out
 
 
 def test_files_hold_the_same_verdicts(store, capsys, tmp_path):
@@ -486,3 +527,61 @@ def test_times_that_a_training_rounded_to_nothing_are_in_no_verdict(tmp_path, ca
     words = ["-o", str(tmp_path / "page.html")] if command[0] == "report" else []
     assert main([*command, *words, "--results", str(tmp_path / "r")]) in (0, 1, 3)
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_fixed_baseline_says_how_old_it_is(store, tmp_path, capsys):
+    told = "main is 7 days older than nightly, with 6 nights measured between"
+    page = tmp_path / "verdict.html"
+    status, out = orch(capsys, "compare", "main", "nightly", "--results", store, "--html", page)
+    assert status == 4
+    assert told in out
+    assert told in page.read_text()
+    found = comparing.compare(store, "main", "nightly", rule=Rule())
+    data = comparison_texts.data(found)["age"]
+    assert (round(data["days"]), data["nights_between"]) == (7, 6)
+    assert told in comparison_texts.markdown(found)
+    next_night = comparing.compare(store, "main", "nightly@2026-11-21", rule=Rule())
+    assert comparing.age_text(next_night).endswith(
+        "is 1 day older than nightly@2026-11-21, with 0 nights measured between"
+    )
+    assert comparing.compare(store, "nightly", "main", rule=Rule()).age is None
+
+
+def salted(results, *, seeds, salt="s", night=0):
+    """Runs of an experiment of these seeds."""
+    paths = []
+    for repetition, seed in enumerate(seeds, 1):
+        path = write_run(results, night=night, repetition=repetition, sweep=False) / "manifest.json"
+        manifest = json.loads(path.read_text())
+        path.write_text(json.dumps({**manifest, "salt": salt, "seed": seed}))
+        paths.append(path.parent)
+    return paths
+
+
+def test_runs_of_one_seed_are_told_where_they_are_pooled(tmp_path, capsys):
+    first = salted(tmp_path, seeds=(1, 2, 1))
+    salted(tmp_path, seeds=(3, 4, 5), night=1)
+    told = f"drawn alike, by one `--seed` or by runs older than salts: {first[0].name}, {first[2].name}; their random"
+    _, out = orch(capsys, "compare", "nightly@2026-11-18", "nightly", "--results", tmp_path)
+    assert f"No independent repetitions:\n  - nightly@2026-11-18: {told}" in out
+    _, out = orch(capsys, "history", "nightly", "--results", tmp_path)
+    assert out.count(f"warning: {told}") == 1
+    found = comparing.compare(tmp_path, "nightly", "nightly@2026-11-18", rule=Rule())
+    (line,) = comparison_texts.data(found)["drawn_alike"]
+    assert line.startswith(f"nightly@2026-11-18: {told}")
+
+
+def test_runs_of_other_salts_or_seeds_and_sides_that_draw_alike_are_well(tmp_path, capsys):
+    salted(tmp_path, seeds=(1, 2, 3), salt="s")
+    salted(tmp_path, seeds=(1, 2, 3), salt="s", night=1)  # drawn as the first night: not pooled with it
+    found = comparing.compare(tmp_path, "nightly@2026-11-18", "nightly", rule=Rule())
+    assert found.drawn_alike == ()
+    _, out = orch(capsys, "history", "nightly", "--results", tmp_path)
+    assert out.count("warning: drawn alike") == 1, "a history pools its nights"
+
+
+def test_of_many_runs_drawn_alike_not_all_are_named(tmp_path):
+    salted(tmp_path, seeds=[1] * 12)
+    salted(tmp_path, seeds=[2, 2], night=1)
+    (line,) = repeated_draws.lines(rundir.entry_at(path) for path in (tmp_path / "nightly").iterdir())
+    assert " and 4 more; and 1 such groups more; their" in line

@@ -66,7 +66,7 @@ def counters(source, folder, path):
         folder=output, node="h1", launch="nic.h1", job=None, rank=None, window=None, source=None, offset_ns=0
     )
     rows = nic.read(launch)["counters"]
-    return throughput.Kept(pa.table({**rows, "node": ["h1"] * len(rows["value"])}))
+    return throughput.CachedTable(pa.table({**rows, "node": ["h1"] * len(rows["value"])}))
 
 
 def host():
@@ -117,7 +117,7 @@ def test_a_quiet_window_passes_and_a_host_without_such_counters_has_no_row(sourc
     kept = counters(source, tmp_path, DRIVERS[0])
     (row,) = device_counters.congestion(kept, host(), (SPAN[0], SPAN[0]))
     assert all(one.passed for one in judged(congestion, congestion=[row], validity={"congestion": "invalid"}))
-    nothing = throughput.Kept(
+    nothing = throughput.CachedTable(
         pa.table({"node": ["h1"], "port": [DEVICE], "counter": ["rx_bytes"], "time_ns": [SPAN[0]], "value": [1.0]})
     )
     assert device_counters.congestion(nothing, host(), SPAN) == ()

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from orchestrator.analysis.traffic.hidden import hidden
+from orchestrator.analysis.traffic.hidden import could_hide, hidden
 from tests.helpers.made_tables import table
 from tests.helpers.made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, made
 
@@ -54,3 +54,20 @@ def test_a_rank_that_logged_nothing_hid_nothing_and_another_job_sent_nothing():
     (one,) = hidden(made(iterations=10), logs({0: 80}, job="b"), job="b", hosts={0: "h1"})
     assert one.sent == 0
     assert math.isnan(one.share)
+
+
+@pytest.mark.parametrize(
+    ("layers", "sending_s", "share"),
+    [
+        ([(1.0, 1.0)], 0.5, 0.0),  # a single gradient is ready when there is nothing left to compute
+        ([(1.0, 1.0), (1.0, 1.0)], 1.0, 0.5),  # the last layer's leaves beside the first one's backward pass
+        ([(1.0, 1.0), (1.0, 1.0)], 4.0, 0.25),  # a link that is too slow for it
+        ([(1.0, 1.0), (3.0, 1.0)], 1.0, 0.5),  # ready at 1.5 of 2 s, and sent by then
+        ([(0.0, 1.0), (1.0, 1.0)], 1.0, 0.0),  # ready at the end
+        ([], 1.0, math.nan),
+        ([(1.0, 1.0)], 0.0, math.nan),
+    ],
+)
+def test_a_gradient_could_leave_from_when_the_backward_pass_has_made_it(layers, sending_s, share):
+    found = could_hide(layers, forward_s=1.0, backward_s=2.0, sending_s=sending_s)
+    assert found == pytest.approx(share, nan_ok=True)

@@ -372,7 +372,7 @@ def test_losses_that_were_sampled_and_are_not_known_are_no_losses_only_as_far_as
     ]
     rails = (Rail(device="eth0", address="10.0.0.1"),)
     topology = Topology(kind="inventory", nodes=(Node(name="h1", rails=rails),), links=())
-    found = device_counters.congestion(throughput.Kept(pa.Table.from_pylist(rows)), topology, (0, 2 * SECOND))
+    found = device_counters.congestion(throughput.CachedTable(pa.Table.from_pylist(rows)), topology, (0, 2 * SECOND))
     (gate,) = judged(congestion, congestion=found, validity={"congestion": "invalid"})
     assert (gate.name, gate.passed, gate.required) == ("losses", None, True)
     assert gate.message == "h1 (eth0): no losses; not known: discards"

@@ -15,6 +15,7 @@ from orchestrator.analysis.windows import processors
 from orchestrator.analysis.windows.processors import NOTHING, NodeSamples, Series
 from orchestrator.parts.collectors import processor
 from orchestrator.parts.rows import LaunchOutput
+from orchestrator.store.tabular import tables
 from orchestrator.validity.gates import processor as gate_module
 from orchestrator.validity.gates.processor import FULL
 from tests.helpers import manifests
@@ -272,6 +273,56 @@ def test_a_hog_on_the_ranks_processor_is_told_whole_however_many_there_are(count
     told = next(gate for gate in verdicts(found) if gate.name == "processor")
     assert (told.passed, told.required) == (False, True)
     assert "rank0 on h1, processor 0, longest; of the work there 50% was not this run's" in told.message
+
+
+def sending(*, senders, loads, window="w1"):
+    """Senders of cross traffic by launch, each with its node, source and what it runs and waits in a second."""
+    nodes = {}
+    launches = [manifests.launch(node=name, part=processors.PART) for name in ("h1", "h2")]
+    for process, (name, source, run, wait) in senders.items():
+        nodes[name] = on_processors(count=20, hog=0.5, rank_run=run, rank_wait=wait)
+        nodes[name] = replace(
+            nodes[name],
+            run={process: nodes[name].run["rank0"]},
+            wait={process: nodes[name].wait["rank0"]},
+            waits={process: nodes[name].waits["rank0"]},
+        )
+        launches.append(manifests.launch(process, name, role="traffic", source=source, window="w1"))
+    empty = pa.Table.from_pylist([], schema=tables.schema("tasks"))
+    counters = pa.Table.from_pylist([], schema=tables.schema("counters"))
+    found = processors.samples(counters, empty, WAITLESS, manifests.made(launches=launches))
+    flows = [{"source": source, "src": src, "dst": dst, "requested_bps": 1e8} for source, src, dst in loads]
+    about = manifests.window(window, start_ns=BEGIN, end_ns=BEGIN + 10 * SECOND, loads=flows)
+    return replace(found, nodes=nodes).window(about)
+
+
+HELD = {"w1.iperf0.client": ("h1", "iperf0", 0.2, 0.3), "w1.iperf0.server": ("h2", "iperf0", 0.2, 0.4)}
+
+
+def test_a_hog_on_the_processor_of_a_sender_is_told_by_name():
+    found = sending(senders=HELD, loads=[("iperf0", "h1", "h2")])
+    (one,) = found.waits
+    assert (one.job, one.process, one.node, one.traffic) == ("iperf0", "w1.iperf0.client", "h1", True)
+    (told,) = [gate for gate in verdicts(found) if gate.name == "processor"]
+    assert (told.passed, told.required, told.measured) == (False, True, pytest.approx(0.3, abs=0.01))
+    assert told.message.startswith("cross traffic iperf0: for 30.0% of the window its threads waited for processors")
+    assert "(w1.iperf0.client on h1, processor 0, longest; of the work there 71% was not this run's" in told.message
+
+
+def test_of_several_senders_the_one_that_was_kept_longest_counts_and_they_do_not_add_up():
+    found = sending(senders=HELD, loads=[("iperf0", "h1", "h2"), ("iperf0", "h2", "h1")])
+    (one,) = found.waits
+    assert (one.node, one.kept) == ("h2", pytest.approx(0.4, abs=0.01))
+
+
+def test_receivers_and_sources_of_other_windows_are_not_judged():
+    assert sending(senders=HELD, loads=[("iperf0", "h3", "h1")]).waits == ()
+    assert sending(senders=HELD, loads=[("iperf0", "h1", "h2")], window="w2").waits == ()
+    easy = {"w1.iperf0.client": ("h1", "iperf0", 0.2, 0.01)}
+    (told,) = [
+        gate for gate in verdicts(sending(senders=easy, loads=[("iperf0", "h1", "h2")])) if gate.name == "processor"
+    ]
+    assert told.passed
 
 
 @pytest.mark.parametrize("hog", [0.02, 0.1, 0.3])

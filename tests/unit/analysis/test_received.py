@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.analysis.traffic.throughput import Kept
+from orchestrator.analysis.traffic.throughput import CachedTable
 from orchestrator.analysis.windows import loads
 from orchestrator.parts.topology import Link, Node, Rail, Topology
 from orchestrator.store.manifests.records import Job, Load, Rank
@@ -38,7 +38,7 @@ def counters(rate_bps, *, seconds=20, per_packet=1, node="h3"):
         for name, values in (("rx_bytes", joined), ("rx_packets", packets))
         for step, value in zip(at, values.tolist(), strict=True)
     ]
-    return Kept(table("counters", rows))
+    return CachedTable(table("counters", rows))
 
 
 def window(*loads):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis.traffic.sharedlink import shared_link
+from orchestrator.analysis.traffic.sharedlink import capacity_bps, shared_link
 from orchestrator.parts.topology import Link, Topology
+from tests.helpers import manifests
 
 SECOND = 1_000_000_000
 TOPOLOGY = Topology(
@@ -49,3 +50,12 @@ def test_children_of_a_queueing_discipline_do_not_count_twice_and_without_sample
     child = counters(*queue("h1", "eth0", backlog=[(0, 9)], name="qdisc.pfifo@8001"))
     assert shared_link(child, TOPOLOGY, span_ns=(0, SECOND), scale=1) is None
     assert shared_link(child.slice(0, 0), TOPOLOGY, span_ns=(0, SECOND), scale=1) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "mtu", "carried"), [("inventory", 1500, 24.61e9), ("inventory", 9000, 24.934e9), ("local", 1500, 25e9)]
+)
+def test_the_capacity_of_a_real_link_is_in_the_unit_of_loads(kind, mtu, carried):
+    links = [{"host": f"h{place}", "device": "eth0", "rate": rate} for place, rate in enumerate((25e9, 100e9))]
+    manifest = manifests.made(topology={"kind": kind, "mtu": mtu, "nodes": [], "links": links})
+    assert capacity_bps(manifest.topology) == pytest.approx(carried, rel=1e-4)

@@ -198,7 +198,7 @@ def test_a_missing_package_is_said_with_what_to_do(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def counters(up_time=(100, 1100), **values: tuple[int, int]) -> throughput.Kept:
+def counters(up_time=(100, 1100), **values: tuple[int, int]) -> throughput.CachedTable:
     """The table of a run in which a port was sampled at the ends of its window."""
     every = {"ifHCInOctets": (0, 0), **values}
     rows = [
@@ -211,7 +211,7 @@ def counters(up_time=(100, 1100), **values: tuple[int, int]) -> throughput.Kept:
         for at, value in zip(SPAN, up_time, strict=True)
     ]
     rows.append({"node": "h1", "port": "eth0", "time_ns": SPAN[0], "counter": "rx_bytes", "value": 5.0})
-    return throughput.Kept(table("counters", rows))
+    return throughput.CachedTable(table("counters", rows))
 
 
 def test_what_a_port_counted_in_a_window_rolls_over_and_is_unknown_after_a_restart() -> None:
@@ -224,7 +224,7 @@ def test_what_a_port_counted_in_a_window_rolls_over_and_is_unknown_after_a_resta
     assert math.isnan(port.figures["in_errors"]), "not counted"
     (port,) = device_counters.switch_ports(counters(up_time=(1100, 3), ifHCInOctets=(10**9, 5)), SPAN)
     assert all(map(math.isnan, port.figures.values()))
-    assert device_counters.switch_ports(throughput.Kept(table("counters", [])), SPAN) == ()
+    assert device_counters.switch_ports(throughput.CachedTable(table("counters", [])), SPAN) == ()
 
 
 def test_ports_that_lose_are_named_and_fail_a_window_where_that_is_asked_for() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 import yaml
 
 from orchestrator.cli.commandline import build_parser
 from orchestrator.experiment import starter_files
+from orchestrator.papers import reading
 from tests.helpers.experiments import orch
 
 EACH = pytest.mark.parametrize("kind", starter_files.KINDS)
@@ -71,12 +73,13 @@ def test_its_experiments_and_sweeps_are_planned_as_they_stand(kind, written, tmp
     assert planned
 
 
-def test_the_study_says_what_it_would_measure(written):
-    written("study")
-    for version in ("--quick", "--local"):
-        status, out, err = orch("study", "salamy", "--file", "study.yaml", "--what", version)
+def test_the_paper_is_read_all_it_prints_is_used_and_its_sweeps_are_said(written):
+    written("paper")
+    assert list(reading.unused(reading.paper(Path("paper.yaml")))) == []
+    for version in (["--quick"], ["--local"]):
+        status, out, err = orch("study", ".", "--what", *version)
         assert status == 0, err
-        assert "beside iperf" in out
+        assert "link: 2gbit" in out
 
 
 def test_units_of_a_night_name_this_folder_and_this_orch(written, tmp_path):

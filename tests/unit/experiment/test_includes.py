@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import documents, loading, opening, studyfile, sweepfile
+from orchestrator.experiment import documents, loading, opening, paperfile, sweepfile
 from tests.helpers.experiments import GOOD, orch
 
 BASE = """\
@@ -156,11 +156,11 @@ def test_a_sweep_and_its_digest_hold_the_text_of_all_files(files):
 
 
 def test_studies_and_inventories_include_too(files):
-    study = "include: common.yaml\nname: s\nquick: [q.yaml]\nfull: [q.yaml]\n"
+    study = "include: common.yaml\nname: s\ntitle: t\nsweeps: {quick: [q.yaml]}\nfigures: [{title: f}]\n"
     rack = "include: links.yaml\nhosts: {h1: {ssh: a, data: {address: 10.0.0.1/24, device: e}}}\n"
-    files(study=study, common="paper: salamy\n", links="link: 25gbit\n", rack=rack)
+    files(study=study, common="shows: rings\n", links="link: 25gbit\n", rack=rack)
     folder = files(own="name: x\ninclude: base.yaml\ntestbed: {local: null, inventory: rack.yaml}\n", base=BASE)
-    assert studyfile.read(folder / "study.yaml").paper == "salamy"
+    assert paperfile.read(folder / "study.yaml").shows == "rings"
     assert loading.load_experiment(folder / "own.yaml")[0].testbed.inventory.link == 25e9
     assert opening.inventory_or_experiment(folder / "rack.yaml").link == 25e9
 

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.paths import lookup
-from orchestrator.experiment import loading, studyfile, sweepfile
+from orchestrator.experiment import loading, paperfile, sweepfile
 from tests.helpers.experiments import IPERF, WORKLOAD, changed
 
 COMMAND = """\
@@ -113,10 +113,14 @@ def test_sweeps_and_studies_say_where_they_looked(here):
     (here / "exps/s.yaml").write_text("name: s\nexperiment: gone.yaml\naxes: {seed: [1]}\n")
     with pytest.raises(ConfigError, match=r"s\.yaml:2:1: experiment: no file exps/gone\.yaml nor gone\.yaml; accepted"):
         sweepfile.load(Path("exps/s.yaml"))
-    (here / "exps/p.yaml").write_text("name: p\npaper: salamy\nquick: [s.yaml, no.yaml]\nfull: [s.yaml]\n")
+    (here / "exps/p.yaml").write_text(
+        "name: p\ntitle: t\nshows: x\nfigures: [{title: f}]\nsweeps: {quick: [s.yaml, no.yaml]}\n"
+    )
     (here / "exps/s.yaml").write_text(f"name: s\naxes: {{seed: [1]}}\nexperiment: {{{_flow()}}}\n")
-    with pytest.raises(ConfigError, match=r"p\.yaml:3:17: quick\.1: no file exps/no\.yaml nor no\.yaml; accepted"):
-        studyfile.load(Path("exps/p.yaml"), quick=True)
+    with pytest.raises(
+        ConfigError, match=r"p\.yaml:5:26: sweeps\.quick\.1: no file exps/no\.yaml nor no\.yaml; accepted"
+    ):
+        paperfile.load(Path("exps/p.yaml"), version="quick")
 
 
 def _flow():

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.core.errors import ConfigError
 from orchestrator.experiment import experiment, loading, sweepfile, variables
-from orchestrator.experiment.studyfile import StudyFile
+from orchestrator.experiment.paperfile import PaperFile
 from orchestrator.experiment.sweepfile import SweepFile
 from orchestrator.testbed.inventory import Inventory
 from tests.helpers.experiments import orch
@@ -209,7 +209,7 @@ def test_an_experiment_in_a_sweep_has_those_of_the_sweep(tmp_path, key):
 
 
 def test_no_variable_can_have_the_name_of_a_key():
-    keys = {name for model in (experiment.Experiment, SweepFile, StudyFile, Inventory) for name in model.model_fields}
+    keys = {name for model in (experiment.Experiment, SweepFile, PaperFile, Inventory) for name in model.model_fields}
     assert {"include", "vars"} | keys <= variables.RESERVED
 
 

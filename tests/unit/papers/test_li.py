@@ -1,102 +1,115 @@
-"""Li's study: what its sections make of runs, and what they say of the paper without any."""
+"""Li's document: its settings follow from what is printed, and its own drawings and questions."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from orchestrator.core.errors import StoreError
-from orchestrator.papers.li import accuracy, experts, heatmaps, page, printed_training, sizes
-from orchestrator.papers.li.published import li
-from orchestrator.papers.li.trainings import Found, Training
-from orchestrator.parts.terms import Terms
-from orchestrator.parts.topology import Node
-from orchestrator.predict import messages
+from orchestrator.experiment import paperfile
+from orchestrator.papers import answering, drawing, reading
+from orchestrator.questions import messages
+from orchestrator.report.style import look
 from workloads import ptd
+from workloads.models import formulation, gpt
 
-NOTHING = Found(replicated=(), split=(), experts=(), benchmarks=(), costs=None)
-
-
-def test_runs_of_another_study_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="nothing to show"):
-        page.content([], tmp_path)
+FILE = Path(__file__).parents[3] / "playbooks/papers/li/paper.yaml"
+PEAK = 71e12  # FLOP/s of an RTX 3090 at 16 bits (NVIDIA); the paper prints no F
 
 
-def test_table_3_is_our_model_beside_theirs_and_no_measurement() -> None:
-    section = sizes.table_3(NOTHING, li())
-    assert len(section.comparisons) == 12
-    assert {one.verdict for one in section.comparisons} == {"not judged"}
-    assert {one.difference for one in section.comparisons} <= {"+0.0 %", "-0.1 %"}
+def printed(table: str) -> list[dict[str, float]]:
+    return answering.as_rows(reading.paper(FILE).file.printed[table])
 
 
-def test_the_papers_heatmaps_are_drawn_and_more_tensor_ranks_reach_further(tmp_path: Path) -> None:
-    section = heatmaps.section(NOTHING, li(), tmp_path)
-    reach, captured = section.comparisons
-    assert reach.verdict == "not judged", "nothing is measured"
-    assert "32 against 16 pairs" in reach.ours
-    assert captured.verdict == "cannot tell"
-    assert (tmp_path / "heatmap-paper.svg").exists()
+def test_compute_times_follow_equation_9_with_the_printed_utilization():
+    mu = next(row["mu"] for row in printed("utilization") if row["platform"] == "RTX3090")
+    sweeps = {one.file.name: one for one in paperfile.load(FILE, version="full").sweeps}
+    configs = [
+        point.experiment.all_jobs()[0].workload.config
+        for name in ("li-gpt", "li-gpt-16")
+        for point in sweeps[name].points
+    ]
+    assert {config.model for config in configs} == {"gpt-1.5b", "gpt-3b"}
+    for config in configs:
+        shape = gpt.shape_of(config.model)
+        size = {"layers": shape.layers, "h": shape.hidden, "s": shape.sequence, "vocabulary": shape.vocabulary}
+        split = formulation.Split(
+            p=config.pipeline, t=config.tensor, d=config.data, m=config.microbatches, b=config.batch
+        )
+        wanted = formulation.compute_s(
+            split, parameters=formulation.parameters(**size), s=shape.sequence, f=PEAK, mu=mu
+        )
+        assert config.compute_time == pytest.approx(wanted, rel=0.002)
 
 
-def test_the_customized_mapping_keeps_stages_on_a_machine_and_replicas_apart() -> None:
-    default, customized = (printed_training.subject(mapping=name) for name in ("default", "customized"))
-    assert isinstance(default.topology.nodes[0], Node)
-    for one, kinds in ((default, {"pipeline", "embedding"}), (customized, {"data"})):
-        crossing = {
-            kind
-            for kind, pairs in ptd.traffic(one.config, 1).items()
-            if any(one.network.node_of[src] != one.network.node_of[dst] for src, dst in pairs)
-        }
-        assert crossing == kinds
-    assert messages.of_rank(default, 0) == messages.of_rank(customized, 0)
+def test_the_full_study_trains_the_printed_gpts_on_as_many_ranks_in_both_mappings():
+    wanted = {
+        (row["model"], row["split"], row["ranks"], mapping)
+        for row in printed("gpts")
+        for mapping in ("default", "customized")
+    }
+    found = set()
+    for sweep in paperfile.load(FILE, version="full").sweeps:
+        for point in sweep.points:
+            config = point.experiment.all_jobs()[0].workload.config
+            if isinstance(config, ptd.Config):
+                split = f"({config.pipeline}, {config.tensor}, {config.data})"
+                found.add((config.model, split, len(config.hosts or ()), config.mapping))
+    assert wanted <= found
 
 
-def routing(iterations: int, *, spread: float) -> SimpleNamespace:
-    """A run of four ranks whose busiest pair sends `spread` bytes more than the others, less as iterations go on."""
-    rows = []
-    for iteration in range(iterations):
-        more = round(spread * (1 - iteration / iterations))
-        rows += [
-            {
-                "iteration": iteration,
-                "rank": rank,
-                "peer": peer,
-                "nonuniform_bytes": more,
-                "bytes": 1000 + 10 * iteration + (more if (rank, peer) == (0, 1) else 0),
-            }
-            for rank in range(4)
-            for peer in range(4)
-        ]
-    manifest = SimpleNamespace(jobs=(SimpleNamespace(model="gpt2"),))
-    return SimpleNamespace(rows=lambda _name: rows, scale=100, manifest=manifest, name="made")
+def test_links_have_the_printed_rate_in_every_version():
+    for version in ("quick", "full"):
+        for sweep in paperfile.load(FILE, version=version).sweeps:
+            rates = {point.resolved["testbed"]["local"]["link"] for point in sweep.points}
+            assert rates == {"100gbit"}, sweep.file.name
 
 
-def test_experts_that_even_out_keep_the_papers_claims_and_others_do_not(tmp_path: Path) -> None:
-    evening = experts.section([routing(40, spread=500)] * 2, li(), tmp_path)  # type: ignore[list-item]
-    assert [one.verdict for one in evening.comparisons] == ["agrees"] * 3
-    even = experts.section([routing(40, spread=0)] * 2, li(), tmp_path)  # type: ignore[list-item]
-    assert [one.verdict for one in even.comparisons] == ["differs", "agrees", "cannot tell"]
-    once = experts.section([routing(40, spread=500)], li(), tmp_path)  # type: ignore[list-item]
-    assert {one.verdict for one in once.comparisons} == {"cannot tell"}
-    short = experts.section([routing(5, spread=500)], li(), tmp_path)  # type: ignore[list-item]
-    assert {one.verdict for one in short.comparisons} == {"cannot tell"}
+@pytest.mark.parametrize(
+    ("span", "what", "kind"),
+    [
+        ("all-reduce", "bucket 3", "data"),
+        ("all-reduce", "data", "data"),
+        ("all-reduce", "tensor, block 2", "tensor"),
+        ("all-reduce", "embedding", "embedding"),
+        ("send", "forward 1", "pipeline"),
+        ("receive", "backward 1", "pipeline"),
+        ("all-gather", "", "all-gather"),
+    ],
+)
+def test_kinds_of_messages(span, what, kind):
+    assert messages.kind_of({"span": span, "what": what}) == kind
 
 
-def test_a_term_is_judged_by_its_own_size_however_small_it_is_in_the_iteration() -> None:
-    """Communication of 3 % of the iteration, predicted half as long: the iteration is 98 % right, this is not."""
-    measured = Terms(compute_s=0.97, data_s=0.03)
-    one = Training(
-        point=SimpleNamespace(job=SimpleNamespace(compute="emulated")),
-        subject=None,
-        prediction=SimpleNamespace(terms=replace(measured, data_s=0.015), iteration_s=0.985),
-        runs=(),
-    )
-    one.__dict__["terms_of_runs"] = tuple({0: replace(measured, data_s=0.03 + run / 1e4)} for run in range(3))
-    communication = accuracy.compared("data parallel", "T_comm", [one], li())
-    assert (communication.verdict, communication.ours.partition(" ")[0]) == ("differs", "49.83")
-    computing = accuracy.compared("data parallel", "T_comp", [one], li())
-    assert computing.verdict == "cannot tell"
-    assert "compute is emulated" in computing.why
+def test_messages_are_those_of_the_first_counted_iteration_at_full_size():
+    row = {"job": "j", "rank": 0, "window_name": "w", "lane": "communication", "bytes": 3}
+    rows = [
+        {**row, "iteration": 0, "window_name": ""},
+        {**row, "iteration": 2},
+        {**row, "iteration": 2, "bytes": None},
+        {**row, "iteration": 2, "rank": 1},
+        {**row, "iteration": 3},
+    ]
+    run = SimpleNamespace(rows=lambda _: rows, scale=100)
+    assert [one["bytes"] for one in messages.recorded(run, 0, "j")] == [300.0]
+
+
+def test_mappings_and_schedules_are_drawn():
+    paper = reading.paper(FILE)
+    places = [
+        {"training": "t", "machine": rank // 2, "place": rank % 2, "rank": rank, "stage": rank, "part": 0, "replica": 0}
+        for rank in range(4)
+    ]
+    spans = [
+        {"training": "t", "stage": stage, "span": span, "begin_ms": begin, "ms": 1.0}
+        for stage in range(2)
+        for begin, span in enumerate(("forward", "receive", "backward"))
+    ]
+    for kind, rows in (("answers.mapping", places), ("answers.bars_of_stages", spans)):
+        with look():
+            (panel,) = drawing.drawn(paper, paperfile.Draw(kind=kind), rows).axes
+        assert panel.get_title(loc="left") == "t"
+        assert len(panel.patches) == len(rows)
+        assert np.isfinite(panel.get_ylim()).all()

@@ -91,3 +91,14 @@ def test_the_page_has_the_table_and_the_figure(tmp_path):
     assert (tmp_path / "report-figures" / "over-load.svg").stat().st_size > 1000
     alone = render([WINDOWS], tmp_path / "alone.html").read_text()
     assert "<h2>Levels over runs</h2>" not in alone
+
+
+@pytest.mark.parametrize("salts", [("s", "s", "t"), (None, None, "t")])
+def test_a_report_of_several_runs_names_those_that_drew_alike(tmp_path, salts):
+    paths = repeated(tmp_path, 1.0, 1.02, 0.99)
+    for path, salt in zip(paths, salts, strict=True):
+        found = json.loads((path / MANIFEST).read_text())
+        (path / MANIFEST).write_text(json.dumps({**found, "salt": salt}))
+    page = render(paths, tmp_path / "page.html").read_text()
+    assert page.count("drawn alike, by one `--seed` or by runs older than salts: run0, run1; their random numbers") == 1
+    assert "drawn alike" not in render(paths[1:], tmp_path / "page.html").read_text()

@@ -9,12 +9,11 @@ from test_over_runs import repeated
 
 from orchestrator.analysis.traffic import view
 from orchestrator.cli.main import main
+from orchestrator.papers import page as paper_page
+from orchestrator.papers import reading
 from orchestrator.report import page, style, traffic_section
 from orchestrator.report.run.report_page import render
 from orchestrator.report.site import page as site
-from orchestrator.report.study import content
-from orchestrator.report.study import study_page as study
-from orchestrator.report.study.content import Content, Section, Table
 from orchestrator.report.style import Picture
 from tests.helpers import manifests
 from tests.helpers.browser import browser, is_here
@@ -98,7 +97,7 @@ def pages(tmp_path_factory):
         "compare": verdict,
         "capture": capture,
         "traffic": traffic(folder),
-        "study": study.render(Paper(), [], folder / "study.html"),
+        "study": paper_page.render(paper(folder), [], folder / "study.html").path,
         **{
             f"site{part}": Path(f"{results / site.FILE}{part}")
             for part in ("", "#sweeps", "#history", "#run?id=r9", "#compare?a=r9&b=r9")
@@ -128,20 +127,41 @@ def traffic(folder: Path) -> Path:
     return page.write("capture_page.html", folder / "traffic.html", shown)
 
 
-class Paper:
-    NAME, TITLE, SHOWS = "p", "A. Author, A title of a paper that is as long as titles of papers are, 2021", "A study"
+PAPER = f"""
+name: p
+title: "A. Author, A title of a paper that is as long as titles of papers are, 2021"
+shows: A study
+sweeps: {{quick: [q.yaml]}}
+limits: [{LONG!r}]
+contradictions: [{LONG!r}]
+figures:
+  - title: "Fig 3: volume"
+    text: {LONG!r}
+    ask: [answers.made: {{}}]
+    draw: [{{kind: bars, x: model, y: gb, series: framework}}]
+    table: {{model: model, framework: framework, gb: GB}}
+    holds:
+      - {{what: "{LONG} {{model}}", by: [model], value: gb, says: {LONG!r}, place: Fig 3, least: 1, because: {LONG!r},
+         fails: {{none: [{{sql: "select * replace (0.0 as gb) from answer"}}]}}}}
+    not_compared:
+      - {{says: {LONG!r}, place: Table I, why: {LONG!r}}}
+"""
+ANSWERS = """
+from orchestrator.questions.registry import source
 
-    def content(self, entries, folder):
-        missed = [content.remark(f"{LONG} {place}", "2", "1", source="Fig 3", why=LONG) for place in range(6)]
-        return Content(
-            made_of="no runs",
-            limits=(LONG,),
-            contradictions=(LONG,),
-            sections=(
-                Section(title="Fig 3: volume", text=LONG, comparisons=tuple(missed)),
-                Section(title="Table I", tables=(Table("t", LONG, ("x", "y"), [(LONG, LONG)] * 30),)),
-            ),
-        )
+@source
+def made(measured):
+    return [
+        {"model": f"model number {m}", "framework": f"framework {f}", "repetition": r, "gb": m + f + 0.01 * r}
+        for m in range(12) for f in range(4) for r in (1, 2, 3)
+    ]
+"""
+
+
+def paper(folder: Path):
+    (folder / "paper.yaml").write_text(PAPER)
+    (folder / "answers.py").write_text(ANSWERS)
+    return reading.paper(folder / "paper.yaml")
 
 
 KINDS = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,27 +18,27 @@ from orchestrator.execution import execute
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.run_options import RunOptions
 from orchestrator.execution.runner import Outcome
-from orchestrator.experiment import studyfile
+from orchestrator.experiment import paperfile
 from orchestrator.store import rundir, sweeps
 from orchestrator.study import run_study
-from orchestrator.sweep import sweepplan
 from tests.helpers.sweep_files import SWEEP, leave, window
 
-PLAYBOOKS = Path(__file__).parents[3] / "playbooks/studies"
-MODELS = {"resnet50", "vgg16", "densenet161", "bert-large"}
+PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
+SALAMY = PLAYBOOKS / "papers/salamy/paper.yaml"
+FIGURES = "figures: [{title: f, ask: [{iterations: {}}], draw: [{kind: lines, x: model, y: seconds}]}]"
 
 
 def studied(folder, *, sweep_names=("a", "b")):
     for name in sweep_names:
         (folder / f"{name}.yaml").write_text(SWEEP.replace("name: s", f"name: {name}"))
     files = ", ".join(f"{name}.yaml" for name in sweep_names)
-    file = folder / "study.yaml"
-    file.write_text(f"{{name: s, paper: salamy, quick: [{files}], full: [{files}]}}\n")
+    file = folder / "paper.yaml"
+    file.write_text(f"{{name: s, title: t, shows: what, sweeps: {{quick: [{files}], full: [{files}]}}, {FIGURES}}}\n")
     return file
 
 
 def carry_out(file, results, *, new=False, said=None):
-    found = studyfile.load(file, quick=True)
+    found = paperfile.load(file, version="quick")
     return run_study.carry_out(found, RunOptions(results=results, progress=Progress(said or io.StringIO())), new=new)
 
 
@@ -112,109 +114,55 @@ def test_progress_is_that_of_the_whole_study(tmp_path, monkeypatch):
     assert "[s-quick: 7 of 12 done" in testbed.labels[7]
 
 
-def test_the_project_s_own_study_keeps_to_what_it_promises():
-    quick = {one.file.name: one for one in studyfile.load(PLAYBOOKS / "salamy.yaml", quick=True).sweeps}
-    counts = {}
-    for definition in quick.values():
-        assert definition.file.mode == "windows"
-        assert sweepplan.rechecked(definition)
-        for point in definition.points:
-            kind = point.values.get("traffic", "iperf")
-            model = point.values.get("workload.ddp.model", "resnet50")
-            counts.setdefault((model, kind), []).append(point.experiment.measure.iterations)
-    for kind in ("iperf", "websearch", "websearch-burst"):
-        assert len(counts["resnet50", kind]) >= 8
-        assert min(counts["resnet50", kind]) >= 40
-    assert len(counts["vgg16", "iperf"]) >= 5
-    assert min(counts["vgg16", "iperf"]) >= 15
-    full = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
-    assert [{point.values["workload.ddp.model"] for point in one.points} for one in full] == [
-        MODELS,
-        MODELS,
-        {"resnet50"},  # with dilated time
-        MODELS,
-    ]
-
-
-def test_the_full_study_reaches_the_highest_loads_of_the_thesis():
-    (*_, heavy) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
-    loads = {point.resolved["traffic"][0]["websearch"]["load"] for point in heavy.points}
-    assert loads == {"23gbit", "24gbit", "24.65gbit"}
-    lasts = {point.experiment.measure.at_most for point in heavy.points}
-    assert min(lasts) >= 15 * 183, "of fifteen iterations as long as BERT-large's at 24.65 Gbit/s"
-
-
-@pytest.mark.parametrize("quick", [True, False])
-def test_with_horovod_the_same_points_are_measured(quick):
-    plain = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=quick).sweeps
-    horovod = studyfile.load(PLAYBOOKS / "salamy-horovod.yaml", quick=quick).sweeps
-
-    def settings(definition):
-        told = [
-            {path.replace("horovod", "ddp"): value for path, value in point.values.items()}
-            for point in definition.points
-        ]
-        return sorted(map(str, told))
-
-    assert [settings(one) for one in horovod] == [settings(one) for one in plain[:2]]
-    assert {name for one in horovod for point in one.points for name in point.resolved["workload"]} == {"horovod"}
-
-
-def test_the_study_at_full_size_fits_an_inventory_of_five_hosts(tmp_path):
-    example = (PLAYBOOKS.parent / "testbeds/example-rack.yaml").read_text()
-    hosts = "hosts:\n  h5:\n    ssh: rack1-h5.mgmt\n    data: {address: 10.0.0.5/24, device: ens1f0}\n"
-    rack = example.replace("hosts:\n", hosts).replace("h4: swp4 }", "h4: swp4, h5: swp5 }").replace("10gbit", "25gbit")
-    (tmp_path / "rack.yaml").write_text(rack)
+def test_the_study_at_full_size_fits_an_inventory(tmp_path):
+    example = (PLAYBOOKS / "testbeds/example-rack.yaml").read_text()
+    (tmp_path / "rack.yaml").write_text(example.replace("10gbit", "25gbit"))
     told = [f"testbed={{inventory: {tmp_path / 'rack.yaml'}}}"]
-    full = studyfile.load(PLAYBOOKS / "salamy-cluster.yaml", told, quick=False).sweeps
-    for definition in full:
-        compute = {p.values["workload.ddp.model"]: p.resolved["workload"]["ddp"]["compute"] for p in definition.points}
-        assert compute == {"resnet50": "real", "vgg16": "real", "densenet161": "real", "bert-large": "emulated"}
-        assert all(p.experiment.testbed.inventory is not None for p in definition.points)
-    assert studyfile.load(PLAYBOOKS / "salamy-cluster.yaml", [*told, "workload.ddp.compute=real"], quick=True).sweeps
-
-
-def test_one_point_of_a_curve_is_checked_also_where_streams_go_hand_in_hand_with_loads():
-    (iperf, *_) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
-    models = {point.point: point.values["workload.ddp.model"] for point in iperf.points}
-    assert sorted(models[point] for point in sweepplan.rechecked(iperf)) == sorted(MODELS)
+    for definition in paperfile.load(SALAMY, told, version="cluster").sweeps:
+        assert all(point.experiment.testbed.inventory is not None for point in definition.points)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("old", "new", "message"),
     [
-        ("{name: s, paper: salamy, quick: [no.yaml], full: [a.yaml]}", "quick.0: no file .*no.yaml nor no.yaml"),
-        ("{name: s, paper: salamy, quick: [a.yaml, a.yaml], full: [a.yaml]}", "two sweeps of one name"),
-        ("{name: s, quick: [a.yaml], full: [a.yaml]}", "paper"),
-        ("{name: s, paper: salamy, takes: {quick: 5}, quick: [a.yaml], full: [a.yaml]}", "duration"),
-        ("{name: s, paper: salamy, needs: {hosts: 0}, quick: [a.yaml], full: [a.yaml]}", "needs.hosts"),
-        ("{name: s, paper: salamy, quick: [], full: [a.yaml]}", "quick"),
+        ("quick: [a.yaml, b.yaml]", "quick: [no.yaml]", r"sweeps\.quick\.0: no file .*no.yaml"),
+        ("quick: [a.yaml, b.yaml]", "quick: [a.yaml, a.yaml]", "two sweeps of one name"),
+        ("name: s, ", "", "name"),
+        ("{title: f, ", "{titel: f, ", "titel"),
+        ("shows: what", "takes: {quick: 5min}, shows: what", "takes"),
     ],
 )
-def test_mistakes_of_a_study_file_are_told(tmp_path, text, message):
-    studied(tmp_path)
-    (tmp_path / "study.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=message):
-        studyfile.load(tmp_path / "study.yaml", quick=True)
-
-
-def test_a_study_file_of_another_paper_is_refused(tmp_path, capsys):
+def test_mistakes_of_a_paper_are_told(tmp_path, old, new, message):
     file = studied(tmp_path)
-    file.write_text(file.read_text().replace("paper: salamy", "paper: zerwas"))
-    assert main(["study", "salamy", "--file", str(file), "--results", str(tmp_path / "r")]) == 2
-    assert "paper: zerwas; accepted: salamy, or orch study zerwas" in capsys.readouterr().err
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(ConfigError, match=message):
+        paperfile.load(file, version="quick")
+
+
+def test_a_version_that_is_not_there_is_refused_with_those_that_are(tmp_path, capsys):
+    studied(tmp_path)
+    assert main(["study", str(tmp_path), "--version", "rack", "--results", str(tmp_path / "r")]) == 2
+    assert "no sweeps rack; accepted: quick, full" in capsys.readouterr().err
+
+
+def test_a_mistake_in_a_figure_is_told_before_anything_is_measured(tmp_path, capsys):
+    file = studied(tmp_path)
+    file.write_text(file.read_text().replace("{iterations: {}}", "{iteration: {}}"))
+    assert main(["study", str(tmp_path), "--quick", "--results", str(tmp_path / "r")]) == 2
+    assert "iteration: no such step" in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
 
 
 def test_what_would_be_measured_is_said_and_nothing_is(tmp_path, capsys):
-    file = studied(tmp_path)
-    file.write_text(file.read_text().replace("}\n", ", covers: {quick: two models of four}, takes: {quick: 7min}}\n"))
-    assert main(["study", "salamy", "--quick", "--what", "--file", str(file), "--results", str(tmp_path / "r")]) == 0
+    studied(tmp_path)
+    assert main(["study", str(tmp_path), "--quick", "--what", "--results", str(tmp_path / "r")]) == 0
     out = capsys.readouterr().out
-    assert "study s-quick: two models of four" in out
+    assert "study s-quick" in out
     assert "a: 6 points, 6 runs" in out
     assert "model: resnet50, vgg16" in out
     assert "needs 3 hosts, Python with torch, programs iperf3" in out
-    assert "takes about 7 min on two cores; by its plan an unknown time" in out
+    assert "takes an unknown time" in out
     assert not (tmp_path / "r").exists()
 
 
@@ -223,24 +171,24 @@ def test_nothing_is_measured_where_something_is_named(tmp_path, capsys):
     assert "nothing is measured" in capsys.readouterr().err
 
 
-def test_frameworks_at_full_size_fit_an_inventory_of_four_hosts_with_gpus():
-    told = [f"testbed={{inventory: {PLAYBOOKS.parent / 'testbeds/example-rack.yaml'}}}"]
-    (sweep,) = studyfile.load(PLAYBOOKS / "zerwas-cluster.yaml", told, quick=False).sweeps
-    assert len(sweep.points) == 44
-    assert {point.values["workload"] for point in sweep.points} >= {"horovod-mpi-nccl", "binary-tree-star"}
+def test_papers_are_listed_with_what_each_shows(capsys):
+    assert main(["study"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for name in ("farhat", "hashemi", "li", "salamy", "zerwas"):
+        file = paperfile.read(paperfile.find(name))
+        assert f"{name}: {file.shows}" in out
+    assert "versions: quick, full" in out
+    assert main(["study", "--quick"]) == 2
+    assert "--quick: no paper is named" in capsys.readouterr().err
+    assert main(["study", "mine"]) == 2
+    assert re.search(r"no paper mine; accepted: .*salamy", capsys.readouterr().err)
 
 
-def test_the_quick_study_of_frameworks_has_every_model_and_framework():
-    found = {one.file.name: one for one in studyfile.load(PLAYBOOKS / "zerwas.yaml", quick=True).sweeps}
-    grid = {(p.values["workload"], p.values["workload.*.model"]) for p in found["zerwas-quick-frameworks"].points}
-    assert len({framework for framework, _ in grid}) == 8
-    for framework in ("horovod-gloo", "binary-tree-star", "pair-averaging"):
-        assert {model for name, model in grid if name == framework} == {
-            "mobilenet_v2",
-            "densenet201",
-            "resnet50",
-            "resnet101",
-        }
-    assert sum(len(one.points) for name, one in found.items() if name != "zerwas-quick-accuracy") == 26
-    losses = [point.values["conditions.1.loss.share"] for point in found["zerwas-quick-loss"].points]
-    assert losses == ["0%", "0.01%", "2%"]
+def test_listing_papers_imports_nothing_that_draws_or_computes():
+    program = (
+        "import sys; from orchestrator.experiment import paperfile; "
+        "[paperfile.read(paperfile.find(name)) for name in paperfile.names()]; "
+        "print([name for name in ('matplotlib', 'scipy', 'pyarrow', 'duckdb', 'numba') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

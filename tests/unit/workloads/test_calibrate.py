@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from orchestrator.core.errors import ConfigError, OrchError, StoreError
 from orchestrator.core.units import quantity
-from orchestrator.experiment import studyfile
+from orchestrator.experiment import paperfile
 from orchestrator.experiment.experiment import resolved_data
 from orchestrator.study import calibrating, studytext
 from orchestrator.study.calibrating import Fitted, TooSlow
 
-STUDIES = Path(__file__).parents[3] / "playbooks/studies"
+FOLDER = Path(__file__).parents[3] / "playbooks/papers/salamy"
+SALAMY = FOLDER / "paper.yaml"
 
 
 class Machine:
@@ -78,7 +79,7 @@ def test_runs_that_agree_on_nothing_are_given_up():
 @pytest.fixture
 def calibration(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return studyfile.load(STUDIES / "salamy.yaml", quick=True).calibration
+    return paperfile.load(SALAMY, version="quick").calibration
 
 
 def test_what_is_fitted_is_kept_and_not_fitted_again(calibration):
@@ -117,9 +118,9 @@ def test_a_machine_too_slow_for_a_study_is_told_a_scale(calibration):
 
 def test_another_scale_kernel_or_number_of_processors_is_another_calibration(calibration, monkeypatch):
     here = calibrating.path_of(calibration)
-    larger = studyfile.load(STUDIES / "salamy.yaml", ["testbed.local.scale=200"], quick=True).calibration
+    larger = paperfile.load(SALAMY, ["testbed.local.scale=200"], version="quick").calibration
     assert calibrating.path_of(larger) != here
-    same = studyfile.load(STUDIES / "salamy.yaml", ["measure.at_most=90s"], quick=True).calibration
+    same = paperfile.load(SALAMY, ["measure.at_most=90s"], version="quick").calibration
     assert calibrating.path_of(same) == here
     for key, value in (("kernel", "6.1"), ("processors", 96), ("cpu", "another")):
         machine = {**calibrating.machine(), key: value}
@@ -144,7 +145,7 @@ def test_another_printed_time_is_fitted_anew(calibration):
 
 
 def test_a_study_measures_with_the_fitted_times():
-    found = studyfile.load(STUDIES / "salamy.yaml", quick=True, compute_s={"resnet50": 0.1471, "vgg16": 0.2312})
+    found = paperfile.load(SALAMY, version="quick", compute_s={"resnet50": 0.1471, "vgg16": 0.2312})
     assert found.calibration is None
     times = {
         (point.resolved["workload"]["ddp"]["model"], point.resolved["workload"]["ddp"]["compute_time"])
@@ -155,37 +156,31 @@ def test_a_study_measures_with_the_fitted_times():
 
 
 def test_a_time_that_was_set_is_left_and_calibrated_by_nobody():
-    found = studyfile.load(
-        STUDIES / "salamy.yaml", ["workload.ddp.compute_time=99ms"], quick=True, compute_s={"resnet50": 0.1471}
-    )
+    found = paperfile.load(SALAMY, ["workload.ddp.compute_time=99ms"], version="quick", compute_s={"resnet50": 0.1471})
     assert found.calibration is None
     assert all(p.resolved["workload"]["ddp"]["compute_time"] == "99ms" for one in found.sweeps for p in one.points)
 
 
-def test_the_full_study_calibrates_all_models_and_one_on_a_cluster_none():
-    full = studyfile.load(STUDIES / "salamy.yaml", quick=False).calibration
+def test_the_full_study_calibrates_all_models_to_what_is_printed():
+    full = paperfile.load(SALAMY, version="full").calibration
     assert sorted(full.iteration_s) == ["bert-large", "densenet161", "resnet50", "vgg16"]
-    salamy = yaml.safe_load((STUDIES.parents[1] / "orchestrator/papers/salamy/published.yaml").read_text())
-    assert full.iteration_s == {model["model"]: model["iteration_s"] for model in salamy["models"]}
-    cluster = ["workload.ddp.compute=emulated", "testbed={local: {hosts: 5, link: 25gbit, scale: 100}}"]
-    assert studyfile.load(STUDIES / "salamy-cluster.yaml", cluster, quick=True).calibration is None
 
 
 def test_a_study_says_beforehand_that_it_calibrates(tmp_path):
-    text = studytext.what_text(studyfile.load(STUDIES / "salamy.yaml", quick=True), tmp_path)
+    text = studytext.what_text(paperfile.load(SALAMY, version="quick"), tmp_path)
     assert "first: compute of resnet50, vgg16 is fitted to this machine, unless it was" in text
 
 
 @pytest.mark.parametrize("experiment", ["a.yaml", "b.yaml"])
 def test_an_experiment_with_traffic_calibrates_nothing(calibration, experiment):
-    loaded = replace(calibration, experiment=STUDIES / "salamy" / experiment)
+    loaded = replace(calibration, experiment=FOLDER / experiment)
     with pytest.raises(ConfigError, match=f"{experiment}: accepted: one workload and one window, without cross"):
         calibrating.carry_out(loaded, run=Machine().run, progress=Quiet())
 
 
 def test_an_experiment_that_is_not_there_is_named(tmp_path):
-    text = (STUDIES / "salamy.yaml").read_text().replace("salamy/zero.yaml", "nowhere.yaml")
-    text = text.replace("salamy/quick", f"{STUDIES}/salamy/quick")
-    (tmp_path / "s.yaml").write_text(text.replace("salamy/iperf", f"{STUDIES}/salamy/iperf"))
+    shutil.copytree(FOLDER, tmp_path / "salamy")
+    path = tmp_path / "salamy/paper.yaml"
+    path.write_text(path.read_text().replace("zero.yaml", "nowhere.yaml"))
     with pytest.raises(ConfigError, match=r"calibrate\.experiment: no file .*nowhere\.yaml"):
-        studyfile.load(tmp_path / "s.yaml", quick=True)
+        paperfile.load(path, version="quick")

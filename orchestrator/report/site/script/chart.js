@@ -31,11 +31,11 @@ function bounds(values) {
   return [Math.max(0, low - room), high + room];
 }
 
-/** First and last night of each level and the level, where there is a step. */
+/** First and last night of each level of the median and the level, where there is a step. */
 function levels(point, nights) {
-  return point.steps.flatMap(([night, before, after], place) => {
-    const begin = place ? point.steps[place - 1][0] : 0;
-    const end = place + 1 < point.steps.length ? point.steps[place + 1][0] : nights;
+  return point.steps.filter((step) => step[4] === "p50").flatMap(([night, before, after], place, steps) => {
+    const begin = place ? steps[place - 1][0] : 0;
+    const end = place + 1 < steps.length ? steps[place + 1][0] : nights;
     const first = place ? [] : [[begin, night - 1, before]];
     return [...first, [night, end - 1, after]];
   });
@@ -44,11 +44,11 @@ function levels(point, nights) {
 /** The steps of a point in words. */
 function stepsText(point, days) {
   if (point.steps.length) {
-    return point.steps.map(([night, before, after, p]) => (
-      `since ${days[night]} ${change(after / before)} (${ms(before)} to ${ms(after)}, p = ${p.toPrecision(2)})`
+    return point.steps.map(([night, before, after, p, statistic]) => (
+      `since ${days[night]} ${statistic} ${change(after / before)} (${ms(before)} to ${ms(after)}, p = ${p.toPrecision(2)})`
     )).join("; ");
   }
   return point.findable === null
     ? "too few nights to tell whether it moved"
-    : `did not move; ${change(1 + point.findable)} in the middle of the nights would have been noticed`;
+    : `mean and median did not move; ${change(1 + point.findable)} in the middle of the nights would have been noticed`;
 }

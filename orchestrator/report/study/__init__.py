@@ -1,1 +1,0 @@
-"""The page of a study: our measurements beside what a paper prints."""
