@@ -142,7 +142,7 @@ class Check(Model):
     most: float | None = None
     """A claim holds up to here."""
     rival: float | None = None
-    """Less than `least`: below it another explanation is better; between the two it is as good."""
+    """Less than `least`, or more than `most`: beyond it another explanation is better; between the two it is as good."""
     because: str = Field(min_length=1)
     """Why the margin is what it is."""
     fails: dict[str, tuple[Step, ...]] = Field(min_length=1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from orchestrator.report.style import INK, LINES, SERIES, WIDTH_IN, Picture, fro
 
 HEIGHT_IN = 2.7  # of a panel
 IN_A_ROW = 4  # heatmaps
+ACROSS = 84  # letters below a drawing
 MOST_NAMED = 10  # rows or columns of a heatmap that all have their names
 KINDS = ("lines", "points", "bars", "heatmap", "cdf", "area")
 
@@ -161,7 +163,7 @@ def _lines(one: Draw, spot: Any, rows: Rows, *, number: int, label: str, among: 
 
 def _named(one: Draw, spot: Any, at: Mapping[Any, float]) -> None:
     if not all(isinstance(value, int | float) for value in at):
-        spot.set_xticks(list(at.values()), [_word(one, value) for value in at])
+        spot.set_xticks(list(at.values()), _words(one, spot, at))
         spot.grid(visible=False, axis="x")
 
 
@@ -180,7 +182,7 @@ def _bars(one: Draw, spot: Any, rows: Rows, *, number: int, label: str, among: R
         error_kw={"elinewidth": 0.8, "capsize": 2},
         label=label,
     )
-    spot.set_xticks(list(at.values()), [_word(one, value) for value in at])
+    spot.set_xticks(list(at.values()), _words(one, spot, at))
     spot.grid(visible=False, axis="x")
 
 
@@ -259,3 +261,9 @@ def _heatmap(one: Draw, spot: Any, rows: Rows) -> None:
 def _word(one: Draw, value: Any) -> str:
     """Return what a column or a value is called."""
     return one.labels.get(str(value), f"{value:g}" if isinstance(value, float) else str(value))
+
+
+def _words(one: Draw, spot: Any, values: Collection[Any]) -> list[str]:
+    """Return what values beside each other are called, in lines that leave each its room."""
+    width = max(8, ACROSS // (spot.get_gridspec().ncols * max(1, len(values))))
+    return ["\n".join(textwrap.wrap(_word(one, value), width)) for value in values]
