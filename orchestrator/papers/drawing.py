@@ -101,9 +101,9 @@ def _panel(paper: Paper, one: Draw, spot: Any, rows: Rows, series: Sequence[tupl
             )
         if one.printed:
             _printed(paper, one, spot, {**of, **({one.series: name[0]} if name else {})}, number=number, among=rows)
-    for name in one.log:
-        getattr(spot, f"set_{name}scale")("log")
-        axis = getattr(spot, f"{name}axis")
+    for which in one.log:
+        getattr(spot, f"set_{which}scale")("log")
+        axis = getattr(spot, f"{which}axis")
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axis.set_minor_formatter(NullFormatter())
