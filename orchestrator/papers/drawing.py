@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from orchestrator.analysis.stats import agreement
 from orchestrator.analysis.stats.statistics import Estimate
@@ -100,8 +101,12 @@ def _panel(paper: Paper, one: Draw, spot: Any, rows: Rows, series: Sequence[tupl
             )
         if one.printed:
             _printed(paper, one, spot, {**of, **({one.series: name[0]} if name else {})}, number=number, among=rows)
-    for axis in one.log:
-        getattr(spot, f"set_{axis}scale")("log")
+    for which in one.log:
+        getattr(spot, f"set_{which}scale")("log")
+        axis = getattr(spot, f"{which}axis")
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axis.set_minor_formatter(NullFormatter())
     spot.set(xlabel=_word(one, one.x), ylabel="share" if one.kind == "cdf" else _word(one, one.y))
 
 
