@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib.patches import Rectangle
 
+from orchestrator.parts.theory import Pipelined
 from orchestrator.questions.messages import runs_of
 from orchestrator.questions.registry import source
 from orchestrator.questions.rows import Measured, Rows, grouped
@@ -62,14 +63,12 @@ def mapping(rows: Rows, drawing: Any) -> None:
 @source
 def schedule(measured: Measured) -> Rows:
     """Return what one rank of each stage of the deepest pipeline did in an iteration, in ms."""
-    split = [one for one in trainings(measured) if one.point.job.workload == ptd.NAME]
-    fewest = sorted(
-        split, key=lambda one: (-one.subject.config.pipeline, one.subject.config.tensor)
-    )  # tensor traffic hides the stages
-    for one in fewest[:1]:
+    split = [(one, one.subject.work) for one in trainings(measured) if isinstance(one.subject.work, Pipelined)]
+    split.sort(key=lambda pair: (-len(pair[1].stages), pair[0].keys["tensor"]))  # tensor traffic hides the stages
+    for one, work in split[:1]:
         counted = [row for row in runs_of(one.point)[0].rows("spans") if row["window_name"]]
         rows: Rows = []
-        for stage, rank in enumerate(one.subject.work.lines[0]):
+        for stage, rank in enumerate(work.lines[0]):
             mine = [row for row in counted if row["rank"] == rank]
             first = min((row["iteration"] for row in mine), default=0)
             rows += [{**row, "stage": stage} for row in mine if row["iteration"] == first and row["span"] in _COLORS]
