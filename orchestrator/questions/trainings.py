@@ -46,7 +46,9 @@ class Training:
         found["mapping"] = mapping if mapping is None or isinstance(mapping, str) else str(mapping)
         told = f"{found['model']}, {found['ranks']} ranks"
         if split:
-            name = found["model"] if isinstance(config.model, str) else f"gpt {config.model.layers}x{config.model.hidden}"
+            name = (
+                found["model"] if isinstance(config.model, str) else f"gpt {config.model.layers}x{config.model.hidden}"
+            )
             told = f"{name} ({config.pipeline}, {config.tensor}, {config.data}), {found['mapping']}"
         return {**found, "training": told}
 
