@@ -81,5 +81,7 @@ def test_what_is_as_printed_is_held_and_one_run_or_noise_is_not(name, place):
     noisy = first
     for column in {name for row in first for name, value in row.items() if isinstance(value, float)}:
         noisy = changes.noise(noisy, column=column)
+    as_measured = {(line.what, line.ours) for line in measured}  # a count that is the same everywhere stays so
     held = [line for line in lines(name, figure, noisy) if line.verdict == HELD]
+    held = [line for line in held if (line.what, line.ours) not in as_measured]
     assert len(held) <= max(1, LUCK * len(measured)), held
