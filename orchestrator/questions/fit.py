@@ -182,11 +182,12 @@ def with_fits(rows: Rows, *, by: list[str], exponent: str, steps: int = 60) -> R
         left = np.array([row["capacity_gbps"] - row["load_gbps"] for row in points])
         curve = exponential(left, np.log([row["seconds"] for row in points]), n=float(n))
         kept = {**same(of_all), RUN: "", REPETITION: 1, "fit": True}
-        for load in np.linspace(
-            min(row["load_gbps"] for row in points), max(row["load_gbps"] for row in points), steps
-        ):
-            at = float(np.exp(curve(np.array([points[0]["capacity_gbps"] - load]))[0]))
-            found.append({**kept, "load_gbps": float(load), "requested_gbps": float(load), "seconds": at})
+        loads = points[0]["capacity_gbps"] - np.linspace(left.max(), left.min(), steps)
+        times = np.exp(curve(points[0]["capacity_gbps"] - loads))
+        found += [
+            {**kept, "load_gbps": load, "point_gbps": load, "seconds": seconds}
+            for load, seconds in zip(loads.tolist(), times.tolist(), strict=True)
+        ]
     return found
 
 

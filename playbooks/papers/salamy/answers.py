@@ -35,6 +35,8 @@ def over_load(
     """Draw iteration times over a column: `kind` ours are points, fit and line are lines, printed hollow marks."""
     colors = {name: place for place, (name,) in enumerate(grouped(rows, ["curve"]))}
     drawn = _panels(rows, drawing, panels)
+    if len(colors) == 1 and not panels:
+        drawn[0][0].set_title(next(iter(colors)))
     for panel, mine in drawn:
         for (curve, kind), of in grouped(mine, ["curve", "kind"]).items():
             color, style = SERIES[colors[curve] % len(SERIES)], LINES[colors[curve] // len(SERIES) % len(LINES)]
@@ -51,7 +53,7 @@ def over_load(
         else:
             from_zero(panel)
         panel.set(xlabel=xlabel, ylabel="iteration time (s)")
-    legend(*(panel for panel, _ in drawn), columns=4)
+    legend(*(panel for panel, _ in drawn), columns=4, above=drawing if panels else None)
 
 
 def _points(panel: Any, of: Rows, x: str, *, color: str, label: str, style: str) -> None:
@@ -97,4 +99,4 @@ def over_time(rows: Rows, drawing: Any, *, panels: str) -> None:
             )
         panel.set(xlabel="time (ms)", ylabel="Gbit/s")
         from_zero(panel)
-    legend(*(panel for panel, _ in drawn), columns=3)
+    legend(*(panel for panel, _ in drawn), columns=3, above=drawing)

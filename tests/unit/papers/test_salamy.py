@@ -31,7 +31,7 @@ def test_what_is_judged_in_the_short_version_has_two_repetitions():
     assert all(one.file.repetitions >= 2 for one in found.values())
     iperf = {(p.values["workload.ddp.model"], p.values["traffic.0.iperf.load"]) for p in found["quick-iperf"].points}
     assert len([load for model, load in iperf if model == "vgg16"]) >= 5, "as many as its form needs"
-    assert models(found["quick-dilated"]) == {"resnet50"}
+    assert found["quick-websearch"].file.repetitions >= 3, "its flows are drawn anew"
 
 
 def test_bert_large_over_tcp_is_not_calibrated_to_its_time_over_rdma():
@@ -39,7 +39,7 @@ def test_bert_large_over_tcp_is_not_calibrated_to_its_time_over_rdma():
     assert models(full["iperf"]) == MODELS
     assert models(full["websearch"]) == MODELS - {"bert-large"}
     for name in ("bert-websearch", "bert-heavy"):
-        assert {p.resolved["workload"]["ddp"]["compute_time"] for p in full[name].points} == {"1.42s"}
+        assert {p.resolved["workload"]["ddp"]["compute_time"] for p in full[name].points} == {"1.39s"}
     loads = {p.resolved["traffic"][0]["websearch"]["load"] for p in full["heavy"].points}
     assert loads == {"23gbit", "24gbit", "24.65gbit"}
     rechecked = {point.point: point.values["workload.ddp.model"] for point in full["iperf"].points}

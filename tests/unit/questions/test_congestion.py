@@ -91,4 +91,5 @@ def test_a_fit_is_drawn_between_its_first_and_last_point():
     found = fit.with_fits([{**row, "n": 1.0} for row in rows(kinked(10.0))], by=BY, exponent="n", steps=5)
     drawn = [row for row in found if row["fit"]]
     assert [row["load_gbps"] for row in drawn] == pytest.approx([0, 5.5, 11, 16.5, 22])
+    assert all(row["point_gbps"] == row["load_gbps"] for row in drawn), "it is drawn over the mean load of points"
     assert len(found) == len(drawn) + salamy.RUNS * len(LOADS)
