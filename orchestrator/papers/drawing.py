@@ -23,7 +23,6 @@ from orchestrator.report.style import INK, LINES, SERIES, WIDTH_IN, Picture, fro
 
 HEIGHT_IN = 2.7  # of a panel
 IN_A_ROW = 4  # heatmaps
-LEGEND_PT = 18  # room for a line of legend between the first panels and their titles
 ACROSS = 84  # letters below a drawing
 MOST_NAMED = 10  # rows or columns of a heatmap that all have their names
 KINDS = ("lines", "points", "bars", "heatmap", "cdf", "area")
@@ -61,10 +60,10 @@ def drawn(paper: Paper, one: Draw, rows: Rows) -> Drawing:
     for spot, (names, mine) in zip(spots, panels.items(), strict=False):
         _panel(paper, one, spot, mine, series, of={one.panels: names[0]} if one.panels else {})
         if one.panels:
-            spot.set_title(
-                _word(one, names[0]), pad=LEGEND_PT if one.series and spot.get_subplotspec().is_first_row() else None
-            )
-    legend(*spots[: len(panels)], columns=4)
+            spot.set_title(_word(one, names[0]), fontsize=8 if one.kind == "heatmap" else None)
+    if one.kind != "heatmap" and "y" not in one.log:
+        from_zero(spots[0])  # panels share the axis
+    legend(*spots[: len(panels)], columns=4, above=drawing if one.panels else None)
     return drawing
 
 
@@ -104,8 +103,6 @@ def _panel(paper: Paper, one: Draw, spot: Any, rows: Rows, series: Sequence[tupl
     for axis in one.log:
         getattr(spot, f"set_{axis}scale")("log")
     spot.set(xlabel=_word(one, one.x), ylabel="share" if one.kind == "cdf" else _word(one, one.y))
-    if "y" not in one.log:
-        from_zero(spot)
 
 
 def _estimates(rows: Rows, x: str, y: str) -> tuple[list[Any], list[Estimate]]:

@@ -8,6 +8,7 @@ one after the other, as from a real model, and moves them with its own hooks, bu
 from __future__ import annotations
 
 import time
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -77,20 +78,30 @@ class _Graph:
     def __init__(
         self, clock: ComputeClock, after: Sequence[Sequence[int]], seconds: Sequence[float], pick: Pick
     ) -> None:
-        self._clock, self._after, self._seconds, self._pick = clock, after, seconds, pick
+        self._clock, self._seconds, self._pick = clock, seconds, pick
+        self._lacks = [len(before) for before in after]
+        self._then: list[list[int]] = [[] for _ in after]  # the layers that take the results of each
+        for place, before in enumerate(after):
+            for other in before:
+                self._then[other].append(place)
 
     def passes(self) -> Iterator[list[bool]]:
         """Compute a forward pass; yield after each layer which of all have computed."""
-        done = [False] * len(self._after)
-        left = list(range(len(done)))
+        lacks = list(self._lacks)
+        done = [False] * len(lacks)
+        can = [place for place, count in enumerate(lacks) if not count]
         end_s = 0.0
         self._clock.start()
-        while left:
-            place = self._pick([one for one in left if all(done[before] for before in self._after[one])])
+        while can:
+            place = self._pick(can)
             end_s += self._seconds[place]
             self._clock.sleep_until(end_s)
             done[place] = True
-            left.remove(place)
+            can.remove(place)
+            for other in self._then[place]:
+                lacks[other] -= 1
+                if not lacks[other]:
+                    insort(can, other)
             yield done
 
 
