@@ -55,7 +55,7 @@ def write(paper: Paper, entries: Sequence[Entry], output: Path, *, version: str,
     """
     with tempfile.TemporaryDirectory(prefix="orch-bundle-") as scratch:
         folder = Path(scratch)
-        _pack_paper(paper, folder / PAPER, version, options)
+        _pack_paper(paper, folder / PAPER, version, options, without=output)
         shown = page.render(paper, entries, folder / PAGE)
         about = About(
             paper=paper.paper.name,
@@ -80,12 +80,12 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode))
 
 
-def _pack_paper(paper: Paper, to: Path, version: str, options: Sequence[str]) -> None:
-    """Copy the paper's folder, and see that its sweeps can be read from the copy."""
+def _pack_paper(paper: Paper, to: Path, version: str, options: Sequence[str], *, without: Path) -> None:
+    """Copy the paper's folder, without its own pages and bundle, and see that its sweeps can be read from the copy."""
     for file in _files(paper.folder):
         name = file.relative_to(paper.folder)
-        hidden = any(part.startswith(".") or part in _NO_PAPER for part in name.parts)
-        if hidden or name.name.startswith("study-") or file.stat().st_size > MOST_OF_PAPER:
+        hidden = any(part.startswith((".", "study-")) or part in _NO_PAPER for part in name.parts)
+        if hidden or file.absolute() == without.absolute() or file.stat().st_size > MOST_OF_PAPER:
             continue
         (to / name).parent.mkdir(parents=True, exist_ok=True)
         (to / name).write_bytes(file.read_bytes())

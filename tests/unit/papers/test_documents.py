@@ -272,6 +272,8 @@ def bundled(tmp_path):
         "measure: {warmup: 1, iterations: 3}\n"
     )
     (folder / "study-made.html").write_text("a page of yesterday")
+    (folder / "study-made-figures").mkdir()
+    (folder / "study-made-figures/figure-1.csv").write_text("of yesterday")
     (folder / "results").mkdir()
     (folder / "results/big").write_text("runs")
     out = bundle.write(paper(folder), (), tmp_path / "out.zip", version="quick", options=("--set", "measure.warmup=2"))
@@ -295,6 +297,14 @@ def test_a_bundle_has_what_shows_and_repeats_a_study(bundled, tmp_path):
     assert "orch study paper --sweeps quick --set measure.warmup=2" in (found / "README.md").read_text()
     assert bundle.about(out).headline == "2 held, 0 missed, 1 not compared"
     assert reading.paper(found / "paper/paper.yaml").file == reading.paper(folder / "paper.yaml").file
+
+
+def test_a_bundle_that_lies_in_the_paper_s_folder_is_no_part_of_the_next_one(bundled):
+    folder, _ = bundled
+    for _ in range(2):
+        out = bundle.write(reading.paper(folder / "paper.yaml"), (), folder / "made.zip", version="quick")
+    with zipfile.ZipFile(out) as archive:
+        assert not [name for name in archive.namelist() if name.endswith(".zip")]
 
 
 def test_a_paper_that_needs_files_elsewhere_is_not_bundled(bundled, tmp_path):
