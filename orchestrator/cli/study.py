@@ -27,7 +27,7 @@ NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
 MEASURING = {
     "quick": "--quick",
-    "version": "--version",
+    "sweeps": "--sweeps",
     "new": "--new",
     "overrides": "--set",
     "wait": "--wait",
@@ -36,7 +36,7 @@ MEASURING = {
     "seed": "--seed",
     "what": "--what",
 }
-OF_BUNDLES = ("quick", "version", "overrides", "local")  # what a bundle says of how its runs are repeated
+OF_BUNDLES = ("quick", "sweeps", "overrides", "local")  # what a bundle says of how its runs are repeated
 
 
 def register(group: Group) -> None:
@@ -70,7 +70,7 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
         help=f"measure nothing and show these results: {NAMES} (default: measure the study's sweeps)",
     )
     parser.add_argument("--quick", action="store_true", help="the short version of the study")
-    parser.add_argument("--version", metavar="NAME", help="another version of the paper's sweeps, such as cluster")
+    parser.add_argument("--sweeps", metavar="NAME", help="other sweeps of the paper, such as cluster (default: full)")
     parser.add_argument("--what", action="store_true", help="measure nothing; print what would be measured")
     parser.add_argument("--new", action="store_true", help="start over instead of resuming the newest measurement")
     options.local(parser)
@@ -90,7 +90,7 @@ def _calibrate_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch calibrate`."""
     parser.add_argument("paper", metavar="PAPER", help="the paper, by name or folder")
     parser.add_argument("--quick", action="store_true", help="only the models of the short version of the study")
-    parser.add_argument("--version", metavar="NAME", help="only the models of another version of the paper's sweeps")
+    parser.add_argument("--sweeps", metavar="NAME", help="only the models of other sweeps of the paper")
     parser.add_argument("--new", action="store_true", help="fit models again that are fitted already")
     options.overrides(parser)
     options.force(parser)
@@ -142,7 +142,7 @@ def _of_bundle(arguments: argparse.Namespace) -> int:
         console.tell(f"to measure it again: orch study {path} --again, or as {folder / bundle.README} says")
         return 0
     arguments.paper = str(folder / bundle.PAPER)
-    arguments.version, arguments.quick = about.version, False
+    arguments.sweeps, arguments.quick = about.version, False
     arguments.local = arguments.local or "--local" in about.options
     recorded = [value for option, value in itertools.pairwise(about.options) if option == "--set"]
     arguments.overrides = [*recorded, *arguments.overrides]
@@ -152,9 +152,9 @@ def _of_bundle(arguments: argparse.Namespace) -> int:
 def _version(arguments: argparse.Namespace) -> str:
     from orchestrator.experiment.paperfile import FULL, QUICK
 
-    if arguments.version and arguments.quick:
-        raise ConfigError("--version, --quick: accepted: one of the two")
-    return arguments.version or (QUICK if arguments.quick else FULL)
+    if arguments.sweeps and arguments.quick:
+        raise ConfigError("--sweeps, --quick: accepted: one of the two")
+    return arguments.sweeps or (QUICK if arguments.quick else FULL)
 
 
 def _listed(arguments: argparse.Namespace) -> int:
@@ -184,7 +184,7 @@ def plan(arguments: argparse.Namespace, found: Study) -> int:
     """Print a summary of what a study would measure; return the exit code."""
     for name, option in (("json", "--json"), ("detect", "--detect"), ("verbose", "--verbose"), ("seed", "--seed")):
         if getattr(arguments, name):
-            raise ConfigError(f"{option}: {arguments.file} is a study; accepted: `orch plan` of one of its sweeps")
+            raise ConfigError(f"{option}: {arguments.file} is a paper; accepted: `orch plan` of one of its sweeps")
     return _what(found, arguments.results)
 
 
@@ -193,10 +193,10 @@ def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_T
     from orchestrator.experiment import paperfile
     from orchestrator.papers import reading
 
-    path = paperfile.find(arguments.paper)
-    reading.paper(path)
-    return paperfile.load(
-        path, arguments.overrides, version=_version(arguments), local=arguments.local, compute_s=compute_s
+    document = paperfile.opened(paperfile.find(arguments.paper))
+    reading.of_document(document)
+    return paperfile.study(
+        document, arguments.overrides, version=_version(arguments), local=arguments.local, compute_s=compute_s
     )
 
 

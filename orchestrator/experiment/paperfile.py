@@ -8,17 +8,20 @@ each step after it changes them. A step is `sql`, a function of `orchestrator/qu
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
 
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration, Model, Share
+from orchestrator.core.opendata import JsonSchema
 from orchestrator.core.paths import playbooks
 from orchestrator.experiment import documents, loading, sweepfile
 from orchestrator.experiment.documents import Document
@@ -96,19 +99,24 @@ class Printed(Model):
         return str(row.get("place") or self.place)
 
 
-def _step(value: Any) -> Any:
-    if not (isinstance(value, dict) and len(value) == 1):
-        raise ValueError("not a step; accepted: one name with its arguments, such as `sql: select ...`")
-    ((name, arguments),) = value.items()
-    return {"name": name, "arguments": {"text": arguments} if isinstance(arguments, str) else arguments or {}}
+class Step(Model):
+    """A step of a question: one name with its arguments, such as `sql: select ...`."""
 
-
-class _Step(Model):
     name: str
     arguments: dict[str, Any] = Field(default_factory=dict)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_name(cls, value: Any) -> Any:
+        if not (isinstance(value, dict) and len(value) == 1):
+            raise ValueError("not a step; accepted: one name with its arguments, such as `sql: select ...`")
+        ((name, arguments),) = value.items()
+        return {"name": name, "arguments": {"text": arguments} if isinstance(arguments, str) else arguments or {}}
 
-Step = Annotated[_Step, BeforeValidator(_step)]
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
+        """Return the schema of what stands in a file: a mapping with one key."""
+        return {"type": "object", "minProperties": 1, "maxProperties": 1, "description": inspect.getdoc(cls)}
 
 
 class Check(Model):
@@ -142,7 +150,7 @@ class Check(Model):
     most: float | None = None
     """A claim holds up to here."""
     rival: float | None = None
-    """Less than `least`: below it another explanation is better; between the two it is as good."""
+    """Less than `least`, or more than `most`: beyond it another explanation is better, and up to it as good."""
     because: str = Field(min_length=1)
     """Why the margin is what it is."""
     fails: dict[str, tuple[Step, ...]] = Field(min_length=1)
@@ -325,7 +333,12 @@ def find(named: str) -> Path:
 
 def read(path: Path) -> PaperFile:
     """Read a paper by itself, without its sweeps; ConfigError tells every mistake with its place."""
-    return validate(documents.load(path, needs=NEEDS), PaperFile)
+    return validate(opened(path), PaperFile)
+
+
+def opened(path: Path) -> Document:
+    """Read the file of a paper as data, with the place of each value."""
+    return documents.load(path, needs=NEEDS)
 
 
 def read_figures(path: Path) -> FiguresFile:
@@ -346,7 +359,7 @@ def load(
 
     `compute_s` are compute times by model, for points whose compute is emulated and that have no time of their own.
     """
-    return study(documents.load(path, needs=NEEDS), overrides, version=version, local=local, compute_s=compute_s)
+    return study(opened(path), overrides, version=version, local=local, compute_s=compute_s)
 
 
 def study(

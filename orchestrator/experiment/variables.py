@@ -59,7 +59,19 @@ RESERVED = frozenset(
             "settle",
             "recheck",
         ),
-        *("order", "windows_per_run", "paper", "needs", "takes", "covers", "calibrate", "quick", "full", "link", "mtu"),
+        *(
+            "order",
+            "windows_per_run",
+            "title",
+            "shows",
+            "at",
+            "authors_code",
+            "calibrate",
+            "sweeps",
+            "printed",
+            "figures",
+        ),
+        *("limits", "contradictions", "link", "mtu"),
         *("defaults", "hosts", "switch", "attempts", "draws", "quarantine", "include", "vars"),
     }
 )

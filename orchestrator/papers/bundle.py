@@ -147,7 +147,7 @@ def environment(entries: Sequence[Entry]) -> dict[str, Any]:
 def readme(about: About) -> str:
     """Return what a reader of a bundle needs: what is in it, and how to see and repeat it."""
     options = " ".join(about.options)
-    again = f"orch study {PAPER} --version {about.version}" + (f" {options}" if options else "")
+    again = f"orch study {PAPER} --sweeps {about.version}" + (f" {options}" if options else "")
     return f"""# {about.title}
 
 Measured again by orch: {about.headline}.

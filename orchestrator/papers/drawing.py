@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from orchestrator.report.style import INK, LINES, SERIES, WIDTH_IN, Picture, fro
 
 HEIGHT_IN = 2.7  # of a panel
 IN_A_ROW = 4  # heatmaps
+ACROSS = 84  # letters below a drawing
 MOST_NAMED = 10  # rows or columns of a heatmap that all have their names
 KINDS = ("lines", "points", "bars", "heatmap", "cdf", "area")
 
@@ -58,8 +60,10 @@ def drawn(paper: Paper, one: Draw, rows: Rows) -> Drawing:
     for spot, (names, mine) in zip(spots, panels.items(), strict=False):
         _panel(paper, one, spot, mine, series, of={one.panels: names[0]} if one.panels else {})
         if one.panels:
-            spot.set_title(_word(one, names[0]))
-    legend(*spots[: len(panels)], columns=4)
+            spot.set_title(_word(one, names[0]), fontsize=8 if one.kind == "heatmap" else None)
+    if one.kind != "heatmap" and "y" not in one.log:
+        from_zero(spots[0])  # panels share the axis
+    legend(*spots[: len(panels)], columns=4, above=drawing if one.panels else None)
     return drawing
 
 
@@ -99,8 +103,6 @@ def _panel(paper: Paper, one: Draw, spot: Any, rows: Rows, series: Sequence[tupl
     for axis in one.log:
         getattr(spot, f"set_{axis}scale")("log")
     spot.set(xlabel=_word(one, one.x), ylabel="share" if one.kind == "cdf" else _word(one, one.y))
-    if "y" not in one.log:
-        from_zero(spot)
 
 
 def _estimates(rows: Rows, x: str, y: str) -> tuple[list[Any], list[Estimate]]:
@@ -156,7 +158,7 @@ def _lines(one: Draw, spot: Any, rows: Rows, *, number: int, label: str, among: 
 
 def _named(one: Draw, spot: Any, at: Mapping[Any, float]) -> None:
     if not all(isinstance(value, int | float) for value in at):
-        spot.set_xticks(list(at.values()), [_word(one, value) for value in at])
+        spot.set_xticks(list(at.values()), _words(one, spot, at))
         spot.grid(visible=False, axis="x")
 
 
@@ -175,7 +177,7 @@ def _bars(one: Draw, spot: Any, rows: Rows, *, number: int, label: str, among: R
         error_kw={"elinewidth": 0.8, "capsize": 2},
         label=label,
     )
-    spot.set_xticks(list(at.values()), [_word(one, value) for value in at])
+    spot.set_xticks(list(at.values()), _words(one, spot, at))
     spot.grid(visible=False, axis="x")
 
 
@@ -254,3 +256,9 @@ def _heatmap(one: Draw, spot: Any, rows: Rows) -> None:
 def _word(one: Draw, value: Any) -> str:
     """Return what a column or a value is called."""
     return one.labels.get(str(value), f"{value:g}" if isinstance(value, float) else str(value))
+
+
+def _words(one: Draw, spot: Any, values: Collection[Any]) -> list[str]:
+    """Return what values beside each other are called, in lines that leave each its room."""
+    width = max(8, ACROSS // (spot.get_gridspec().ncols * max(1, len(values))))
+    return ["\n".join(textwrap.wrap(_word(one, value), width)) for value in values]

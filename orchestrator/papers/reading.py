@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.experiment import paperfile
+from orchestrator.experiment.documents import Document
+from orchestrator.experiment.paperfile import PaperFile
+from orchestrator.experiment.validation import validate
 from orchestrator.papers.answering import Paper
 from orchestrator.papers.verdicts import printed_table
 from orchestrator.questions.rows import meets
@@ -13,7 +16,12 @@ from orchestrator.questions.rows import meets
 
 def paper(path: Path) -> Paper:
     """Read the paper whose `paper.yaml` this is; ConfigError for steps and printed tables that do not exist."""
-    return checked(Paper(file=paperfile.read(path), folder=path.parent))
+    return of_document(paperfile.opened(path))
+
+
+def of_document(document: Document) -> Paper:
+    """Return the paper of a file that was opened; ConfigError for what does not exist in it."""
+    return checked(Paper(file=validate(document, PaperFile), folder=Path(document.name).parent))
 
 
 def figures(path: Path) -> Paper:

@@ -44,11 +44,13 @@ class Training:
         }
         mapping = found["mapping"]
         found["mapping"] = mapping if mapping is None or isinstance(mapping, str) else str(mapping)
-        sizes = f" ({config.pipeline}, {config.tensor}, {config.data}), {found['mapping']}" if split else ""
-        return {
-            **found,
-            "training": f"{found['model']}{sizes}" if split else f"{found['model']}, {found['ranks']} ranks",
-        }
+        told = f"{found['model']}, {found['ranks']} ranks"
+        if split:
+            name = (
+                found["model"] if isinstance(config.model, str) else f"gpt {config.model.layers}x{config.model.hidden}"
+            )
+            told = f"{name} ({config.pipeline}, {config.tensor}, {config.data}), {found['mapping']}"
+        return {**found, "training": told}
 
     def members(self, kind: str, rank: int) -> Sequence[int]:
         """Return the ranks with which a rank all-reduces messages of a kind; all ranks of replicas."""

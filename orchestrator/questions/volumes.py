@@ -62,6 +62,7 @@ def edges(
         used = {end for one in found for pair in one.pairs for end in pair}
         hosts = [*nodes, *sorted(used - set(nodes))]
         theory = theory_pairs(point)
+        unsaid = 0.0 if theory else math.nan
         for src in hosts:
             for dst in hosts:
                 if src == dst:
@@ -77,7 +78,7 @@ def edges(
                     for one in found
                 ]
                 ends = {"src": src, "dst": dst, "src_worker": place.get(src, 0), "dst_worker": place.get(dst, 0)}
-                rows += by_run(point, values, {**keys, **ends, "theory_bytes": theory.get((src, dst), math.nan)})
+                rows += by_run(point, values, {**keys, **ends, "theory_bytes": theory.get((src, dst), unsaid)})
     return rows
 
 

@@ -102,8 +102,8 @@ def errorbars(panel: Any, x: Sequence[float], estimates: Sequence[Estimate], *, 
     )
 
 
-def legend(*panels: Any, columns: int = 4) -> None:
-    """Draw a legend above the first panel for all panels; none when there is a single label.
+def legend(*panels: Any, columns: int = 4, above: Any = None) -> None:
+    """Draw a legend above the first panel for all panels, or above a whole drawing; none when there is a single label.
 
     What was given values none of which is known is drawn nowhere, and has no place in it.
     """
@@ -114,11 +114,11 @@ def legend(*panels: Any, columns: int = 4) -> None:
                 known.setdefault(label, handle)
     if len(known) > 1:
         fit = _LEGEND_LETTERS // (max(map(len, known)) + 6)
-        panels[0].legend(
+        place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)} if above is None else {"loc": "outside upper left"}
+        (panels[0] if above is None else above).legend(
             list(known.values()),
             list(known),
-            loc="lower left",
-            bbox_to_anchor=(0.0, 1.0),
+            **place,
             ncols=max(1, min(columns, fit)),
             borderaxespad=0.2,
             handlelength=1.8,

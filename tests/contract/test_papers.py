@@ -23,7 +23,7 @@ from orchestrator.study import run_study
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "playbooks/papers"
 PAPERS = sorted(path.parent.name for path in FOLDER.glob(f"*/{paperfile.FILE}"))
-RACK = f"testbed={{inventory: {ROOT / 'playbooks/testbeds/example-rack.yaml'}}}"
+RACK = ROOT / "playbooks/testbeds/example-rack.yaml"
 LUCK = 0.15  # of lines that noise may agree with
 
 
@@ -58,9 +58,10 @@ def test_every_printed_value_is_held_or_said_not_to_be_compared(name):
 
 @pytest.mark.variants
 @pytest.mark.parametrize("name", PAPERS)
-def test_every_version_of_its_sweeps_is_planned(name):
+def test_every_version_of_its_sweeps_is_planned(name, tmp_path):
+    (tmp_path / "rack.yaml").write_text(RACK.read_text().replace("10gbit", "25gbit"))
     for version in paper(name).file.sweeps:
-        told = [] if version in ("quick", "full") else [RACK]  # others are of a cluster
+        told = [f"testbed={{inventory: {tmp_path / 'rack.yaml'}}}"] if version == "cluster" else []
         study = paperfile.load(FOLDER / name / paperfile.FILE, told, version=version)
         assert list(run_study.first_runs(study))
 
@@ -80,5 +81,7 @@ def test_what_is_as_printed_is_held_and_one_run_or_noise_is_not(name, place):
     noisy = first
     for column in {name for row in first for name, value in row.items() if isinstance(value, float)}:
         noisy = changes.noise(noisy, column=column)
+    as_measured = {(line.what, line.ours) for line in measured}  # a count that is the same everywhere stays so
     held = [line for line in lines(name, figure, noisy) if line.verdict == HELD]
+    held = [line for line in held if (line.what, line.ours) not in as_measured]
     assert len(held) <= max(1, LUCK * len(measured)), held

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tests.helpers.machine import PATIENCE_S
 
-_STEPS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.truncate", "os.rmdir"})
+_STEPS = frozenset({"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.truncate", "os.rmdir"})
 
 
 def killed_at(step: int, work: Callable[[], object]) -> bool:

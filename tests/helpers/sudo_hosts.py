@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from orchestrator.analysis.capture import flowtable
+from orchestrator.analysis.capture.stages import compiled
 from tests.helpers import machine
 from tests.helpers.sshd_help import make_run_sshd
 
@@ -89,7 +91,18 @@ class SudoHosts:
         self._closing.callback(users, "userdel", "--force", self.user)
         home.mkdir()
         shutil.chown(home, self.user)
+        self._give_reader(home)
         self._closing.callback(shutil.rmtree, f"/var/tmp/orch-{self.uid}", ignore_errors=True)
+
+    def _give_reader(self, home: Path) -> None:
+        """Put the capture reader's machine code into the user's cache: on a busy machine it compiles for minutes."""
+        flowtable.warm()
+        cache = home / ".cache/orch/compiled"
+        cache.mkdir(parents=True)
+        for folder in (Path(compiled.__file__).parent / "__pycache__", compiled._cache()):
+            for code in folder.glob("reader-*.bin"):
+                shutil.copy(code, cache)
+        sh("chown", "-R", self.user, home)
 
     def _ssh(self) -> None:
         for name in ("host", "user"):

@@ -26,6 +26,7 @@ AS_THEY_CLOSE = {
     "captures": {"stay": True, "reduce": "as-they-close"},
     "collect": [{"tcpdump": {"rotate_every": "1s"}}, "nic"],
     "measure": {"warmup": 1, "iterations": 120},
+    "validity": {"min_iterations": 5, "load_course": "ignore"},  # a busy machine decides when packets are sent
 }
 
 
@@ -161,7 +162,7 @@ def test_what_reads_captures_as_they_close_ends_with_its_run(up, tmp_path, ends,
     else:
         os.kill(readers(up, "h2")[0], signal.SIGKILL)
     _, err = run.communicate(timeout=240)
-    assert run.returncode == status, err
+    assert run.returncode == status, (err, [manifest_of(one)["reasons"] for one in results.glob("small/*")])
     if ends == "the controller":
         named = ("--testbed", write(tmp_path, up.inventory(), "rack.yaml"))
         recovered, out, err = orch("recover", "--results", results, *named)

@@ -72,10 +72,10 @@ def test_what_pytorchs_profiler_recorded_of_it_is_in_the_tables_and_in_exported_
         reduced = [row for row in mine if row["span"] == "all-reduce"]
         assert len(reduced) == 3, "a step each that was recorded"
         # Weights and biases of both layers, which are smaller than a bucket; the size is the observer's, whose file
-        # may be cut off within the last step.
+        # may end within the last step: on a busy machine before its all-reduce, whose size then is not known.
         sizes = [row["bytes"] for row in sorted(reduced, key=lambda row: row["start_ns"])]
         assert sizes[:2] == [4 * (300 * 200 + 200 + 200 + 1)] * 2
-        assert sizes[2] in (0, sizes[0])
+        assert sizes[2] in (None, 0, sizes[0])
         assert {"forward", "backward", "step", "all-reduce"} <= {row["span"] for row in mine}
         for row in reduced:
             assert min(o["start_ns"] for o in mine if o["span"] == "forward") < row["start_ns"]

@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
+from orchestrator.analysis.compare import nights as of_nights
 from orchestrator.analysis.compare import point_histories, regression, repeated_draws, selection, window_settings
 from orchestrator.analysis.compare.point_histories import History
 from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, PointChange, Rule, RunSeries, Unit
@@ -275,7 +278,8 @@ def basis(comparison: Comparison) -> str:
     often = f"one night in {NIGHTS_A_YEAR / rule.alarms_a_year:.0f}"
     lines = [
         f"judged by nights ({a} against {b}): of equal nights {often} at most is called worse wrongly, over all "
-        f"points, in 95 of 100 baselines, if nights differ by {rule.night_spread:.0%} at most or as these nights show"
+        f"points, in 95 of 100 baselines, if nights differ by {rule.night_spread:.0%} at most or as these nights show",
+        _alarms(len(comparison.changes), a, rule),
     ]
     if age := age_text(comparison):
         lines.append(age)
@@ -283,6 +287,18 @@ def basis(comparison: Comparison) -> str:
     if odd:
         lines.append(f"odd nights of {comparison.a.name}, which do not move its level: {', '.join(odd)}")
     return "\n".join(lines)
+
+
+def _alarms(points: int, baseline: int, rule: Rule) -> str:
+    """Return how many wrong alarms a year baselines raise where nights differ as far as is assumed, as text."""
+    rates = NIGHTS_A_YEAR * of_nights.alarms(points, baseline, rule.level("mean", "night"))
+    half, most, nearly_all = (f"{rate:.2g}" for rate in np.quantile(rates, (0.5, 0.95, 0.99)))
+    where, nights = ("each point" if points > 1 else "the point"), f"{baseline} night{'s' * (baseline > 1)}"
+    return (
+        f"wrong alarms a year ({points} point{'s' * (points > 1)}, mean and median) if nights of {where} differ so far "
+        f"and follow one another (correlation {of_nights.MOST_PERSISTENCE:g}): {half} after half of all baselines of "
+        f"{nights}, up to {most} after 95 of 100, up to {nearly_all} after 99"
+    )
 
 
 def detectable(point: PointChange) -> str:

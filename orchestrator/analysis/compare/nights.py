@@ -33,6 +33,7 @@ Floats = npt.NDArray[np.float64]
 
 MOST_PERSISTENCE = 0.8  # correlation of a night with the next one, up to which the promise holds
 RESOLUTION = 1e-4  # no night is known better than to 0.01 %
+_USUAL = 0.5  # correlation of a night with the next one, for intervals, until nights show more
 _KEPT = 0.965  # of baselines keep the rate; 95 are promised, beside what the count of points and spreads misjudge
 _KNOWN = 0.03  # probability that nights of any point differ more than by the bound that they show
 _POWER = 2.0  # a point counts as moving by this power of its variance, to that of the bound
@@ -44,8 +45,7 @@ _APART = math.sqrt((1 - MOST_PERSISTENCE) / (1 + MOST_PERSISTENCE))
 _ODD = 5.0  # robust standard deviations from the median beyond which a night is named
 _HEAVY = 3.0  # degrees of freedom of heavy tails
 _SINGLE = 0.5  # of the wrong alarms may come of a night alone, where the night before it can confirm
-_DRAWS = 2000  # simulated baselines of many points, and as many levels in all of few
-_LEVELS = 20000
+_LEVELS = 80_000  # of points are simulated, in 500 baselines at least and 20 000 at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,8 @@ class Baseline:
     """What nights of a baseline show in logarithms: their level, and by how much nights differ at most.
 
     `seen` is the robust standard deviation of these nights, NaN for one; `spread` the bound that is used, `measured`
-    whether nights showed it; `off` the allowance for the level's own error.
+    whether nights showed it; `off` the allowance for the level's own error. `follows` is the correlation of a night
+    with the next one, as is usual or as these nights show.
     """
 
     nights: int
@@ -62,6 +63,7 @@ class Baseline:
     spread: float
     off: float
     measured: bool
+    follows: float
 
     def chance(self, deviation: float, noise: float, nights: int) -> float:
         """Return the probability at most that equal nights lie above the level by `deviation`, every one of `nights`.
@@ -73,6 +75,14 @@ class Baseline:
     def threshold(self, level: float, noise: float, nights: int) -> float:
         """Return the deviation whose chance is `level`."""
         return self.off + _away(level, self._heavy, nights) * math.hypot(self.spread, noise)
+
+    def error(self, nights: int) -> float:
+        """Return the standard error of the difference between the mean of so many nights and the level; NaN of one."""
+        if self.nights < 2:
+            return math.nan
+        share, _ = _within(self.nights, self.follows)
+        means = (float(_correlation(count, self.follows).mean()) for count in (self.nights, nights))
+        return self.seen * math.sqrt(math.fsum(means) / share)
 
     @property
     def _heavy(self) -> float:
@@ -86,8 +96,8 @@ def baseline(nights: Sequence[float], assumed: float, moving: float, yearly: flo
     `moving` points may differ by so much, and `yearly` is the chance of a wrong alarm that a night has over all points.
     """
     values = np.asarray(nights, np.float64)
-    persistence = round(_persistence(values), 2)
     seen = robust_spread(values)
+    likely, persistence = _persistence(values)
     spread, measured = _spread(seen, len(values), persistence, assumed, _KNOWN / moving)
     error = _level_error(len(values), persistence)
     return Baseline(
@@ -97,6 +107,7 @@ def baseline(nights: Sequence[float], assumed: float, moving: float, yearly: flo
         spread=max(spread, RESOLUTION),
         off=_off(moving, round(error, 2), yearly) * error * spread,
         measured=measured,
+        follows=likely,
     )
 
 
@@ -112,18 +123,20 @@ def moves(nights: Sequence[float], assumed: float) -> float:
     """Return how far a point counts as one whose nights (logarithms) differ as far as is assumed: 1 at most.
 
     It is a power of their variance, whose mean would be 1 if they did and all of it counted. 1 of a single night.
+    Odd nights are left out: one that all points share says nothing of how far nights usually differ.
     """
     from scipy import special
 
-    n, values = len(nights), np.asarray(nights, np.float64)
+    values = np.delete(np.asarray(nights, np.float64), odd(nights, assumed))
+    n = len(values)
     if n < 2:
         return 1.0
-    seen, persistence = robust_spread(values), round(_persistence(values), 2)
+    seen, (_, persistence) = robust_spread(values), _persistence(values)
     spread, _ = _spread(seen, n, persistence, assumed, _KNOWN)
     share, freedom = _within(n, persistence)
     half = freedom / 2
-    usual = float(special.poch(half, _POWER)) / half**_POWER  # the mean of this power of a chi-square
-    return float(min(1.0, (seen**2 / (share * max(spread, RESOLUTION) ** 2)) ** _POWER / usual))
+    usual = float(special.poch(half, _POWER)) / math.pow(half, _POWER)  # the mean of this power of a chi-square
+    return min(1.0, math.pow(seen**2 / (share * max(spread, RESOLUTION) ** 2), _POWER) / usual)
 
 
 def _spread(seen: float, nights: int, persistence: float, assumed: float, known: float) -> tuple[float, bool]:
@@ -186,14 +199,18 @@ def _away(level: float, heavy: float, nights: int) -> float:
     return high
 
 
-def _persistence(values: Floats) -> float:
-    """Return the correlation of a night with the next that these nights leave possible."""
+def _persistence(values: Floats) -> tuple[float, float]:
+    """Return the correlation of a night with the next that is likely, and the largest that these nights leave possible.
+
+    Both are rounded: what follows of them is kept.
+    """
     if len(values) < _FEWEST:
-        return MOST_PERSISTENCE
+        return _USUAL, MOST_PERSISTENCE
     found = autocorrelation(values)
     if math.isnan(found.persistence):
-        return MOST_PERSISTENCE
-    return min(max(0.0, found.persistence + 1.645 * found.error), 0.95)
+        return _USUAL, MOST_PERSISTENCE
+    most = min(max(0.0, found.persistence + 1.645 * found.error), 0.95)
+    return min(max(_USUAL, round(found.persistence, 2)), 0.95), round(most, 2)
 
 
 @lru_cache
@@ -240,7 +257,7 @@ def alarms(points: int, nights: int, yearly: float) -> Floats:
     """
     error = _level_error(nights, MOST_PERSISTENCE)
     random = np.random.default_rng(1)
-    draws = max(_DRAWS, _LEVELS // points)
+    draws = _draws(points)
     counts = np.full(draws, float(points))
     if nights > 1:
         _, freedom = _within(nights, MOST_PERSISTENCE)
@@ -256,6 +273,10 @@ def alarms(points: int, nights: int, yearly: float) -> Floats:
     return found
 
 
+def _draws(points: int) -> int:
+    return min(max(_LEVELS // points, 500), 20_000)
+
+
 def _off(moving: float, error: float, yearly: float) -> float:
     """Return by how many of its standard errors the level of a baseline is taken to be off, where `moving` points are.
 
@@ -269,7 +290,7 @@ def _off(moving: float, error: float, yearly: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _off_of(points: int, error: float, yearly: float) -> float:
-    errors = np.random.default_rng(0).normal(size=(max(_DRAWS, _LEVELS // points), points))
+    errors = np.random.default_rng(0).normal(size=(_draws(points), points))
     limit = _away(yearly / points, math.sqrt(3.0), 2)
     low, high = 0.0, 4.0
     for _ in range(12):

@@ -109,9 +109,9 @@ class Pair:
 class Change:
     """One statistic of one point: `ratio` is b over a, `low` and `high` its interval at 1 - alpha, NaN when unknown.
 
-    The interval takes units for independent. `p` is one-sided, of this test alone, `p_adjusted` that of all tests
-    together; `detectable` is the smallest ratio above 1 that would have been found in POWER of such comparisons. `a_s`
-    and `b_s` are the sides' values in seconds.
+    The interval takes runs for independent, and nights for following one another as nights may. `p` is one-sided, of
+    this test alone, `p_adjusted` that of all tests together; `detectable` is the smallest ratio above 1 that would have
+    been found in POWER of such comparisons. `a_s` and `b_s` are the sides' values in seconds.
     """
 
     statistic: str
@@ -302,7 +302,7 @@ def _of_nights(
         return min(alone, shown.threshold(of_test * row_share, noise, 2)) if row_share else alone
 
     n = len(reference)
-    known = math.hypot(shown.seen * math.sqrt(1 / n + 1 / len(candidate)), _beyond(a, b, runs))
+    known = math.hypot(shown.error(len(candidate)), _beyond(a, b, runs))
     assumed = ""
     if not shown.measured:
         assumed = f", if {'sessions' if of_one_day else 'nights'} differ by {rule.night_spread:.0%} at most"

@@ -103,5 +103,5 @@ def bars_of_stages(rows: Rows, drawing: Any) -> None:
         )
     panel.set_yticks(stages, [f"stage {stage}" for stage in stages])
     panel.invert_yaxis()
-    panel.set(xlabel="time in the iteration (ms)", title=rows[0]["training"])
+    panel.set(xlabel=f"{rows[0]['training']}: time in the iteration (ms)")
     legend(panel, columns=5)

@@ -1,4 +1,4 @@
-"""Drawings of the thesis that no common kind draws: points with bars to the 99th percentile, fits, and printed marks."""
+"""Drawings of the thesis that no common kind draws: bars to the 99th percentile, fits, and printed marks."""
 
 from __future__ import annotations
 

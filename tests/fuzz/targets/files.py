@@ -191,7 +191,8 @@ VARIED = (
     b"traffic: [{iperf: {from: h1, to: h2, load: $load}}]\n",
 )
 STUDY = (
-    b"name: s\ntitle: t\nshows: x\nsweeps: {quick: [s.yaml]}\nprinted: {t: {values: {gb: GB}, place: T, rows: [{gb: '1'}]}}\n"
+    b"name: s\ntitle: t\nshows: x\nsweeps: {quick: [s.yaml]}\n"
+    b"printed: {t: {values: {gb: GB}, place: T, rows: [{gb: '1'}]}}\n"
     b"figures: [{title: f, ask: [{sql: select 1}], holds: [{what: w, value: gb, printed: t.gb, within: 3%, because: b, "
     b"fails: {n: [{noise: {column: gb}}]}}]}]\n",
 )

@@ -55,6 +55,10 @@ def test_equal_nights_end_well(store, capsys):
     assert status == 0, out
     assert "2 same (of 2 points)" in out
     assert "judged by nights (3 against 1): of equal nights one night in 365 at most is called worse" in out
+    promise = next(line for line in out.splitlines() if line.startswith("wrong alarms a year (2 points"))
+    half, most, nearly_all = (float(number) for number in re.findall(r"(?:: |up to )([0-9.]+) after", promise))
+    assert half < most < nearly_all, "a distribution over baselines"
+    assert most < 1.3
     same = next(line for line in out.splitlines() if line.startswith("load 8gbit"))
     assert 0.5 < float(same.split("%")[2].split()[0]) < 15, "what would have been found stands beside it"
 

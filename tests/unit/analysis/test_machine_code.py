@@ -15,7 +15,17 @@ import pytest
 from orchestrator.analysis.capture.stages import compiled
 
 CODE = b'{"look": ["symbol", 0, 4]}\n' + bytes(range(256)) * 40
-WARM = "from orchestrator.analysis.capture import flowtable; flowtable.warm(); print('warm')"
+# A process that warms the reader up; its compiler says so, and brings what was compiled before.
+WARM = """
+import os, pathlib, subprocess
+from orchestrator.analysis.capture import flowtable
+def compiler(argv, **_):
+    print("compiles")
+    return subprocess.CompletedProcess(argv, 0, pathlib.Path(os.environ["CODE"]).read_bytes(), b"")
+subprocess.run = compiler
+flowtable.warm()
+print("warm")
+"""
 
 
 @pytest.fixture
@@ -181,12 +191,14 @@ def test_one_that_compiles_without_end_does_not_stop_others(tmp_path, compilatio
 
 
 def test_a_reader_starts_on_code_that_was_cut_short(tmp_path, monkeypatch):
-    """By the real compiler: it ends neither in a traceback nor in a signal."""
+    """By the real compiler's code, which was compiled before: it ends neither in a traceback nor in a signal."""
     processor = compiled._processor()
-    code = compiled._code(processor)
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    code = tmp_path / "code"
+    code.write_bytes(compiled._code(processor))
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "CODE": str(code)}
     with monkeypatch.context() as patch:
-        patch.setattr(compiled.subprocess, "run", lambda argv, **_: subprocess.CompletedProcess(argv, 0, code, b""))
+        done = subprocess.CompletedProcess((), 0, code.read_bytes(), b"")
+        patch.setattr(compiled.subprocess, "run", lambda *_, **__: done)
         patch.setattr(compiled.sys, "dont_write_bytecode", True)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path))
         compiled._code(processor)
@@ -194,6 +206,6 @@ def test_a_reader_starts_on_code_that_was_cut_short(tmp_path, monkeypatch):
     whole = file.read_bytes()
     os.truncate(file, len(whole) // 2)
     argv = [sys.executable, "-B", "-c", WARM]
-    done = subprocess.run(argv, env=environment, check=False, timeout=300, capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"warm\n", b"")
-    assert file_in(tmp_path).stat().st_size == len(whole)
+    said = subprocess.run(argv, env=environment, check=False, timeout=300, capture_output=True)
+    assert (said.returncode, said.stdout, said.stderr) == (0, b"compiles\nwarm\n", b"")
+    assert file_in(tmp_path).read_bytes() == whole

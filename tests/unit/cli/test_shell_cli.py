@@ -18,8 +18,8 @@ FILES = sorted(path for path in playbooks.FOLDER.rglob("*.yaml") if PACKAGE not 
 
 
 def kind_of(data):
-    if "paper" in data:
-        return "study"
+    if "figures" in data:
+        return "paper"
     if "experiment" in data:
         return "sweep"
     return "experiment" if "testbed" in data else "inventory"

@@ -18,12 +18,14 @@ from orchestrator.analysis import reduction
 from orchestrator.core.errors import Interrupted, StoreError
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.execution import reducing, sealing
-from orchestrator.store import baselines, index, retention, rundir
+from orchestrator.store import atomic, baselines, index, retention, rundir
 from orchestrator.store.compact import compacting
+from orchestrator.store.manifests.records import Reduction
 from orchestrator.store.retention import Policy
 from orchestrator.store.tabular import tables
 from tests.helpers import manifests
 from tests.helpers.experiments import orch
+from tests.helpers.killed_at import killed_at
 from tests.helpers.made_packets import ethernet, ip4, pcap, tcp
 
 DATA = Path(__file__).parents[2] / "data"
@@ -187,45 +189,31 @@ def test_an_unfinished_run_is_recovered_and_not_reduced(tmp_path, capsys):
     assert "r1 goes on" in capsys.readouterr().out
 
 
-# What makes tables copies them, and adds one; the process ends at the step of this number.
-KILLED = """
-import os, shutil, sys
-from dataclasses import replace
-from pathlib import Path
-from orchestrator.execution import reducing
-from orchestrator.store import atomic
-from orchestrator.store.manifests.records import Reduction
 class Copying:
+    """Makes tables by copying those that there are, and adds one."""
+
     def reduce(self, folder, *_, before, **__):
         shutil.copytree(before, folder.path / "tables")
         (folder.path / "tables" / "new.parquet").touch()
         made = (*folder.manifest.reductions, Reduction(when_ns=1, why="orch reduce"))
         folder.manifest = replace(folder.manifest, reductions=made)
+
     def close(self):
         pass
-reducing.Reducer = Copying
-left = [int(sys.argv[2])]
-def told(event, _):
-    if event in ("os.link", "os.rename", "os.remove", "os.rmdir", "os.mkdir"):
-        left[0] -= 1
-        if left[0] == 0:
-            os._exit(99)
-sys.addaudithook(told)
-if sys.argv[3] == "without":
-    atomic.exchange = lambda *_: False
-reducing.reduce(Path(sys.argv[1]), ["r1"])
-"""
 
 
 @pytest.mark.parametrize("exchange", ["with", "without"])
-def test_whatever_kills_it_leaves_the_old_tables_or_the_new_ones(tmp_path, exchange):
+def test_whatever_kills_it_leaves_the_old_tables_or_the_new_ones(tmp_path, monkeypatch, exchange):
     entry = reducing.again(made(tmp_path / "first"))
+    monkeypatch.setattr(reducing, "Reducer", Copying)
+    if exchange == "without":
+        monkeypatch.setattr(atomic, "exchange", lambda *_: False)
     seen = set()
-    for number in range(1, 100, 2):
-        results = tmp_path / f"{exchange}{number}"
+    step, killed = 0, True
+    while killed:
+        results = tmp_path / f"killed at step {(step := step + 1)}"
         shutil.copytree(tmp_path / "first", results)
-        argv = [sys.executable, "-c", KILLED, str(results), str(number), exchange]
-        status = subprocess.run(argv, check=False, capture_output=True, timeout=300).returncode
+        killed = killed_at(step, lambda results=results: reducing.reduce(results, ["r1"]))
         reducing.settle(results)
         after = rundir.find(results, "r1")
         said = {one.path: one.sha256 for one in after.manifest.artifacts}
@@ -233,10 +221,8 @@ def test_whatever_kills_it_leaves_the_old_tables_or_the_new_ones(tmp_path, excha
         assert rows(after, "iterations") == rows(entry, "iterations")
         assert ("tables/new.parquet" in said) == (len(after.manifest.reductions) == 2)
         assert [listed.run for listed in index.entries(results)] == ["r1"]
-        seen.add((status, len(after.manifest.reductions)))
-        if status == 0:
-            break
-    assert {(99, 1), (0, 2)} <= seen
+        seen.add((killed, len(after.manifest.reductions)))
+    assert {(True, 1), (False, 2)} <= seen
 
 
 def test_compacted_copies_and_the_index_notice(tmp_path):

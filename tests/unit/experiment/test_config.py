@@ -546,9 +546,13 @@ def test_what_shows_against_the_testbed_is_told_by_doctor_too(old, new, said):
         ("s.yaml", f"{SWEEP}mood: windows\n", "did you mean mode?"),
         ("i.yaml", INVENTORY.replace("25gbit", "25"), "i.yaml:1:1: link: 25 is not a rate"),
         ("i.yaml", INVENTORY.replace("0.2/24", "0.1/24"), "hosts a and b have the same data address"),
-        ("st.yaml", "name: x\npaper: y\nquick: [gone.yaml]\nfull: [gone.yaml]\n", "no file"),
-        ("st.yaml", "name: x\npaper: y\nquik: [s.yaml]\nfull: [s.yaml]\n", "did you mean quick?"),
-        ("st.yaml", "name: x\npaper: y\nquick: [s.yaml]\nfull: [s.yaml]\n", "s.yaml: point "),
+        ("st.yaml", "name: y\ntitle: t\nshows: x\nfigures: [{title: f}]\nsweeps: {full: [gone.yaml]}\n", "no file"),
+        (
+            "st.yaml",
+            "name: y\ntitel: t\nshows: x\nfigures: [{title: f}]\nsweeps: {full: [s.yaml]}\n",
+            "did you mean title?",
+        ),
+        ("st.yaml", "name: y\ntitle: t\nshows: x\nfigures: [{title: f}]\nsweeps: {full: [s.yaml]}\n", "s.yaml: point "),
     ],
 )
 def test_a_file_of_another_kind_is_read_as_what_it_is(name, text, said):
@@ -565,18 +569,18 @@ def test_a_file_of_another_kind_is_read_as_what_it_is(name, text, said):
     [
         (("run",), "s.yaml", "s.yaml: is a sweep, not an experiment\n  remedy: orch sweep s.yaml"),
         (("run",), "i.yaml", "i.yaml: is an inventory, not an experiment\n  remedy: orch doctor i.yaml"),
-        (("run",), "st.yaml", "is a study, not an experiment\n  remedy: orch study y --file st.yaml"),
+        (("run",), "st.yaml", "is a paper, not an experiment\n  remedy: orch study ."),
         (("sweep",), "i.yaml", "i.yaml: is an inventory, not a sweep"),
         (("clean",), "s.yaml", "s.yaml: is a sweep, not an experiment"),
         (("plan",), "i.yaml", "nothing to plan\n  remedy: orch doctor i.yaml"),
-        (("plan", "--json"), "st.yaml", "--json: st.yaml is a study"),
+        (("plan", "--json"), "st.yaml", "--json: st.yaml is a paper"),
         (("doctor", "--set=a=1"), "i.yaml", "--set a=1: i.yaml is an inventory"),
     ],
 )
 def test_who_takes_files_of_another_kind_is_said(command, name, said):
     Path("s.yaml").write_text(SWEEP)
     Path("i.yaml").write_text(INVENTORY)
-    Path("st.yaml").write_text("name: x\npaper: y\nquick: [s.yaml]\nfull: [s.yaml]\n")
+    Path("st.yaml").write_text("name: y\ntitle: t\nshows: x\nfigures: [{title: f}]\nsweeps: {full: [s.yaml]}\n")
     status, out, err = orch(*command, name)
     assert (status, out) == (2, "")
     assert said in err
@@ -584,7 +588,7 @@ def test_who_takes_files_of_another_kind_is_said(command, name, said):
 
 def test_a_study_is_planned_sweep_by_sweep():
     Path("s.yaml").write_text(SWEEP)
-    Path("st.yaml").write_text("name: x\npaper: y\nquick: [s.yaml]\nfull: [s.yaml]\n")
+    Path("st.yaml").write_text("name: y\ntitle: t\nshows: x\nfigures: [{title: f}]\nsweeps: {full: [s.yaml]}\n")
     status, out, _ = orch("plan", "st.yaml")
     assert status == 0
     assert "12 measurements" in out or "s:" in out

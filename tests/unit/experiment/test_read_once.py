@@ -26,14 +26,14 @@ workload: {ddp: {model: $model}}
 traffic: [{iperf: {from: n1, to: n2, load: 200mbit}}]
 """
 SWEEP = "name: %s\nexperiment: e.yaml\naxes:\n  model: [resnet50, vgg16]\n  traffic.0.iperf.load: [100mbit, 200mbit]\n"
-STUDY = "{name: s, paper: salamy, quick: [a.yaml], full: [a.yaml, b.yaml]}\n"
+PAPER = "{name: s, title: t, shows: x, sweeps: {quick: [a.yaml], full: [a.yaml, b.yaml]}, figures: [{title: f}]}\n"
 FILES = {
     "rack.yaml": INVENTORY,
     "common.yaml": COMMON,
     "e.yaml": EXPERIMENT,
     "a.yaml": SWEEP % "a",
     "b.yaml": SWEEP % "b",
-    "study.yaml": STUDY,
+    "paper.yaml": PAPER,
 }
 OF_EXPERIMENT = {"e.yaml", "common.yaml", "rack.yaml"}
 
@@ -61,12 +61,12 @@ def test_a_plan_opens_a_sweep_and_what_its_points_name_once(folder):
     assert counted == dict.fromkeys({"a.yaml", *OF_EXPERIMENT}, 1)
 
 
-@pytest.mark.parametrize("command", [["plan", "study.yaml"], ["study", "salamy", "--file", "study.yaml", "--what"]])
+@pytest.mark.parametrize("command", [["plan", "paper.yaml"], ["study", ".", "--what"]])
 def test_a_plan_opens_a_study_and_what_its_sweeps_name_once(folder, command):
     with opens(folder) as counted:
         status, out, err = orch(*command)
     assert (status, err) == (0, ""), out
-    assert counted == dict.fromkeys({"study.yaml", "a.yaml", "b.yaml", *OF_EXPERIMENT}, 1)
+    assert counted == dict.fromkeys({"paper.yaml", "a.yaml", "b.yaml", *OF_EXPERIMENT}, 1)
 
 
 @pytest.mark.parametrize("name", ["e.yaml", "a.yaml", "rack.yaml"])
@@ -88,7 +88,7 @@ def test_what_is_measured_is_read_once(folder, monkeypatch, command, name):
     assert {one: count for one, count in counted.items() if one in FILES} == dict.fromkeys({name, *OF_EXPERIMENT}, 1)
 
 
-@pytest.mark.parametrize("name", ["e.yaml", "a.yaml", "study.yaml"])
+@pytest.mark.parametrize("name", ["e.yaml", "a.yaml", "paper.yaml"])
 def test_a_file_with_a_mistake_is_read_once(folder, name):
     text = (folder / name).read_text()
     (folder / name).write_text(text.replace("name: ", "nam: ", 1))

@@ -292,7 +292,7 @@ def test_a_bundle_has_what_shows_and_repeats_a_study(bundled, tmp_path):
     assert {name for name in names if name.startswith("paper/")} == {
         f"paper/{name}" for name in ("paper.yaml", "answers.py", "one.yaml", "e.yaml")
     }
-    assert "orch study paper --version quick --set measure.warmup=2" in (found / "README.md").read_text()
+    assert "orch study paper --sweeps quick --set measure.warmup=2" in (found / "README.md").read_text()
     assert bundle.about(out).headline == "2 held, 0 missed, 1 not compared"
     assert reading.paper(found / "paper/paper.yaml").file == reading.paper(folder / "paper.yaml").file
 
@@ -374,15 +374,15 @@ def nights(tmp_path_factory):
 
 def test_a_file_of_figures_is_drawn_without_a_paper(nights, tmp_path, capsys):
     (tmp_path / "mine.yaml").write_text(FIGURES)
-    command = ["figure", str(tmp_path / "mine.yaml"), "one", "--results", str(nights), "-o", str(tmp_path / "out/mine")]
-    assert main(command) == 0
+    asked = [str(tmp_path / "mine.yaml"), "one", "--results", str(nights), "-o", str(tmp_path / "out/mine")]
+    assert main(["figure", *asked]) == 0
     said = capsys.readouterr().out
     assert "resnet50: time: 2" in said
     assert "below a second: held" in said
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         f"mine-1{suffix}" for suffix in (".svg", ".pdf", ".csv", "-rows.csv")
     }
-    assert main([*command, "--over", "load"]) == 2
+    assert main(["figure", *asked, "--over", "load"]) == 2
 
 
 def test_a_program_asks_the_same_question(nights):

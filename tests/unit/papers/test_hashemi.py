@@ -94,6 +94,6 @@ def test_orders_are_told_apart_by_pairs_that_come_the_other_way_round(paper) -> 
 def test_a_trace_has_a_row_for_each_rank_and_lane(paper, tmp_path) -> None:
     of = figure(paper, "trace")
     rows = answering.changed(paper, made.traced(None), of.ask[1:])
-    (picture,) = drawing.pictures(paper, of, rows, tmp_path / "one")
+    (picture,) = drawing.pictures(paper, of, rows, tmp_path / "figure-1")
     assert "rank 1 communicates" in picture.svg
     assert answering.answer(paper, of, Measured(entries=())) == []

@@ -73,7 +73,7 @@ def test_an_installed_wheel_begins_and_plans_the_quickstart_outside_of_the_check
     assert planned.returncode == 0, planned.stderr
     assert "h4" in planned.stdout
     studied = installed.orch("study", "salamy", "--quick", "--what")
-    assert "ResNet-50" in studied.stdout, studied.stderr
+    assert "traffic: websearch" in studied.stdout, studied.stderr
     checked = installed.orch("prepare", "--check", "--only", "torch", "--folder", "/nonexistent")
     assert "frameworks: building /nonexistent/torch-" in checked.stdout, checked.stderr
 

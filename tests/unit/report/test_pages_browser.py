@@ -127,25 +127,25 @@ def traffic(folder: Path) -> Path:
     return page.write("capture_page.html", folder / "traffic.html", shown)
 
 
-PAPER = f"""
+PAPER = """
 name: p
 title: "A. Author, A title of a paper that is as long as titles of papers are, 2021"
 shows: A study
-sweeps: {{quick: [q.yaml]}}
-limits: [{LONG!r}]
-contradictions: [{LONG!r}]
+sweeps: {quick: [q.yaml]}
+limits: ['LONG']
+contradictions: ['LONG']
 figures:
   - title: "Fig 3: volume"
-    text: {LONG!r}
-    ask: [answers.made: {{}}]
-    draw: [{{kind: bars, x: model, y: gb, series: framework}}]
-    table: {{model: model, framework: framework, gb: GB}}
+    text: 'LONG'
+    ask: [answers.made: {}]
+    draw: [{kind: bars, x: model, y: gb, series: framework}]
+    table: {model: model, framework: framework, gb: GB}
     holds:
-      - {{what: "{LONG} {{model}}", by: [model], value: gb, says: {LONG!r}, place: Fig 3, least: 1, because: {LONG!r},
-         fails: {{none: [{{sql: "select * replace (0.0 as gb) from answer"}}]}}}}
+      - {what: "LONG {model}", by: [model], value: gb, says: 'LONG', place: Fig 3, least: 1, because: 'LONG',
+         fails: {none: [{sql: "select * replace (0.0 as gb) from answer"}]}}
     not_compared:
-      - {{says: {LONG!r}, place: Table I, why: {LONG!r}}}
-"""
+      - {says: 'LONG', place: Table I, why: 'LONG'}
+""".replace("LONG", LONG)
 ANSWERS = """
 from orchestrator.questions.registry import source
 

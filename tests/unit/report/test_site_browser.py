@@ -239,7 +239,7 @@ def test_history_shows_each_point_its_step_and_its_baseline(opened):
     page = opened("#history?name=nightly")
     assert "2 points over 10 nights" in page.inner_text("#histories")
     assert "1 point moved" in page.inner_text("#histories")
-    assert re.search(r"since \S+ \+(19|20)\.\d %", page.inner_text("#histories figcaption.stepped"))
+    assert re.search(r"since \S+ mean \+(19|20)\.\d %", page.inner_text("#histories figcaption.stepped"))
     assert page.locator("#histories figure:first-of-type circle.marked").count() == 1
     page.click("#histories summary >> nth=0")
     assert len(page.locator("#histories details[open] tbody tr").all()) == 10

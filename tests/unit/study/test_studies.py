@@ -142,7 +142,7 @@ def test_mistakes_of_a_paper_are_told(tmp_path, old, new, message):
 
 def test_a_version_that_is_not_there_is_refused_with_those_that_are(tmp_path, capsys):
     studied(tmp_path)
-    assert main(["study", str(tmp_path), "--version", "rack", "--results", str(tmp_path / "r")]) == 2
+    assert main(["study", str(tmp_path), "--sweeps", "rack", "--results", str(tmp_path / "r")]) == 2
     assert "no sweeps rack; accepted: quick, full" in capsys.readouterr().err
 
 
