@@ -172,7 +172,7 @@ def _bars(one: Draw, spot: Any, rows: Rows, *, number: int, label: str, among: R
     at = {value: place for place, value in enumerate(dict.fromkeys(row[one.x] for row in among))}
     wide = 0.8 / of
     spot.bar(
-        [at[place] + (number + 0.5) * wide - 0.4 for place in places],
+        [at[place] + ((number + 0.5) * wide - 0.4) for place in places],
         [one.value for one in found],
         wide,
         yerr=_errors(found),
