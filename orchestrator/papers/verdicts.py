@@ -101,13 +101,22 @@ def agrees_too(check: Check, one: _Wanted, spoiled: Rows) -> bool:
 
 
 def _same(check: Check, some: Rows, others: Rows) -> bool:
-    values = [[row.get(check.value) for row in of] for of in (some, others)]
-    if len(values[0]) != len(values[1]):
-        return False
-    return all(
-        a == b or (_number(a) and _number(b) and math.isclose(a, b, rel_tol=_ALIKE))
-        for a, b in zip(*values, strict=True)
+    """Return whether both have the same values in each repetition, in whatever order SQL gave them."""
+    one, other = (
+        {key: sorted(_sorting(row.get(check.value)) for row in of) for key, of in grouped(rows, [REPETITION]).items()}
+        for rows in (some, others)
     )
+    return one.keys() == other.keys() and all(
+        len(one[key]) == len(other[key]) and all(map(_alike, one[key], other[key])) for key in one
+    )
+
+
+def _sorting(value: Any) -> tuple[bool, Any]:
+    return (True, value) if _number(value) else (False, str(value))
+
+
+def _alike(one: tuple[bool, Any], other: tuple[bool, Any]) -> bool:
+    return one == other or (one[0] and other[0] and math.isclose(one[1], other[1], rel_tol=_ALIKE))
 
 
 def _number(value: Any) -> bool:

@@ -131,6 +131,12 @@ def test_an_input_that_leaves_a_line_as_it_is_does_not_count_against_it(tmp_path
     assert lines_of(paper(tmp_path, rows))[0].verdict == HELD
 
 
+def test_rows_in_another_order_are_no_other_input(tmp_path):
+    rows = [row("small", 1, 1.40, 1.40), row("small", 1, 1.41, 1.41), row("small", 2, 1.404, 1.404)]
+    shuffled = PAPER.replace("select * replace (theory_gb as gb) from answer", "select * from answer order by gb desc")
+    assert lines_of(paper(tmp_path, rows, text=shuffled))[0].verdict == HELD
+
+
 def test_half_a_unit_of_the_last_printed_digit_agrees(tmp_path):
     exact = PAPER.replace("        within: 3%\n", "")
     rows = [
