@@ -202,8 +202,10 @@ def test_a_sweep_with_one_point_too_large_is_refused_before_the_first(tmp_path, 
 def test_a_study_that_is_too_large_is_refused_before_its_first_sweep(tmp_path, two_cores):
     experiment(tmp_path, hosts=64)
     (tmp_path / "s.yaml").write_text("name: s\naxes:\n  workload.ddp.model: [vgg16]\nexperiment: big.yaml\n")
-    (tmp_path / "study.yaml").write_text("name: st\npaper: salamy\nquick: [s.yaml]\nfull: [s.yaml]\n")
-    argv = ["study", "salamy", "--file", str(tmp_path / "study.yaml"), "--results", str(tmp_path / "r")]
+    (tmp_path / "paper.yaml").write_text(
+        "name: st\ntitle: t\nshows: x\nfigures: [{title: f}]\nsweeps: {full: [s.yaml]}\n"
+    )
+    argv = ["study", str(tmp_path), "--results", str(tmp_path / "r")]
     status, _, err = orch(*argv)
     assert status == 1
     assert "64 ranks take" in err

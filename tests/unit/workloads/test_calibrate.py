@@ -85,7 +85,7 @@ def calibration(tmp_path, monkeypatch):
 def test_what_is_fitted_is_kept_and_not_fitted_again(calibration):
     machine, quiet = Machine(link_s=0.08), Quiet()
     first = calibrating.carry_out(calibration, run=machine.run, progress=quiet)
-    assert list(first) == ["resnet50", "vgg16"]
+    assert list(first) == ["vgg16", "resnet50"]
     runs = len(machine.asked)
     assert calibrating.carry_out(calibration, run=machine.run, progress=quiet) == first
     assert len(machine.asked) == runs
@@ -101,13 +101,13 @@ def test_what_was_fitted_before_an_interruption_is_kept(calibration):
     machine = Machine(link_s=0.08)
 
     def run(experiment, label):
-        if label.startswith("vgg16"):
+        if label.startswith("resnet50"):
             raise OrchError("gone")
         return machine.run(experiment, label)
 
     with pytest.raises(OrchError, match="gone"):
         calibrating.carry_out(calibration, run=run, progress=Quiet())
-    assert list(calibrating.fitted_here(calibration)) == ["resnet50"]
+    assert list(calibrating.fitted_here(calibration)) == ["vgg16"]
 
 
 def test_a_machine_too_slow_for_a_study_is_told_a_scale(calibration):
@@ -169,7 +169,7 @@ def test_the_full_study_calibrates_all_models_to_what_is_printed_over_rdma():
 
 def test_a_study_says_beforehand_that_it_calibrates(tmp_path):
     text = studytext.what_text(paperfile.load(SALAMY, version="quick"), tmp_path)
-    assert "first: compute of resnet50, vgg16 is fitted to this machine, unless it was" in text
+    assert "first: compute of vgg16, resnet50 is fitted to this machine, unless it was" in text
 
 
 @pytest.mark.parametrize("experiment", ["a.yaml", "b.yaml"])

@@ -29,7 +29,7 @@ PARAMETERS = {
     "gpt2-xl": 1_557_611_200,
     "gpt-1.5b": 1_557_686_400,
     "gpt-3b": 2_696_064_000,
-    "small_cnn": 139_930,  # ours: test_learning.py holds it against the network
+    "small_cnn": 139_930,  # ours: workloads/test_learning.py holds it against the network
 }
 TRANSFORMERS = [name for name in PARAMETERS if name.startswith(("bert", "gpt"))]
 
