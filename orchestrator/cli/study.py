@@ -105,6 +105,10 @@ def _study(arguments: argparse.Namespace) -> int:
         return _listed(arguments)
     if arguments.paper.endswith(".zip"):
         return _of_bundle(arguments)
+    if arguments.again:
+        raise ConfigError(f"--again: {arguments.paper} is no bundle; accepted: a file that ends in .zip")
+    if arguments.bundle is not None and arguments.what:
+        raise ConfigError("--bundle, --what: nothing is measured; accepted: one of the two")
     if not arguments.of:
         return _said(arguments) if arguments.what else _measured(arguments)
     for name, option in MEASURING.items():
@@ -122,6 +126,7 @@ def _bundled(arguments: argparse.Namespace, paper: Paper, entries: Sequence[Entr
 
     options = [word for value in arguments.overrides for word in ("--set", value)]
     options += ["--local"] if arguments.local else []
+    options += ["--seed", arguments.seed] if arguments.seed else []
     print(bundle.write(paper, entries, arguments.bundle, version=_version(arguments), options=options))
 
 
@@ -134,8 +139,6 @@ def _of_bundle(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"{path}: is a bundle; accepted: alone, which shows it, or with --again, which measures it")
     about = bundle.about(path)
     into = (arguments.output if not arguments.again else None) or Path(path.stem)
-    if (into / about.paper).exists():
-        raise ConfigError(f"{into / about.paper}: is there already", hint="-o FOLDER")
     folder = bundle.unpacked(path, into)
     console.tell(f"{about.title}: {about.headline}\n{folder / bundle.PAGE}")
     if not arguments.again:
@@ -146,6 +149,8 @@ def _of_bundle(arguments: argparse.Namespace) -> int:
     arguments.local = arguments.local or "--local" in about.options
     recorded = [value for option, value in itertools.pairwise(about.options) if option == "--set"]
     arguments.overrides = [*recorded, *arguments.overrides]
+    salts = [value for option, value in itertools.pairwise(about.options) if option == "--seed"]
+    arguments.seed = arguments.seed or next(iter(salts), None)
     return _measured(arguments)
 
 

@@ -34,6 +34,7 @@ FOLDER = Path("playbooks/papers")
 NEEDS = "name, title, shows, sweeps and figures"
 QUICK, FULL = "quick", "full"
 OF_ALL = ("testbed.", "conditions", "workload.", "validity.")  # options that are the calibration's too
+KINDS = ("lines", "points", "bars", "heatmap", "cdf", "area")  # of drawings
 RESERVED = ("place", "note")  # columns of printed rows that are texts about them
 _NUMBER = re.compile(r"[~≈]?\s*([+-]?)(\d[\d,]*)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 
@@ -199,7 +200,7 @@ class NotCompared(Model):
 class Draw(Model):
     """How rows are drawn."""
 
-    kind: Literal["lines", "points", "bars", "heatmap", "cdf", "area"] | str = "lines"
+    kind: str = Field(default="lines", pattern=rf"^({'|'.join(KINDS)}|answers\.[A-Za-z_]\w*)$")
     """`lines` and `points` have intervals over repetitions; `answers.NAME` is a function of the paper's own."""
     x: str = ""
     y: str = ""

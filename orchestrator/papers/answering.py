@@ -8,11 +8,12 @@ import io
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from orchestrator.core.errors import ConfigError
+from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.experiment import documents
 from orchestrator.experiment.paperfile import Figure, FiguresFile, PaperFile, Printed, Step
 from orchestrator.experiment.validation import validate
@@ -86,6 +87,20 @@ class Paper:
                 registry.check(one.name, self.function(one.name), one.arguments, first=first)
             elif set(one.arguments) != {"text"}:
                 raise ConfigError(f"{self.folder}: sql: accepted: one select, as text")
+            else:
+                _check_sql(self, one.arguments["text"])
+
+
+def _check_sql(paper: Paper, sql: str) -> None:
+    """Raise ConfigError for a text that is not one select; names of tables and columns are known when it is asked."""
+    import duckdb
+
+    try:
+        kinds = [one.type for one in duckdb.extract_statements(sql)]
+    except duckdb.Error as error:
+        raise ConfigError(f"{_place(paper, sql)}: {error}") from None
+    if kinds != [duckdb.StatementType.SELECT]:
+        raise ConfigError(f"{_place(paper, sql)}: accepted: one select")
 
 
 def asked(steps: Sequence[Mapping[str, Any]], entries: Sequence[Entry]) -> Rows:
@@ -118,14 +133,24 @@ def _first(paper: Paper, one: Step, measured: Measured) -> Rows:
     store = stores.opened(str(measured.entries[0].path.absolute().parent.parent))
     sql = one.arguments["text"]
     try:
-        rows: Rows = query.table(store, of_entries(measured.entries), sql).to_pylist()
+        return _plain(query.table(store, of_entries(measured.entries), sql).to_pylist())
     except ConfigError as error:
         raise ConfigError(f"{_place(paper, sql)}: {error.message}", hint=error.hint) from None
-    return rows
 
 
 def _place(paper: Paper, sql: str) -> str:
-    return f"{paper.folder}: {sql.strip().splitlines()[0]} ..."
+    return f"{paper.folder}: {next(iter(sql.strip().splitlines()), '')} ..."
+
+
+def _plain(rows: Rows) -> Rows:
+    """Return rows of SQL without its decimals, which sums of whole numbers and numbers such as 0.5 are."""
+    return [
+        {name: _number(value) if isinstance(value, Decimal) else value for name, value in row.items()} for row in rows
+    ]
+
+
+def _number(value: Decimal) -> int | float:
+    return float(value) if value.as_tuple().exponent else int(value)
 
 
 def changed(paper: Paper, rows: Rows, steps: Sequence[Step]) -> Rows:
@@ -138,7 +163,13 @@ def changed(paper: Paper, rows: Rows, steps: Sequence[Step]) -> Rows:
 
 
 def _called(paper: Paper, one: Step, of: Any) -> Rows:
-    found: Rows = paper.function(one.name)(of, **one.arguments)
+    try:
+        found: Rows = paper.function(one.name)(of, **one.arguments)
+    except OrchError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a column that rows lack, or whatever a paper's author wrote
+        columns = f"; columns of its rows: {', '.join(of[0])}" if isinstance(of, list) and of else ""
+        raise ConfigError(f"{paper.folder}: {one.name}: {type(error).__name__}: {error}{columns}") from None
     return found
 
 
@@ -148,15 +179,19 @@ def _selected(paper: Paper, sql: str, rows: Rows) -> Rows:
     import pyarrow as pa
 
     with duckdb.connect(":memory:") as connection:
-        connection.register("answer", pa.Table.from_pylist(_whole(rows)))
-        for name, table in paper.file.printed.items():
-            connection.register(f"printed_{name}", pa.Table.from_pylist(_whole(as_rows(table))))
-        connection.execute("set enable_external_access = false; set python_enable_replacements = false")
         try:
-            found: Rows = connection.sql(sql).to_arrow_table().to_pylist()
+            connection.register("answer", pa.Table.from_pylist(_whole(rows)))
+            for name, table in paper.file.printed.items():
+                connection.register(f"printed_{name}", pa.Table.from_pylist(_whole(as_rows(table))))
+        except pa.ArrowException as error:
+            raise ConfigError(f"{_place(paper, sql)}: a column has values of several kinds: {error}") from None
+        connection.execute(
+            "set enable_external_access = false; set python_enable_replacements = false; set lock_configuration = true"
+        )
+        try:
+            return _plain(connection.sql(sql).to_arrow_table().to_pylist())
         except duckdb.Error as error:
             raise ConfigError(f"{_place(paper, sql)}: {error}") from None
-    return found
 
 
 def _whole(rows: Rows) -> Rows:

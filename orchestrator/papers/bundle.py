@@ -9,15 +9,18 @@ from __future__ import annotations
 import itertools
 import json
 import platform
+import shlex
 import stat
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from orchestrator.core import secret_looks
 from orchestrator.core.errors import ConfigError, StoreError, UnsafePath
 from orchestrator.core.paths import safepath
 from orchestrator.execution import provenance
@@ -29,12 +32,13 @@ from orchestrator.store import atomic
 from orchestrator.store.rundir import Entry
 from orchestrator.store.stamps import MANIFEST
 
-SUFFIX = ".zip"
 ABOUT, PAGE, README, PAPER = "bundle.json", "page.html", "README.md", "paper"
 FORMAT = 1
 MOST_FILES, MOST_BYTES = 20_000, 1 << 30  # of a bundle that is unpacked
+MOST_OF_ABOUT = 1 << 20  # bytes
 MOST_OF_PAPER = 4 << 20  # bytes of a file of a paper's folder: larger ones are results
 _NO_PAPER = ("results", "__pycache__")
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)  # what zipfile raises
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,7 @@ def write(paper: Paper, entries: Sequence[Entry], output: Path, *, version: str,
             paper=paper.paper.name,
             title=paper.paper.title,
             version=version,
-            options=tuple(options),
+            options=tuple(secret_looks.masked_all(options)),
             headline=shown.headline,
         )
         for name, text in _texts(paper, entries, about).items():
@@ -120,7 +124,8 @@ def _texts(paper: Paper, entries: Sequence[Entry], about: About) -> dict[str, st
         for name in (MANIFEST, "experiment.yaml"):
             path = entry.path / name
             if path.is_file():
-                found[f"runs/{entry.path.parent.name}/{entry.run}/{name}"] = path.read_text(encoding="utf-8")
+                text = path.read_text(encoding="utf-8", errors="replace")
+                found[f"runs/{entry.path.parent.name}/{entry.run}/{name}"] = text
     return found
 
 
@@ -137,7 +142,7 @@ def _plain(about: About) -> dict[str, Any]:
 def environment(entries: Sequence[Entry]) -> dict[str, Any]:
     """Return what the runs were made with: versions, commits of orch, controllers; and the machine that packs."""
     return {
-        "versions": sorted({json.dumps(dict(entry.manifest.versions), sort_keys=True) for entry in entries}),
+        "versions": [dict(one) for one in dict.fromkeys(tuple(entry.manifest.versions.items()) for entry in entries)],
         "commits": sorted({entry.manifest.git.commit for entry in entries if entry.manifest.git is not None}),
         "runs": len(entries),
         "packed": {"python": platform.python_version(), "system": platform.platform(), **provenance.versions()},
@@ -146,7 +151,7 @@ def environment(entries: Sequence[Entry]) -> dict[str, Any]:
 
 def readme(about: About) -> str:
     """Return what a reader of a bundle needs: what is in it, and how to see and repeat it."""
-    options = " ".join(about.options)
+    options = shlex.join(about.options)
     again = f"orch study {PAPER} --sweeps {about.version}" + (f" {options}" if options else "")
     return f"""# {about.title}
 
@@ -170,11 +175,11 @@ To measure it again, in this folder, with orch installed (`pip install orch-test
 def about(path: Path) -> About:
     """Read what a bundle is of; StoreError for an archive that is none."""
     with _opened(path) as archive:
-        name = next((name for name in archive.namelist() if name.endswith(f"/{ABOUT}") and name.count("/") == 1), None)
-        if name is None:
+        one = next((one for one in archive.infolist() if one.filename.split("/")[1:] == [ABOUT]), None)
+        if one is None or one.file_size > MOST_OF_ABOUT:
             raise StoreError(f"{path}: is no bundle of orch: it has no {ABOUT}")
         try:
-            found = json.loads(archive.read(name))
+            found = json.loads(_content(archive, one))
             if found["format"] != FORMAT:
                 raise StoreError(f"{path}: is a bundle of format {found['format']}; accepted: {FORMAT}")
             return About(
@@ -184,34 +189,44 @@ def about(path: Path) -> About:
                 options=tuple(map(str, found["options"])),
                 headline=str(found["headline"]),
             )
-        except (KeyError, TypeError, ValueError, RecursionError, UnsafePath) as error:
+        except (KeyError, TypeError, ValueError, RecursionError, UnsafePath, *_BROKEN) as error:
             raise StoreError(f"{path}: {ABOUT} cannot be understood: {error}") from None
 
 
 def unpacked(path: Path, folder: Path) -> Path:
-    """Unpack a bundle into a folder; return the folder of what it holds. Nothing of it is carried out.
+    """Unpack a bundle into a folder of its paper's name below another, and return it. Nothing of it is carried out.
 
-    StoreError for names that lead elsewhere, links, and more than MOST_FILES files or MOST_BYTES bytes.
+    StoreError where that folder is there already, for names that lead out of it, links, and more than MOST_FILES files
+    or MOST_BYTES bytes; then nothing stays.
     """
-    of = about(path)
+    to = folder / about(path).paper
+    if to.exists():
+        raise StoreError(f"{to}: is there already", hint="-o FOLDER")
     with _opened(path) as archive:
         files = [one for one in archive.infolist() if not one.is_dir()]
         if len(files) > MOST_FILES or sum(one.file_size for one in files) > MOST_BYTES:
             raise StoreError(f"{path}: is too large: accepted: {MOST_FILES:,} files of {MOST_BYTES >> 20:,} MiB")
         try:
-            for one in files:
-                to = folder / _name(one)
-                to.parent.mkdir(parents=True, exist_ok=True)
-                to.write_bytes(_content(archive, one))
-        except (UnsafePath, zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError) as error:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".orch-bundle-", dir=folder) as scratch:
+                new = Path(scratch) / "new"
+                for one in files:
+                    file = new / _name(one, to.name)
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(_content(archive, one))
+                (new / to.name).rename(to)
+        except (UnsafePath, OSError, *_BROKEN) as error:
             raise StoreError(f"{path}: cannot be unpacked: {error}") from None
-    return folder / of.paper
+    return to
 
 
-def _name(one: zipfile.ZipInfo) -> str:
+def _name(one: zipfile.ZipInfo, below: str) -> str:
     if stat.S_ISLNK(one.external_attr >> 16):
         raise UnsafePath(f"{one.filename!r} is a link")
-    return safepath.relative(one.filename)
+    name = safepath.relative(one.filename)
+    if not name.startswith(f"{below}/"):
+        raise UnsafePath(f"{one.filename!r} is not below {below}")
+    return name
 
 
 def _content(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> bytes:

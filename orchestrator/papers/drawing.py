@@ -26,7 +26,6 @@ HEIGHT_IN = 2.7  # of a panel
 IN_A_ROW = 4  # heatmaps
 ACROSS = 84  # letters below a drawing
 MOST_NAMED = 10  # rows or columns of a heatmap that all have their names
-KINDS = ("lines", "points", "bars", "heatmap", "cdf", "area")
 
 
 def pictures(paper: Paper, figure: Figure, rows: Rows, stem: Path) -> Iterator[Picture]:
@@ -46,7 +45,10 @@ def drawn(paper: Paper, one: Draw, rows: Rows) -> Drawing:
     """Return one drawing of rows; within `look()`."""
     if one.kind.startswith(f"{OWN}."):
         drawing = Drawing(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
-        paper.function(one.kind)(rows, drawing, **one.arguments)
+        try:
+            paper.function(one.kind)(rows, drawing, **one.arguments)
+        except Exception as error:  # noqa: BLE001 - whatever a paper's author wrote
+            raise ConfigError(f"{paper.folder}: {one.kind}: {type(error).__name__}: {error}") from None
         return drawing
     _check(paper, one, rows)
     panels = grouped(rows, [one.panels] if one.panels else [])
@@ -80,8 +82,6 @@ def caption(one: Draw) -> str:
 
 
 def _check(paper: Paper, one: Draw, rows: Rows) -> None:
-    if one.kind not in KINDS:
-        raise ConfigError(f"{paper.folder}: kind: {one.kind}; accepted: {', '.join(KINDS)}, {OWN}.NAME")
     needed = [one.x, *([] if one.kind == "cdf" else [one.y]), *([one.z] if one.kind == "heatmap" else [])]
     for name in [*needed, *filter(None, (one.series, one.panels))]:
         if name not in rows[0]:

@@ -9,7 +9,7 @@ from orchestrator.experiment import paperfile
 from orchestrator.experiment.documents import Document
 from orchestrator.experiment.paperfile import PaperFile
 from orchestrator.experiment.validation import validate
-from orchestrator.papers.answering import Paper
+from orchestrator.papers.answering import OWN, Paper
 from orchestrator.papers.verdicts import printed_table
 from orchestrator.questions.rows import meets
 
@@ -42,6 +42,8 @@ def checked(found: Paper) -> Paper:
         for draw in figure.draw:
             if draw.printed:
                 printed_table(found, draw.printed)
+            if draw.kind.startswith(f"{OWN}."):
+                found.function(draw.kind)
     return found
 
 

@@ -86,6 +86,7 @@ def held(paper: Paper, figure: Figure, check: Check, first: Rows, rows: Rows) ->
                         verdict=NOT_COMPARED,
                         why=f"cannot tell: with {name} in place of the measurements it agrees as well",
                     )
+                    break
         found.append(line)
     return [*found, *_missing(paper, check, wanted)]
 
@@ -132,9 +133,11 @@ def _wanted(paper: Paper, check: Check, rows: Rows) -> Iterator[_Wanted]:
         )
     for values, of in grouped(mine, check.by).items():
         keys = dict(zip(check.by, values, strict=True))
-        known = [row for row in of if row[check.value] is not None]
+        known = [row for row in of if row.get(check.value) is not None]
         if not known:
             continue
+        if any(isinstance(row[check.value], str | list | dict) for row in known):
+            raise ConfigError(f"{paper.folder}: {check.what}: {check.value}: accepted: a number, or true and false")
         what = _named(check, known[0])
         if check.table is None:
             single = number(check.printed) if check.printed else None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +12,7 @@ from orchestrator.analysis.compare.points import MeasuredPoint, PointWindow
 from orchestrator.analysis.stats.iterations import spent
 from orchestrator.analysis.traffic import traffic
 from orchestrator.analysis.traffic.traffic import Traffic, Volume
-from orchestrator.questions.iterations import settings
-from orchestrator.questions.rows import Measured, meets
+from orchestrator.questions.rows import Measured
 from orchestrator.report.runs import Run
 
 Floats = npt.NDArray[np.float64]
@@ -97,19 +95,3 @@ def summaries(measured: Measured, point: MeasuredPoint) -> tuple[Summary, ...]:
         return tuple(one for one in found if one.volume.step_payload > 0)
 
     return measured.once(("captured", id(point)), read)
-
-
-def chosen(
-    measured: Measured, columns: dict[str, str] | None, defaults: dict[str, Any] | None, where: Mapping[str, Any] | None
-) -> Iterator[tuple[MeasuredPoint, dict[str, Any]]]:
-    """Yield the points with these values (each one or one of several), and the columns that tell them apart."""
-    for point in measured.points:
-        keys = {
-            "workload": point.job.workload,
-            "model": point.job.model,
-            "ranks": len(point.job.ranks),
-            "scale": point.scale,
-            **settings(point, columns, defaults),
-        }
-        if meets(keys, where or {}):
-            yield point, keys

@@ -44,12 +44,16 @@ def rotated(rows: Rows, *, column: str, over: str) -> Rows:
 
 @step
 def noise(rows: Rows, *, column: str, seed: int = 1) -> Rows:
-    """Return the rows with values of `column` drawn anew between its least and its largest, whatever they are of."""
+    """Return the rows with values of `column` drawn anew, whatever they are of.
+
+    They lie between half of the least value and twice the largest: noise, also where all values are much alike.
+    """
     values = [float(row[column]) for row in rows if row[column] is not None and not math.isnan(row[column])]
     if not values:
         return rows
+    low, high = min(values) - abs(min(values)) / 2, max(values) + abs(max(values))
     digest = hashlib.sha256(f"{column} {seed}".encode()).digest()
-    drawn = np.random.default_rng(int.from_bytes(digest[:8], "big")).uniform(min(values), max(values), len(rows))
+    drawn = np.random.default_rng(int.from_bytes(digest[:8], "big")).uniform(low, high, len(rows))
     return [{**row, column: float(value)} for row, value in zip(rows, drawn, strict=True)]
 
 

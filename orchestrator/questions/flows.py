@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.questions.captured import chosen, summaries
+from orchestrator.questions.captured import summaries
+from orchestrator.questions.iterations import chosen
 from orchestrator.questions.registry import source
 from orchestrator.questions.rows import Measured, Rows, by_run
 

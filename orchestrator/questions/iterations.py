@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from orchestrator.analysis.compare.points import MeasuredPoint, PointWindow
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.core.units import quantity
 from orchestrator.questions.registry import source
-from orchestrator.questions.rows import Measured, Rows, by_run
+from orchestrator.questions.rows import Measured, Rows, by_run, meets
 
 
 def settings(
@@ -29,6 +30,22 @@ def settings(
     return found
 
 
+def chosen(
+    measured: Measured, columns: dict[str, str] | None, defaults: dict[str, Any] | None, where: dict[str, Any] | None
+) -> Iterator[tuple[MeasuredPoint, dict[str, Any]]]:
+    """Yield the points with these values (each one or one of several), and the columns that tell them apart."""
+    for point in measured.points:
+        keys = {
+            "workload": point.job.workload,
+            "model": point.job.model,
+            "ranks": len(point.job.ranks),
+            "scale": point.scale,
+            **settings(point, columns, defaults),
+        }
+        if meets(keys, where or {}):
+            yield point, keys
+
+
 @source
 def iterations(
     measured: Measured,
@@ -40,21 +57,13 @@ def iterations(
     """Return iteration times (seconds) of the first training: `seconds` (mean), `p50_s`, `p99_s`, `cv`, `compute_s`.
 
     `columns` has a setting's path, such as `workload.*.model` or `conditions.*.rate`, for each column that tells points
-    apart; `defaults` what stands where nothing was set; `where` keeps the points with these values of the columns.
+    apart; `defaults` what stands where nothing was set; `where` keeps the points with these values of the columns, each
+    one or a list of several.
     Beside them stand `model`, `workload`, `ranks`, `scale`, and `load_bps` (cross traffic that was achieved, at full
     size; NaN where it was not measured, 0 without any).
     """
     rows: Rows = []
-    for point in measured.points:
-        keys = {
-            "workload": point.job.workload,
-            "model": point.job.model,
-            "ranks": len(point.job.ranks),
-            "scale": point.scale,
-            **settings(point, columns, defaults),
-        }
-        if any(keys.get(name) != value for name, value in (where or {}).items()):
-            continue
+    for point, keys in chosen(measured, columns, defaults, where):
         timed = ((window, window.iterations(point.job.name)) for window in point.windows)
         rows += by_run(point, ((one.entry.run, _values(point, one, of)) for one, of in timed if len(of.seconds)), keys)
     return rows

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.windows.time_to_accuracy import Learning
-from orchestrator.questions.captured import chosen
+from orchestrator.questions.iterations import chosen
 from orchestrator.questions.registry import source, step
 from orchestrator.questions.rows import REPETITION, RUN, Measured, Rows, grouped
 from orchestrator.report.run import accuracy

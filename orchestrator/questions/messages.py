@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.analysis.compare.points import MeasuredPoint
-from orchestrator.questions.captured import chosen
+from orchestrator.questions.iterations import chosen
 from orchestrator.questions.registry import source
 from orchestrator.questions.rows import REPETITION, RUN, Measured, Row, Rows, meets
 from orchestrator.questions.trainings import Training, trainings

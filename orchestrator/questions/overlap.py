@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from orchestrator.analysis.compare.points import MeasuredPoint
 from orchestrator.analysis.traffic import hidden
-from orchestrator.questions.captured import Captured, chosen, windows
+from orchestrator.questions.captured import Captured, windows
+from orchestrator.questions.iterations import chosen
 from orchestrator.questions.registry import source
 from orchestrator.questions.rows import Measured, Rows, by_run
 from workloads.models import catalog

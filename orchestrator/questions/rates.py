@@ -11,7 +11,8 @@ import numpy as np
 from orchestrator.analysis.traffic import periodicity, traffic
 from orchestrator.core.errors import ConfigError
 from orchestrator.questions import captured
-from orchestrator.questions.captured import Floats, Summary, chosen, summaries
+from orchestrator.questions.captured import Floats, Summary, summaries
+from orchestrator.questions.iterations import chosen
 from orchestrator.questions.registry import source
 from orchestrator.questions.rows import REPETITION, RUN, Measured, Rows, by_run
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.analysis.compare.points import MeasuredPoint, PointWindow
-from orchestrator.questions.iterations import settings
+from orchestrator.questions.iterations import chosen
 from orchestrator.questions.registry import source
-from orchestrator.questions.rows import REPETITION, RUN, Measured, Row, Rows, meets
+from orchestrator.questions.rows import REPETITION, RUN, Measured, Row, Rows
 from orchestrator.store.tabular import tables
 
 
@@ -25,17 +25,16 @@ def spans(
     A row has `rank`, `iteration`, `lane` (compute or communication), `span` (forward, send, receive, ...), `what`,
     `peer`, `mb` (10^6 bytes, at full size), `begin_ms` and `end_ms` from the first of them, and `place`: of a
     communication its number among those of its kind that the rank began in this iteration, from 0. `columns`,
-    `defaults` and `where` as for `iterations`; beside them stand `workload` and `model`.
+    `defaults` and `where` as for `iterations`; beside them stand `workload`, `model`, `ranks` (a number)
+    and `scale`.
     """
     rows: Rows = []
-    for point in measured.points:
-        keys = {"workload": point.job.workload, "model": point.job.model, **settings(point, columns, defaults)}
-        if meets(keys, where or {}):
-            first = {window.entry.run: window for window in reversed(point.windows)}
-            ordered = dict.fromkeys(window.entry.run for window in point.windows)
-            for repetition, run in enumerate(ordered, 1):
-                also = {**keys, RUN: run, REPETITION: repetition}
-                rows += ({**also, **row} for row in _spans(point, first[run], iterations))
+    for point, keys in chosen(measured, columns, defaults, where):
+        first = {window.entry.run: window for window in reversed(point.windows)}
+        ordered = dict.fromkeys(window.entry.run for window in point.windows)
+        for repetition, run in enumerate(ordered, 1):
+            also = {**keys, RUN: run, REPETITION: repetition}
+            rows += ({**also, **row} for row in _spans(point, first[run], iterations))
     return rows
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from orchestrator.analysis.compare.points import MeasuredPoint
 from orchestrator.analysis.windows.variation import ALL_RANKS
-from orchestrator.questions.iterations import settings
+from orchestrator.questions.iterations import chosen
 from orchestrator.questions.registry import source
-from orchestrator.questions.rows import Measured, Rows, by_run, meets
+from orchestrator.questions.rows import Measured, Rows, by_run
 from orchestrator.store.tabular import tables
 
 _COLUMNS = ("mean_s", "cv", "p50_s", "p95_s", "p99_s", "max_s", "straggler_share", "efficiency", "overlapped", "orders")
@@ -31,18 +31,10 @@ def variation(
     it), `efficiency` (TicTac's: 1 where the shorter of computing and communicating is hidden), `overlapped` (share of
     communication during which a rank computed) and `orders` (different orders in which transfers began); with `ranks`
     also `rank`. Shares are of 1; NaN where nothing was recorded that tells. `columns`, `defaults` and `where` as for
-    `iterations`; beside them stand `workload`, `model` and `scale`.
+    `iterations`; beside them stand `workload`, `model`, `ranks` (their number) and `scale`.
     """
     rows: Rows = []
-    for point in measured.points:
-        keys = {
-            "workload": point.job.workload,
-            "model": point.job.model,
-            "scale": point.scale,
-            **settings(point, columns, defaults),
-        }
-        if not meets(keys, where or {}):
-            continue
+    for point, keys in chosen(measured, columns, defaults, where):
         of_rank: dict[int, list[tuple[str, dict[str, float]]]] = {}
         for run, rank, row in _of(point):
             of_rank.setdefault(rank, []).append((run, row))

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from orchestrator.analysis.compare.points import MeasuredPoint
-from orchestrator.questions.captured import chosen, summaries
+from orchestrator.questions.captured import summaries
+from orchestrator.questions.iterations import chosen
 from orchestrator.questions.registry import source
 from orchestrator.questions.rows import Measured, Rows, by_run
 from workloads.models import catalog

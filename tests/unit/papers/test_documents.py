@@ -50,6 +50,7 @@ figures:
         fails:
           doubled: [{sql: "select * replace (gb * 2 as gb) from answer"}]
           theory: [{sql: "select * replace (theory_gb as gb) from answer"}]
+          noise: [{noise: {column: gb}}]
 """
 MADE = """
 from orchestrator.questions.registry import source, step
@@ -191,6 +192,12 @@ def test_a_claim_has_to_hold_each_time(tmp_path, true, verdict):
         ('gb: "1.40"', "gb: 1.40", "accepted: text, so that its digits are kept"),
         ('gb: "1.40"', 'gb: "many"', "is no number as printed"),
         ("        because: control messages are below 3 %\n", "", "because"),
+        ("select model, repetition, gb", "selec model, repetition, gb", "syntax error"),
+        ("select model, repetition, gb, theory_gb from answer", "create table x(y int)", "accepted: one select"),
+        ("select model, repetition, gb, theory_gb from answer", "select 1; select 2", "accepted: one select"),
+        ("select model, repetition, gb, theory_gb from answer", "", "accepted: one select"),
+        ("kind: bars", "kind: pie", "draw.0.kind"),
+        ("kind: bars", "kind: answers.drawn", "answers.drawn: no such step"),
         ("        within: 3%\n", "        within: 3%\n        least: 1\n", "one of within, by_most, and least or most"),
     ],
 )
@@ -205,10 +212,15 @@ def test_a_mistake_is_told_before_anything_is_measured(tmp_path, old, new, said)
     ("old", "new", "said"),
     [
         ("by: [model]", "by: [modell]", "modell: no such column of its answer; accepted: model, repetition, gb"),
-        ("select model, repetition, gb", "selec model, repetition, gb", "syntax error"),
         ("select model, repetition, gb", "select model, repetition, tb as gb", "tb"),
         ("x: model, y: gb", "x: modell, y: gb", "drawing: modell: accepted columns: model"),
-        ("kind: bars", "kind: pie", "kind: pie; accepted: lines"),
+        ("value: gb", "value: model", "model: accepted: a number, or true and false"),
+        ("{noise: {column: gb}}", "{noise: {column: gbb}}", "noise: KeyError: 'gbb'; columns of its rows: model"),
+        (
+            "- answers.made: {}",
+            "- answers.made: {}\n      - answers.halved: {column: tb}",
+            "answers.halved: KeyError: 'tb'",
+        ),
     ],
 )
 def test_a_mistake_of_columns_is_told_with_those_there_are(tmp_path, old, new, said):
@@ -218,7 +230,7 @@ def test_a_mistake_of_columns_is_told_with_those_there_are(tmp_path, old, new, s
     assert said in str(caught.value), str(caught.value)
 
 
-@pytest.mark.parametrize("reads", ["select * from read_csv('/etc/passwd')", "copy answer to '/tmp/x.csv'"])
+@pytest.mark.parametrize("reads", ["select * from read_csv('/etc/passwd')", "select * from '/etc/passwd'"])
 def test_sql_of_a_paper_touches_nothing_but_its_tables(tmp_path, reads):
     found = paper(tmp_path, text=PAPER.replace("select model, repetition, gb, theory_gb from answer", reads, 1))
     with pytest.raises(ConfigError):
@@ -249,6 +261,21 @@ def test_printed_values_that_nothing_uses_are_found(tmp_path):
 def test_a_printed_number_keeps_its_digits(text, value, half):
     found = paperfile.number(text)
     assert (found.value, pytest.approx(found.half)) == (value, half)
+
+
+def test_sums_and_decimals_of_sql_are_numbers(tmp_path):
+    told = (
+        "select model, repetition, 0.5 * 2.8 as gb, 1.2 as theory_gb, sum(repetition) as many from answer group by all"
+    )
+    found = paper(tmp_path, text=PAPER.replace("select model, repetition, gb, theory_gb from answer", told))
+    (row, *_) = answering.answer(found, found.file.figures[0], Measured(entries=()))
+    assert (type(row["gb"]), type(row["many"])) == (float, int)
+    assert row["gb"] == pytest.approx(1.4)
+
+
+def test_values_of_several_kinds_in_a_column_are_told(tmp_path):
+    with pytest.raises(ConfigError, match="a column has values of several kinds"):
+        lines_of(paper(tmp_path, [row("small", 1, 1.4), row(7, 2, 1.4)]))
 
 
 def test_rotated_rows_have_the_values_of_others():
@@ -332,11 +359,13 @@ def test_the_command_shows_a_bundle_and_carries_out_nothing_of_it(bundled, tmp_p
     said = capsys.readouterr().out
     assert "2 held, 0 missed, 1 not compared" in said
     assert (tmp_path / "out/made/page.html").is_file()
-    assert main(["study", str(out)]) == 2
+    assert main(["study", str(out)]) == 1
     assert "is there already" in capsys.readouterr().err
+    assert main(["study", str(folder), "--again"]) == 2
+    assert "is no bundle" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["../outside", "/etc/outside", "made/../../outside"])
+@pytest.mark.parametrize("name", ["../outside", "/etc/outside", "made/../../outside", "other/file", "file"])
 def test_a_bundle_with_names_that_lead_elsewhere_is_refused(bundled, tmp_path, name):
     _, out = bundled
     with zipfile.ZipFile(out, "a") as archive:
@@ -344,6 +373,7 @@ def test_a_bundle_with_names_that_lead_elsewhere_is_refused(bundled, tmp_path, n
     with pytest.raises(StoreError, match="cannot be unpacked"):
         bundle.unpacked(out, tmp_path / "deep/there")
     assert not (tmp_path / "outside").exists()
+    assert list((tmp_path / "deep/there").iterdir()) == []
 
 
 def test_a_bundle_with_a_link_is_refused(bundled, tmp_path):
@@ -354,6 +384,17 @@ def test_a_bundle_with_a_link_is_refused(bundled, tmp_path):
         archive.writestr(link, "/etc/passwd")
     with pytest.raises(StoreError, match="is a link"):
         bundle.unpacked(out, tmp_path / "there")
+
+
+def test_a_broken_bundle_is_one_error_and_leaves_nothing(bundled, tmp_path):
+    _, out = bundled
+    data = bytearray(out.read_bytes())
+    at = data.index(b"page.html") + 200
+    data[at : at + 400] = bytes(400)
+    out.write_bytes(bytes(data))
+    with pytest.raises(StoreError, match="cannot be"):
+        bundle.unpacked(out, tmp_path / "there")
+    assert not (tmp_path / "there/made").exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"PK no zip", b'{"format": 1}'])
