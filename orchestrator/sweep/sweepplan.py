@@ -223,7 +223,7 @@ def _reckoned(point: Point) -> _Reckoned:
     if iteration_s is None or measure.iterations is None:
         return _Reckoned(None, beside_s)
     window_s = measure.iterations * iteration_s
-    warm_up_s = measure.warmup * iteration_s * planned.topology.dilation
+    warm_up_s = (measure.warmup if measure.warmup != "auto" else 0) * iteration_s * planned.topology.dilation
     return _Reckoned(min(window_s, measure.at_most or window_s), beside_s + warm_up_s)
 
 

@@ -278,7 +278,8 @@ def test_what_is_measured_counts_and_stretches_what_is_reckoned(tmp_path):
 
 
 def test_a_window_of_which_nothing_is_known_counts_with_the_most_that_it_may_take(tmp_path):
-    text = SWEEP.replace(MODELS, "  workload.ddp.compute: [real]\n").replace("[0, 100, 200]", "[0]").replace("scale: 10", "scale: 1")
+    text = SWEEP.replace(MODELS, "  workload.ddp.compute: [real]\n").replace("[0, 100, 200]", "[0]")
+    text = text.replace("scale: 10", "scale: 1")
     bound = _estimated(sweepfile.load(write(tmp_path, text.replace("iterations: 10", "iterations: 10, at_most: 50s"))))
     assert bound.bound
     assert bound.seconds == pytest.approx(50, abs=25)
