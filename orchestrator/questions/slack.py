@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ from orchestrator.questions.registry import source
 from orchestrator.questions.rows import Measured, Rows, by_run
 
 GBIT, MB = 1e9, 1e6
-_BINS_AN_ITERATION = 200  # in which sending is told from silence
+_PACKETS_A_BIN = 100  # of a full link: among fewer, packets that share a link look like silence of each other
+_PACKET_BITS = 1500 * 8
 
 
 class _Direction(NamedTuple):
@@ -60,7 +62,7 @@ def slack(
 def _directions(point: MeasuredPoint, one: Captured) -> list[tuple[tuple[str, str], dict[str, Any]]]:
     """Return the values of each direction of a window that carries the training."""
     seconds = float(one.window.iterations(point.job.name).seconds.mean())
-    width_ns = _width_ns(one, seconds)
+    width_ns = _width_ns(point, one)
     found = []
     for link in _links(point, one, width_ns):
         sending = periodicity.busy(link.mine)
@@ -91,10 +93,11 @@ def _directions(point: MeasuredPoint, one: Captured) -> list[tuple[tuple[str, st
     return rows
 
 
-def _width_ns(one: Captured, seconds: float) -> int:
-    """Return the width of bins, a multiple of the traffic's own."""
-    least = one.traffic.width_ns
-    return max(1, round(seconds * 1e9 / _BINS_AN_ITERATION / least)) * least
+def _width_ns(point: MeasuredPoint, one: Captured) -> int:
+    """Return the width of bins in which sending is told from silence, a multiple of the traffic's own."""
+    topology, least = point.manifest.topology, one.traffic.width_ns
+    rate_bps = min(topology.carries_bps(link.host) for link in topology.links) / one.run.scale
+    return max(1, math.ceil(_PACKETS_A_BIN * _PACKET_BITS / rate_bps * 1e9 / least)) * least
 
 
 def _links(point: MeasuredPoint, one: Captured, width_ns: int) -> list[_Direction]:
