@@ -595,7 +595,7 @@ def main(argv: list[str]) -> int:
         for pipe in pipes:
             os.close(pipe)
         status = finished(workers)
-    except Stopped:
+    except (Stopped, BrokenPipeError):  # a worker may be told to end before this process is
         status = stopped(workers)
     except OSError as error:
         say("cannot send: %s" % (error.strerror or error))

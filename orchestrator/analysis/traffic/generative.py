@@ -43,6 +43,7 @@ PAUSE = 4.0  # times what a slice takes: a wait that ends a burst, and is at lea
 PAUSE_S = 0.002
 MOST_ORDER = 5
 MOST_FLOWS = 10_000_000
+DIGITS = 9  # of seconds: a model that was written draws the same as the one that was fitted
 
 _NORMAL = NormalDist()
 
@@ -283,6 +284,7 @@ def _clock(series: Floats, starts: Floats, pairs: tuple[Pair, ...], width_s: flo
     found = np.array(waits)
     # Of an iteration in which nothing is sent the waits do not matter, but for their sum.
     found[silent] = np.outer(found[silent].sum(axis=1), found[~silent].sum(axis=0) / found[~silent].sum())
+    found = np.round(found, DIGITS)
     # The usual wait in a burst: half of the slices wait no longer, pauses are the few that do.
     slice_s = float(np.median(found[:, :-1]))
     return Clock(pairs=pairs, waits=found, split=np.array(split, np.int64), slice_s=slice_s)
@@ -476,8 +478,7 @@ def as_data(model: Model) -> dict[str, Any]:
         "orch_traffic_model": FORMAT,
         **parameters(model),
         "drawn_from": [
-            {"waits_s": np.round(clock.waits, 9).tolist(), "split_bytes": clock.split.tolist()}
-            for clock in model.clocks
+            {"waits_s": clock.waits.tolist(), "split_bytes": clock.split.tolist()} for clock in model.clocks
         ],
     }
 
