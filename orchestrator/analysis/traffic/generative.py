@@ -6,7 +6,7 @@ the pace of a burst. Bursts lie at the same bytes in every iteration, however lo
 can be compared slice by slice, as quantile functions are (Panaretos and Zemel, An Invitation to Statistics in
 Wasserstein Space, 2020, chapter 4). Hosts that train in step have one clock, so that their files stay in step.
 
-- *Period*: its quantiles as measured; its normal scores are an autoregression (Yule-Walker) whose order minimises AIC.
+- *Period*: its quantiles as measured; its normal scores are an autoregression (Yule-Walker) whose order minimises BIC.
 - *Waits*: each one's quantiles as measured; normal scores have the measured correlations among waits and with the
   period (a Gaussian copula: Nelsen, An Introduction to Copulas, 2006). What is missing to the drawn period goes to
   waits that are longer than a slice takes, so that bursts keep their pace.
@@ -34,8 +34,7 @@ from orchestrator.core.errors import ConfigError
 FORMAT = 1
 FEWEST = 10  # iterations, below which nothing is fitted
 SHARE = 0.99  # of the payload, that the pairs of hosts which are fitted carry
-IN_STEP = 0.25  # of a period: hosts whose iterations begin always so long after one another have one clock,
-ALIKE = 0.5  # and those whose iterations take so alike long: their correlation
+IN_STEP = 1 / 3  # of a period: hosts keep within it to how far apart they begin, in three of four iterations at least
 PHASES = 20  # of an iteration, by which a pair's clock is told where there are several
 MOST_SLICES = 400
 FEWEST_SLICES = 8
@@ -224,9 +223,7 @@ def _clocks(part: Traffic, ranks: Sequence[Begins], pairs: Mapping[Pair, Floats]
     def in_step(rank: Begins) -> bool:
         count = min(len(first), len(rank.start_ns))
         behind = rank.start_ns[:count] - first[:count]
-        if np.abs(behind - np.median(behind)).max() < IN_STEP * period:
-            return True
-        return float(np.corrcoef(np.diff(rank.start_ns[:count]), np.diff(first[:count]))[0, 1]) > ALIKE
+        return float(np.quantile(np.abs(behind - np.median(behind)), 0.75)) < IN_STEP * period
 
     if all(in_step(rank) for rank in ranks):
         return {0: tuple(pairs)}
@@ -404,7 +401,7 @@ def _quantiles(values: Floats, scores: Floats) -> Floats:
 
 
 def order_of(score: Floats) -> tuple[Floats, float]:
-    """Return coefficients of the autoregression with the least AIC, and the deviation of its innovations."""
+    """Return coefficients of the autoregression with the least BIC, and the deviation of its innovations."""
     count = len(score)
     most = min(MOST_ORDER, count // 10)
     lags = autocorrelation(score, most) if most else np.ones(1)
@@ -416,7 +413,7 @@ def order_of(score: Floats) -> tuple[Floats, float]:
         left = float(1 - weights @ lags[1 : order + 1])
         if left <= 0:
             break
-        criterion = count * math.log(left) + 2 * order
+        criterion = count * math.log(left) + math.log(count) * order
         if criterion < best[0]:
             best = (criterion, weights, math.sqrt(left))
     return best[1], best[2]
