@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.core.units import rate_text
 from orchestrator.experiment.plan import PlannedJob, RunPlan
+from orchestrator.parts.theory import Theory
 from workloads.common import trained_model
 from workloads.models.catalog import FORWARD_SHARE
 
@@ -28,6 +29,27 @@ def knees(plan: RunPlan) -> dict[str, float]:
                 asked[rank.node] += rate
     crossed = {host for loads in _loads(plan).values() for host in loads}
     return {host: max(0.0, plan.topology.carries_bps(host) - asked[host]) for host in asked if host in crossed}
+
+
+def iteration_s(plan: RunPlan, window: str) -> float | None:
+    """Return about how long an iteration of a window takes: computing, then sending at what the link has free.
+
+    Of the slowest job, at full size, seconds; None where computing or traffic of one is not known, or nothing is free.
+    """
+    loads = _loads(plan).get(window, {})
+    longest = 0.0
+    for job in plan.jobs:
+        computing = _compute_s(job.config)
+        free = min(plan.topology.carries_bps(rank.node) - loads.get(rank.node, 0.0) for rank in job.job.ranks)
+        if computing is None or job.theory is None or free <= 0:
+            return None
+        longest = max(longest, computing + _wire_bytes(job.theory, plan) * 8 / free)
+    return longest
+
+
+def _wire_bytes(theory: Theory, plan: RunPlan) -> float:
+    """Return layer-2 bytes that a rank sends in an iteration, at full size."""
+    return theory.bytes_per_iteration * plan.topology.scale * plan.topology.wire_per_payload
 
 
 def remarks(plan: RunPlan) -> Iterator[str]:
@@ -64,8 +86,7 @@ def _asked_bps(job: PlannedJob, plan: RunPlan) -> float | None:
     seconds = _compute_s(job.config)
     if seconds is None or job.theory is None:
         return None
-    wire = job.theory.bytes_per_iteration * plan.topology.scale * plan.topology.wire_per_payload
-    return wire * 8 / ((1 - FORWARD_SHARE) * seconds)
+    return _wire_bytes(job.theory, plan) * 8 / ((1 - FORWARD_SHARE) * seconds)
 
 
 def _compute_s(config: Any) -> float | None:

@@ -14,6 +14,7 @@ from orchestrator.analysis.compare.points import MeasuredPoint, PointWindow
 from orchestrator.analysis.compare.window_settings import Setting
 from orchestrator.analysis.traffic import sharedlink
 from orchestrator.core.errors import ConfigError
+from orchestrator.questions.iterations import settings
 from orchestrator.questions.registry import source, step
 from orchestrator.questions.rows import REPETITION, RUN, Measured, Row, Rows, by_run, grouped
 
@@ -93,7 +94,9 @@ def capacity_bps(point: MeasuredPoint) -> float:
 
 
 @source
-def curves(measured: Measured) -> Rows:
+def curves(
+    measured: Measured, *, columns: dict[str, str] | None = None, defaults: dict[str, Any] | None = None
+) -> Rows:
     """Return iteration times of one training over the load of cross traffic: a row a point and repetition.
 
     Columns: `model`, `traffic` (the part's name, "-burst" with bursts, "none"), `transport` (tcp or rdma, as captures
@@ -101,13 +104,14 @@ def curves(measured: Measured) -> Rows:
     `requested_gbps`, `load_gbps` (as captured, at full size) and `point_gbps` (its mean over repetitions), `seconds`
     (mean), `p50_s`, `p99_s`, `variance_s` (variance over mean), `iterations`, `theory_mb` (what a rank sends an
     iteration by theory), `capacity_gbps` (of the link that both share). A point without cross traffic is in every curve
-    that was set alike but for its traffic.
+    that was set alike but for its traffic. `columns` and `defaults` as of `iterations`, for what tells more.
     """
     rows: Rows = []
-    for point, columns in loaded_points(measured):
+    for point, told in loaded_points(measured):
         job, scale = point.job, point.scale
         keys = {
-            **columns,
+            **told,
+            **settings(point, columns, defaults),
             "requested_gbps": round(point.windows[0].record.requested_bps * scale / GBIT, 6),
             "theory_mb": job.theory_bytes * scale / MB,
             "capacity_gbps": capacity_bps(point) / GBIT,

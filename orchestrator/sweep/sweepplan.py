@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from orchestrator.core import where
 from orchestrator.core.opendata import YamlMapping
-from orchestrator.experiment import documents, plan, validation
+from orchestrator.experiment import documents, plan, scale_limits, validation
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.plan import RunPlan
@@ -22,7 +23,7 @@ from orchestrator.store.manifests import records
 from orchestrator.store.sweeps import Key, MeasuredWindow
 
 NEITHER = ("traffic", "measure")  # what windows of one run may differ in
-USUAL_RUN_S = 15.0  # what a run takes beside its window, where none was measured yet
+USUAL_RUN_S = 6.0  # what a run takes beside its window and the start of its ranks, where none was measured yet
 USUAL_SWITCH_S = 1.5  # and from one window to the next
 
 
@@ -53,7 +54,7 @@ class Batch:
 class Estimate:
     """Seconds that a sweep may still take; `known` of its `windows` are at points that were measured before.
 
-    `bound` says that they are the most that it can be, since nothing like it was measured before.
+    `bound` says that some windows count with the most that they may take, since nothing else is known of them.
     """
 
     seconds: float | None
@@ -163,31 +164,67 @@ def _window_name(number: int, point: Point) -> str:
 
 
 def estimate(found: Sequence[Batch], earlier: Sequence[MeasuredWindow]) -> Estimate:
-    """How long runs may take, windows by earlier ones of the same points, else of other points, else `at_most`.
+    """How long runs may take.
 
-    What runs take beside their windows is judged by what earlier runs took. Of dilated time a window takes as many
-    times longer as it says.
+    A window takes as long as earlier ones at its point. At another point it takes what theory says (`_reckoned`),
+    times what earlier ones took over that; where theory says nothing, the median of earlier ones, else `at_most`. What
+    runs take beside their windows is judged by what earlier runs took. Of dilated time a window takes as many times
+    longer as it says.
     """
     spans: dict[str, list[float]] = {}
     for one in earlier:
         spans.setdefault(one.point, []).append(one.window.seconds)
     per_point = {point: median(values) for point, values in spans.items()}
     usual = median(per_point.values()) if per_point else None
+    points = {one.point: one for batch in found for one in batch.points.values()}
+    theory = {name: _reckoned(point) for name, point in points.items()}
+    over = [per_point[name] / one.window_s for name, one in theory.items() if name in per_point and one.window_s]
     run_s, switch_s = _beside(earlier)
-    total, known, unknown = 0.0, 0, False
+    total, known, unknown, bound = 0.0, 0, False, False
     for batch in found:
-        total += run_s + switch_s * (len(batch.windows) - 1)
-        for name, key in batch.windows.items():
-            known += key[0] in per_point
-            most = batch.points[name].experiment.measure.at_most
-            guess = per_point.get(key[0], usual if usual is not None else most)
+        first = theory[next(iter(batch.windows.values()))[0]]
+        total += (run_s or USUAL_RUN_S + first.start_s) + switch_s * (len(batch.windows) - 1)
+        for name, (point, *_) in batch.windows.items():
+            known += point in per_point
+            experiment = batch.points[name].experiment
+            dilation = experiment.testbed.local.dilation if experiment.testbed.local is not None else 1
+            by_theory = theory[point].window_s
+            if point in per_point:
+                guess: float | None = per_point[point]
+            elif by_theory is not None:
+                guess = by_theory * (median(over) if over else 1.0)
+            else:
+                guess = usual if usual is not None else experiment.measure.at_most
+                bound = bound or usual is None
             unknown = unknown or guess is None
-            local = batch.points[name].experiment.testbed.local
-            total += (guess or 0.0) * (local.dilation if local is not None else 1)
+            total += (guess or 0.0) * dilation
     windows = sum(len(batch.windows) for batch in found)
-    return Estimate(
-        seconds=None if unknown else total, bound=usual is None, known=known, windows=windows, runs=len(found)
-    )
+    return Estimate(seconds=None if unknown else total, bound=bound, known=known, windows=windows, runs=len(found))
+
+
+class _Reckoned(NamedTuple):
+    """Seconds of a point by theory: of its window at full speed of time, None where nothing is known; of its start."""
+
+    window_s: float | None
+    start_s: float
+
+
+def _reckoned(point: Point) -> _Reckoned:
+    """Reckon a point's time from its plan: iterations that compute, then send what theory says at what a link has free.
+
+    The start is what its ranks compute until they are ready, on the processors of this machine if that carries them.
+    """
+    planned = plan.single(point.experiment, 1, Draws())
+    (window, *_), measure = planned.windows, point.experiment.measure
+    iteration_s = scale_limits.iteration_s(planned, window.name)
+    start_s = sum(launch.footprint.start_s for job in planned.jobs for launch in job.ranks())
+    local = planned.topology.kind == "local"
+    beside_s = start_s / (os.cpu_count() or 1) if local else 0.0
+    if iteration_s is None or measure.iterations is None:
+        return _Reckoned(None, beside_s)
+    window_s = measure.iterations * iteration_s
+    warm_up_s = (measure.warmup if measure.warmup != "auto" else 0) * iteration_s * planned.topology.dilation
+    return _Reckoned(min(window_s, measure.at_most or window_s), beside_s + warm_up_s)
 
 
 def together(found: Sequence[Estimate]) -> Estimate:
@@ -202,14 +239,14 @@ def together(found: Sequence[Estimate]) -> Estimate:
     )
 
 
-def _beside(earlier: Sequence[MeasuredWindow]) -> tuple[float, float]:
-    """Seconds that a run takes beside its window, and what each further window adds to that."""
+def _beside(earlier: Sequence[MeasuredWindow]) -> tuple[float | None, float]:
+    """Seconds that a run takes beside its window, None of no runs, and what each further window adds to that."""
     manifests = {one.manifest.run: one.manifest for one in earlier if "total" in one.manifest.phases}
     beside = [
         (len(manifest.windows), manifest.phases["total"] - manifest.phases.get("window", 0.0))
         for manifest in manifests.values()
     ]
     single = [seconds for number, seconds in beside if number == 1]
-    run_s = median(single) if single else USUAL_RUN_S
-    more = [max(0.0, seconds - run_s) / (number - 1) for number, seconds in beside if number > 1]
+    run_s = median(single) if single else None
+    more = [max(0.0, seconds - (run_s or USUAL_RUN_S)) / (number - 1) for number, seconds in beside if number > 1]
     return run_s, median(more) if more else USUAL_SWITCH_S

@@ -73,9 +73,11 @@ def estimate_text(found: Estimate) -> str:
 def _reckoned(estimate: Estimate) -> str:
     """Return what the time of a sweep is reckoned from."""
     if estimate.bound:
-        return "if every window lasts as long as it may: none of its points was measured before"
+        return "if windows of which nothing is known last as long as they may"
+    if not estimate.known:
+        return "by compute times, bytes and links: none of its points was measured before"
     others = estimate.windows - estimate.known
-    like = f", and {others} at other points that took the median of these" if others else ""
+    like = f", and {others} at other points as much by the same measure" if others else ""
     return f"if {estimate.known} windows take what earlier ones at their points took{like}"
 
 

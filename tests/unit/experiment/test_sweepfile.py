@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -241,5 +242,45 @@ def test_orch_plan_shows_every_point_and_how_long(tmp_path):
     assert status == 0
     assert "sweep s: 6 points, once each" in out
     assert "6 measurements in 2 runs (windows mode" in out
-    assert "at most 3 min, if every window lasts as long as it may: none of its points was measured before" in out
+    assert "by compute times, bytes and links: none of its points was measured before" in out
     assert "load=200mbit, model=vgg16" in out
+
+
+def _earlier(point, seconds, total):
+    summary = SimpleNamespace(run="r", windows=[None], phases={"total": total, "window": seconds}, dilation=1)
+    return SimpleNamespace(point=point.point, window=SimpleNamespace(seconds=seconds), manifest=summary)
+
+
+def _estimated(definition, earlier=()):
+    return sweepplan.estimate(list(sweepplan.batches(definition, sweepplan.in_order(definition))), earlier)
+
+
+def test_the_time_of_a_sweep_is_reckoned_from_compute_times_bytes_and_links(tmp_path):
+    """It was the bound of each window before: a study of ten minutes was announced with 35."""
+    text = SWEEP.replace(MODELS, "  workload.ddp.compute_time: [100ms, 1s]\n").replace("link: 1gbit", "link: 100gbit")
+    long = _estimated(sweepfile.load(write(tmp_path, text.replace("iterations: 10", "iterations: 100, at_most: 300s"))))
+    short = _estimated(sweepfile.load(write(tmp_path, text.replace("iterations: 10", "iterations: 20, at_most: 300s"))))
+    assert not long.bound
+    assert long.seconds - short.seconds == pytest.approx(3 * 80 * (0.1 + 1), rel=0.3), "sending comes on top"
+    capped = _estimated(sweepfile.load(write(tmp_path, text.replace("iterations: 10", "iterations: 100, at_most: 1s"))))
+    assert capped.seconds < short.seconds
+
+
+def test_what_is_measured_counts_and_stretches_what_is_reckoned(tmp_path):
+    text = SWEEP.replace(MODELS, "  workload.ddp.compute_time: [100ms, 1s]\n").replace("[0, 100, 200]", "[0]")
+    definition = sweepfile.load(write(tmp_path, text.replace("iterations: 10", "iterations: 100")))
+    short, long = definition.points
+    reckoned = _estimated(definition, [_earlier(short, 30.0, 40.0), _earlier(long, 200.0, 210.0)])
+    assert (reckoned.seconds, reckoned.known) == (pytest.approx(30 + 200 + 2 * 10), 2)
+    twice = 2 * sweepplan._reckoned(short).window_s
+    one = _estimated(definition, [_earlier(short, twice, twice + 10.0)])
+    assert one.seconds == pytest.approx(twice + 2 * sweepplan._reckoned(long).window_s + 2 * 10), "both twice as long"
+
+
+def test_a_window_of_which_nothing_is_known_counts_with_the_most_that_it_may_take(tmp_path):
+    text = SWEEP.replace(MODELS, "  workload.ddp.compute: [real]\n").replace("[0, 100, 200]", "[0]")
+    text = text.replace("scale: 10", "scale: 1")
+    bound = _estimated(sweepfile.load(write(tmp_path, text.replace("iterations: 10", "iterations: 10, at_most: 50s"))))
+    assert bound.bound
+    assert bound.seconds == pytest.approx(50, abs=25)
+    assert _estimated(sweepfile.load(write(tmp_path, text))).seconds is None

@@ -1,0 +1,48 @@
+"""What Salamy leaves open: Reno leaves more unused than CUBIC; links keep their pace down to what they need."""
+
+from __future__ import annotations
+
+CAPACITY, NEEDED, UNCAPPED_S = 25.0, 9.0, 0.88
+
+
+def controls(draw):
+    rows = []
+    for control, unused in (("cubic", 1.4), ("reno", 1.7)):
+        for repetition in (1, 2, 3):
+            seconds = 830.0 * 8 / 1e3 / (CAPACITY - 16.0 - unused * draw.normal(1, 0.005))
+            keys = {"model": "vgg16", "traffic": "iperf", "control": control, "repetition": repetition}
+            loads = {"requested_gbps": 16.0, "load_gbps": 16.0, "capacity_gbps": CAPACITY}
+            rows.append({**keys, **loads, "run": f"{control} {repetition}", "theory_mb": 830.0, "seconds": seconds})
+    return rows
+
+
+def links(draw):
+    rows = []
+    for cap in (25.0, 11.0, 6.5):
+        for repetition in (1, 2, 3):
+            seconds = UNCAPPED_S * max(1.0, NEEDED / cap) * draw.normal(1, 0.003)
+            for host in ("h1", "h2", "h3", "h4"):
+                for way in ("out", "in"):
+                    fullest = (host, way) == ("h1", "out")
+                    needed = CAPACITY if fullest else NEEDED * draw.normal(1, 0.003)
+                    keys = {"model": "vgg16", "load_bps": 16e9, "cap_bps": cap * 1e9, "repetition": repetition}
+                    rows.append(
+                        {
+                            **keys,
+                            "run": f"{cap} {repetition}",
+                            "host": host,
+                            "way": way,
+                            "rate_gbps": CAPACITY,
+                            "needed_gbps": needed,
+                            "slack_pct": 100 * (1 - needed / CAPACITY),
+                            "slowest": fullest,
+                            "seconds": seconds,
+                        }
+                    )
+    return rows
+
+
+FIRST = {
+    "Congestion controls, scored by what they leave unused": controls,
+    "Reclaimed oversupply: links that are not the slowest": links,
+}
