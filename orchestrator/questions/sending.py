@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from orchestrator.analysis.traffic import periodicity, traffic
 from orchestrator.analysis.traffic.periodicity import Floats
 from orchestrator.analysis.traffic.traffic import CROSS, Mask, Traffic
+from orchestrator.core.errors import ConfigError
 from orchestrator.questions import captured
 from orchestrator.questions.captured import WIDTH_NS, Captured
 from orchestrator.questions.iterations import chosen
@@ -24,25 +25,28 @@ _FEWEST_BYTES = 0.01  # of the most that one sends in a window: what carries les
 def sending(
     measured: Measured,
     *,
+    cross: Literal["each", "all"] = "each",
     columns: dict[str, str] | None = None,
     defaults: dict[str, Any] | None = None,
     where: dict[str, Any] | None = None,
 ) -> Rows:
     """Return how the first training and each source of cross traffic sends, by point and run: a row for each that does.
 
-    `line` is the job's name or the source's (`replay0`). Rates are TCP payload of all hosts together (Gbit/s, bins of
-    10 ms), at full size and, as all times, undilated: `mean_gbps`, `peak_gbps` and `p99_gbps` over all bins,
-    `sending_gbps` over those in which it sends, whose share is `duty`. `period_s` is the dominant period of bins of
-    1 ms, `strength` their autocorrelation at it (NaN and 0 without one), `period_mb` what is sent in it (10^6 bytes).
-    `together` is the mean correlation of the rates of all pairs of hosts that carry 99 % of the payload (NaN of one
-    pair), `pairs` how many these are, one a direction. Means over a run's captured windows. `columns`, `defaults` and
-    `where` as of `volumes`.
+    `line` is the job's name or the source's (`replay0`), with `cross: all` "cross" of all sources together. Rates are
+    TCP payload of all hosts together (Gbit/s, bins of 10 ms), at full size and, as all times, undilated: `mean_gbps`,
+    `peak_gbps` and `p99_gbps` over all bins, `sending_gbps` over those in which it sends, whose share is `duty`.
+    `period_s` is the dominant period of bins of 1 ms, `strength` their autocorrelation at it (NaN and 0 without one),
+    `period_mb` what is sent in it (10^6 bytes). `together` is the mean correlation of the rates of all pairs of hosts
+    that carry 99 % of the payload (NaN of one pair), `pairs` how many these are, one a direction. Means over a run's
+    captured windows. `columns`, `defaults` and `where` as of `volumes`.
     """
+    if cross not in {"each", "all"}:
+        raise ConfigError(f"sending: cross: {cross}; accepted: each, all")
     rows: Rows = []
     for point, keys in chosen(measured, columns, defaults, where):
         found: dict[str, list[tuple[str, dict[str, float]]]] = {}
         for one in captured.windows(point):
-            for line, flows in _senders(one.traffic, point.job.name).items():
+            for line, flows in _senders(one.traffic, point.job.name, apart=cross == "each").items():
                 told = _told(one, flows, dilation=point.manifest.dilation)
                 found.setdefault(line, []).append((one.window.entry.run, told))
         for line, values in found.items():
@@ -50,11 +54,12 @@ def sending(
     return rows
 
 
-def _senders(found: Traffic, job: str) -> dict[str, Mask]:
+def _senders(found: Traffic, job: str, *, apart: bool) -> dict[str, Mask]:
     """Return the flows of a training, and of each source of cross traffic, that carry something."""
     masks = {job: traffic.of_job(found, job)}
     crossing = found.of(CROSS)
-    masks.update({str(name): crossing & (found.name == name) for name in sorted(set(found.name[crossing]))})
+    names = sorted(set(found.name[crossing])) if apart else []
+    masks.update({str(name): crossing & (found.name == name) for name in names} if apart else {"cross": crossing})
     carried = {line: int(found.payload_bytes[mask].sum()) for line, mask in masks.items()}
     most = max(carried.values())
     return {line: mask for line, mask in masks.items() if most > 0 and carried[line] >= _FEWEST_BYTES * most}

@@ -42,7 +42,37 @@ def links(draw):
     return rows
 
 
+def sent(draw):
+    rows = []
+    told = {
+        "training": {"sending_gbps": 37.3, "duty": 0.687, "period_s": 0.128, "strength": 0.82, "together": 0.83},
+        "replay": {"sending_gbps": 37.4, "duty": 0.688, "period_s": 0.1275, "strength": 0.79, "together": 0.84},
+        "poisson": {"sending_gbps": 26.0, "duty": 0.99, "period_s": float("nan"), "strength": 0.05, "together": 0.02},
+    }
+    for sender, values in told.items():
+        for repetition in (1, 2, 3):
+            varied = {name: value * draw.normal(1, 0.003) for name, value in values.items()}
+            mean = 25.7 * draw.normal(1, 0.003)
+            rows.append(
+                {
+                    "workload": "ddp" if sender == "training" else "command",
+                    "model": "resnet50" if sender == "training" else "-",
+                    "ranks": 3 if sender == "training" else 1,
+                    "line": "training" if sender == "training" else "cross",
+                    "poisson_bps": 8.99e9 if sender == "poisson" else None,
+                    "run": f"{sender} {repetition}",
+                    "repetition": repetition,
+                    "mean_gbps": mean,
+                    "peak_gbps": 70.0 * draw.normal(1, 0.01),
+                    **varied,
+                    "period_mb": mean * varied["period_s"] / 8 * 1e3,
+                }
+            )
+    return rows
+
+
 FIRST = {
+    "Training traffic without the training: a fitted model, replayed": sent,
     "Congestion controls, scored by what they leave unused": controls,
     "Reclaimed oversupply: links that are not the slowest": links,
 }

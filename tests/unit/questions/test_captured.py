@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from orchestrator.analysis.traffic import traffic
+from orchestrator.core.errors import ConfigError
 from orchestrator.questions import captured
 from orchestrator.questions.captured import Captured
 from orchestrator.questions.flows import flows
@@ -149,3 +150,9 @@ def test_what_a_training_and_cross_traffic_send_stands_side_by_side(measured):
     assert np.isnan(cross["period_mb"])
     assert np.isnan(cross["together"])
     assert cross["mean_gbps"] == pytest.approx(10_000 * 8e-6 * SCALE, rel=0.01)
+
+
+def test_sources_of_cross_traffic_are_one_where_that_is_asked(measured):
+    assert {row["line"] for row in sending(measured, cross="all")} == {"training", "cross"}
+    with pytest.raises(ConfigError, match="each, all"):
+        sending(measured, cross="none")
