@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from orchestrator.analysis.traffic import generative, periodicity
+from orchestrator.analysis.traffic import generative, periodicity, traffic
 from orchestrator.analysis.traffic.generative import Begins, Chunk
 from orchestrator.core.errors import ConfigError
 from tests.helpers import made_traffic
@@ -198,3 +199,24 @@ def test_no_ranks_are_too_few():
 def test_too_many_iterations_name_the_most():
     with pytest.raises(ConfigError, match="--iterations"):
         generative.draw(regular(), 10_000_000, 1)
+
+
+def test_rails_have_files_of_their_own():
+    made = made_traffic.made(iterations=40)
+    made = replace(made, rail=np.where(made.src == made.hosts.index("h1"), 1, 0))
+    model = generative.fit(made, begins(np.arange(40) * ITERATION_MS), run="r", window="w1", job="train")
+    assert {(pair.src, pair.rail) for pair in model.pairs} == {("h1", 1), ("h2", 0), ("h3", 0), ("h4", 0)}
+
+
+def test_iterations_without_anything_to_send_keep_their_time():
+    made = made_traffic.made(iterations=40)
+    keep = (made.bin_ns - BEGAN_NS) // (ITERATION_MS * MS) % 4 != 1
+    quiet = {name: getattr(made, name)[keep] for name in ("bin_flow", "bin_ns", "bin_wire", "bin_payload")}
+    made = traffic.within(replace(made, **quiet), made.begin_ns, made.end_ns)
+    model = generative.fit(made, begins(np.arange(40) * ITERATION_MS), run="r", window="w1", job="train")
+    (clock,) = model.clocks
+    assert clock.seconds == pytest.approx(np.full(len(clock.waits), 0.1))
+    assert (clock.split.sum(axis=(1, 2)) == 0).mean() == pytest.approx(0.25, abs=0.03)
+    chunks, length_s = generative.draw(model, 400, 1)
+    sent = sum(chunk.size for chunk in chunks) / length_s
+    assert sent == pytest.approx(0.75 * 4 * 40 * 20_000 / 0.1, rel=0.1)
