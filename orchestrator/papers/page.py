@@ -77,10 +77,11 @@ def counts(lines: Sequence[Line]) -> str:
 
 
 class Rendered(NamedTuple):
-    """A page that was written, and the counts of its verdicts in words."""
+    """A page that was written, the counts of its verdicts in words, and its lines, figure by figure."""
 
     path: Path
     headline: str
+    lines: tuple[Line, ...]
 
 
 def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Rendered:
@@ -106,7 +107,7 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Rendered:
             "limits": [*of_runs(measured), *repeated_draws.lines(entries), *paper.paper.limits],
         }
 
-    return Rendered(page.write("paper_page.html", output, shown), counts(every))
+    return Rendered(page.write("paper_page.html", output, shown), counts(every), tuple(every))
 
 
 def sentence(measured: Measured, lines: Sequence[Line]) -> str:

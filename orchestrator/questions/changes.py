@@ -27,9 +27,14 @@ def rotated(rows: Rows, *, column: str, over: str) -> Rows:
     """Return the rows with the values of `column` moved on by one along the sorted values of `over`.
 
     Each model has the volume of the next one, each load the time of the next: another input of the same distribution.
+    Rows that have nothing in `over` stay as they are.
     """
-    changed: Rows = []
-    for of_all in grouped(rows, [REPETITION]).values():
+
+    def nowhere(row: dict[str, Any]) -> bool:
+        return row[over] is None or (isinstance(row[over], float) and math.isnan(row[over]))
+
+    changed: Rows = [row for row in rows if nowhere(row)]
+    for of_all in grouped((row for row in rows if not nowhere(row)), [REPETITION]).values():
         places = sorted({row[over] for row in of_all}, key=lambda value: (isinstance(value, str), value))
         means = {place: [row[column] for row in of_all if row[over] == place] for place in places}
         following = dict(zip(places, [*places[1:], *places[:1]], strict=True))

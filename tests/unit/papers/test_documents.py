@@ -284,6 +284,17 @@ def test_rotated_rows_have_the_values_of_others():
     assert by_model == {"a": 2.0, "b": 3.0, "c": 1.0}
 
 
+def test_rows_without_a_place_are_not_rotated():
+    rows = [{"repetition": 1, "cap": cap, "s": cap or 0.5} for cap in (None, 1.0, 2.0, math.nan)]
+    found = changes.rotated(rows, column="s", over="cap")
+    assert sorted((str(one["cap"]), str(one["s"])) for one in found) == [
+        ("1.0", "2.0"),
+        ("2.0", "1.0"),
+        ("None", "0.5"),
+        ("nan", "nan"),
+    ]
+
+
 def test_a_ratio_is_that_of_its_repetition():
     rows = [
         {"traffic": name, "repetition": rep, "s": s}
