@@ -10,7 +10,13 @@ def controls(draw):
     for control, unused in (("cubic", 1.4), ("reno", 1.7)):
         for repetition in (1, 2, 3):
             seconds = 830.0 * 8 / 1e3 / (CAPACITY - 16.0 - unused * draw.normal(1, 0.005))
-            keys = {"model": "vgg16", "traffic": "iperf", "control": control, "repetition": repetition}
+            keys = {
+                "workload": "ddp",
+                "model": "vgg16",
+                "traffic": "iperf",
+                "control": control,
+                "repetition": repetition,
+            }
             loads = {"requested_gbps": 16.0, "load_gbps": 16.0, "capacity_gbps": CAPACITY, "cap_bps": None}
             rows.append({**keys, **loads, "run": f"{control} {repetition}", "theory_mb": 830.0, "seconds": seconds})
     return rows
