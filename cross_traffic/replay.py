@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cross_traffic import flow_launches, flow_records, schedule_files
 from cross_traffic.agents import flow_drawing
@@ -16,6 +16,7 @@ from cross_traffic.agents.flow_sender import RecordedSpec
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration
 from orchestrator.core.paths.lookup import NamedFile
+from orchestrator.core.units import Mistake
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
@@ -30,17 +31,32 @@ MOST_FLOWS = 10_000_000
 
 
 class Config(flow_launches.SendingConfig):
-    """Flows of a schedule file, again and again."""
+    """Flows of schedule files, again and again: of one host, or of several that begin together."""
 
-    src: str = Field(alias="from")
-    """Host that sends."""
+    src: str | None = Field(default=None, alias="from")
+    """Host that sends, where it is one."""
     to: str | None = None
-    """Host that receives what the file gives no receiver for."""
-    schedule: NamedFile
-    """File of lines start_s,bytes or start_s,bytes,to; sizes are divided by the testbed's scale. Looked up beside the
-    file that names it, then from the current folder."""
+    """Host that receives what a file gives no receiver for."""
+    schedule: NamedFile | None = None
+    """Its file, of lines start_s,bytes or start_s,bytes,to; sizes are divided by the testbed's scale. Looked up beside
+    the file that names it, then from the current folder."""
+    schedules: dict[str, NamedFile] = Field(default_factory=dict)
+    """Files of several hosts by the host that sends, instead of `from` and `schedule`. All begin at the same instant,
+    and begin again together, after the longest of them where `length` is left out."""
     length: Duration | None = Field(default=None, gt=0)
     """After how long it begins again; when left out, after the last start and a mean gap."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Config:
+        one, files = (self.src, self.schedule), self.schedules
+        if (None in one and any(one)) or bool(files) == (None not in one):
+            raise Mistake("names no sender with its file", accepted="from and schedule, or schedules: {h1: h1.csv}")
+        return self
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """The schedule file of each host that sends."""
+        return self.schedules if self.src is None or self.schedule is None else {self.src: self.schedule}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +67,21 @@ class _File:
     length_s: float
 
 
-def _file(config: Config) -> _File:
-    try:
-        status = config.schedule.stat()
-    except OSError as error:
-        raise ConfigError(f"{config.schedule}: cannot be read: {error.strerror}") from None
-    return _measured(config.schedule, config.to or "", config.length, config.connections, status.st_mtime_ns)
+def _measured(config: Config) -> dict[str, _File]:
+    """Return the totals of each sender's file, which all have one length."""
+    found = {}
+    for host, path in config.files.items():
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+        found[host] = _file(path, config.to or "", config.length, config.connections, status.st_mtime_ns)
+    length_s = max(file.length_s for file in found.values())
+    return {host: _File(file.wire, length_s) for host, file in found.items()}
 
 
-@lru_cache(maxsize=8)
-def _measured(path: Path, to: str, length_s: float | None, connections: str, _changed_ns: int) -> _File:
+@lru_cache(maxsize=64)
+def _file(path: Path, to: str, length_s: float | None, connections: str, _changed_ns: int) -> _File:
     overhead = flow_drawing.SEGMENT_HEADER_BYTES[4] if connections == "pool" else None
     framing = flow_drawing.Framing(MTU, 4, overhead)
     wire: dict[str, int] = defaultdict(int)
@@ -77,38 +98,41 @@ def _measured(path: Path, to: str, length_s: float | None, connections: str, _ch
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = flow_launches.host_problems("from", [config.src], topology)
+    option, at = ("from", ("schedule",)) if config.src is not None else ("schedules", ("schedules",))
+    found = _absent(option, config.files, topology)
     try:
-        measured = _file(config)
+        measured = _measured(config)
     except ConfigError as error:
-        return [*found, Problem(at=("schedule",), message=error.message, accepted=error.hint or "a schedule file")]
-    if "" in measured.wire:
-        return [
-            *found,
-            Problem(at=("to",), message="some flows of the file name no receiver", accepted="the host for those"),
-        ]
-    found += flow_launches.host_problems("schedule", tuple(measured.wire), topology)
+        return [*found, Problem(at=at, message=error.message, accepted=error.hint or "a schedule file")]
+    receivers = dict.fromkeys(to for file in measured.values() for to in file.wire)
+    if "" in receivers:
+        message = "some flows of the file name no receiver"
+        return [*found, Problem(at=("to",), message=message, accepted="the host for those")]
+    found += _absent(at[0], receivers, topology)
     found += rails.problems(config.rail, topology)
-    if config.src in measured.wire:
-        found.append(Problem(at=("schedule",), message=f"sends from {config.src!r} to itself", accepted="another host"))
+    found += [
+        Problem(at=at, message=f"sends from {host!r} to itself", accepted="another host")
+        for host, file in measured.items()
+        if host in file.wire
+    ]
     return found
 
 
+def _absent(option: str, hosts: Iterable[str], topology: Topology) -> list[Problem]:
+    return [found for host in hosts for found in flow_launches.host_problems(option, [host], topology)]
+
+
 def requirements(config: Config, topology: Topology) -> list[Requirement]:  # noqa: ARG001 - the same on every testbed
-    return flow_launches.requirements(config, [config.src], needed_by=NAME)
+    return flow_launches.requirements(config, tuple(config.files), needed_by=NAME)
 
 
 def demands(config: Config) -> list[Demand]:
-    measured = _file(config)
     return [
         Demand(
-            src=config.src,
-            dst=to,
-            rate=wire * 8 / measured.length_s,
-            over_s=max(1.0, min(measured.length_s, 10.0)),
-            rail=config.rail,
+            src=host, dst=to, rate=wire * 8 / file.length_s, over_s=max(1.0, min(file.length_s, 10.0)), rail=config.rail
         )
-        for to, wire in measured.wire.items()
+        for host, file in _measured(config).items()
+        for to, wire in file.wire.items()
     ]
 
 
@@ -121,24 +145,30 @@ def escalate(config: Config) -> Escalation | None:  # noqa: ARG001 - it opens a 
 
 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
-    """Return launches of sinks, then of the sender with the file in the form that it reads."""
-    measured = _file(config)
-    length_s = measured.length_s * (1 if config.length is not None else topology.dilation)  # `length` is dilated
-    sinks = tuple(measured.wire)
-    lines = [
-        f"{round(flow.start_s * topology.dilation * 1e9)},{flow.size},{sinks.index(flow.to or config.to or '')}\n"
-        for flow in schedule_files.read_schedule(config.schedule)
-    ]
-    receiving = {to: wire * 8 / length_s / topology.scale for to, wire in measured.wire.items()}
-    recorded: RecordedSpec = {"path": "flows.csv", "factor": 1 / topology.scale, "length_s": length_s}
-    sender = flow_launches.Sender(
-        host=config.src,
-        sinks=sinks,
-        rate=sum(receiving.values()),
-        recorded=recorded,
-        files={"flows.csv": "".join(lines).encode()},
-    )
-    return flow_launches.launches(config, source, topology, senders=[sender], receiving=receiving)
+    """Return launches of sinks, then of the senders with their files in the form that they read."""
+    measured = _measured(config)
+    receiving: dict[str, float] = defaultdict(float)
+    senders = []
+    for host, file in measured.items():
+        length_s = file.length_s * (1 if config.length is not None else topology.dilation)  # `length` is dilated
+        sinks = tuple(file.wire)
+        lines = [
+            f"{round(flow.start_s * topology.dilation * 1e9)},{flow.size},{sinks.index(flow.to or config.to or '')}\n"
+            for flow in schedule_files.read_schedule(config.files[host])
+        ]
+        rates = {to: wire * 8 / length_s / topology.scale for to, wire in file.wire.items()}
+        for to, rate in rates.items():
+            receiving[to] += rate
+        recorded: RecordedSpec = {"path": "flows.csv", "factor": 1 / topology.scale, "length_s": length_s}
+        sender = flow_launches.Sender(
+            host=host,
+            sinks=sinks,
+            rate=sum(rates.values()),
+            recorded=recorded,
+            files={"flows.csv": "".join(lines).encode()},
+        )
+        senders.append(sender)
+    return flow_launches.launches(config, source, topology, senders=senders, receiving=receiving)
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -595,11 +595,11 @@ def main(argv: list[str]) -> int:
         for pipe in pipes:
             os.close(pipe)
         status = finished(workers)
-    except Stopped:
-        status = stopped(workers)
+    except (Stopped, BrokenPipeError):  # a worker may be told to end before this process is
+        status = given_up(workers)
     except OSError as error:
         say("cannot send: %s" % (error.strerror or error))
-        stopped(workers)
+        given_up(workers)
         status = 1
     return status
 
@@ -607,6 +607,14 @@ def main(argv: list[str]) -> int:
 def finished(workers: list[tuple[int, int]]) -> int:
     """Wait for the workers' own end; return their worst status."""
     return max(1 if os.waitpid(pid, 0)[1] else 0 for pid, _ in workers)
+
+
+def given_up(workers: list[tuple[int, int]]) -> int:
+    """Return what `stopped` does, also where the signal that asks for it comes while it begins."""
+    try:
+        return stopped(workers)
+    except Stopped:
+        return stopped(workers)
 
 
 def stopped(workers: list[tuple[int, int]]) -> int:

@@ -1,10 +1,11 @@
-"""The command `orch traffic`: generate and check cross traffic without an experiment."""
+"""The command `orch traffic`: generate and check cross traffic without an experiment, and fit that of trainings."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import itertools
+import json
 import math
 import signal
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.cli import options
 from orchestrator.cli.commands import Group
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
@@ -22,10 +24,15 @@ if TYPE_CHECKING:
     from cross_traffic.agents.flow_sender import RecordedSpec, SenderSpec
     from cross_traffic.agents.flow_sink import SinkSpec
     from cross_traffic.schedule_files import BurstShape, Tally
+    from orchestrator.analysis.traffic.generative import Model, Pair
     from orchestrator.analysis.windows.generated_flows import FlowLog
 
 PORT = 15201
 PLOTTED_S = 0.1
+MODEL = "model.json"
+SOURCES = "traffic.yaml"
+MOST_BURSTS = 12  # that are printed
+MOST_MODEL_BYTES = 1 << 30
 
 
 def register(group: Group) -> None:
@@ -52,6 +59,26 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     sub.add_argument("--to", default="", metavar="HOST", help="name of the receiver to write into the file")
     sub.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the flows, one a line: start_s,bytes,to")
     sub.add_argument("--plot", type=Path, metavar="STEM", help="plot its first tenth of a second: STEM.svg, STEM.pdf")
+
+    sub = command("fit", _fit, "fit a model of a training's traffic, and write files of it for the source `replay`")
+    options.results_to_read(sub)
+    sub.add_argument("run", metavar="RUN|MODEL", help=f"a captured run, or the {MODEL} of an earlier fit")
+    sub.add_argument("--window", metavar="NAME", help="the window whose iterations are fitted (the first one)")
+    sub.add_argument("--job", metavar="NAME", help="the training, where several share the network")
+    sub.add_argument(
+        "--from",
+        dest="senders",
+        action="append",
+        metavar="HOST",
+        help="write the file of this sender alone; may be repeated (all)",
+    )
+    sub.add_argument("--iterations", type=int, metavar="N", help="how many to draw (as many as were measured)")
+    sub.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the random numbers (1)")
+    sub.add_argument("--recorded", action="store_true", help="write the iterations as they were measured, draw none")
+    sub.add_argument("--json", action="store_true", help="print the parameters as a JSON object instead of text")
+    sub.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help=f"a new folder for HOST.csv, {SOURCES} and {MODEL}"
+    )
 
     sub = command("serve", _serve, "receive flows and discard them, until Ctrl-C")
     sub.add_argument("--address", required=True, help="the only address to listen on")
@@ -186,12 +213,165 @@ def _schedule(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _new_folder(path: Path) -> Path:
+def _new_folder(path: Path, option: str = "--log") -> Path:
     try:
         path.mkdir(parents=True)
     except OSError as error:
-        raise ConfigError(f"--log {path}: {error.strerror}", hint="a folder that is not there yet") from None
+        raise ConfigError(f"{option} {path}: {error.strerror}", hint="a folder that is not there yet") from None
     return path
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    """Fit a model, print its parameters, and write what is drawn from it."""
+    from orchestrator.analysis.traffic import generative
+
+    if arguments.seed < 0 or (arguments.iterations is not None and arguments.iterations < 1):
+        raise ConfigError("--iterations must be at least 1, --seed 0 or more")
+    if arguments.recorded and arguments.iterations is not None:
+        raise ConfigError("--recorded writes the iterations that were measured: --iterations has no meaning beside it")
+    model = _model(arguments)
+    senders = _senders(model, arguments.senders)
+    if arguments.output:
+        count = arguments.iterations or max(len(clock.waits) for clock in model.clocks)
+        drawn = generative.recorded(model) if arguments.recorded else generative.draw(model, count, arguments.seed)
+        how = "as measured" if arguments.recorded else f"{count:,} iterations, drawn with seed {arguments.seed}"
+        _write_model(_new_folder(arguments.output, "--output"), model, senders, *drawn, how=how)
+    print(json.dumps(generative.parameters(model)) if arguments.json else _model_text(model))
+    return Exit.OK
+
+
+def _model(arguments: argparse.Namespace) -> Model:
+    """Return the model that a file holds, or that of a run's window."""
+    from orchestrator.analysis.traffic import generative
+
+    path = Path(arguments.run)
+    if path.suffix == ".json" and path.is_file():
+        if arguments.window or arguments.job:
+            raise ConfigError(f"{path}: is of one window and job; --window and --job are for runs")
+        try:
+            if path.stat().st_size > MOST_MODEL_BYTES:
+                raise ConfigError(f"{path}: no model of traffic, since it is larger than 1 GiB")
+            data = json.loads(path.read_bytes())
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+        except (ValueError, RecursionError):
+            data = None
+        return generative.from_data(data if isinstance(data, dict) else {}, at=str(path))
+    from orchestrator.report.runs import Run
+    from orchestrator.store import stores
+
+    store = stores.opened(arguments.results)
+    run = Run(store.brought(stores.one(store, arguments.run)))
+    window = _named("--window", arguments.window, {one.name: one for one in run.windows}, run.id, several=True)
+    job = _named("--job", arguments.job, {one.name: one.name for one in run.manifest.jobs}, run.id, several=False)
+    if run.traffic is None:
+        raise ConfigError(f"{run.id}: its packets were not captured", hint="a run with collect: [tcpdump]")
+    ranks = generative.begins(run.table("iterations"), job=job, span_ns=window.span_ns)
+    return generative.fit(
+        run.traffic, ranks, run=run.id, window=window.name, job=job, scale=run.scale, dilation=run.manifest.dilation
+    )
+
+
+def _named(option: str, name: str | None, found: dict[str, Any], at: str, *, several: bool) -> Any:
+    """Return what an option names; without it the first, or the only one."""
+    accepted = ", ".join(found) or "none"
+    if name is None and found and (several or len(found) == 1):
+        return next(iter(found.values()))
+    if name is None or name not in found:
+        said = f"no {option.removeprefix('--')} {name!r}" if name is not None else f"{option} says which one is meant"
+        raise ConfigError(f"{at}: {said}", hint=f"{option} with one of: {accepted}")
+    return found[name]
+
+
+def _senders(model: Model, wanted: Sequence[str] | None) -> list[str]:
+    """Return the hosts whose files are written."""
+    known = list(dict.fromkeys(sorted(pair.src for pair in model.pairs)))
+    for host in wanted or ():
+        if host not in known:
+            raise ConfigError(f"--from: {host!r} sends nothing of this training", hint=f"one of: {', '.join(known)}")
+    return [host for host in known if not wanted or host in wanted]
+
+
+def _write_model(
+    folder: Path, model: Model, senders: Sequence[str], chunks: Sequence[Any], length_s: float, *, how: str
+) -> None:
+    """Write the model, a schedule file a sender and rail, and the sources of an experiment that replay them."""
+    from cross_traffic import schedule_files
+    from orchestrator.analysis.traffic import generative
+
+    of_ends: dict[Pair, list[schedule_files.FlowLine]] = {}
+    files: dict[int, dict[str, list[schedule_files.FlowLine]]] = {}
+    for pair in sorted(model.pairs, key=lambda one: (one.rail, one.src)):
+        if pair.src in senders:
+            of_ends[pair] = files.setdefault(pair.rail, {}).setdefault(pair.src, [])
+    for chunk in chunks:
+        if chunk.pair in of_ends:
+            line = schedule_files.FlowLine(start_s=chunk.start_s, size=chunk.size, to=chunk.pair.dst)
+            of_ends[chunk.pair].append(line)
+    length = f"{math.ceil(length_s * 1e6)}us"
+    sources = [
+        f"# Traffic of {model.job} in run {model.run}, window {model.window}: {how}.",
+        "# It stands below `traffic:`.",
+    ]
+    try:
+        for rail, hosts in files.items():
+            names = {
+                host: f"{host}.rail{rail}.csv" if rail else f"{host}.csv" for host, lines in hosts.items() if lines
+            }
+            for host, name in names.items():
+                comment = (
+                    f"what {host} sends for {model.job} in run {model.run}, window {model.window}: {how}\n"
+                    f"a model of orch traffic fit; {length_s:.6f} s, then it begins again; full size, undilated"
+                )
+                schedule_files.write_schedule(folder / name, hosts[host], comment=comment)
+            sources += ["- replay:", "    schedules:"]
+            sources += [f"      {json.dumps(host)}: {json.dumps(name)}" for host, name in names.items()]
+            sources += [f"    length: {length}", "    connections: pool", *([f"    rail: {rail}"] if rail else [])]
+        (folder / SOURCES).write_text("\n".join(sources) + "\n", encoding="utf-8")
+        (folder / MODEL).write_text(json.dumps(generative.as_data(model)) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OrchError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+def _model_text(model: Model) -> str:
+    """Write a model's parameters for people."""
+    from orchestrator.analysis.traffic import generative
+
+    told = generative.parameters(model)
+    lines = [
+        f"{model.run}, window {model.window}, job {model.job}: {model.share:.1%} of its payload is fitted",
+        "clock          all hosts are in step" if told["in_step"] else "clock          each host has its own",
+    ]
+    for clock in told["clocks"]:
+        period, amount = clock["period_s"], clock["bytes"]
+        first = ", ".join(f"{value:+.2f}" for value in period["autocorrelation"])
+        weights = ", ".join(f"{value:+.2f}" for value in period["autoregression"]) or "none: independent draws"
+        lines += [
+            "",
+            f"period         {span_text(period['mean'])} (deviation {span_text(period['deviation'])}; "
+            f"{span_text(period['p5'])} p5, {span_text(period['p50'])} p50, {span_text(period['p95'])} p95), "
+            f"of {clock['iterations']} iterations",
+            f"autocorrelation {first} at 1 to 3 iterations; autoregression {weights}",
+            f"bytes          {amount['mean']:,.0f} an iteration (deviation {amount['deviation']:,.0f})",
+            f"slices         {clock['slices']}, of {span_text(clock['slice_s'])} where it sends: "
+            f"{clock['sending']:.1%} of the time",
+        ]
+        bursts = sorted(clock["bursts"], key=lambda one: -one["bytes"])[:MOST_BURSTS]
+        for burst in sorted(bursts, key=lambda one: one["at_s"]):
+            lines.append(
+                f"burst          {burst['bytes']:,.0f} bytes, {span_text(burst['at_s'])} (deviation "
+                f"{span_text(burst['at_sd_s'])}) after the cut between iterations, for {span_text(burst['takes_s'])} "
+                f"(deviation {span_text(burst['takes_sd_s'])})"
+            )
+        if len(clock["bursts"]) > MOST_BURSTS:
+            lines.append(f"               and {len(clock['bursts']) - MOST_BURSTS} smaller ones")
+        for pair in clock["pairs"]:
+            rail = f" rail {pair['rail']}" if pair["rail"] else ""
+            lines.append(
+                f"pair           {pair['src']} to {pair['dst']}{rail}: {pair['bytes']:,.0f} bytes an iteration "
+                f"(deviation {pair['deviation']:,.0f})"
+            )
+    return "\n".join(lines)
 
 
 def _run(agent: str, spec: SenderSpec | SinkSpec, folder: Path) -> int:

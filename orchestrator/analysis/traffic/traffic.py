@@ -50,6 +50,7 @@ class Traffic:
     bin_payload: Ints
     begin_ns: int
     end_ns: int
+    rail: Ints | None = None  # of the host that sends, by its address; None where that is not known
     guessed: bool = False  # kinds are told by the flows' shape, since nobody said what was launched
 
     def __len__(self) -> int:
@@ -139,6 +140,7 @@ def from_tables(capture_flows: Any, flow_packets: Any, *, nodes: Sequence[Node])
     if not flow_packets.num_rows:
         return None
     names = {address: node.name for node in nodes for address in node.addresses}
+    rails = {rail.address: number for node in nodes for number, rail in enumerate(node.rails)}
     source, sources = _encoded(capture_flows["src"])
     sink, sinks = _encoded(capture_flows["dst"])
     keep = _one_place(capture_flows, names)
@@ -183,6 +185,7 @@ def from_tables(capture_flows: Any, flow_packets: Any, *, nodes: Sequence[Node])
             bin_payload=bins.payload,
             begin_ns=int(first_ns.min()),
             end_ns=int(last_ns.max()) + 1,
+            rail=np.array([rails.get(address, 0) for address in number], np.int64)[ends[0]],
         )
     )
 

@@ -13,7 +13,8 @@ def controls(draw):
     for control, unused in (("cubic", 1.4), ("reno", 1.7)):
         for repetition in (1, 2, 3):
             seconds = 830.0 * 8 / 1e3 / (CAPACITY - 16.0 - unused * draw.normal(1, 0.005))
-            keys = {"model": "vgg16", "traffic": "iperf", "control": control, "repetition": repetition, "capped": None}
+            keys = {"workload": "ddp", "model": "vgg16", "traffic": "iperf", "control": control, "capped": None}
+            keys |= {"repetition": repetition}
             loads = {"requested_gbps": 16.0, "load_gbps": 16.0, "capacity_gbps": CAPACITY}
             rows.append({**keys, **loads, "run": f"{control} {repetition}", "theory_mb": 830.0, "seconds": seconds})
     return rows
@@ -79,7 +80,38 @@ def overlaps(draw):
     return rows
 
 
+def sent(draw):
+    rows = []
+    told = {
+        "training": {"sending_gbps": 37.3, "duty": 0.687, "period_s": 0.128, "strength": 0.82, "together": 0.83},
+        "replay": {"sending_gbps": 37.4, "duty": 0.688, "period_s": 0.1275, "strength": 0.79, "together": 0.84},
+        "poisson": {"sending_gbps": 26.0, "duty": 0.99, "period_s": float("nan"), "strength": 0.05, "together": 0.02},
+    }
+    for sender, values in told.items():
+        for repetition in (1, 2, 3):
+            varied = {name: value * draw.normal(1, 0.003) for name, value in values.items()}
+            mean = 25.7 * draw.normal(1, 0.003)
+            rows.append(
+                {
+                    "workload": "ddp" if sender == "training" else "command",
+                    "model": "resnet50" if sender == "training" else "-",
+                    "ranks": 3 if sender == "training" else 1,
+                    "line": "training" if sender == "training" else "cross",
+                    "poisson_bps": 8.99e9 if sender == "poisson" else None,
+                    "compute": 0.112 if sender == "training" else None,
+                    "run": f"{sender} {repetition}",
+                    "repetition": repetition,
+                    "mean_gbps": mean,
+                    "peak_gbps": 70.0 * draw.normal(1, 0.01),
+                    **varied,
+                    "period_mb": mean * varied["period_s"] / 8 * 1e3,
+                }
+            )
+    return rows
+
+
 FIRST = {
+    "Training traffic without the training: a fitted model, replayed": sent,
     "Congestion controls, scored by what they leave unused": controls,
     "Reclaimed oversupply: links that are not the slowest": links,
     "What sets effective bandwidth": bandwidths,

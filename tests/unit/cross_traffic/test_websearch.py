@@ -135,6 +135,60 @@ def test_a_file_is_replayed_at_its_own_load(tmp_path):
     }
 
 
+def two_files(tmp_path, **changes):
+    texts = {"h4": "start_s,bytes,to\n0,1000,h1\n1,1000,h2\n", "h1": "start_s,bytes,to\n0.5,1000,h2\n3,1000,h4\n"}
+    for host, text in (texts | changes).items():
+        (tmp_path / f"{host}.csv").write_text(text)
+    return {host: str(tmp_path / f"{host}.csv") for host in texts | changes}
+
+
+def test_files_of_several_hosts_begin_together_and_again_together(tmp_path):
+    made = replay.Config.model_validate({"schedules": two_files(tmp_path)})
+    assert replay.problems(made, TOPOLOGY) == []
+    assert {(demand.src, demand.dst) for demand in replay.demands(made)} == {
+        ("h4", "h1"), ("h4", "h2"), ("h1", "h2"), ("h1", "h4")
+    }  # fmt: skip
+    launches = replay.launches(made, replace(SOURCE, name="replay0"), TOPOLOGY)
+    sinks, senders = specs(launches, ".sink"), specs(launches, ".sender")
+    assert set(sinks) == {"h1", "h2", "h4"}
+    assert {spec["starters"] for spec in sinks.values()} == {2}
+    assert len({str(spec["start"]) for spec in senders.values()}) == 1
+    assert {spec["recorded"]["length_s"] for spec in senders.values()} == {6.0}  # of the longer file
+    assert len(sinks["h2"]["senders"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "no sender"),
+        ({"from": "h4"}, "no sender"),
+        ({"schedule": "x.csv"}, "no sender"),
+        ({"from": "h4", "schedule": "x.csv", "schedules": {"h1": "y.csv"}}, "no sender"),
+        ({"from": "h4", "schedules": {"h1": "y.csv"}}, "no sender"),
+    ],
+)
+def test_a_replay_names_its_senders_in_one_way(options, told):
+    with pytest.raises(ValueError, match=told):
+        replay.Config.model_validate(options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"h9": "start_s,bytes,to\n0,10,h1\n"}, "no host 'h9'"),
+        ({"h1": "start_s,bytes,to\n0,10,h1\n"}, "to itself"),
+        ({"h1": "start_s,bytes,to\n0,10,h8\n"}, "no host 'h8'"),
+        ({"h1": "start_s,bytes\n0,10\n"}, "name no receiver"),
+        ({"h1": "nonsense"}, "the head must be"),
+    ],
+)
+def test_one_of_several_files_that_cannot_be_replayed_says_why(tmp_path, changes, told):
+    made = replay.Config.model_validate({"schedules": two_files(tmp_path, **changes)})
+    (problem,) = replay.problems(made, TOPOLOGY)
+    assert told in problem.message
+    assert problem.accepted
+
+
 @pytest.mark.parametrize(
     ("text", "options", "told"),
     [

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from orchestrator.analysis.traffic import traffic
+from orchestrator.core.errors import ConfigError
 from orchestrator.questions import captured
 from orchestrator.questions.captured import Captured
 from orchestrator.questions.flows import flows
 from orchestrator.questions.rates import flow_series, rate_series, rates
 from orchestrator.questions.rows import Measured
+from orchestrator.questions.sending import sending
 from orchestrator.questions.volumes import edges, volumes
 from orchestrator.store import rundir
 from tests.helpers.made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, SENDS_MS, made
@@ -121,3 +123,36 @@ def test_series_have_a_row_a_bin(measured):
     assert {row["line"] for row in whole} == set(range(1, 9))
     assert {row["repetition"] for row in whole} == {1}
     assert sum(row["gbps"] for row in whole if row["line"] == 1) > sum(row["gbps"] for row in whole if row["line"] == 8)
+
+
+def test_what_a_training_and_cross_traffic_send_stands_side_by_side(measured):
+    edge_gbps = BYTES_A_MS * 8e-6 * SCALE
+    share = SENDS_MS / ITERATION_MS
+    rows = sending(measured)
+    assert [(row["line"], row["repetition"]) for row in rows] == [
+        ("training", 1),
+        ("training", 2),
+        ("iperf0", 1),
+        ("iperf0", 2),
+    ]
+    training, cross = rows[0], rows[2]
+    assert training["mean_gbps"] == pytest.approx(4 * edge_gbps * share, rel=0.01)
+    assert training["peak_gbps"] == training["p99_gbps"] == pytest.approx(4 * edge_gbps, rel=0.01)
+    assert training["sending_gbps"] == pytest.approx(4 * edge_gbps, rel=0.01)
+    assert training["duty"] == pytest.approx(share, abs=0.01)
+    assert training["period_s"] == pytest.approx(ITERATION_MS / 1e3, rel=0.01)
+    assert training["strength"] > 0.9
+    assert training["period_mb"] == pytest.approx(4 * EDGE * SCALE / 1e6, rel=0.02)
+    assert (training["pairs"], cross["pairs"]) == (4, 1)
+    assert training["together"] == pytest.approx(1.0, abs=0.01)
+    assert cross["duty"] == 1
+    assert np.isnan(cross["period_s"])
+    assert np.isnan(cross["period_mb"])
+    assert np.isnan(cross["together"])
+    assert cross["mean_gbps"] == pytest.approx(10_000 * 8e-6 * SCALE, rel=0.01)
+
+
+def test_sources_of_cross_traffic_are_one_where_that_is_asked(measured):
+    assert {row["line"] for row in sending(measured, cross="all")} == {"training", "cross"}
+    with pytest.raises(ConfigError, match="each, all"):
+        sending(measured, cross="none")
