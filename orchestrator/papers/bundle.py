@@ -6,6 +6,7 @@ sweeps, and `answers.py`, then run with the rights of who asks for it.
 
 from __future__ import annotations
 
+import filecmp
 import itertools
 import json
 import platform
@@ -196,12 +197,10 @@ def about(path: Path) -> About:
 def unpacked(path: Path, folder: Path) -> Path:
     """Unpack a bundle into a folder of its paper's name below another, and return it. Nothing of it is carried out.
 
-    StoreError where that folder is there already, for names that lead out of it, links, and more than MOST_FILES files
-    or MOST_BYTES bytes; then nothing stays.
+    A folder that has been unpacked from it before is returned as it is. StoreError where that folder is of anything
+    else, for names that lead out of it, links, and more than MOST_FILES files or MOST_BYTES bytes; then nothing stays.
     """
     to = folder / about(path).paper
-    if to.exists():
-        raise StoreError(f"{to}: is there already", hint="-o FOLDER")
     with _opened(path) as archive:
         files = [one for one in archive.infolist() if not one.is_dir()]
         if len(files) > MOST_FILES or sum(one.file_size for one in files) > MOST_BYTES:
@@ -214,10 +213,22 @@ def unpacked(path: Path, folder: Path) -> Path:
                     file = new / _name(one, to.name)
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_bytes(_content(archive, one))
-                (new / to.name).rename(to)
+                if not to.exists():
+                    (new / to.name).rename(to)
+                elif not _holds(to, new / to.name):
+                    raise StoreError(f"{to}: is there already, and not what {path} has", hint="-o FOLDER")
         except (UnsafePath, OSError, *_BROKEN) as error:
             raise StoreError(f"{path}: cannot be unpacked: {error}") from None
     return to
+
+
+def _holds(folder: Path, other: Path) -> bool:
+    """Return whether a folder has every file of another one, with the same bytes."""
+    for file in (one for one in other.rglob("*") if one.is_file()):
+        here = folder / file.relative_to(other)
+        if here.is_symlink() or not here.is_file() or not filecmp.cmp(here, file, shallow=False):
+            return False
+    return True
 
 
 def _name(one: zipfile.ZipInfo, below: str) -> str:

@@ -19,6 +19,8 @@ Floats = npt.NDArray[np.float64]
 FLAT_WITHIN = 0.05  # what is flat stays so close to the time at the lowest load
 FLAT_SHARE = 0.2  # of the capacity that a flat region must reach, to be called one
 FEWEST_FLAT = 3
+GAP_SHARE = 0.35  # of the capacity: points further apart do not tell where a flat region ends
+NO_FLAT = "none: it has no flat region, its time grows from the lowest loads on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +66,11 @@ def flat_points(load_gbps: Floats, seconds: Floats, capacity_gbps: float) -> int
 
 def onset(load_gbps: Floats, seconds: Floats, capacity_gbps: float, rule: Rule = RULE) -> Onset | str:
     """Return where congestion begins by appendix A.2's construction, points ordered by load; or why nowhere."""
-    if len(load_gbps) < FEWEST_FLAT:
-        return "none: too few points"
+    if unclear := _unclear(load_gbps, seconds, capacity_gbps):
+        return unclear
     flat = flat_points(load_gbps, seconds, capacity_gbps)
     if not flat:
-        return "none: it has no flat region, its time grows from the lowest loads on"
+        return NO_FLAT
     steep = np.flatnonzero(seconds > rule.above * seconds[0])
     steep = steep[steep >= flat][: rule.tangent_points]
     if len(steep) < rule.tangent_points:
@@ -84,6 +86,18 @@ def onset(load_gbps: Floats, seconds: Floats, capacity_gbps: float, rule: Rule =
     width, height = float(np.ptp(load_gbps)) or 1.0, float(np.ptp(seconds)) or 1.0
     off = ((load_gbps - crossing) / width) ** 2 + ((seconds - level - rise * crossing) / height) ** 2
     return Onset(crossing_gbps=crossing, place=int(np.argmin(off)), flat=(level, rise), tangent=(start, slope))
+
+
+def _unclear(load_gbps: Floats, seconds: Floats, capacity_gbps: float) -> str:
+    """Return why these points do not tell where a flat region ends; empty where they do."""
+    if len(load_gbps) < FEWEST_FLAT:
+        return "none: too few points"
+    grown = np.flatnonzero(seconds > (1 + FLAT_WITHIN) * seconds[0])
+    if not len(grown):
+        return ""
+    below, beyond = load_gbps[grown[0] - 1], load_gbps[grown[0]]
+    wide = beyond - below > GAP_SHARE * capacity_gbps
+    return f"none: no point between {below:.3g} and {beyond:.3g} Gbit/s" if wide else ""
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float]:
@@ -180,7 +194,8 @@ def congestion_lines(rows: Rows, *, by: list[str]) -> Rows:
 def saturated(rows: Rows, *, by: list[str], up_to: float = 1.0) -> Rows:
     """Return the points of each curve at which the link is saturated: from its congestion point on, by repetition.
 
-    Without a congestion point, all points under load. `up_to` is the share of the capacity up to which loads count.
+    Where its time grows from the lowest loads on, all points under load; none where its points do not tell where
+    congestion begins. `up_to` is the share of the capacity up to which loads count.
     """
     found: Rows = []
     for of_all in grouped(rows, [*by, REPETITION]).values():
@@ -189,6 +204,8 @@ def saturated(rows: Rows, *, by: list[str], up_to: float = 1.0) -> Rows:
             continue
         loads, times, capacity = _arrays(points)
         one = onset(loads, times, capacity)
+        if isinstance(one, str) and one != NO_FLAT:
+            continue
         begin = 0.0 if isinstance(one, str) else float(loads[one.place])
         found += [row for row in points if row["load_gbps"] > 0 and begin <= row["load_gbps"] <= up_to * capacity]
     return found

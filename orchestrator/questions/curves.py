@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -182,20 +183,37 @@ def windows_near(
 
 
 @step
-def interpolated(rows: Rows, *, of: list[str], over: str, at: str, by: list[str], logarithmic: bool = True) -> Rows:
+def interpolated(
+    rows: Rows,
+    *,
+    of: list[str],
+    over: str,
+    at: str,
+    by: list[str],
+    logarithmic: bool = True,
+    apart: float = math.inf,
+    near: float = 0.0,
+) -> Rows:
     """Return the values of columns `of` at a place `at` (a column) between measured points of a curve, by repetition.
 
     A curve is the rows with the same `by`, and its points lie along the column `over`. Values are interpolated in their
-    logarithms (`logarithmic`) in a straight line between the two points next to the place, never beyond the first or
-    the last one: such places have no row. Columns that are the same on all points of a curve are kept.
+    logarithms (`logarithmic`) in a straight line between the two points next to the place. Beyond the first or the last
+    point, and between points that are more than `apart`, a place has the values of a point that is as `near` as this,
+    else no row. Columns that are the same on all points of a curve are kept.
     """
     found: Rows = []
     for of_all in grouped(rows, [*by, at, REPETITION]).values():
         points = sorted((row for row in of_all if _usable(row, [over, *of])), key=lambda row: row[over])
         place = of_all[0][at]
-        if not points or place is None or not points[0][over] <= place <= points[-1][over]:
+        if not points or place is None:
             continue
         x = [row[over] for row in points]
+        right = bisect.bisect_left(x, place)
+        if not x[0] <= place <= x[-1] or (x[right] > place and x[right] - x[right - 1] > apart):
+            nearest = min(points, key=lambda row: abs(row[over] - place))
+            if abs(nearest[over] - place) <= near:
+                found.append({**same(of_all), over: place, at: place, **{name: nearest[name] for name in of}})
+            continue
         values = {name: _between(place, x, [row[name] for row in points], logarithmic) for name in of}
         found.append({**same(of_all), over: place, at: place, **values})
     return found

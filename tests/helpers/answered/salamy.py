@@ -238,7 +238,7 @@ FIRST: Mapping[str, Callable[[Random], Rows]] = {
     ),
     "Table 3.8: spare capacity": lambda random: spare(random, "vgg16", {"iperf": 1.12, "websearch": 2.39, BURST: 2.51}),
     "Section 3.4: steps of spare capacity between kinds of traffic": lambda random: spare(
-        random, "resnet50", {"iperf": 1.2, "websearch": 2.4, BURST: 2.45}, (16, 18, 19.5, 20.5)
+        random, "resnet50", {"iperf": 1.2, "websearch": 2.4, BURST: 2.45}, (8, 16, 18, 19.5, 20.5)
     ),
     "Section 3.4: what a better use of the link would gain": beside(BURST, bert_large=((19.8, 5.3),)),
     "Section 3.4.1: bursts against consistent web search": kinds_of_traffic,

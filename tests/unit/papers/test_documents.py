@@ -370,8 +370,11 @@ def test_the_command_shows_a_bundle_and_carries_out_nothing_of_it(bundled, tmp_p
     said = capsys.readouterr().out
     assert "2 held, 0 missed, 1 not compared" in said
     assert (tmp_path / "out/made/page.html").is_file()
+    (tmp_path / "out/made/results").mkdir()
+    assert main(["study", str(out)]) == 0, "it was shown, and perhaps measured, before"
+    (tmp_path / "out/made/page.html").write_text("another")
     assert main(["study", str(out)]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "is there already, and not what" in capsys.readouterr().err
     assert main(["study", str(folder), "--again"]) == 2
     assert "is no bundle" in capsys.readouterr().err
 

@@ -51,6 +51,7 @@ def test_rules_disagree_about_a_curve_that_bends_slowly():
         ({load: 0.254 * float(np.exp(10.75 / (25 - load))) for load in LOADS}, "no flat region"),
         (kinked(30.0), "fewer than 3 points"),
         ({0: 0.16, 8: 0.17}, "too few points"),
+        ({0: 0.16, 17.9: 0.19, 18.4: 0.2, 20.8: 0.27}, "no point between 0 and 17.9"),
     ],
 )
 def test_a_curve_without_a_congestion_point_says_why(times, why):
@@ -65,6 +66,14 @@ def test_saturated_are_the_points_from_the_congestion_point_on():
     assert {row["load_gbps"] for row in found} == {16, 17, 18, 19, 20}
     growing = {load: 0.254 * float(np.exp(10.75 / (25 - load))) for load in LOADS}
     assert {row["load_gbps"] for row in congestion.saturated(rows(growing), by=BY)} == set(LOADS[1:])
+
+
+@pytest.mark.parametrize(
+    "times", [{0: 0.16, 8: 0.165}, {0: 0.16, 20.8: 0.3}, {0: 0.16, 17.9: 0.19, 18.4: 0.2, 20.8: 0.27}]
+)
+def test_nothing_is_saturated_where_points_do_not_tell_where_congestion_begins(times):
+    """A link with 8 of 25 Gbit/s counted as saturated where the curve had no more points: 10 Gbit/s "unused"."""
+    assert congestion.saturated(rows(times), by=BY) == []
 
 
 @pytest.mark.parametrize(("a_s", "b", "n"), [(0.618, 9.95, 1.0), (0.564, 3.667, 0.5), (0.14, 22.793, 2.0)])

@@ -116,6 +116,18 @@ def test_the_time_at_a_load_lies_between_measured_points_and_is_never_extrapolat
             assert "p99_s" not in found[0], "what differs between points is of none"
 
 
+def test_between_points_that_are_far_apart_nothing_is_interpolated():
+    """From 0 to 17.9 Gbit/s a straight line had a flat curve grow by a tenth at 8."""
+    rows = [{"model": "m", "repetition": 1, "load": load, "s": s, "at": 8.0} for load, s in ((0, 1.0), (17.9, 1.2))]
+    how = {"of": ["s"], "over": "load", "at": "at", "by": ["model"]}
+    assert curves.interpolated(rows, **how, apart=7) == []
+    assert curves.interpolated([{**row, "at": 17.5} for row in rows], **how, apart=7) == []
+    (near,) = curves.interpolated([{**row, "at": 18.2} for row in rows], **how, apart=7, near=0.5)
+    assert (near["s"], near["load"]) == (1.2, 18.2)
+    (on,) = curves.interpolated([{**row, "at": 17.9} for row in rows], **how, apart=7)
+    assert on["s"] == pytest.approx(1.2)
+
+
 def test_every_iteration_of_the_nearest_point_is_told(tmp_path):
     write_curve(tmp_path)
     entries = selection.choose(tmp_path, "resnet50-iperf").entries
