@@ -113,4 +113,4 @@ def test_the_quick_version_repeats_whatever_it_judges():
     (frameworks, *_) = study.sweeps
     for framework in ("horovod-mpi", "pair-averaging"):
         mine = [p.values["workload.*.model"] for p in frameworks.points if p.values["workload"] == framework]
-        assert mine == list(made.MODELS)
+        assert mine == [model for model in made.MODELS if model != "densenet201"], "a line needs three"
