@@ -267,9 +267,7 @@ def _model(arguments: argparse.Namespace) -> Model:
     if run.traffic is None:
         raise ConfigError(f"{run.id}: its packets were not captured", hint="a run with collect: [tcpdump]")
     ranks = generative.begins(run.table("iterations"), job=job, span_ns=window.span_ns)
-    return generative.fit(
-        run.traffic, ranks, run=run.id, window=window.name, job=job, scale=run.scale, dilation=run.manifest.dilation
-    )
+    return generative.fit(run.traffic, ranks, run=run.id, window=window.name, job=job, scale=run.scale)
 
 
 def _named(option: str, name: str | None, found: dict[str, Any], at: str, *, several: bool) -> Any:

@@ -47,8 +47,7 @@ def sending(
         found: dict[str, list[tuple[str, dict[str, float]]]] = {}
         for one in captured.windows(point):
             for line, flows in _senders(one.traffic, point.job.name, apart=cross == "each").items():
-                told = _told(one, flows, dilation=point.manifest.dilation)
-                found.setdefault(line, []).append((one.window.entry.run, told))
+                found.setdefault(line, []).append((one.window.entry.run, _told(one, flows)))
         for line, values in found.items():
             rows += by_run(point, values, {**keys, "line": line})
     return rows
@@ -65,10 +64,10 @@ def _senders(found: Traffic, job: str, *, apart: bool) -> dict[str, Mask]:
     return {line: mask for line, mask in masks.items() if most > 0 and carried[line] >= _FEWEST_BYTES * most}
 
 
-def _told(one: Captured, flows: Mask, *, dilation: int) -> dict[str, float]:
+def _told(one: Captured, flows: Mask) -> dict[str, float]:
     found = one.traffic
-    join = max(1, round(WIDTH_NS * dilation / found.width_ns))
-    width_s = join * found.width_ns / 1e9 / dilation
+    join = max(1, round(WIDTH_NS / found.width_ns))
+    width_s = join * found.width_ns / 1e9
     factor = 8 * one.run.scale / width_s / 1e9
 
     def rates(mask: Mask) -> Floats:
@@ -76,7 +75,7 @@ def _told(one: Captured, flows: Mask, *, dilation: int) -> dict[str, float]:
 
     total = rates(flows)
     busy = periodicity.busy(total)
-    beat = periodicity.period(traffic.series(found, flows, payload=True), found.width_ns / 1e9 / dilation)
+    beat = periodicity.period(traffic.series(found, flows, payload=True), found.width_ns / 1e9)
     pairs = _pairs(found, flows)
     mean = float(total.mean())
     return {

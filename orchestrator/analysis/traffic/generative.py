@@ -163,12 +163,11 @@ def begins(iterations: Any, *, job: str, span_ns: tuple[int, int]) -> tuple[Begi
     return tuple(found)
 
 
-def fit(
-    found: Traffic, ranks: Sequence[Begins], *, run: str, window: str, job: str, scale: int = 1, dilation: int = 1
-) -> Model:
+def fit(found: Traffic, ranks: Sequence[Begins], *, run: str, window: str, job: str, scale: int = 1) -> Model:
     """Return the model of one job's traffic; `ranks` hold the iterations of a window, those of rank 0 first.
 
-    `found` is the traffic of the whole run. ConfigError where there is too little to fit.
+    `found` is the traffic of the whole run, its times undilated as in the run's tables. ConfigError where there is too
+    little to fit.
     """
     at = f"{run}, window {window}, job {job}"
     ranks = [rank for rank in ranks if len(rank.start_ns) >= 2]
@@ -186,7 +185,7 @@ def fit(
     clocks = []
     for place, mine in _clocks(part, ranks, series).items():
         together = np.array([series[pair] for pair in mine])
-        clocks.append(_clock(together, _bins(part, ranks[place]), mine, part.width_ns / 1e9 / dilation, at))
+        clocks.append(_clock(together, _bins(part, ranks[place]), mine, part.width_ns / 1e9, at))
     return Model(run=run, window=window, job=job, share=share, clocks=tuple(clocks))
 
 

@@ -50,12 +50,6 @@ def test_a_regular_training_is_drawn_as_it_was():
     assert periodicity.period(series, 0.01).period_s == pytest.approx(0.1, abs=0.002)
 
 
-def test_times_of_a_dilated_run_are_divided_back():
-    (clock,) = regular(dilation=4).clocks
-    assert clock.seconds.mean() == pytest.approx(0.025)
-    assert clock.bursts()[0].takes_s == pytest.approx(0.010, abs=0.001)
-
-
 def uneven(seconds, *, jitter=None):
     """A clock of one burst at the end of iterations that take so long."""
     pair = generative.Pair("h1", "h2")

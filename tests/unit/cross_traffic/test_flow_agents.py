@@ -112,3 +112,17 @@ class KeptConnection:
 
     def getsockname(self):
         return (HERE, 40000)
+
+
+def test_a_sender_that_is_told_to_end_again_while_it_ends_still_waits_for_its_workers(monkeypatch):
+    calls = []
+
+    def stopped(workers):
+        calls.append(workers)
+        if len(calls) == 1:
+            raise flow_sender.Stopped
+        return 0
+
+    monkeypatch.setattr(flow_sender, "stopped", stopped)
+    assert flow_sender.given_up([(1, 2)]) == 0
+    assert calls == [[(1, 2)], [(1, 2)]]

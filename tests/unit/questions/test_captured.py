@@ -156,3 +156,14 @@ def test_sources_of_cross_traffic_are_one_where_that_is_asked(measured):
     assert {row["line"] for row in sending(measured, cross="all")} == {"training", "cross"}
     with pytest.raises(ConfigError, match="each, all"):
         sending(measured, cross="none")
+
+
+def test_the_times_of_a_dilated_run_are_undilated_already(measured):
+    """A run's tables have them divided back: dividing again had five times the rate of a run dilated five times."""
+    plain = [row["mean_gbps"] for row in sending(measured)]
+    for entry in measured.entries:
+        path = entry.path / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"dilation": 5}))
+    dilated = Measured(entries=tuple(rundir.entry_at(entry.path) for entry in measured.entries))
+    assert {point.manifest.dilation for point in dilated.points} == {5}
+    assert [row["mean_gbps"] for row in sending(dilated)] == plain
