@@ -7,8 +7,9 @@ import json
 import pytest
 
 from orchestrator import Store
+from orchestrator.core.exitcodes import Exit
 from tests.helpers import wheel
-from tests.helpers.orch_runs import nothing_is_left
+from tests.helpers.orch_runs import TRIES, nothing_is_left
 
 pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 
@@ -35,9 +36,12 @@ def test_the_quickstart_of_a_wheel_is_measured_and_reported(installed):
     assert installed.orch("init", "quickstart").returncode == 0
     smaller = ("--set", "repetitions=1", "--set", "measure.iterations=20", "--set", "measure.warmup=2")
     borne = ("--set", "validity={processor: ignore, drift: ignore}")
-    done = installed.orch("run", "quickstart.yaml", "--local", "--wait", "5min", *smaller, *borne, within_s=420)
+    for _ in range(TRIES):  # other work of the machine spoils one
+        done = installed.orch("run", "quickstart.yaml", "--local", "--wait", "5min", *smaller, *borne, within_s=420)
+        if done.returncode != Exit.INCONCLUSIVE:
+            break
     assert done.returncode == 0, done.stdout + done.stderr
-    (run,) = Store(installed.folder / "results").runs(experiment="quickstart")
+    run = Store(installed.folder / "results").runs(experiment="quickstart")[-1]
     assert list(run.path.parent.glob("report-*.html"))
     nothing_is_left(run.id)
 
