@@ -1,0 +1,281 @@
+"""What was measured of each end of each link while the network was on the critical path: rates, queues, losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.parts.topology import Link, Topology
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+STEP_NS = 1_000_000  # of the axis of time; bins of captures are as wide
+MOST_STEPS = 4_000_000  # an hour and more: a longer window is looked at in its first part
+RATE_STEPS = 20  # a rate is a mean over so many steps
+QUEUED_PACKETS = 2  # a queue with more than these holds packets back
+
+QUEUES = r"^qdisc\.[^.@]+\.(backlog_bytes|drops)$"  # of the root: children stand in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """Steps of a millisecond over a window, and those in which the network was on the critical path."""
+
+    origin_ns: int
+    steps: int
+    exposed: Floats  # share of each step
+    iteration: Ints  # place of the iteration of each step; -1: none
+
+    def of(self, time_ns: Ints) -> Ints:
+        """Return the step of each instant."""
+        return (time_ns - self.origin_ns) // STEP_NS
+
+
+def axis(begin_ns: int, end_ns: int, begun_s: Floats, ended_s: Floats, origin_ns: int) -> Axis:
+    """Return the axis of a window; the network was exposed in these spans, seconds since `origin_ns`, one an iteration."""
+    steps = int(min(MOST_STEPS, max(1, (end_ns - begin_ns) // STEP_NS + 1)))
+    exposed, iteration = np.zeros(steps), np.full(steps, -1, np.int64)
+    shift = (origin_ns - begin_ns) / STEP_NS
+    for place, (begin, end) in enumerate(zip(begun_s, ended_s, strict=True)):
+        first, last = begin * 1e9 / STEP_NS + shift, end * 1e9 / STEP_NS + shift
+        low, high = max(0, math.floor(first)), min(steps, math.ceil(last))
+        if high > low:
+            edges = np.arange(low, high)
+            exposed[low:high] += np.clip(np.minimum(edges + 1, last) - np.maximum(edges, first), 0, 1)
+            iteration[low:high] = place
+    return Axis(origin_ns=begin_ns, steps=steps, exposed=np.minimum(exposed, 1), iteration=iteration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """One direction of a host's link: `out` is what the host sends, `in` what it receives.
+
+    Rates are bit/s on the wire (layer 2). Series are over the axis: `own` the job's bytes, `others` those of each other
+    job, source of traffic or kind, `backlog` bytes in the queue at the sending end. What was not sampled is None.
+    """
+
+    host: str
+    device: str
+    direction: str
+    rate_bps: float
+    own: Floats | None = None
+    others: Mapping[str, Floats] = field(default_factory=dict)
+    backlog: Floats | None = None
+    drops: float = math.nan
+
+    @property
+    def name(self) -> str:
+        """Return what people call it."""
+        return f"{self.host}'s link, {'sending' if self.direction == 'out' else 'receiving'}"
+
+    def queued(self, mtu: int) -> Bools:
+        """Return the steps in which packets waited."""
+        if self.backlog is None:
+            return np.zeros(0, bool)
+        return self.backlog > QUEUED_PACKETS * mtu
+
+    @property
+    def carried(self) -> Floats | None:
+        """All bytes of each step; None where nothing was captured."""
+        return None if self.own is None else np.sum([self.own, *self.others.values()], axis=0)
+
+
+def smoothed(values: Floats) -> Floats:
+    """Return the mean over RATE_STEPS steps around each."""
+    width = min(RATE_STEPS, len(values))
+    total = np.concatenate(([0.0], np.cumsum(values)))
+    middle = (total[width:] - total[:-width]) / width
+    before = (width - 1) // 2
+    return np.pad(middle, (before, len(values) - len(middle) - before), mode="edge")
+
+
+def ports(topology: Topology, job: str, *, captured: Any, packets: Any, counters: Any, over: Axis) -> tuple[Port, ...]:
+    """Return both directions of every host's links.
+
+    `captured` and `packets` are the tables `capture_flows` and `flow_packets`, `counters` the table `counters` (pyarrow).
+    """
+    series = _series(captured, packets, over)
+    queues = _queues(counters, over)
+    found = []
+    for link in topology.links:
+        for direction in ("out", "in"):
+            kinds = series.get((link.host, link.device, direction))
+            place = (link.host, link.device) if direction == "out" else (link.switch, link.switch_port)
+            backlog, drops = queues.get(place, (None, math.nan))
+            others: dict[str, Floats] = (
+                {} if kinds is None else {name: values for name, values in kinds.items() if name != job}
+            )
+            own = None if kinds is None else kinds.get(job, np.zeros(over.steps))
+            found.append(
+                Port(
+                    host=link.host,
+                    device=link.device,
+                    direction=direction,
+                    rate_bps=_rate(link, topology),
+                    own=own,
+                    others=others,
+                    backlog=backlog,
+                    drops=drops,
+                )
+            )
+    return tuple(found)
+
+
+def _rate(link: Link, topology: Topology) -> float:
+    return link.rate / topology.wire_scale
+
+
+def _series(captured: Any, packets: Any, over: Axis) -> dict[tuple[str, str, str], dict[str, Floats]]:
+    """Return bytes of each step by host, device and direction, then by the name of a job, of a source, or a kind."""
+    rows = captured.select(["node", "launch", "port", "direction", "kind", "name"]).to_pylist()
+    owners: dict[tuple[str, str], list[tuple[tuple[str, str, str], str]]] = {}
+    for row in rows:
+        place = (row["node"], row["port"], row["direction"])
+        owners.setdefault((row["node"], row["launch"]), []).append((place, row["name"] or row["kind"]))
+    found: dict[tuple[str, str, str], dict[str, Floats]] = {}
+    columns = {name: packets[name].to_numpy(zero_copy_only=False) for name in ("node", "launch", "flow", "wire_bytes")}
+    at = over.of(packets["bin_ns"].to_numpy().astype(np.int64)) if packets.num_rows else np.zeros(0, np.int64)
+    inside = (at >= 0) & (at < over.steps)
+    for (node, launch), flows in owners.items():
+        mine = inside & (columns["node"] == node) & (columns["launch"] == launch)
+        number, when, size = columns["flow"][mine].astype(np.int64), at[mine], columns["wire_bytes"][mine]
+        known = (number >= 0) & (number < len(flows))
+        labels = list(dict.fromkeys(flows))
+        label_of = np.array([labels.index(one) for one in flows], np.int64)
+        of = label_of[number[known]]
+        for place, (port, name) in enumerate(labels):
+            here = of == place
+            total = np.bincount(when[known][here], size[known][here], over.steps)
+            kinds = found.setdefault(port, {})
+            kinds[name] = kinds.get(name, 0) + total
+    return found
+
+
+def _queues(counters: Any, over: Axis) -> dict[tuple[str, str], tuple[Floats | None, float]]:
+    """Return the backlog (bytes) of each step, and drops over the axis, of each port's root queue."""
+    import pyarrow.compute as pc
+
+    rows = counters.filter(pc.match_substring_regex(counters["counter"], QUEUES))
+    node, port, counter = (rows[name].to_numpy(zero_copy_only=False) for name in ("node", "port", "counter"))
+    time_ns, value = rows["time_ns"].to_numpy().astype(np.int64), rows["value"].to_numpy()
+    backlogs: dict[tuple[str, str], Floats] = {}
+    drops: dict[tuple[str, str], float] = {}
+    for place in set(zip(node.tolist(), port.tolist(), counter.tolist(), strict=True)):
+        mine = (node == place[0]) & (port == place[1]) & (counter == place[2])
+        order = np.argsort(time_ns[mine], kind="stable")
+        when, values = time_ns[mine][order], value[mine][order]
+        edges = over.origin_ns + STEP_NS * np.arange(over.steps + 1)
+        if place[2].endswith("drops"):
+            grown = np.interp([edges[0] - when[0], edges[-1] - when[0]], (when - when[0]).astype(float), values)
+            drops[place[:2]] = float(grown[1] - grown[0])
+        else:
+            last = np.searchsorted(when, edges[:-1] + STEP_NS // 2, side="right") - 1
+            backlogs[place[:2]] = np.where(last < 0, 0.0, values[np.maximum(last, 0)])
+    return {place: (backlogs.get(place), drops.get(place, math.nan)) for place in backlogs.keys() | drops.keys()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """What TCP and captures say of the job's connections from one host to another.
+
+    `repeated` is the share of payload that was sent again, `timeouts` how often a retransmission time-out fired, `rtt_s`
+    the least round trip that TCP saw in its smoothed ones (a twentieth lies below), `window_segments` what was in flight
+    at most (19 of 20 samples with anything in flight), `cwnd_segments` the congestion window then (median).
+    """
+
+    src: str
+    dst: str
+    payload_bytes: float
+    repeated_bytes: float
+    timeouts: float = math.nan
+    rtt_s: float = math.nan
+    window_segments: float = math.nan
+    cwnd_segments: float = math.nan
+    limited: Mapping[str, float] = field(default_factory=dict)  # share of the time in which it had data to send
+
+    @property
+    def repeated(self) -> float:
+        return self.repeated_bytes / self.payload_bytes if self.payload_bytes else 0.0
+
+
+FEWEST_SHARE = 0.2  # of the bytes of the largest: less is acknowledgements and control
+
+
+def edges(topology: Topology, job: str, *, captured: Any, sockets: Any, span_ns: tuple[int, int]) -> tuple[Edge, ...]:
+    """Return the pairs of hosts between which a job moved its tensors, by captures where the sender sat.
+
+    `captured` and `sockets` are the tables `capture_flows` and `sockets` (pyarrow).
+    """
+    hosts = {address: node.name for node in topology.hosts for address in node.addresses}
+    sums: dict[tuple[str, str], list[float]] = {}
+    ends: dict[tuple[str, str], set[tuple[str, int, str, int]]] = {}
+    columns = ("node", "direction", "name", "src", "src_port", "dst", "dst_port", "payload_bytes", "repeated_bytes")
+    for row in captured.select(columns).to_pylist():
+        pair = hosts.get(row["src"], ""), hosts.get(row["dst"], "")
+        if row["name"] == job and all(pair) and (row["direction"] == "out") == (row["node"] == pair[0]):
+            ends.setdefault(pair, set()).add((row["src"], row["src_port"], row["dst"], row["dst_port"]))
+            if row["direction"] == "out":
+                total = sums.setdefault(pair, [0.0, 0.0])
+                total[0] += row["payload_bytes"]
+                total[1] += row["repeated_bytes"]
+    most = max((payload for payload, _ in sums.values()), default=0.0)
+    samples = _samples(sockets, span_ns)
+    return tuple(
+        _edge(pair, sums[pair], [samples[one] for one in ends[pair] if one in samples])
+        for pair in sorted(sums)
+        if sums[pair][0] >= FEWEST_SHARE * most > 0
+    )
+
+
+_OPTIONAL = ("timeouts", "min_rtt_s", "busy_s", "rwnd_limited_s", "sndbuf_limited_s")
+
+
+def _samples(sockets: Any, span_ns: tuple[int, int]) -> dict[tuple[str, int, str, int], dict[str, Floats]]:
+    """Return the samples of each connection in the span, in order of time, by its ends."""
+    names = ("time_ns", "src", "src_port", "dst", "dst_port", "rtt_s", "cwnd_segments", "unacked_segments")
+    names += tuple(name for name in _OPTIONAL if name in sockets.column_names)
+    rows = {name: sockets[name].to_numpy(zero_copy_only=False) for name in names}
+    keep = (rows["time_ns"] >= span_ns[0]) & (rows["time_ns"] <= span_ns[1])
+    order = np.flatnonzero(keep)[np.argsort(rows["time_ns"][keep], kind="stable")]
+    found: dict[tuple[str, int, str, int], list[int]] = {}
+    keys = zip(*(rows[name][order].tolist() for name in ("src", "src_port", "dst", "dst_port")), strict=True)
+    for place, key in zip(order.tolist(), keys, strict=True):
+        found.setdefault(key, []).append(place)
+    numbers = [name for name in names if name not in ("src", "src_port", "dst", "dst_port", "time_ns")]
+    return {key: {name: rows[name][places].astype(np.float64) for name in numbers} for key, places in found.items()}
+
+
+def _edge(pair: tuple[str, str], total: Sequence[float], samples: Sequence[Mapping[str, Floats]]) -> Edge:
+    def joined(name: str) -> Floats:
+        return np.concatenate([one[name] for one in samples if name in one] or [np.zeros(0)])
+
+    def grown(name: str) -> float:
+        known = [one[name][~np.isnan(one[name])] for one in samples if name in one]
+        known = [one for one in known if len(one)]
+        return float(sum(one[-1] - one[0] for one in known)) if known else math.nan
+
+    flying = joined("unacked_segments")
+    busy = flying > 0
+    least = joined("min_rtt_s")
+    least = least[~np.isnan(least)]
+    rtt = joined("rtt_s")[busy]
+    busy_s = grown("busy_s")
+    limited = {name: grown(f"{name}_limited_s") / busy_s for name in ("rwnd", "sndbuf")} if busy_s > 0 else {}
+    return Edge(
+        src=pair[0],
+        dst=pair[1],
+        payload_bytes=total[0],
+        repeated_bytes=total[1],
+        timeouts=grown("timeouts"),
+        rtt_s=float(least.min()) if len(least) else float(np.quantile(rtt, 0.05)) if len(rtt) else math.nan,
+        window_segments=float(np.quantile(flying[busy], 0.95)) if busy.any() else math.nan,
+        cwnd_segments=float(np.median(joined("cwnd_segments")[busy])) if busy.any() else math.nan,
+        limited=limited,
+    )
