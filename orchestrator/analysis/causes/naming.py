@@ -60,7 +60,7 @@ class Source(Protocol):
 
     def table(self, name: str) -> Any: ...
 
-    def counters(self, pattern: str) -> Any: ...
+    def counter_rows(self, pattern: str) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,11 +139,16 @@ def explanations(run: Source, *, iteration: int | None = None) -> Iterator[Expla
     With `iteration`, a number in the job, those that have it are explained by that iteration alone.
     """
     for window in run.manifest.windows:
-        for job in run.manifest.jobs:
-            if job.name in window.iterations:
-                found = explain(run, window, job, iteration=iteration)
-                if found is not None:
-                    yield found
+        yield from of_window(run, window, iteration=iteration)
+
+
+def of_window(run: Source, window: Window, *, iteration: int | None = None) -> Iterator[Explanation]:
+    """Yield an explanation for each job of a window, likewise; the window's processors have been judged."""
+    for job in run.manifest.jobs:
+        if job.name in window.iterations:
+            found = explain(run, window, job, iteration=iteration)
+            if found is not None:
+                yield found
 
 
 def explain(run: Source, window: Window, job: Job, *, iteration: int | None = None) -> Explanation | None:
@@ -181,7 +186,7 @@ def _evidence(run: Source, window: Window, job: Job, found: Passes, split: Split
         job.name,
         captured=captured,
         packets=run.table("flow_packets"),
-        counters=run.counters(measured.QUEUES),
+        counters=run.counter_rows(measured.QUEUES),
         over=over,
     )
     ports = tuple(port for port in ports if port.host in {rank.node for rank in job.ranks})
@@ -355,6 +360,9 @@ def _delays(evidence: _Evidence) -> Iterator[_Cost]:
         if more > best[0]:
             best = (more, host, mine)
     more, host, mine = best
+    bottleneck = _bottleneck(evidence)
+    if bottleneck is not None and bottleneck.host == host:
+        more -= _queueing_s(evidence, bottleneck)
     if more < DELAY_S:
         return
     waits = evidence.passes.ready.shape[0]
@@ -370,6 +378,15 @@ def _delays(evidence: _Evidence) -> Iterator[_Cost]:
         evidence=(f"the least round trip to and from {host} takes {rtt}, elsewhere {usual}",),
         strength=more / DELAY_S,
     )
+
+
+def _queueing_s(evidence: _Evidence, port: Port) -> float:
+    """Return how long packets wait in a port's queue while it holds any, on average, at the rate at which it leaves."""
+    queued = port.queued(evidence.mtu)
+    if port.backlog is None or port.carried is None or not queued.any():
+        return 0.0
+    rate = float(port.carried[queued].mean()) * 8e9 / STEP_NS
+    return float(port.backlog[queued].mean()) * 8 / rate if rate > 0 else 0.0
 
 
 def _windows(evidence: _Evidence) -> Iterator[_Cost]:
@@ -406,9 +423,10 @@ def _windows(evidence: _Evidence) -> Iterator[_Cost]:
 
 
 def _small_queues(evidence: _Evidence) -> Iterator[_Cost]:
-    """Yield the queue that drops packets though it is never long."""
+    """Yield the queue that drops packets though it is never long; one that is always full is not too small."""
+    bottleneck = _bottleneck(evidence)
     for port in evidence.ports:
-        if port.backlog is None or not port.drops >= FEWEST_DROPS:
+        if port.backlog is None or not port.drops >= FEWEST_DROPS or port is bottleneck:
             continue
         longest_s = float(port.backlog.max()) * 8 / port.rate_bps
         if longest_s <= SMALL_QUEUE_S:

@@ -116,9 +116,8 @@ def passes(iterations: Any, spans: Any, job: Job, window: Span) -> Passes | None
 def split(found: Passes) -> Split:
     """Return the parts of each iteration of these passes."""
     last = found.end.max(axis=0)
-    before = np.concatenate(([np.nan], last[:-1]))
     follows = np.concatenate(([False], np.diff(found.iteration) == 1))
-    begin = np.where(follows, before, found.start.min(axis=0))
+    begin = np.where(follows, np.roll(last, 1), found.start.min(axis=0))
     # A last "collective" without service time: passes may outlast every collective.
     ready = np.concatenate((found.ready, found.computed[None]))
     done = np.concatenate((found.done, found.computed[None]))
@@ -126,20 +125,20 @@ def split(found: Passes) -> Split:
     ready, done = ready[by], done[by]
     all_ready, all_done = ready.max(axis=1), np.maximum.accumulate(done.max(axis=1), axis=0)
     idle = np.concatenate((np.full((1, len(last)), -np.inf), all_done[:-1]))
-    service = all_done - np.maximum(all_ready, idle)
-    service = np.clip(service, 0, None)
+    service = np.clip(all_done - np.maximum(all_ready, idle), 0, None)
+    # What a rank does between its iterations, and after its last collective, beyond what the median rank does.
+    between = np.where(follows, found.start - np.roll(found.end, 1, axis=1), 0.0)
+    after = found.end - done.max(axis=0)
+    more_between, more_after = (np.clip(own - np.median(own, axis=0), 0, None) for own in (between, after))
     own = ready - found.start
-    usual = np.median(own, axis=1)
-    started = np.median(found.start, axis=0)
-    even_passes = (usual[:, None] + found.start).max(axis=1)
-    even = usual + started
-    ends, alike = _ends(all_ready, service), _ends(even_passes, service)
-    evened, computed = _ends(even, service), _ends(even, None)
-    after = found.end - ends
-    tail = last - ends
-    usual_tail = np.clip(np.median(after, axis=0), 0, tail)
+    usual = np.median(own, axis=1)[:, None]
+    ends = _ends(all_ready, service)
+    alike = _ends((usual + found.start).max(axis=1), service)
+    prompt = (usual + found.start - more_between).max(axis=1)
+    evened, computed = _ends(prompt, service), _ends(prompt, None)
     behind, late = np.clip(ends - alike, 0, None), np.clip(np.minimum(ends, alike) - evened, 0, None)
-    held = _of_largest(after, tail - usual_tail) + _of_largest(found.start, late)
+    tail = last - (found.end - more_after).max(axis=0)
+    held = _of_largest(more_after, tail) + _of_largest(more_between, late)
     network = np.clip(evened - computed, 0, None)
     total = last - begin
     return Split(

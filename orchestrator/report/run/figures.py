@@ -272,7 +272,7 @@ def throughput_of_hosts(run: Run) -> tuple[Any, str] | None:
 
 def queue(run: Run) -> tuple[Any, str] | None:
     """Draw backlog and drops of the queue that dropped most, or else was the fullest one."""
-    mine = run.counters(r"^qdisc\..*\.(drops|backlog_bytes)$")
+    mine = run.counter_rows(r"^qdisc\..*\.(drops|backlog_bytes)$")
     if not mine.num_rows:
         return None
     keys = mine.group_by(["node", "port", "counter"]).aggregate([("value", "max"), ("value", "min")]).to_pylist()
