@@ -80,6 +80,7 @@ def _ls(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    from orchestrator.analysis.causes import stored
     from orchestrator.core.screen import layout
     from orchestrator.experiment import runtext
     from orchestrator.store import stores
@@ -89,7 +90,8 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(manifest.text(entry.manifest).decode(), end="")
     else:
-        print(runtext.run_text(entry, verbose=arguments.verbose, width=layout.columns()))
+        why = [] if stores.is_elsewhere(arguments.results) else stored.lines(entry.path)
+        print(runtext.run_text(entry, verbose=arguments.verbose, width=layout.columns(), why=why))
     return 0
 
 

@@ -54,9 +54,7 @@ def carried(manifest: Manifest, window: Window, *, spans: Any, captured: Any, pa
             yield from _of_job(manifest, window, job, spans=spans, captured=captured, packets=packets)
 
 
-def _of_job(
-    manifest: Manifest, window: Window, job: Job, *, spans: Any, captured: Any, packets: Any
-) -> Iterator[Row]:
+def _of_job(manifest: Manifest, window: Window, job: Job, *, spans: Any, captured: Any, packets: Any) -> Iterator[Row]:
     rows: list[Row] = []
     nodes = {rank.rank: rank.node for rank in job.ranks}
     for host in job.nodes:
@@ -90,9 +88,7 @@ def _collectives(spans: Any, job: str, ranks: list[int], window: Window) -> _Col
         )
     )
     mine = mine.filter(
-        pc.and_(
-            pc.greater_equal(mine["iteration"], counted.first), pc.less_equal(mine["iteration"], counted.last)
-        )
+        pc.and_(pc.greater_equal(mine["iteration"], counted.first), pc.less_equal(mine["iteration"], counted.last))
     )
     if not mine.num_rows:
         return None
@@ -104,7 +100,8 @@ def _collectives(spans: Any, job: str, ranks: list[int], window: Window) -> _Col
     return _Collectives(
         iteration=each["iteration"].to_numpy().astype(np.int64),
         what=[
-            f"{span} {what}".strip() for span, what in zip(each["span"].to_pylist(), each["what"].to_pylist(), strict=True)
+            f"{span} {what}".strip()
+            for span, what in zip(each["span"].to_pylist(), each["what"].to_pylist(), strict=True)
         ],
         begin=each["start_ns_min"].to_numpy().astype(np.int64) // STEP_NS,
         end=each["end_ns_max"].to_numpy().astype(np.int64) // STEP_NS,

@@ -68,9 +68,14 @@ def _lines(found: Explanation) -> Iterator[str]:
     yield f"next     {_NOTHING_NEXT if first is None else _NEXT[first.cause]}"
 
 
+def what(found: Finding) -> str:
+    """Return what a finding says, and where."""
+    return _SAYS.get(found.cause, f"{found.cause}: {{place}}").format(place=found.place)
+
+
 def headline(found: Finding) -> str:
     """Return a finding in one line: what and where, and its share of the time with the interval."""
-    said = _SAYS[found.cause].format(place=found.place)
+    said = what(found)
     interval = f", 95% interval {found.low:.0%} to {found.high:.0%}" if found.high > found.low else ""
     return f"{said}: {found.share:.0%} of the time{interval}"
 
@@ -92,7 +97,7 @@ def change_text(found: Change) -> list[str]:
         lines.append(f"verdict  faster by {-found.more_s / before.mean_s:.0%} (nothing below {bound:.1%} can be told)")
     else:
         first = found.causes[0] if found.causes else None
-        said = "no cause is seen" if first is None else _SAYS[first.cause].format(place=first.place)
+        said = "no cause is seen" if first is None else what(first)
         lines.append(f"verdict  slower by {found.more_s / before.mean_s:.0%}: {said}")
         lines += [] if first is None else [f"why      {line}" for line in first.evidence]
         lines += [f"also     {headline(other)}" for other in found.causes[1:_MOST]]

@@ -119,9 +119,7 @@ def _rows(measured: MeasuredWindow, judged: Window) -> Iterator[tuple[str, Row]]
     for port in measured.switch_ports:
         yield "switch_ports", {"switch": port.switch, "port": port.port, **port.figures}
     captured, packets = measured.table("capture_flows"), measured.table("flow_packets")
-    for row in carried(
-        measured.manifest, judged, spans=measured.table("spans"), captured=captured, packets=packets
-    ):
+    for row in carried(measured.manifest, judged, spans=measured.table("spans"), captured=captured, packets=packets):
         yield "carried", row
     for explained in naming.of_window(measured.run, judged):
         yield from _named(explained)

@@ -1,6 +1,6 @@
 """Plant a cause of slowness in one rank, as its interpreter starts: ranks of a run get this folder by PYTHONPATH.
 
-The variable PLANTED says what, as JSON; without it nothing happens. A rank finds its own settings in its working folder.
+The variable PLANTED says what, as JSON; without it nothing happens. A rank's settings lie in its working folder.
 """
 
 import json
@@ -26,7 +26,7 @@ def slow_rank(factor):
 def jittery_rank(spread, seed):
     """Have the passes of this rank vary from iteration to iteration, by exponential factors of this mean above 1."""
     settings = json.loads(_SETTINGS.read_text())
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # noqa: S311 - repeatable, and no secret
     factors = [1 + draw.expovariate(1 / spread) for _ in range(200)]
     settings["jitter"] = {"factors": factors, "stretch": 1.0, "common": False, "seed": seed}
     _SETTINGS.write_text(json.dumps(settings))
