@@ -116,4 +116,5 @@ _PLANTS: dict[str, Callable[[dict[str, Any], str, random.Random], tuple[tuple[st
     ),
     "nothing": lambda _experiment, _host, _chance: ((), ""),
 }
+NOTHING = "nothing"
 CAUSES = tuple(_PLANTS)
