@@ -78,7 +78,16 @@ def run(folder: Path, seeds: Sequence[int], causes: Sequence[str]) -> Iterator[P
                 place.mkdir(parents=True, exist_ok=True)
                 path = place / "experiment.yaml"
                 path.write_text(yaml.safe_dump(planted_causes.draw(cause, seed).experiment, sort_keys=False))
-                orch = [sys.executable, "-m", "orchestrator.cli.main", "run", str(path), "--no-report", "--wait", "30min"]
+                orch = [
+                    sys.executable,
+                    "-m",
+                    "orchestrator.cli.main",
+                    "run",
+                    str(path),
+                    "--no-report",
+                    "--wait",
+                    "30min",
+                ]
                 call(
                     [*orch, "--results", str(place / "results")], ok=(0, INVALID), within_s=3 * ORCH_WITHIN_S, cwd=ROOT
                 )
@@ -86,7 +95,9 @@ def run(folder: Path, seeds: Sequence[int], causes: Sequence[str]) -> Iterator[P
 
 
 def _measured(place: Path) -> list[Path]:
-    return sorted(path.parent for path in place.glob("*/*/*/manifest.json") if not path.parent.name.endswith(".partial"))
+    return sorted(
+        path.parent for path in place.glob("*/*/*/manifest.json") if not path.parent.name.endswith(".partial")
+    )
 
 
 def cases(folder: Path, seeds: Sequence[int], causes: Sequence[str]) -> Iterator[Case]:
@@ -124,13 +135,18 @@ def scored(found: Iterable[Case]) -> Iterator[Figure | Table]:
         ("cause and place first", counted["first"]),
         ("cause and place among the first two", counted["first"] + counted["second"]),
         ("nothing named", counted["abstained"]),
-        ("another cause or place named first, the planted one not among two", counted["wrong"] + counted["cause alone"]),
+        (
+            "another cause or place named first, the planted one not among two",
+            counted["wrong"] + counted["cause alone"],
+        ),
     ):
         if costly:
             yield Figure(what=what, unit=f"of {len(costly)} plants that cost 5 % or more", values=(float(hits),))
     if controls:
         accused = sum(case.outcome == "accused" for case in controls)
-        yield Figure(what="accusations where nothing is planted", unit=f"of {len(controls)} runs", values=(float(accused),))
+        yield Figure(
+            what="accusations where nothing is planted", unit=f"of {len(controls)} runs", values=(float(accused),)
+        )
     yield matrix(costly + controls)
     rows = tuple(_row(case) for case in every)
     columns = ("planted", "where", "how", "seed", "mean, ms", "cost", "named first", "second", "outcome")

@@ -118,7 +118,7 @@ class _Evidence:
     axis: Axis
     ports: tuple[Port, ...]
     edges: tuple[Edge, ...]
-    others_wait: float  # share of the window
+    others_wait: Mapping[str, float]  # by host: share of the window for which a rank waited, since others computed
     idle: Floats  # seconds an iteration, in which the network was waited for and no queue held packets
     mtu: int
 
@@ -191,7 +191,7 @@ def _evidence(run: Source, window: Window, job: Job, found: Passes, split: Split
     )
     ports = tuple(port for port in ports if port.host in {rank.node for rank in job.ranks})
     edges = measured.edges(topology, job.name, captured=captured, sockets=run.table("sockets"), span_ns=span_ns)
-    waits = [one.others_wait_share for one in window.processors if one.others_wait_share is not None]
+    waits = {one.host: one.others_wait_share for one in window.processors if one.others_wait_share is not None}
     bare = _Evidence(
         job=job,
         manifest=run.manifest,
@@ -200,7 +200,7 @@ def _evidence(run: Source, window: Window, job: Job, found: Passes, split: Split
         axis=over,
         ports=ports,
         edges=edges,
-        others_wait=max((wait for wait in waits if not math.isnan(wait)), default=0.0),
+        others_wait={host: wait for host, wait in waits.items() if not math.isnan(wait)},
         idle=np.zeros(len(found.iteration)),
         mtu=topology.mtu,
     )
@@ -490,24 +490,26 @@ def _holds(amounts: Floats, place: int) -> bool:
 
 
 def _processors(evidence: _Evidence) -> Iterator[_Cost]:
-    """Yield other work on the hosts' processors: what it adds to passes, and to what no queue explains."""
-    if evidence.others_wait < WAITED:
+    """Yield other work on the hosts' processors: what it adds to passes, and to what no queue explains.
+
+    Hosts that share one kernel share its processors, so that none of them can be named.
+    """
+    host, waited = max(evidence.others_wait.items(), key=lambda one: one[1], default=("", 0.0))
+    if waited < WAITED:
         return
+    kernels = {evidence.manifest.kernels.nodes.get(rank.node, rank.node) for rank in evidence.job.ranks}
+    shared = len(kernels) == 1 < len(evidence.job.nodes)
     split = evidence.split
     stretched = np.clip(split.computing - np.quantile(split.computing, 0.05), 0, None)
     even = split.behind.sum(axis=0) + split.held.sum(axis=0)
-    hosts = {one.host for one in evidence.manifest.windows[0].processors}
-    kernels = {evidence.manifest.kernels.nodes.get(rank.node, rank.node) for rank in evidence.job.ranks}
-    where = "the hosts' one machine" if len(kernels) == 1 and len(hosts) > 1 else "processors"
-    said = f"threads of ranks waited {evidence.others_wait:.0%} of the window for processors that other work used"
     yield _Cost(
         cause="processor",
-        place=where,
-        hosts=(),
-        seconds=stretched + even + min(1.0, evidence.others_wait) * evidence.idle,
+        place="the hosts' one machine" if shared else host,
+        hosts=() if shared else (host,),
+        seconds=stretched + even + min(1.0, waited) * evidence.idle,
         of="both",
-        evidence=(said,),
-        strength=evidence.others_wait / WAITED,
+        evidence=(f"threads of ranks waited {waited:.0%} of the window for processors that other work used",),
+        strength=waited / WAITED,
     )
 
 
