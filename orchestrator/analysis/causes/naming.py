@@ -36,6 +36,7 @@ SMALL_QUEUE_S = 0.0015  # a queue that drops when it is no longer than this is s
 FEWEST_DROPS = 20
 WAITED = 0.05  # of the window, for which ranks waited for processors that other work used
 SILENCE_S = 0.15  # without any packet of the job: a retransmission time-out, or everybody stands still
+QUIET_STEPS = 3  # without a packet before and after, and a rank that logs whole iterations computes
 LONGER = 0.04  # of its passes, by which a slow rank's are longer
 STALL_SHARE = 0.34  # of the iterations at most hold a stall's time
 SURE = 1.5  # times as strong must the first candidate be as the second, to be named alone
@@ -192,6 +193,8 @@ def _evidence(run: Source, window: Window, job: Job, found: Passes, split: Split
     ports = tuple(port for port in ports if port.host in {rank.node for rank in job.ranks})
     edges = measured.edges(topology, job.name, captured=captured, sockets=run.table("sockets"), span_ns=span_ns)
     waits = {one.host: one.others_wait_share for one in window.processors if one.others_wait_share is not None}
+    if found.whole:
+        over, split = _moving(over, split, ports)
     bare = _Evidence(
         job=job,
         manifest=run.manifest,
@@ -205,6 +208,18 @@ def _evidence(run: Source, window: Window, job: Job, found: Passes, split: Split
         mtu=topology.mtu,
     )
     return replace(bare, idle=np.clip(split.network - bare.seconds(_used(bare)), 0, None))
+
+
+def _moving(over: Axis, split: Split, ports: Sequence[Port]) -> tuple[Axis, Split]:
+    """Return the axis and the split of ranks that log whole iterations: what moves no packets counts as computing."""
+    known = [port.own for port in ports if port.own is not None]
+    near = np.ones(2 * QUIET_STEPS + 1)
+    moving = np.convolve(np.sum(known, axis=0), near, "same") > 0 if known else np.zeros(over.steps)
+    axis = replace(over, exposed=over.exposed * moving)
+    inside = axis.iteration >= 0
+    weight = axis.exposed[inside] * (STEP_NS / 1e9)
+    network = np.minimum(np.bincount(axis.iteration[inside], weight, len(split.network)), split.network)
+    return axis, replace(split, computing=split.computing + split.network - network, network=network)
 
 
 def _used(evidence: _Evidence) -> Floats:

@@ -27,7 +27,8 @@ class Passes:
     """What the ranks of a job did in the iterations that all of them logged.
 
     Times are seconds since `origin_ns`; arrays are ranks by iterations, those of collectives collectives by ranks by
-    iterations, in the order in which they become ready. `computed` is when a rank's backward pass ended.
+    iterations, in the order in which they become ready. `computed` is when a rank's backward pass ended. Where ranks log
+    `whole` iterations alone, one collective stands for all of it, computing included.
     """
 
     job: str
@@ -41,6 +42,7 @@ class Passes:
     collectives: tuple[str, ...]
     ready: Floats
     done: Floats
+    whole: bool
 
     @property
     def passes_s(self) -> Floats:
@@ -91,8 +93,9 @@ def passes(iterations: Any, spans: Any, job: Job, window: Span) -> Passes | None
     waited = grid.filled(rows, np.nan_to_num(passed["wait_s"]))
     computed = start + took
     names, ready, done = _collectives(spans, job.name, window, grid, origin)
+    bare = not names and not np.nansum(took) > 0
     if not names:
-        names, ready, done = ("",), computed[None], (computed + waited)[None]
+        names, ready, done = ("",), computed[None], (end if bare else computed + waited)[None]
     by = np.argsort(np.nanmedian(np.nanmax(ready, axis=1), axis=1), kind="stable")
     whole &= ~np.isnan(ready).any(axis=(0, 1)) & ~np.isnan(done).any(axis=(0, 1))
     if not whole.any():
@@ -110,6 +113,7 @@ def passes(iterations: Any, spans: Any, job: Job, window: Span) -> Passes | None
         collectives=tuple(names[place] for place in by),
         ready=ready[by][:, :, whole],
         done=done[by][:, :, whole],
+        whole=bare,
     )
 
 

@@ -147,6 +147,17 @@ def test_without_spans_a_job_is_split_by_what_its_iterations_say() -> None:
     assert found.computing.mean() == pytest.approx(0.06, abs=1e-6)
 
 
+def test_ranks_that_log_whole_iterations_compute_where_no_packet_moves() -> None:
+    ring = slow_link()
+    ring.rows["spans"] = []
+    for row in ring.rows["iterations"]:
+        row |= {"forward_s": float("nan"), "backward_s": float("nan"), "wait_s": float("nan")}
+    found = explained(ring)
+    assert (found.findings[0].cause, found.findings[0].hosts) == ("link-rate", ("h3",))
+    assert part(found, "computing") == pytest.approx(0.045, abs=0.01)
+    assert sum(one.share for one in found.parts) == pytest.approx(1)
+
+
 def test_text_has_ten_lines_at_most_and_begins_with_the_verdict() -> None:
     lines = words.text(explained(slow_link()))
     assert len(lines) <= 10
