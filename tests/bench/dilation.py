@@ -61,15 +61,14 @@ def points() -> tuple[Point, ...]:
     found = [Point(load=load, dilation=dilation) for load in HEAVY for dilation in (10, LARGEST, 1)]
     found += [Point(load=load) for load in (0.0, 8.0)]
     found += [Point(traffic="iperf", load=18.0, dilation=dilation) for dilation in (1, 10)]
-    found += [Point(load=load, dilation=dilation, repetition=2) for load in HEAVY for dilation in (10, LARGEST, 1)]
-    found += [Point(load=20.0, dilation=10, repetition=3)]
-    found += [Point(traffic="iperf", load=18.0, dilation=LARGEST)]
     found += [Point(load=load, dilation=dilation) for dilation in (5, 2) for load in (18.0, 20.0, 16.0)]
+    found += [Point(traffic="iperf", load=18.0, dilation=LARGEST)]
     found += [Point(load=load, dilation=10) for load in (0.0, 8.0)]
     changed: tuple[dict[str, int], ...] = ({"queue_ms": 1}, {"queue_ms": 20}, {"scale": 400}, {"scale": 50})
     found += [Point(load=load, dilation=d, **one) for load in (18.0, 20.0, 16.0) for one in changed for d in (1, 10)]
     found += [Point(traffic="iperf", load=18.0, dilation=dilation) for dilation in (5, 2)]
     found += [Point(load=load, dilation=dilation) for load in (8.0, 0.0) for dilation in (5, 2, LARGEST)]
+    found += [Point(load=load, dilation=dilation, repetition=2) for load in HEAVY for dilation in (10, LARGEST, 1)]
     return tuple(found)
 
 
