@@ -24,7 +24,8 @@ BENCHMARKS = (
     "start", "reader", "captures", "closing", "big_captures", "testbed", "samplers", "counters", "transport",
     "overhead", "load", "payload", "variants", "collectors", "logs", "flow_generator", "overload", "flow_cost",
     "flow_times",
-    "nights", "validity", "papers", "store", "site", "sweep", "size", "predict", "containers", "slurm", "dilation", "causes",
+    "nights", "validity", "papers", "store", "site", "sweep", "size", "predict", "containers", "slurm", "dilation",
+    "causes",
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""How often `orch why` names a planted cause and its place, on settings drawn afresh, and whom it accuses where none is.
+"""How often `orch why` names a planted cause and its place, on settings drawn afresh, and whom it accuses else.
 
-`python -m tests.bench.causes FOLDER SEED... [--only CAUSE,...] [--record TEXT]` measures what the folder lacks, so that an
-interrupted command goes on, and scores all that is there; TEXT says what ran beside it.
+`python -m tests.bench.causes FOLDER SEED... [--only CAUSE,...] [--record TEXT]` measures what the folder lacks, so that
+an interrupted command goes on, and scores all that is there; TEXT says what ran beside it.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def cases(folder: Path, seeds: Sequence[int], causes: Sequence[str]) -> Iterator
                 yield Case(
                     planted=planted_causes.draw(cause, seed),
                     seed=seed,
-                    named=tuple(one for one in found.findings if AMBIENT in (cause,) or one.cause != AMBIENT),
+                    named=tuple(one for one in found.findings if cause == AMBIENT or one.cause != AMBIENT),
                     undecided=found.undecided,
                     mean_s=found.mean_s,
                     cost=found.mean_s / control.mean_s - 1,

@@ -78,8 +78,8 @@ class Ring:
     def window(self) -> Any:
         """The one window of the run."""
         iterations = len(self.services[0])
-        shares = {name: 0.0 for name in ("count", "own_share", "others_share", "interrupt_share", "steal_share")}
-        shares |= {"pressure_share": 0.0, "throttled_share": 0.0, "wait_share": 0.0, "others_wait_share": self.waited}
+        names = ("count", "own_share", "others_share", "interrupt_share", "steal_share", "pressure_share")
+        shares = {**dict.fromkeys((*names, "throttled_share", "wait_share"), 0.0), "others_wait_share": self.waited}
         return manifests.window(
             start_ns=_ns(0),
             end_ns=_ns(self.end_ms),
@@ -128,8 +128,16 @@ class Ring:
             for name, kind in (("a", "training"), ("iperf", "cross")):
                 ends = {"src": f"10.0.0.{place + 1}", "dst": f"10.0.0.{HOSTS.index(to) + 1}", "protocol": "tcp"}
                 yield {
-                    **{"node": host, "launch": f"tcpdump.{host}", "port": "eth0", "direction": "out", "kind": kind},
-                    **{"name": name, **ends, "src_port": 1, "dst_port": 2, "payload_bytes": 1_000_000},
+                    "node": host,
+                    "launch": f"tcpdump.{host}",
+                    "port": "eth0",
+                    "direction": "out",
+                    "kind": kind,
+                    "name": name,
+                    **ends,
+                    "src_port": 1,
+                    "dst_port": 2,
+                    "payload_bytes": 1_000_000,
                 }
 
     def _bins(self) -> Any:

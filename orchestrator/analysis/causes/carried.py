@@ -164,12 +164,12 @@ def _on_flows(under_way: _Collectives, flows: list[_Flow], manifest: Manifest) -
                 begin, end = int(bins[part][sent[0]]), int(bins[part][sent[-1]])
                 found.append((int(place), flow, amount, own, begin, end))
                 total[place] += amount
-    for place, flow, amount, own, begin, end in found:
-        if amount >= FEWEST_SHARE * total[place]:
+    for number, flow, amount, own, begin, end in found:
+        if amount >= FEWEST_SHARE * total[number]:
             protocol, src, src_port, dst, dst_port = flow.ends
             yield {
-                "iteration": int(under_way.iteration[place]),
-                "what": under_way.what[place],
+                "iteration": int(under_way.iteration[number]),
+                "what": under_way.what[number],
                 "port": flow.port,
                 "to_host": hosts.get(dst, ""),
                 "protocol": protocol,

@@ -92,8 +92,8 @@ class Part:
 class Explanation:
     """Why the iterations of a job take as long as they do: parts that sum to the mean, and findings, largest first.
 
-    `undecided` names two causes that this evidence does not tell apart, with what would. `noise` is the half width of the
-    95 % interval of the mean, as a share of it. `missing` names what was not collected.
+    `undecided` names two causes that this evidence does not tell apart, with what would. `noise` is the half width of
+    the 95 % interval of the mean, as a share of it. `missing` names what was not collected.
     """
 
     run: str
@@ -127,11 +127,12 @@ class _Evidence:
     def total(self) -> float:
         return float(self.split.total.sum())
 
-    def seconds(self, steps: Floats) -> Floats:
+    def seconds(self, steps: Floats | npt.NDArray[np.bool_]) -> Floats:
         """Return what these shares of exposed steps amount to in each iteration, in seconds."""
         inside = self.axis.iteration >= 0
         weight = (self.axis.exposed * steps)[inside] * (STEP_NS / 1e9)
-        return np.bincount(self.axis.iteration[inside], weight, len(self.passes.iteration))
+        found: Floats = np.bincount(self.axis.iteration[inside], weight, len(self.passes.iteration))
+        return found
 
 
 def explanations(run: Source, *, iteration: int | None = None) -> Iterator[Explanation]:
@@ -229,7 +230,7 @@ def _used(evidence: _Evidence) -> Floats:
         known = [one for one in evidence.ports if one.carried is not None]
         rates = [_share_of_rate(one, one.carried) for one in known]
         return np.max(rates, axis=0) if rates else np.zeros(evidence.axis.steps)
-    return np.maximum(port.queued(evidence.mtu), _share_of_rate(port, port.carried))
+    return np.maximum(port.queued(evidence.mtu).astype(np.float64), _share_of_rate(port, port.carried))
 
 
 def _share_of_rate(port: Port, bytes_of_step: Floats | None) -> Floats:
@@ -579,7 +580,7 @@ def _explained(
             for name, values in parts.items()
         ),
         findings=tuple(sorted(findings, key=lambda one: -one.share)),
-        undecided=_undecided(evidence, named),
+        undecided=_undecided(named),
         missing=missing,
     )
 
@@ -587,7 +588,7 @@ def _explained(
 _IDLE = ("loss", "delay", "receive-window", "send-buffer", "small-queue")  # they show in times without a queue
 
 
-def _undecided(evidence: _Evidence, named: Sequence[tuple[_Cost, Floats]]) -> tuple[str, ...]:
+def _undecided(named: Sequence[tuple[_Cost, Floats]]) -> tuple[str, ...]:
     """Return two causes of idle links that this evidence does not tell apart, and the collector that would."""
     idle = sorted((cost for cost, _ in named if cost.cause in _IDLE), key=lambda one: -one.strength)
     if len(idle) > 1 and idle[0].cause != idle[1].cause and idle[0].strength < SURE * idle[1].strength:

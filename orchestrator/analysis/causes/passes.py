@@ -26,7 +26,7 @@ MOST_COLLECTIVES = 512  # of an iteration, by name; a job with more is read with
 class Passes:
     """What the ranks of a job did in the iterations that all of them logged.
 
-    Times are seconds since `origin_ns`; arrays are ranks by iterations, those of collectives collectives by ranks by
+    Times are seconds since `origin_ns`; arrays are ranks by iterations, `ready` and `done` collectives by ranks by
     iterations, in the order in which they become ready. `computed` is when a rank's backward pass ended. Where ranks log
     `whole` iterations alone, one collective stands for all of it, computing included.
     """
@@ -205,10 +205,9 @@ def _collectives(
     ready = np.full((len(found), len(grid.ranks), len(grid.iterations)), np.nan)
     done = ready.copy()
     rank, number, known = grid.at(rows)
-    where = place[known], rank, number
     # Of several of one name in an iteration (accumulated passes) the last begins and ends latest.
     order = np.argsort(rows["start_ns"][known], kind="stable")
-    where = tuple(one[order] for one in where)
+    where = place[known][order], rank[order], number[order]
     ready[where] = (rows["start_ns"][known][order] - origin_ns) / 1e9
     done[where] = (rows["end_ns"][known][order] - origin_ns) / 1e9
     usable = ~np.isnan(ready).all(axis=(1, 2))

@@ -39,7 +39,7 @@ class Axis:
 
 
 def axis(begin_ns: int, end_ns: int, begun_s: Floats, ended_s: Floats, origin_ns: int) -> Axis:
-    """Return the axis of a window; the network was exposed in these spans, seconds since `origin_ns`, one an iteration."""
+    """Return the axis of a window; the network was exposed in a span an iteration, in seconds since `origin_ns`."""
     steps = int(min(MOST_STEPS, max(1, (end_ns - begin_ns) // STEP_NS + 1)))
     exposed, iteration = np.zeros(steps), np.full(steps, -1, np.int64)
     shift = (origin_ns - begin_ns) / STEP_NS
@@ -99,7 +99,7 @@ def smoothed(values: Floats) -> Floats:
 def ports(topology: Topology, job: str, *, captured: Any, packets: Any, counters: Any, over: Axis) -> tuple[Port, ...]:
     """Return both directions of every host's links.
 
-    `captured` and `packets` are the tables `capture_flows` and `flow_packets`, `counters` the table `counters` (pyarrow).
+    `captured`, `packets` and `counters` are the tables `capture_flows`, `flow_packets` and `counters` (pyarrow).
     """
     series = _series(captured, packets, over)
     queues = _queues(counters, over)
@@ -150,11 +150,11 @@ def _series(captured: Any, packets: Any, over: Axis) -> dict[tuple[str, str, str
         labels = list(dict.fromkeys(flows))
         label_of = np.array([labels.index(one) for one in flows], np.int64)
         of = label_of[number[known]]
-        for place, (port, name) in enumerate(labels):
-            here = of == place
-            total = np.bincount(when[known][here], size[known][here], over.steps)
+        for label, (port, name) in enumerate(labels):
+            here = of == label
+            total = np.bincount(when[known][here], size[known][here], over.steps).astype(np.float64)
             kinds = found.setdefault(port, {})
-            kinds[name] = kinds.get(name, 0) + total
+            kinds[name] = kinds.get(name, np.zeros(over.steps)) + total
     return found
 
 
@@ -185,9 +185,10 @@ def _queues(counters: Any, over: Axis) -> dict[tuple[str, str], tuple[Floats | N
 class Edge:
     """What TCP and captures say of the job's connections from one host to another.
 
-    `repeated` is the share of payload that was sent again, `timeouts` how often a retransmission time-out fired, `rtt_s`
-    the least round trip that TCP saw in its smoothed ones (a twentieth lies below), `window_segments` what was in flight
-    at most (19 of 20 samples with anything in flight), `cwnd_segments` the congestion window then (median).
+    `repeated` is the share of payload that was sent again, `timeouts` how often a retransmission time-out fired,
+    `rtt_s` the least round trip that TCP saw in its smoothed ones (a twentieth lies below), `window_segments` what was in flight
+    at most (19 of 20 samples with anything in flight), `cwnd_segments` the congestion window then (median),
+    `limited` the share of the time with data to send in which the receiver's window or the sender's buffer held it up.
     """
 
     src: str
@@ -198,7 +199,7 @@ class Edge:
     rtt_s: float = math.nan
     window_segments: float = math.nan
     cwnd_segments: float = math.nan
-    limited: Mapping[str, float] = field(default_factory=dict)  # share of the time in which it had data to send
+    limited: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def repeated(self) -> float:
@@ -234,21 +235,21 @@ def edges(topology: Topology, job: str, *, captured: Any, sockets: Any, span_ns:
     )
 
 
+_ENDS = ("src", "src_port", "dst", "dst_port")
 _OPTIONAL = ("timeouts", "min_rtt_s", "busy_s", "rwnd_limited_s", "sndbuf_limited_s")
 
 
 def _samples(sockets: Any, span_ns: tuple[int, int]) -> dict[tuple[str, int, str, int], dict[str, Floats]]:
     """Return the samples of each connection in the span, in order of time, by its ends."""
-    names = ("time_ns", "src", "src_port", "dst", "dst_port", "rtt_s", "cwnd_segments", "unacked_segments")
-    names += tuple(name for name in _OPTIONAL if name in sockets.column_names)
+    names = ["time_ns", *_ENDS, "rtt_s", "cwnd_segments", "unacked_segments", *_OPTIONAL]
     rows = {name: sockets[name].to_numpy(zero_copy_only=False) for name in names}
     keep = (rows["time_ns"] >= span_ns[0]) & (rows["time_ns"] <= span_ns[1])
     order = np.flatnonzero(keep)[np.argsort(rows["time_ns"][keep], kind="stable")]
     found: dict[tuple[str, int, str, int], list[int]] = {}
-    keys = zip(*(rows[name][order].tolist() for name in ("src", "src_port", "dst", "dst_port")), strict=True)
+    keys = zip(*(rows[name][order].tolist() for name in _ENDS), strict=True)
     for place, key in zip(order.tolist(), keys, strict=True):
         found.setdefault(key, []).append(place)
-    numbers = [name for name in names if name not in ("src", "src_port", "dst", "dst_port", "time_ns")]
+    numbers = [name for name in names if name not in ("time_ns", *_ENDS)]
     return {key: {name: rows[name][places].astype(np.float64) for name in numbers} for key, places in found.items()}
 
 

@@ -128,8 +128,19 @@ def _rows(measured: MeasuredWindow, judged: Window) -> Iterator[tuple[str, Row]]
 def _named(explained: naming.Explanation) -> Iterator[tuple[str, Row]]:
     """Give the rows of the causes and parts of a job's iterations by table."""
     for cause in explained.findings:
-        row: Row = {"job": explained.job, "cause": cause.cause, "place": cause.place, "hosts": ",".join(cause.hosts)}
-        row |= {"cost_share": cause.share, "low_share": cause.low, "high_share": cause.high, "cost_s": cause.seconds}
-        yield "causes", {**row, "evidence": "\n".join(cause.evidence)}
+        yield (
+            "causes",
+            {
+                "job": explained.job,
+                "cause": cause.cause,
+                "place": cause.place,
+                "hosts": ",".join(cause.hosts),
+                "cost_share": cause.share,
+                "low_share": cause.low,
+                "high_share": cause.high,
+                "cost_s": cause.seconds,
+                "evidence": "\n".join(cause.evidence),
+            },
+        )
     for part in explained.parts:
         yield "parts", {"job": explained.job, "part": part.name, "part_s": part.seconds, "part_share": part.share}

@@ -43,33 +43,32 @@ def slow_iteration(run: Run) -> tuple[Any, str] | None:
         )
         if port.host in run.manifest.job(job).nodes
     ][: 2 * _MOST_RANKS]
-    sent = [port for port in ports if port.direction == "out" and port.carried is not None]
-    queues = [port for port in ports if port.backlog is not None and port.backlog.max() > 0]
+    sent = [(port.host, rate) for port in ports if port.direction == "out" and (rate := port.carried) is not None]
+    queues = [(port, held) for port in ports if (held := port.backlog) is not None and held.max() > 0]
     panels = 1 + bool(sent) + bool(queues)
     drawing, axes = figure(panels, height_in=1.4 + 1.5 * panels)
     _draw_ranks(axes[0], run, job, number, begin)
     at = (np.arange(over.steps) + 0.5) * measured.STEP_NS / 1e6 - beside / 1e6
     unit = 8e9 / measured.STEP_NS * run.manifest.topology.wire_scale / 1e9
     if sent:
-        for place, port in enumerate(sent):
-            rate = np.convolve(port.carried, np.ones(_SMOOTH) / _SMOOTH, "same") * unit
-            axes[1].plot(at, rate, label=port.host, **_look(place))
+        for place, (host, rate) in enumerate(sent):
+            axes[1].plot(at, np.convolve(rate, np.ones(_SMOOTH) / _SMOOTH, "same") * unit, label=host, **_look(place))
         axes[1].set_ylabel("sent (Gbit/s)")
         from_zero(axes[1])
         legend(axes[1], columns=8)
     if queues:
-        fullest = sorted(queues, key=lambda port: -float(port.backlog.mean()))[: len(SERIES)]
-        for place, port in enumerate(fullest):
+        fullest = sorted(queues, key=lambda one: -float(one[1].mean()))[: len(SERIES)]
+        for place, (port, held) in enumerate(fullest):
             label = f"{port.host}, {'sending' if port.direction == 'out' else 'receiving'}"
-            axes[-1].plot(at, port.backlog * 8e3 / port.rate_bps, label=label, **_look(place))
+            axes[-1].plot(at, held * 8e3 / port.rate_bps, label=label, **_look(place))
         axes[-1].set_ylabel("queue (ms)")
         from_zero(axes[-1])
         legend(axes[-1])
     axes[-1].set_xlabel(f"time since iteration {number} began (ms)")
     axes[-1].set_xlim(-beside / 1e6, (end - begin + beside) / 1e6)
     return drawing, (
-        f"Iteration {number} of job {job}, the slowest one. Above: passes of each rank (bars) and its collectives (lines). "
-        "Sent: layer 2, all traffic of a host, over 3 ms. Queue: backlog as time at the link's rate"
+        f"Iteration {number} of job {job}, the slowest one. Above: passes of each rank (bars) and its collectives "
+        "(lines). Sent: layer 2, all traffic of a host, over 3 ms. Queue: backlog as time at the link's rate"
         f"{multiplied_back([run])}"
     )
 
