@@ -446,7 +446,8 @@ def _small_queues(evidence: _Evidence) -> Iterator[_Cost]:
             continue
         longest_s = float(port.backlog.max()) * 8 / port.rate_bps
         if longest_s <= SMALL_QUEUE_S:
-            said = f"it dropped {port.drops:.0f} packets, and never held more than {span_text(longest_s)} of its link's rate"
+            longest = span_text(longest_s)
+            said = f"it dropped {port.drops:.0f} packets, and never held more than {longest} of its link's rate"
             yield _Cost(
                 cause="small-queue",
                 place=port.name,

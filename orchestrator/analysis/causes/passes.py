@@ -27,8 +27,8 @@ class Passes:
     """What the ranks of a job did in the iterations that all of them logged.
 
     Times are seconds since `origin_ns`; arrays are ranks by iterations, `ready` and `done` collectives by ranks by
-    iterations, in the order in which they become ready. `computed` is when a rank's backward pass ended. Where ranks log
-    `whole` iterations alone, one collective stands for all of it, computing included.
+    iterations, in the order in which they become ready. `computed` is when a rank's backward pass ended. Where ranks
+    log `whole` iterations alone, one collective stands for all of it, computing included.
     """
 
     job: str

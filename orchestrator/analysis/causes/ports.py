@@ -186,9 +186,10 @@ class Edge:
     """What TCP and captures say of the job's connections from one host to another.
 
     `repeated` is the share of payload that was sent again, `timeouts` how often a retransmission time-out fired,
-    `rtt_s` the least round trip that TCP saw in its smoothed ones (a twentieth lies below), `window_segments` what was in flight
-    at most (19 of 20 samples with anything in flight), `cwnd_segments` the congestion window then (median),
-    `limited` the share of the time with data to send in which the receiver's window or the sender's buffer held it up.
+    `rtt_s` the least round trip (where the kernel does not tell it, what a twentieth of the smoothed ones is below),
+    `window_segments` what was in flight at most (19 of 20 samples with anything in flight), `cwnd_segments` the
+    congestion window then (median), `limited` the share of the time with data to send in which the receiver's window
+    ("rwnd") or the sender's buffer ("sndbuf") held it up.
     """
 
     src: str

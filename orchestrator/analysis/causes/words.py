@@ -24,7 +24,7 @@ _SAYS: Mapping[str, str] = {
     "processor": "other work on the processors of {place}",
 }
 _NEXT: Mapping[str, str] = {
-    "link-rate": "compare this host's speed, cable and port with its neighbours' (`ethtool`), or take it out of the job",
+    "link-rate": "compare the host's speed, cable and port with its neighbours' (`ethtool`), or take it out of the job",
     "small-queue": "give the port a longer queue, or mark packets (ECN) before it drops",
     "load": "move this traffic to another host or another time, or give training a queue of its own",
     "job": "place the jobs on different hosts or rails, or shift one in time",
