@@ -131,7 +131,7 @@ class _Evidence:
         """Return what these shares of exposed steps amount to in each iteration, in seconds."""
         inside = self.axis.iteration >= 0
         weight = (self.axis.exposed * steps)[inside] * (STEP_NS / 1e9)
-        found: Floats = np.bincount(self.axis.iteration[inside], weight, len(self.passes.iteration))
+        found: Floats = np.bincount(self.axis.iteration[inside], weight, len(self.passes.iteration)).astype(np.float64)
         return found
 
 
