@@ -30,6 +30,7 @@ FREE_RATE = 0.85  # a queue that leaves slower than this share of its link's rat
 OTHERS = 0.08  # of a link's rate: others that take more of it are named
 LOST = 0.002  # of the payload sent again: more is loss
 DELAY_S = 0.0004  # beyond the usual of the other pairs
+ROUNDS = 2  # a ring's chunk comes by each hop as often, in 2 (N - 1) steps of N ranks
 LIMITED = 0.15  # of its busy time that a connection waits for the receiver's window, or the sender's buffer
 SMALL_WINDOW = 0.4  # of what other connections have in flight
 SMALL_QUEUE_S = 0.0015  # a queue that drops when it is no longer than this is small
@@ -381,8 +382,7 @@ def _delays(evidence: _Evidence) -> Iterator[_Cost]:
         more -= _queueing_s(evidence, bottleneck)
     if more < DELAY_S:
         return
-    waits = evidence.passes.ready.shape[0]
-    cost = np.minimum(evidence.idle, waits * more)
+    cost = np.minimum(evidence.idle, ROUNDS * len(evidence.passes.collectives) * more)
     rtt = span_text(_usual([edge.rtt_s for edge in mine]))
     usual = span_text(_usual([edge.rtt_s for edge in _others(evidence.edges, mine)]))
     yield _Cost(

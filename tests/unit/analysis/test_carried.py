@@ -29,7 +29,13 @@ def test_a_row_for_each_collective_and_connection() -> None:
     found = rows(ring())
     assert len(found) == 2 * 2 * 4
     one = next(row for row in found if (row["iteration"], row["what"], row["host"]) == (0, "all-reduce bucket 0", "h2"))
-    assert (one["to_host"], one["src"], one["src_port"], one["dst"], one["dst_port"]) == ("h1", "10.0.0.2", 1, "10.0.0.1", 2)
+    assert (one["to_host"], one["src"], one["src_port"], one["dst"], one["dst_port"]) == (
+        "h1",
+        "10.0.0.2",
+        1,
+        "10.0.0.1",
+        2,
+    )
 
 
 def test_all_that_left_meanwhile_is_some_collectives() -> None:
