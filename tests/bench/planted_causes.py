@@ -68,8 +68,8 @@ def _loss(experiment: dict[str, Any], host: str, chance: random.Random) -> tuple
 
 
 def _queue(experiment: dict[str, Any], host: str, chance: random.Random) -> tuple[tuple[str, ...], str]:
-    where = chance.choice(["nic", "switch-port"])
-    return (host,), _condition(experiment, "rate", where=where, host=host, rate="25gbit", queue="0.5ms")
+    queue = f"{chance.randint(4, 8) / 10}ms"
+    return (host,), _condition(experiment, "rate", where="nic", host=host, rate="25gbit", queue=queue)
 
 
 def _traffic(experiment: dict[str, Any], host: str, chance: random.Random) -> tuple[tuple[str, ...], str]:

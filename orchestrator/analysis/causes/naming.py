@@ -28,7 +28,7 @@ QUEUED = 0.4  # of the exposed time a port must hold a queue to be what training
 BEYOND = 2.0  # times the usual queue of the other ports
 FREE_RATE = 0.85  # a queue that leaves slower than this share of its link's rate is on a slower link
 OTHERS = 0.08  # of a link's rate: others that take more of it are named
-LOST = 0.002  # of the payload sent again: more is loss
+LOST = 0.005  # of the payload sent again: more is loss, less only what its time-outs cost
 DELAY_S = 0.0004  # beyond the usual of the other pairs
 ROUNDS = 2  # a ring's chunk comes by each hop as often, in 2 (N - 1) steps of N ranks
 LIMITED = 0.15  # of its busy time that a connection waits for the receiver's window, or the sender's buffer
@@ -333,10 +333,11 @@ def _losses(evidence: _Evidence) -> Iterator[_Cost]:
         if (port.host, port.direction) in ((edge.src, "out"), (edge.dst, "in")) and not math.isnan(port.drops)
     )
     lost = edge.repeated * max(0.0, 1 - drops / segments) if segments > 0 else 0.0
-    if lost < LOST:
+    silent = evidence.seconds(_silent(evidence)) if edge.timeouts > 0 else np.zeros(len(evidence.idle))
+    if lost < LOST and not silent.any():
         return
-    silent = evidence.seconds(_silent(evidence))
-    cost = np.clip(evidence.idle - np.quantile(evidence.idle, 0.1), silent, None)
+    varies = evidence.idle - np.quantile(evidence.idle, 0.1)
+    cost = np.maximum(varies, silent) if lost >= LOST else silent
     said = [f"{edge.repeated:.1%} of what {edge.src} sent {edge.dst} was sent again, and queues dropped {drops:.0f}"]
     if edge.timeouts > 0:
         said.append(f"its connections timed out {edge.timeouts:.0f} times")
@@ -352,7 +353,7 @@ def _losses(evidence: _Evidence) -> Iterator[_Cost]:
         seconds=np.minimum(cost, evidence.split.network),
         of="network",
         evidence=tuple(said),
-        strength=lost / LOST,
+        strength=max(lost / LOST, 1.0),
     )
 
 

@@ -185,8 +185,8 @@ def _queues(counters: Any, over: Axis) -> dict[tuple[str, str], tuple[Floats | N
 class Edge:
     """What TCP and captures say of the job's connections from one host to another.
 
-    `repeated` is the share of payload that was sent again, `timeouts` how often a retransmission time-out fired,
-    `rtt_s` the least round trip (where the kernel does not tell it, what a twentieth of the smoothed ones is below),
+    `repeated_bytes` were sent again, of which the share `needless` had arrived, as the receiver said; `timeouts` is how often
+    a retransmission time-out fired, `rtt_s` the least round trip (where the kernel does not tell it, what a twentieth of the smoothed ones is below),
     `window_segments` what was in flight at most (19 of 20 samples with anything in flight), `cwnd_segments` the
     congestion window then (median), `limited` the share of the time with data to send in which the receiver's window
     ("rwnd") or the sender's buffer ("sndbuf") held it up.
@@ -196,6 +196,7 @@ class Edge:
     dst: str
     payload_bytes: float
     repeated_bytes: float
+    needless: float = 0.0
     timeouts: float = math.nan
     rtt_s: float = math.nan
     window_segments: float = math.nan
@@ -204,7 +205,9 @@ class Edge:
 
     @property
     def repeated(self) -> float:
-        return self.repeated_bytes / self.payload_bytes if self.payload_bytes else 0.0
+        """Return the share of payload that was sent again, since it had not arrived."""
+        lost = self.repeated_bytes * (1 - self.needless)
+        return lost / self.payload_bytes if self.payload_bytes else 0.0
 
 
 FEWEST_SHARE = 0.2  # of the bytes of the largest: less is acknowledgements and control
@@ -237,7 +240,7 @@ def edges(topology: Topology, job: str, *, captured: Any, sockets: Any, span_ns:
 
 
 _ENDS = ("src", "src_port", "dst", "dst_port")
-_OPTIONAL = ("timeouts", "min_rtt_s", "busy_s", "rwnd_limited_s", "sndbuf_limited_s")
+_OPTIONAL = ("retransmits", "dsack_dups", "timeouts", "min_rtt_s", "busy_s", "rwnd_limited_s", "sndbuf_limited_s")
 
 
 def _samples(sockets: Any, span_ns: tuple[int, int]) -> dict[tuple[str, int, str, int], dict[str, Floats]]:
@@ -268,13 +271,14 @@ def _edge(pair: tuple[str, str], total: Sequence[float], samples: Sequence[Mappi
     least = joined("min_rtt_s")
     least = least[~np.isnan(least)]
     rtt = joined("rtt_s")[busy]
-    busy_s = grown("busy_s")
+    busy_s, again, twice = grown("busy_s"), grown("retransmits"), grown("dsack_dups")
     limited = {name: grown(f"{name}_limited_s") / busy_s for name in ("rwnd", "sndbuf")} if busy_s > 0 else {}
     return Edge(
         src=pair[0],
         dst=pair[1],
         payload_bytes=total[0],
         repeated_bytes=total[1],
+        needless=min(1.0, twice / again) if again > 0 and twice > 0 else 0.0,
         timeouts=grown("timeouts"),
         rtt_s=float(least.min()) if len(least) else float(np.quantile(rtt, 0.05)) if len(rtt) else math.nan,
         window_segments=float(np.quantile(flying[busy], 0.95)) if busy.any() else math.nan,
