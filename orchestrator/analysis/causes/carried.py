@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.causes.ports import STEP_NS
+from orchestrator.analysis.causes.ports import STEP_NS, grouped
 from orchestrator.parts.rows import Row
 from orchestrator.store.manifests.records import Job, Manifest, Window
 
@@ -113,28 +113,22 @@ def _flows(captured: Any, packets: Any, *, host: str, job: str, window: Window) 
     """Return the flows of a job that leave a host, with what they carried in the window."""
     import pyarrow.compute as pc
 
-    here = captured.filter(pc.equal(captured["node"], host))
+    wanted: dict[tuple[str, int], Row] = {}
+    seen: dict[str, int] = {}
+    for row in captured.filter(pc.equal(captured["node"], host)).to_pylist():
+        number = seen[row["launch"]] = seen.get(row["launch"], -1) + 1
+        if row["direction"] == "out" and row["name"] == job and row["payload_bytes"]:
+            wanted[row["launch"], number] = row
+    inside = pc.and_(pc.greater_equal(packets["bin_ns"], window.start_ns), pc.less(packets["bin_ns"], window.end_ns))
+    rows = packets.filter(pc.and_(pc.equal(packets["node"], host), inside)).sort_by("bin_ns")
+    bins = rows["bin_ns"].to_numpy().astype(np.int64) // STEP_NS
+    payload = rows["payload_bytes"].to_numpy().astype(np.float64)
     found = []
-    place: dict[str, int] = {}
-    for row in here.to_pylist():
-        number = place[row["launch"]] = place.get(row["launch"], -1) + 1
-        if row["direction"] != "out" or row["name"] != job or not row["payload_bytes"]:
-            continue
-        mine = packets.filter(
-            pc.and_(
-                pc.and_(pc.equal(packets["node"], host), pc.equal(packets["launch"], row["launch"])),
-                pc.and_(
-                    pc.equal(packets["flow"], number),
-                    pc.and_(
-                        pc.greater_equal(packets["bin_ns"], window.start_ns), pc.less(packets["bin_ns"], window.end_ns)
-                    ),
-                ),
-            )
-        ).sort_by("bin_ns")
-        payload = mine["payload_bytes"].to_numpy().astype(np.float64)
-        if payload.sum() > 0:
-            ends = tuple(row[name] for name in ("protocol", "src", "src_port", "dst", "dst_port"))
-            found.append(_Flow(row["port"], ends, mine["bin_ns"].to_numpy().astype(np.int64) // STEP_NS, payload))
+    for key, mine in grouped(rows, ("launch", "flow")):
+        if key in wanted and payload[mine].any():
+            row = wanted[key[0], key[1]]
+            ends = (row["protocol"], row["src"], row["src_port"], row["dst"], row["dst_port"])
+            found.append(_Flow(row["port"], ends, bins[mine], payload[mine]))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,12 +140,13 @@ def _series(captured: Any, packets: Any, over: Axis) -> dict[tuple[str, str, str
         place = (row["node"], row["port"], row["direction"])
         owners.setdefault((row["node"], row["launch"]), []).append((place, row["name"] or row["kind"]))
     found: dict[tuple[str, str, str], dict[str, Floats]] = {}
-    columns = {name: packets[name].to_numpy(zero_copy_only=False) for name in ("node", "launch", "flow", "wire_bytes")}
-    at = over.of(packets["bin_ns"].to_numpy().astype(np.int64)) if packets.num_rows else np.zeros(0, np.int64)
+    of_flow, sizes = (packets[name].to_numpy().astype(np.int64) for name in ("flow", "wire_bytes"))
+    at = over.of(packets["bin_ns"].to_numpy().astype(np.int64))
     inside = (at >= 0) & (at < over.steps)
-    for (node, launch), flows in owners.items():
-        mine = inside & (columns["node"] == node) & (columns["launch"] == launch)
-        number, when, size = columns["flow"][mine].astype(np.int64), at[mine], columns["wire_bytes"][mine]
+    for (node, launch), rows_of in grouped(packets, ("node", "launch")):
+        flows = owners.get((node, launch), [])
+        mine = rows_of[inside[rows_of]]
+        number, when, size = of_flow[mine], at[mine], sizes[mine]
         known = (number >= 0) & (number < len(flows))
         labels = list(dict.fromkeys(flows))
         label_of = np.array([labels.index(one) for one in flows], np.int64)
@@ -163,33 +164,44 @@ def _queues(counters: Any, over: Axis) -> dict[tuple[str, str], tuple[Floats | N
     import pyarrow.compute as pc
 
     rows = counters.filter(pc.match_substring_regex(counters["counter"], QUEUES))
-    node, port, counter = (rows[name].to_numpy(zero_copy_only=False) for name in ("node", "port", "counter"))
     time_ns, value = rows["time_ns"].to_numpy().astype(np.int64), rows["value"].to_numpy()
     backlogs: dict[tuple[str, str], Floats] = {}
     drops: dict[tuple[str, str], float] = {}
-    for place in set(zip(node.tolist(), port.tolist(), counter.tolist(), strict=True)):
-        mine = (node == place[0]) & (port == place[1]) & (counter == place[2])
-        order = np.argsort(time_ns[mine], kind="stable")
-        when, values = time_ns[mine][order], value[mine][order]
-        edges = over.origin_ns + STEP_NS * np.arange(over.steps + 1)
-        if place[2].endswith("drops"):
+    edges = over.origin_ns + STEP_NS * np.arange(over.steps + 1)
+    for (node, port, counter), mine in grouped(rows, ("node", "port", "counter")):
+        order = mine[np.argsort(time_ns[mine], kind="stable")]
+        when, values = time_ns[order], value[order]
+        if counter.endswith("drops"):
             grown = np.interp([edges[0] - when[0], edges[-1] - when[0]], (when - when[0]).astype(float), values)
-            drops[place[:2]] = float(grown[1] - grown[0])
+            drops[node, port] = float(grown[1] - grown[0])
         else:
             last = np.searchsorted(when, edges[:-1] + STEP_NS // 2, side="right") - 1
-            backlogs[place[:2]] = np.where(last < 0, 0.0, values[np.maximum(last, 0)])
+            backlogs[node, port] = np.where(last < 0, 0.0, values[np.maximum(last, 0)])
     return {place: (backlogs.get(place), drops.get(place, math.nan)) for place in backlogs.keys() | drops.keys()}
+
+
+def grouped(table: Any, columns: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Ints]]:
+    """Yield the values of some columns of a table (pyarrow), with the places of the rows that have them."""
+    if not table.num_rows:
+        return
+    codes = np.zeros(table.num_rows, np.int64)
+    for name in columns:
+        known = table[name].combine_chunks().dictionary_encode()
+        codes = codes * max(1, len(known.dictionary)) + known.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    order = np.argsort(codes, kind="stable")
+    for mine in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        yield tuple(table[name][int(mine[0])].as_py() for name in columns), mine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
     """What TCP and captures say of the job's connections from one host to another.
 
-    `repeated_bytes` were sent again, of which the share `needless` had arrived, as the receiver said; `timeouts` is how often
-    a retransmission time-out fired, `rtt_s` the least round trip (where the kernel does not tell it, what a twentieth of the smoothed ones is below),
-    `window_segments` what was in flight at most (19 of 20 samples with anything in flight), `cwnd_segments` the
-    congestion window then (median), `limited` the share of the time with data to send in which the receiver's window
-    ("rwnd") or the sender's buffer ("sndbuf") held it up.
+    `repeated_bytes` were sent again, of which the share `needless` had arrived, as the receiver said; `timeouts` is how
+    often a retransmission time-out fired, `rtt_s` the least round trip (where the kernel does not tell it, what a
+    twentieth of the smoothed ones is below), `window_segments` what was in flight at most (19 of 20 samples with
+    anything in flight), `cwnd_segments` the congestion window then (median), `limited` the share of the time with data
+    to send in which the receiver's window ("rwnd") or the sender's buffer ("sndbuf") held it up.
     """
 
     src: str
@@ -239,22 +251,21 @@ def edges(topology: Topology, job: str, *, captured: Any, sockets: Any, span_ns:
     )
 
 
-_ENDS = ("src", "src_port", "dst", "dst_port")
 _OPTIONAL = ("retransmits", "dsack_dups", "timeouts", "min_rtt_s", "busy_s", "rwnd_limited_s", "sndbuf_limited_s")
 
 
 def _samples(sockets: Any, span_ns: tuple[int, int]) -> dict[tuple[str, int, str, int], dict[str, Floats]]:
-    """Return the samples of each connection in the span, in order of time, by its ends."""
-    names = ["time_ns", *_ENDS, "rtt_s", "cwnd_segments", "unacked_segments", *_OPTIONAL]
-    rows = {name: sockets[name].to_numpy(zero_copy_only=False) for name in names}
-    keep = (rows["time_ns"] >= span_ns[0]) & (rows["time_ns"] <= span_ns[1])
-    order = np.flatnonzero(keep)[np.argsort(rows["time_ns"][keep], kind="stable")]
-    found: dict[tuple[str, int, str, int], list[int]] = {}
-    keys = zip(*(rows[name][order].tolist() for name in _ENDS), strict=True)
-    for place, key in zip(order.tolist(), keys, strict=True):
-        found.setdefault(key, []).append(place)
-    numbers = [name for name in names if name not in ("time_ns", *_ENDS)]
-    return {key: {name: rows[name][places].astype(np.float64) for name in numbers} for key, places in found.items()}
+    """Return the samples of each connection in the span, in order of time, by its ends; NaN where one is missing."""
+    import pyarrow.compute as pc
+
+    inside = pc.and_(pc.greater_equal(sockets["time_ns"], span_ns[0]), pc.less_equal(sockets["time_ns"], span_ns[1]))
+    rows = sockets.filter(inside).sort_by("time_ns")
+    names = ("rtt_s", "cwnd_segments", "unacked_segments", *_OPTIONAL)
+    columns = {name: rows[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in names}
+    return {
+        (src, src_port, dst, dst_port): {name: values[mine] for name, values in columns.items()}
+        for (src, src_port, dst, dst_port), mine in grouped(rows, ("src", "src_port", "dst", "dst_port"))
+    }
 
 
 def _edge(pair: tuple[str, str], total: Sequence[float], samples: Sequence[Mapping[str, Floats]]) -> Edge:
