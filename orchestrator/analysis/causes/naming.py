@@ -483,7 +483,7 @@ def _ranks(evidence: _Evidence) -> Iterator[_Cost]:
                 seconds=split.behind[place],
                 of="computing",
                 evidence=(said, f"they vary by {spread:.0%} (standard deviation)"),
-                strength=mean / (LONGER * usual.mean()),
+                strength=mean / (LONGER * float(usual.mean())),
             )
         held = split.held[place]
         if held.mean() > LEAST_SHARE * split.total.mean() and _holds(split.held, place):

@@ -46,5 +46,28 @@ def lines(folder: Path) -> list[str]:
     return [*found, "`orch why RUN` has the evidence"] if found else []
 
 
+def newly(before: Sequence[Path], after: Sequence[Path]) -> list[str]:
+    """Return the causes that stand out in runs `after` and in none of those `before`: what, share, in how many runs."""
+    known = {(one.cause, one.hosts) for folder in before for one in _all(folder)}
+    shares: dict[str, list[float]] = {}
+    for folder in after:
+        new = {words.what(one): one.share for one in _all(folder) if (one.cause, one.hosts) not in known}
+        for what, share in new.items():
+            shares.setdefault(what, []).append(share)
+    return [
+        f"{what}: {_range(found)} of the time in {len(found)} of {len(after)} runs"
+        for what, found in sorted(shares.items(), key=lambda one: -len(one[1]))
+    ]
+
+
+def _all(folder: Path) -> list[Finding]:
+    return [finding for _, finding in findings(tables.read(folder / "tables", "causes").to_pylist())]
+
+
+def _range(shares: Sequence[float]) -> str:
+    least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    return least if least == most else f"{least} to {most}"
+
+
 def _several(where: Sequence[str]) -> str:
     return "; ".join(where[:_MOST]) + (f"; and in {len(where) - _MOST} more" if len(where) > _MOST else "")
