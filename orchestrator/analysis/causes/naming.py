@@ -40,6 +40,7 @@ SILENCE_S = 0.15  # without any packet of the job: a retransmission time-out, or
 QUIET_STEPS = 3  # without a packet before and after, and a rank that logs whole iterations computes
 LONGER = 0.04  # of its passes, by which a slow rank's are longer
 STALL_SHARE = 0.34  # of the iterations at most hold a stall's time
+RARE = ("stall", "loss")  # happened, however rarely: an interval down to nothing is of how often they come back
 SURE = 1.5  # times as strong must the first candidate be as the second, to be named alone
 _Z = 1.96
 
@@ -558,7 +559,8 @@ def _explained(
     findings = [
         finding
         for cost, given in named
-        if (finding := _finding(cost, given[chosen], total)).share >= LEAST_SHARE and finding.low > 0
+        if (finding := _finding(cost, given[chosen], total)).share >= LEAST_SHARE
+        and (finding.low > 0 or finding.cause in RARE)
     ]
     usual = np.minimum(split.computing, np.quantile(split.computing, 0.05))
     sending = np.minimum(left["network"], evidence.seconds(_used(evidence)))
@@ -607,7 +609,7 @@ def _finding(cost: _Cost, given: Floats, total: Floats) -> Finding:
         place=cost.place,
         hosts=cost.hosts,
         share=share,
-        low=share - half,
+        low=max(0.0, share - half),
         high=share + half,
         seconds=float(given.mean()),
         evidence=cost.evidence,
