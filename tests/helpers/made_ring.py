@@ -34,6 +34,9 @@ class Ring:
     hops: Mapping[str, float] = field(default_factory=dict)
     backlogs: Mapping[str, float] = field(default_factory=dict)
     others: Mapping[str, float] = field(default_factory=dict)  # bytes a millisecond of a load named `iperf`
+    again: Mapping[str, int] = field(default_factory=dict)  # of a million bytes that a host sends, those sent again
+    rtts: Mapping[str, float] = field(default_factory=dict)  # least round trip of what a host sends, in seconds
+    waits: Mapping[str, float] = field(default_factory=dict)  # share of the time with data that a window held it up
     waited: float = 0.0  # share of the window for which ranks waited for processors
 
     def __post_init__(self) -> None:
@@ -110,6 +113,8 @@ class Ring:
             return table(name, list(self._flows()))
         if name == "flow_packets":
             return table(name, list(self._bins()))
+        if name == "sockets":
+            return table(name, list(self._samples()))
         return table(name, [])
 
     def counter_rows(self, _pattern: str) -> Any:
@@ -138,7 +143,16 @@ class Ring:
                     "src_port": 1,
                     "dst_port": 2,
                     "payload_bytes": 1_000_000,
+                    "repeated_bytes": self.again.get(host, 0) if name == "a" else 0,
                 }
+
+    def _samples(self) -> Any:
+        for place, host in enumerate(HOSTS):
+            ends = {"src": f"10.0.0.{place + 1}", "dst": f"10.0.0.{place or len(HOSTS)}", "src_port": 1, "dst_port": 2}
+            for share in (0.25, 0.75):
+                held = {"busy_s": share, "rwnd_limited_s": share * self.waits.get(host, 0.0)}
+                rtt = {"min_rtt_s": self.rtts.get(host, 1e-5), "rtt_s": 1e-3, "cwnd_segments": 10}
+                yield {**ends, **held, **rtt, "unacked_segments": 5, "time_ns": _ns(share * self.end_ms)}
 
     def _bins(self) -> Any:
         for host in HOSTS:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orchestrator.analysis.causes import changes, naming, passes, words
-from tests.helpers.made_ring import LINK_BPS, Ring, alike
+from tests.helpers.made_ring import HOSTS, LINK_BPS, Ring, alike
 
 N = 30
 FULL = LINK_BPS / 8e3  # bytes a millisecond
@@ -61,6 +61,37 @@ def test_others_in_the_queue_are_named_by_their_name() -> None:
     first = explained(ring).findings[0]
     assert (first.cause, first.hosts) == ("load", ("h3",))
     assert "iperf" in first.place
+
+
+def waiting(**evidence) -> Ring:
+    """The network is waited for though links are idle half of the time: services vary, queues are empty."""
+    services = alike([60, 60], N)
+    services[1] += 40 * (np.arange(N) % 3)
+    return Ring(passes=alike(EVEN, N), services=services, hops=dict.fromkeys(HOSTS, 0.4 * FULL), **evidence)
+
+
+def test_what_is_sent_again_and_was_dropped_by_no_queue_is_loss() -> None:
+    first = explained(waiting(again={"h3": 20_000})).findings[0]
+    assert (first.cause, first.hosts) == ("loss", ("h2", "h3"))
+    assert "2.0% of what h3 sent h2 was sent again" in first.evidence[0]
+    assert explained(waiting(again={"h3": 2_000})).findings == ()
+
+
+def test_a_host_that_is_further_away_than_all_others_is_delayed() -> None:
+    first = explained(waiting(rtts={"h3": 5e-3, "h4": 5e-3})).findings[0]  # what h3 sends, and what it receives
+    assert (first.cause, first.hosts) == ("delay", ("h3",))
+    assert explained(waiting(rtts=dict.fromkeys(HOSTS, 5e-3))).findings == ()
+
+
+def test_a_receivers_window_is_named_at_the_receiver() -> None:
+    first = explained(waiting(waits={"h3": 0.6})).findings[0]
+    assert (first.cause, first.hosts) == ("receive-window", ("h2",))
+
+
+def test_two_that_look_alike_are_both_told_with_the_collector_that_tells_them_apart() -> None:
+    found = explained(waiting(again={"h3": 40_000}, rtts={"h3": 4e-3, "h4": 4e-3}))
+    assert set(found.undecided[:2]) == {"loss", "delay"}
+    assert any(line.startswith("unsure   ") for line in words.text(found))
 
 
 def test_a_slow_rank_costs_what_the_slack_leaves() -> None:
