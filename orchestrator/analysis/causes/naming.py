@@ -26,7 +26,8 @@ Floats = npt.NDArray[np.float64]
 LEAST_SHARE = 0.03  # of the iteration time: less is not worth a finding
 QUEUED = 0.4  # of the exposed time a port must hold a queue to be what training waits for
 BEYOND = 2.0  # times the usual queue of the other ports
-FREE_RATE = 0.85  # a queue that leaves slower than this share of its link's rate is on a slower link
+FREE_RATE = 0.85  # a queue that never leaves faster than this share of its link's rate is on a slower link
+HIGHEST = 0.98  # quantile of the rates of a queue: what it can leave at
 OTHERS = 0.08  # of a link's rate: others that take more of it are named
 LOST = 0.005  # of the payload sent again: more is loss, less only what its time-outs cost
 DELAY_S = 0.0004  # beyond the usual of the other pairs
@@ -39,6 +40,7 @@ WAITED = 0.05  # of the window, for which ranks waited for processors that other
 SILENCE_S = 0.15  # without any packet of the job: a retransmission time-out, or everybody stands still
 QUIET_STEPS = 3  # without a packet before and after, and a rank that logs whole iterations computes
 LONGER = 0.04  # of its passes, by which a slow rank's are longer
+STEADY = 0.5  # of how much longer its passes are: a slow rank's vary by less (standard deviation)
 STALL_SHARE = 0.34  # of the iterations at most hold a stall's time
 RARE = ("stall", "loss")  # happened, however rarely: an interval down to nothing is of how often they come back
 SURE = 1.5  # times as strong must the first candidate be as the second, to be named alone
@@ -293,7 +295,8 @@ def _at_queue(evidence: _Evidence, port: Port) -> Iterator[_Cost]:
                 evidence=(waits, f"{name} took {_rate(taken * port.rate_bps * scale)} of its {whole} then"),
                 strength=taken / OTHERS,
             )
-    if mean < FREE_RATE:
+    highest = float(np.quantile(rate[queued], HIGHEST))
+    if mean < FREE_RATE and highest < FREE_RATE:
         others = [one for one in evidence.ports if one is not port and one.direction == port.direction]
         fast = [float(np.quantile(_share_of_rate(one, one.carried), 0.95)) for one in others if one.carried is not None]
         seen = f"; others reached {_rate(max(fast) * port.rate_bps * scale)}" if fast else ""
@@ -473,7 +476,7 @@ def _ranks(evidence: _Evidence) -> Iterator[_Cost]:
         mean, error = float(longer.mean()), float(longer.std(ddof=1)) / math.sqrt(len(longer))
         name = f"rank {rank} on {found.nodes[place]}"
         if mean - _Z * error > 0 and mean > LONGER * float(usual.mean()) and _holds(split.behind, place):
-            steady = float(np.median(longer)) > 0.5 * mean
+            steady = error * math.sqrt(len(longer)) < STEADY * mean
             spread = float(found.passes_s[place].std(ddof=1) / usual.mean())
             took = span_text(float(found.passes_s[place].mean()))
             said = f"its passes take {took}, those of the others {span_text(float(np.median(others, axis=0).mean()))}"
