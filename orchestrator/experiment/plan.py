@@ -16,6 +16,7 @@ from orchestrator.experiment import fitting, seeds
 from orchestrator.experiment.dilation import dilated
 from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.experiment import Choice, Experiment, Measure, resolved_data
+from orchestrator.experiment.pacing import Pace
 from orchestrator.experiment.seeds import Draws
 from orchestrator.parts import contained, ranks, registry
 from orchestrator.parts.collectors import processor, tcpdump
@@ -46,6 +47,7 @@ class PlannedJob:
     launches: tuple[Launch, ...]
     theory: Theory | None
     remarks: tuple[str, ...] = ()
+    pace: Pace = Pace()  # at full size, as all that a plan says of time; the gate's is dilated
 
     def ranks(self) -> list[Launch]:
         """Return the processes of the job's ranks, without those of the rendezvous."""
@@ -221,6 +223,7 @@ def _with_secrets(launch: Launch, env_from: Mapping[str, str]) -> Launch:
 
 
 def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedJob]:
+    paces = experiment.paces()
     for index, spec in enumerate(experiment.all_jobs()):
         config = spec.workload.config
         module = registry.workload(spec.workload.name)
@@ -238,6 +241,7 @@ def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[Pla
             ),
             theory=module.theory(config, job, topology),
             remarks=tuple(cast("Remarking", module).remarks(config)) if hasattr(module, "remarks") else (),
+            pace=paces[spec.name],
         )
 
 
@@ -437,6 +441,7 @@ def plan_data(plan: RunPlan) -> JsonObject:
                 "ranks": [dataclasses.asdict(rank) for rank in planned.job.ranks],
                 "theory": dataclasses.asdict(planned.theory) if planned.theory else None,
                 "launches": _launches(planned.launches),
+                **({"pace": dataclasses.asdict(planned.pace)} if planned.pace != Pace() else {}),
             }
             for planned in plan.jobs
         ],
