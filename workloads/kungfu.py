@@ -49,7 +49,7 @@ class Config(EmulatedConfig):
 
 
 def own_pace(config: Config) -> str:  # noqa: ARG001 - of every one
-    return "kungfu-run, which starts the workers at the gate,"
+    return "kungfu-run"
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:

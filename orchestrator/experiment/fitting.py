@@ -14,6 +14,7 @@ from orchestrator.experiment import pacing, placements, seeds, testbeds
 from orchestrator.experiment.experiment import Choice, Experiment, JobSpec, WindowSpec
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import tcpdump
+from orchestrator.parts.conditions import congestion_control
 from orchestrator.parts.protocols import Collector, Condition, OwnPaced, Problem, Traffic, end_name
 from orchestrator.parts.shared import capture_files
 from orchestrator.parts.topology import Topology
@@ -54,21 +55,17 @@ def _placed(experiment: Experiment, topology: Topology) -> Experiment:
     """Put the hosts of each rank in the place of every placement that fits."""
     jobs: list[JobSpec] = []
     taken: list[str] = []
-    for job in experiment.jobs:
-        config = job.workload.config
-        if job.placement is not None and config.hosts is None:
+    for spec in experiment.jobs:
+        config, placement = spec.workload.config, spec.placement
+        job = spec
+        if placement is not None and config.hosts is None:
             with contextlib.suppress(ValueError):  # which `problems` tells
-                hosts = _hosts_of(job, experiment, topology, taken)
-                config = config.model_copy(update={"hosts": hosts})
-                job = job.model_copy(update={"workload": job.workload.with_config(config), "placement": None})
+                seed = seeds.of_placement(experiment.seed, spec.name)
+                config = config.model_copy(update={"hosts": placements.hosts(placement, topology, taken, seed)})
+                job = spec.model_copy(update={"workload": spec.workload.with_config(config), "placement": None})
         taken += topology.placed if config.hosts is None else config.hosts
         jobs.append(job)
     return experiment.model_copy(update={"jobs": tuple(jobs)})
-
-
-def _hosts_of(job: JobSpec, experiment: Experiment, topology: Topology, taken: Sequence[str]) -> list[str]:
-    assert job.placement is not None
-    return placements.hosts(job.placement, topology, taken, seeds.of_placement(experiment.seed, job.name))
 
 
 def _jobs_problems(experiment: Experiment, topology: Topology) -> Iterator[Located]:
@@ -82,16 +79,43 @@ def _jobs_problems(experiment: Experiment, topology: Topology) -> Iterator[Locat
             slots = len(topology.placed)
             message = f"{job.placement.ranks} ranks do not fit on hosts that take {slots}"
             yield (*at, "placement"), Problem(at=("ranks",), message=message, accepted=f"at most {slots}")
-        module = registry.workload(job.workload.name)
-        own = cast("OwnPaced", module).own_pace(job.workload.config) if hasattr(module, "own_pace") else ""
+        own = _own_pace(job.workload)
         if job.every is not None and own:
             message = f"{own} begins iterations by itself"
             yield (*at, "every"), Problem(at=(), message=message, accepted="`start` alone, or another workload")
     names = [job.name for job in experiment.jobs]
-    stall_s = min(window.measure.stall_timeout if window.measure else experiment.measure.stall_timeout for window in experiment.all_windows())
+    stall_s = min(
+        window.measure.stall_timeout if window.measure else experiment.measure.stall_timeout
+        for window in experiment.all_windows()
+    )
     for name, why in pacing.too_long(experiment.paces(), stall_s):
         accepted = f"less, or a larger `measure: {{stall_timeout: ...}}` than {duration_text(stall_s)}"
         yield ("jobs", names.index(name)), Problem(at=(), message=why, accepted=accepted)
+
+
+def _own_pace(workload: Choice) -> str:
+    module = registry.workload(workload.name)
+    return cast("OwnPaced", module).own_pace(workload.config) if hasattr(module, "own_pace") else ""
+
+
+def _controls_problems(experiment: Experiment) -> Iterator[Located]:
+    """Find congestion control for jobs that are not there, have two, or whose connections are a program's of others."""
+    jobs, seen = {job.name: job for job in experiment.all_jobs()}, set[str]()
+    for i, choice in enumerate(experiment.conditions):
+        name = choice.config.job if choice.name == congestion_control.NAME else None
+        if name is None:
+            continue
+        at = ("conditions", i, choice.name, "job")
+        own = _own_pace(jobs[name].workload) if name in jobs else ""
+        if name not in jobs:
+            yield at, Problem(at=(), message=f"no job is called {name}", accepted=f"one of {', '.join(jobs)}")
+        elif name in seen:
+            yield at, Problem(at=(), message=f"an earlier condition sets that of {name} already", accepted="one a job")
+        elif own:
+            message = f"the connections of {name} are those of {own}, not of its rank"
+            accepted = "hosts that the job has for itself, not job"
+            yield at, Problem(at=(), message=message, accepted=accepted)
+        seen.add(name)
 
 
 def _with_rates(experiment: Experiment, topology: Topology) -> Experiment:
@@ -139,6 +163,7 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
         found.extend(_undilated(job.workload, place, topology))
         found.extend(_in_containers(job.workload, place, topology))
     found.extend(_jobs_problems(experiment, topology))
+    found.extend(_controls_problems(experiment))
     for i, window in enumerate(experiment.all_windows()):
         at = ("windows", i, "traffic") if experiment.windows else ("traffic",)
         before = len(found)

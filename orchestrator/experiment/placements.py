@@ -21,8 +21,8 @@ class Placement(OrWord):
 
     order: Literal["packed", "spread", "random"]
     """`packed`: a leaf switch is filled before the next, and a host before the next one of that switch. `spread`: each
-    rank goes to another leaf, as far as there are some. `random`: in an order that `seed` of the experiment draws. Hosts
-    without ranks of the jobs before it come first. Where there is one switch, each host counts as a leaf."""
+    rank goes to another leaf, as far as there are some. `random`: in an order that `seed` of the experiment draws.
+    Hosts without ranks of the jobs before it come first. Where there is one switch, each host counts as a leaf."""
     ranks: int | None = Field(default=None, ge=1)
     """How many ranks; default: one for each host, or as many as an inventory has slots."""
 
@@ -31,9 +31,13 @@ def hosts(placement: Placement, topology: Topology, taken: Sequence[str], seed: 
     """Return the host of each rank; `taken` has the host of each rank of the jobs before. ValueError for too few."""
     leaves = _leaves(topology)
     count = len(topology.placed) if placement.ranks is None else placement.ranks
-    slots = _in_turn(map(_in_turn, leaves)) if placement.order == "spread" else [slot for leaf in leaves for host in leaf for slot in host]
+    slots = (
+        _in_turn(map(_in_turn, leaves))
+        if placement.order == "spread"
+        else [slot for leaf in leaves for host in leaf for slot in host]
+    )
     if placement.order == "random":
-        random.Random(seed).shuffle(slots)
+        random.Random(seed).shuffle(slots)  # noqa: S311 - a design, no secret
     if count > len(slots):
         raise ValueError(f"{count} ranks on {len(slots)} slots of hosts")
     used = Counter(taken)

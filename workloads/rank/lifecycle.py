@@ -1,17 +1,20 @@
 """Run a rank from its start to its end: read its settings, meet the others, wait for the gate, iterate, end.
 
 A rank prints `ready` once it can begin, waits for the line `go` on standard input, which may say when to begin and how
-often, and writes a line an iteration to `iterations.jsonl` in its working folder. SIGTERM ends it at any moment; a failure is one line on standard error.
+often, and writes a line an iteration to `iterations.jsonl` in its working folder. SIGTERM ends it at any moment; a
+failure is one line on standard error.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import itertools
 import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -23,6 +26,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Protocol, Tu
 from .logs import IterationLog, Trace
 
 SETTINGS_FILE = "config.json"
+CONGESTION_CONTROL = "ORCH_CONGESTION_CONTROL"  # environment variable: the algorithm of the job's connections
 SCRATCH = Path("scratch")  # of temporary files: a framework removes its own only at a usual exit
 
 # A rank whose peer went away waits this long before it calls that a failure. When a run ends its ranks are asked to
@@ -147,6 +151,36 @@ def wait_for_go() -> Pace:
     fail('standard input ended before "go" came')
 
 
+def set_congestion_control(algorithm: str) -> int:
+    """Have the connections of this process use an algorithm of TCP; return how many there are.
+
+    A connection is set by its socket, so that jobs that share a host can differ. Fail where the kernel refuses.
+    """
+    count = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            connection = socket.socket(fileno=os.dup(int(entry.name)))
+        except OSError:  # it is no socket, or was the listing itself
+            continue
+        with connection:
+            if connection.type != socket.SOCK_STREAM or connection.family not in (socket.AF_INET, socket.AF_INET6):
+                continue
+            try:
+                connection.getpeername()
+            except OSError:  # it listens
+                continue
+            try:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
+            except OSError as error:
+                reasons = {
+                    errno.ENOENT: "this kernel has none of this name: `modprobe tcp_%s`" % algorithm,
+                    errno.EPERM: "root alone may: net.ipv4.tcp_allowed_congestion_control says which others may use",
+                }
+                fail(f"congestion control {algorithm}: {reasons.get(error.errno or 0, error.strerror)}")
+            count += 1
+    return count
+
+
 def own_scratch() -> Callable[[], None]:
     """Put Python's temporary files into SCRATCH.
 
@@ -180,7 +214,13 @@ class Ended(Protocol):
 
 
 def iterate(step: Step, log: IterationLog, *, ended: Ended | None = None) -> None:
-    """Report ready, wait for the gate, and iterate without end, at the pace that the gate gives."""
+    """Report ready, wait for the gate, and iterate without end, at the pace that the gate gives.
+
+    Before, connections get the congestion control of the job, where it has one of its own.
+    """
+    algorithm = os.environ.get(CONGESTION_CONTROL)
+    if algorithm and not set_congestion_control(algorithm):
+        fail(f"congestion control {algorithm}: this rank has no connection yet that could use it")
     report_ready()
     pace = wait_for_go()
     for iteration in itertools.count():

@@ -100,7 +100,10 @@ class Processes:
         That instant is AHEAD_S away, so that each rank hears of it before.
         """
         paces = {
-            (launch.node, launch.name): job.pace.dilated(dilation) for job in jobs for launch in job.launches if launch.gate
+            (launch.node, launch.name): job.pace.dilated(dilation)
+            for job in jobs
+            for launch in job.launches
+            if launch.gate
         }
         paced = any(pace != Pace() for pace in paces.values())
         begin_ns = time.time_ns() + int(AHEAD_S * 1e9)
