@@ -78,7 +78,7 @@ def _jobs_problems(experiment: Experiment, topology: Topology) -> Iterator[Locat
         elif job.placement is not None:
             slots = len(topology.placed)
             message = f"{job.placement.ranks} ranks do not fit on hosts that take {slots}"
-            yield (*at, "placement"), Problem(at=("ranks",), message=message, accepted=f"at most {slots}")
+            yield (*at, "placement", "ranks"), Problem(at=(), message=message, accepted=f"at most {slots}")
         own = _own_pace(job.workload)
         if job.every is not None and own:
             message = f"{own} begins iterations by itself"

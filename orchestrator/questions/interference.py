@@ -31,8 +31,8 @@ def interference(measured: Measured, *, shifts: int = 8) -> Rows:
     Runs have one job, which is then alone, or two. `shift` is the part of its period, rounded to one of `shifts`, by
     which an iteration of the second job of a pair begins after one of the first: 0 where they begin together. Columns:
     `training` and `beside` (the names of both jobs), `pair` ("first + second"), `seconds` (mean iteration time at this
-    shift), `iterations` (so many), `alone_s` (mean of the training alone, of the run of the same repetition or else of
-    all), `slowdown` (their ratio), `both_s` (time an iteration during which both were in collectives, on hosts that they
+    shift), `iterations` (so many), `alone_s` (mean of the training alone, by the same repetition or else by all),
+    `slowdown` (their ratio), `both_s` (time an iteration during which both were in collectives, on hosts that they
     share; NaN without spans), `shared_mb` (what the shared host's link that carried most did in the window, MB at full
     size; NaN without the collector `nic`), and `score`: CASSINI's compatibility (analysis/traffic/compatibility.py) at
     this shift, of the demands that both trainings had alone there, NaN where these are not known.
@@ -91,7 +91,7 @@ class Window:
         return float(np.diff(starts).mean()) * 1e-9 if len(starts) > 1 else math.nan
 
     def sent_bps(self, job: str, host: str) -> Floats:
-        """Return the demand of a job at the link of a host, bit/s as carried, in steps of about STEP_S of its period."""
+        """Return the demand of a job at the link of a host, bit/s as carried, in steps of its period (STEP_S)."""
         device = self.one.manifest.topology.node(host).first.device
         times_ns, sent_bytes = throughput.samples(self.counters, node=host, port=device, counter="tx_bytes")
         period_s = self.period_s(job)
@@ -195,7 +195,7 @@ def _scores(window: Window, alone: Mapping[str, list[Window]], host: str, shifts
             return [math.nan] * shifts
         demands.append(np.mean(found, axis=0))
     link = window.one.manifest.topology.link(host)
-    capacity_bps = link.rate / window.one.manifest.topology.wire_scale
+    capacity_bps = link.rate / window.one.manifest.scale  # times in tables are divided by a dilation already
     turns = [round(shift / shifts * len(demands[0])) for shift in range(shifts)]
     return [compatibility.score(demands, [0, turn], capacity_bps) for turn in turns]
 

@@ -47,8 +47,8 @@ def kept(job: Job, part: JobSeries, whole: Mapping[str, JobSeries]) -> Kept:
         turns_s = _seconds(mine.start_ns - mine.start_ns[0]) - (mine.iteration - mine.iteration[0]) * pace.every_s
         counted = np.isin(mine.iteration, part.iteration)
         late_s = float(np.mean(turns_s[counted] - turns_s.min()))
-    if pace.after and len(begins := whole[pace.after].start_ns):
-        off = _off(part.start_ns, begins, pace.by_s)
+    off = _off(part.start_ns, whole[pace.after].start_ns, pace.by_s) if pace.after else np.zeros(0)
+    if len(off):
         about = summarise(off, fewest_of_mean=FEWEST).mean
         offset = Estimate(*(pace.by_s + value for value in (about.value, about.low, about.high)))
         off_s = float(np.mean(np.abs(off)))
@@ -65,12 +65,20 @@ def kept(job: Job, part: JobSeries, whole: Mapping[str, JobSeries]) -> Kept:
 
 
 def _off(starts_ns: npt.NDArray[np.int64], begins_ns: npt.NDArray[np.int64], by_s: float) -> Floats:
-    """Return by how much each start is later than the nearest of the other job's begins and the offset, seconds."""
+    """Return by how much each start is later than the nearest of the other job's begins and the offset, seconds.
+
+    Starts further from all of these than one usually is from the next are left out: the other job did not run.
+    """
+    if len(begins_ns) < 2:
+        return np.zeros(0)
     wanted = np.sort(begins_ns) + round(by_s * 1e9)
-    after = np.clip(np.searchsorted(wanted, starts_ns), 1, max(1, len(wanted) - 1))
-    later, earlier = wanted[np.minimum(after, len(wanted) - 1)], wanted[after - 1]
-    nearest = np.where(np.abs(starts_ns - later) < np.abs(starts_ns - earlier), later, earlier)
-    return _seconds(starts_ns - nearest)
+    after = np.clip(np.searchsorted(wanted, starts_ns), 1, len(wanted) - 1)
+    off = np.where(
+        starts_ns - wanted[after - 1] < wanted[after] - starts_ns,
+        starts_ns - wanted[after - 1],
+        starts_ns - wanted[after],
+    )
+    return _seconds(off[np.abs(off) < np.median(np.diff(wanted))])
 
 
 def _seconds(ns: npt.NDArray[np.int64]) -> Floats:
