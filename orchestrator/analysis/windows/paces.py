@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.stats.iterations import JobSeries
-from orchestrator.analysis.stats.statistics import FEWEST, Estimate, summarise
+from orchestrator.analysis.stats.statistics import FEWEST, summarise
 from orchestrator.store.manifests.records import Job
 
 Floats = npt.NDArray[np.float64]
@@ -40,28 +40,29 @@ def kept(job: Job, part: JobSeries, whole: Mapping[str, JobSeries]) -> Kept:
     pace = job.pace
     if pace is None or not len(part.iteration):
         return Kept()
-    period = late_s = offset = off_s = None
+    found = Kept()
     if pace.every_s is not None and len(part.start_ns) > 1:
         period = summarise(_seconds(np.diff(part.start_ns)), fewest_of_mean=FEWEST).mean
         mine = whole[part.job]
         turns_s = _seconds(mine.start_ns - mine.start_ns[0]) - (mine.iteration - mine.iteration[0]) * pace.every_s
         counted = np.isin(mine.iteration, part.iteration)
-        late_s = float(np.mean(turns_s[counted] - turns_s.min()))
+        found = Kept(
+            period_s=period.value,
+            period_low_s=period.low,
+            period_high_s=period.high,
+            late_s=float(np.mean(turns_s[counted] - turns_s.min())),
+        )
     off = _off(part.start_ns, whole[pace.after].start_ns, pace.by_s) if pace.after else np.zeros(0)
     if len(off):
         about = summarise(off, fewest_of_mean=FEWEST).mean
-        offset = Estimate(*(pace.by_s + value for value in (about.value, about.low, about.high)))
-        off_s = float(np.mean(np.abs(off)))
-    return Kept(
-        period_s=period and period.value,
-        period_low_s=period and period.low,
-        period_high_s=period and period.high,
-        late_s=late_s,
-        offset_s=offset and offset.value,
-        offset_low_s=offset and offset.low,
-        offset_high_s=offset and offset.high,
-        off_s=off_s,
-    )
+        found = replace(
+            found,
+            offset_s=pace.by_s + about.value,
+            offset_low_s=pace.by_s + about.low,
+            offset_high_s=pace.by_s + about.high,
+            off_s=float(np.mean(np.abs(off))),
+        )
+    return found
 
 
 def _off(starts_ns: npt.NDArray[np.int64], begins_ns: npt.NDArray[np.int64], by_s: float) -> Floats:

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.analysis.traffic import compatibility
 
-# Two jobs on a link of 40 Gbit/s, in steps of 10 ms. The first sends 30 Gbit/s in 2 of 4 steps, the second 20 in 1 of 4.
+# Two jobs on a link of 40 Gbit/s. The first sends 30 Gbit/s in two of four steps, the second 20 in one of four.
 FIRST = np.array([30.0, 30, 0, 0])
 SECOND = np.array([20.0, 0, 0, 0])
 
