@@ -34,7 +34,8 @@ def knees(plan: RunPlan) -> dict[str, float]:
 def iteration_s(plan: RunPlan, window: str) -> float | None:
     """Return about how long an iteration of a window takes: computing, then sending at what the link has free.
 
-    Or its period, where that is longer. Of the slowest job, at full size, seconds; None where computing or traffic of one is not known, or nothing is free.
+    Or its period, where that is longer. Of the slowest job, at full size, seconds; None where computing or traffic of
+    one is not known, or nothing is free.
     """
     loads = _loads(plan).get(window, {})
     longest = 0.0

@@ -3,8 +3,8 @@
 S. Rajasekaran, M. Ghobadi and A. Akella, "CASSINI: Network-Aware Job Scheduling in Machine Learning Clusters", NSDI
 2024, section 3. The demand of a job, bit/s over the time since its iteration began, is put on a circle whose perimeter
 is the least common multiple of the periods of all jobs, each as often as its period goes into that, and turned by the
-shift of the job. The score is 1 less the mean of what all demands together ask beyond the capacity, as a share of the capacity:
-1 where they never do, and below 0 where several jobs always do.
+shift of the job. The score is 1 less the mean of what all demands together ask beyond the capacity, as a share of
+the capacity: 1 where they never do, and below 0 where several jobs always do.
 """
 
 from __future__ import annotations
