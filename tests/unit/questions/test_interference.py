@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from orchestrator.analysis.stats.iterations import JobSeries
+from orchestrator.questions import changes
 from orchestrator.questions import interference as asked
 from orchestrator.store.manifests.records import Span
 from tests.helpers import manifests
@@ -96,3 +97,20 @@ def test_one_repetition_chooses_nothing():
     (found,) = asked.best_shifts(rows(lambda *_: 1.0, repetitions=1))
     assert math.isnan(found["gain"])
     assert math.isnan(found["best"])
+
+
+def test_an_interval_is_that_of_means_over_repetitions():
+    # Means of repetitions 1, 2 and 3: t with 2 degrees of freedom is 4.303, the standard error 1 / sqrt(3).
+    given = [
+        {"pair": pair, "repetition": number, "x": number + off + aside}
+        for pair, aside in (("a", 0.0), ("b", 10.0))
+        for number in (1, 2, 3)
+        for off in (-0.5, 0.5)
+    ]
+    found = changes.interval(given, column="x", by=["pair"])
+    assert [row["x"] for row in found] == [row["x"] for row in given]
+    for pair, middle in (("a", 2), ("b", 12)):
+        (ends,) = {(row["x_low"], row["x_high"]) for row in found if row["pair"] == pair}
+        assert ends == pytest.approx((middle - 4.303 / math.sqrt(3), middle + 4.303 / math.sqrt(3)), abs=1e-3)
+    alone = changes.interval(given[:2], column="x", by=["pair"])
+    assert math.isnan(alone[0]["x_low"])
