@@ -157,10 +157,15 @@ def set_congestion_control(algorithm: str) -> int:
     A connection is set by its socket, so that jobs that share a host can differ. Fail where the kernel refuses.
     """
     count = 0
-    for entry in Path("/proc/self/fd").iterdir():
+    for entry in list(Path("/proc/self/fd").iterdir()):
         try:
-            connection = socket.socket(fileno=os.dup(int(entry.name)))
-        except OSError:  # it is no socket, or was the listing itself
+            copy = os.dup(int(entry.name))
+        except OSError:  # it was that of the listing itself
+            continue
+        try:
+            connection = socket.socket(fileno=copy)
+        except OSError:  # it is no socket
+            os.close(copy)
             continue
         with connection:
             if connection.type != socket.SOCK_STREAM or connection.family not in (socket.AF_INET, socket.AF_INET6):

@@ -96,7 +96,9 @@ def test_connections_of_a_process_get_a_congestion_control_and_others_keep_their
             socket.create_connection(server.getsockname()) as near,
             server.accept()[0] as far,
         ):
+            opened = {entry.name for entry in Path("/proc/self/fd").iterdir()}
             assert lifecycle.set_congestion_control("reno") >= 2
+            assert {entry.name for entry in Path("/proc/self/fd").iterdir()} == opened
             for one in (near, far):
                 assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
             near.sendall(b"still")
