@@ -90,14 +90,11 @@ class Window:
         starts = self.counted(job).start_ns
         return float(np.diff(starts).mean()) * 1e-9 if len(starts) > 1 else math.nan
 
-    def sent_bps(self, job: str, host: str) -> Floats:
-        """Return the demand of a job at the link of a host, bit/s as carried, in steps of its period (STEP_S)."""
+    def sent_bps(self, job: str, host: str, period_s: float) -> Floats:
+        """Return the demand of a job at the link of a host, bit/s, in steps (STEP_S) of a period."""
         device = self.one.manifest.topology.node(host).first.device
         times_ns, sent_bytes = throughput.samples(self.counters, node=host, port=device, counter="tx_bytes")
-        period_s = self.period_s(job)
         begins_ns = self.counted(job).start_ns[:-1]  # a period after the last one may not have been measured
-        if math.isnan(period_s):
-            return np.full(1, np.nan)
         steps = max(1, round(period_s / STEP_S))
         return compatibility.demand(begins_ns, period_s, times_ns, sent_bytes, steps=steps)
 
@@ -187,11 +184,13 @@ def _rows(window: Window, alone: Mapping[str, list[Window]], shifts: int) -> Ite
 
 
 def _scores(window: Window, alone: Mapping[str, list[Window]], host: str, shifts: int) -> list[float]:
-    """Return the compatibility of a pair at each shift; NaN where a demand is not known or its period another one."""
+    """Return the compatibility of a pair at each shift; NaN where a demand is not known."""
     demands = []
     for name in window.names:
-        found = [one.sent_bps(name, host) for one in alone.get(name, ()) if host in one.one.manifest.job(name).nodes]
-        if not found or len({len(one) for one in found}) > 1 or np.isnan(found).any():
+        there = [one for one in alone.get(name, ()) if host in one.one.manifest.job(name).nodes]
+        period_s = float(np.mean([one.period_s(name) for one in there])) if there else math.nan
+        found = [] if math.isnan(period_s) else [one.sent_bps(name, host, period_s) for one in there]
+        if not found or np.isnan(found).any():
             return [math.nan] * shifts
         demands.append(np.mean(found, axis=0))
     link = window.one.manifest.topology.link(host)
