@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -44,15 +45,15 @@ class Burst(Model):
     """How many times the mean load a burst is."""
 
 
-def _distribution(named: str, info: ValidationInfo) -> str:
-    """Return the name of a distribution, or the path of its file."""
-    if named in distributions.known():
-        return named
+def named_distribution(name: str, info: ValidationInfo, *, folder: Path = distributions.SIZES) -> str:
+    """Return the name of a distribution of the folder, or the path of its file."""
+    if name in distributions.known(folder):
+        return name
     try:
-        return lookup.looked_up(named, info)
+        return lookup.looked_up(name, info)
     except Mistake as mistake:
-        accepted = f"one of {', '.join(distributions.known())}, or {mistake.accepted}"
-        raise Mistake(f"there is no distribution {named!r}: {mistake.message}", accepted=accepted) from None
+        accepted = f"one of {', '.join(distributions.known(folder))}, or {mistake.accepted}"
+        raise Mistake(f"there is no distribution {name!r}: {mistake.message}", accepted=accepted) from None
 
 
 class Config(flow_launches.SendingConfig):
@@ -65,7 +66,7 @@ class Config(flow_launches.SendingConfig):
     load: Load
     """What all of it puts on the wire together on average (layer 2, headers included, without preamble and FCS); or
     a share, such as "50%": the load at which the first of its links carries this share of what it can."""
-    distribution: Annotated[str, AfterValidator(_distribution)] = "websearch"
+    distribution: Annotated[str, AfterValidator(named_distribution)] = "websearch"
     """Flow sizes: "websearch", "datamining", "facebook", or the path of a file of lines bytes,cdf, looked up beside the
     file that names it, then from the current folder."""
     arrivals: Arrivals = "poisson"
