@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -26,6 +26,9 @@ class Config(periodic.PeriodicConfig):
     """The host that has asked; its requests themselves are not sent."""
     answer: Annotated[Size, Field(gt=0, le=LARGEST_FLOW)] = 256 * 1024
     """Bytes of each host's answer. 256 KiB are the server request unit of Phanishayee et al. (FAST 2008)."""
+
+    connections: Literal["new", "pool"] = "pool"
+    """Idle TCP connections again, as servers keep them, or a new one an answer."""
 
     @property
     def places(self) -> Mapping[str, Sequence[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from functools import partial
 
@@ -27,6 +27,7 @@ LONGEST_S = 86_400  # likewise
 TICK_S = 0.001  # iperf3 looks at its pacing once a millisecond
 SMALL_BLOCK, LARGE_BLOCK = 8192, 131_072
 REPORT_S = 0.5
+REPORT = ("-f", "k", "-i", str(REPORT_S), "-V", "--forceflush")
 
 _TIME = re.compile(r"^Time: (.+)$", re.MULTILINE)
 _STREAM = re.compile(r"^\[ *(\d+)\] local (\S+) port (\d+) connected to (\S+) port (\d+)", re.MULTILINE)
@@ -109,35 +110,52 @@ def escalate(config: Config) -> Escalation | None:
 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
     """Return a server's launch, then a client's that is ready when it has reported its first half second of traffic."""
-    src, dst = (topology.node(host).addresses[config.rail] for host in (config.src, config.to))
-    rate = stream_rate(config, topology)
+    rate, block = stream_rate(config, topology), block_bytes(config, topology)
+    control = ("-C", config.congestion) if config.congestion else ()
+    return server_and_client(
+        source,
+        topology,
+        ends=(config.src, config.to),
+        rail=config.rail,
+        # The receiver's view is kept as JSON. The client's is not: iperf3 prints that at the end alone, and the
+        # client's reports are what tells that data flows.
+        receiving=("-J", "-i", str(REPORT_S)),
+        sending=("-b", str(round(rate)), "-P", str(config.streams), "-l", str(block), *control),
+    )
+
+
+def server_and_client(
+    source: Source,
+    topology: Topology,
+    *,
+    ends: tuple[str, str],
+    rail: int,
+    receiving: Sequence[str],
+    sending: Sequence[str],
+) -> list[Launch]:
+    """Return the launches of iperf3 at a receiving and at a sending host (`ends`: sender first), with more options."""
+    src, dst = (topology.node(host).addresses[rail] for host in ends)
     name = f"{source.window}.{source.name}" if source.window else source.name
     # iperf3 answers a signal with its results and, depending on its version, with status 1.
     stop = Stop(signals=((signal.SIGINT, 3.0), (signal.SIGTERM, 2.0)), ok=(0, 1))
-    report = ("-f", "k", "-i", str(REPORT_S), "-V", "--forceflush")
-    block = block_bytes(config, topology)
-    load = ("-b", str(round(rate)), "-P", str(config.streams), "-l", str(block), "-t", str(LONGEST_S))
-    control = ("-C", config.congestion) if config.congestion else ()
     return [
         Launch(
             name=f"{name}.server",
-            node=config.to,
+            node=ends[1],
             role="traffic",
-            # The receiver's view is kept as JSON. The client's is not: iperf3 prints that at the end alone, and the
-            # client's reports are what tells that data flows.
-            argv=("iperf3", "-s", "-B", dst, "-p", str(source.port), "-J", "-i", str(REPORT_S)),
+            argv=("iperf3", "-s", "-B", dst, "-p", str(source.port), *receiving),
             ready=Listening(port=source.port),
             stop=stop,
         ),
         Launch(
             name=f"{name}.client",
-            node=config.src,
+            node=ends[0],
             role="traffic",
             argv=(
                 *("iperf3", "-c", dst, "-B", src, "-p", str(source.port), "--connect-timeout", "5000"),
-                *report,
-                *load,
-                *control,
+                *REPORT,
+                *sending,
+                *("-t", str(LONGEST_S)),
             ),
             order=1,
             ready=Line(pattern=r"^\[ *(SUM|\d+)\] +0\.00-.*bits/sec"),
@@ -161,6 +179,15 @@ def block_bytes(config: Config, topology: Topology) -> int:
     return max(1, round(wanted / segment)) * segment
 
 
+def began(text: str) -> int | None:
+    """Return when a test began by an iperf3's output, in ns since the epoch and true to the second; None if untold."""
+    try:
+        told = _TIME.search(text)
+        return int(parsedate_to_datetime(told[1] if told else "").timestamp()) * 1_000_000_000
+    except ValueError:
+        return None
+
+
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Read rows of `flows`, one a stream, from the client's reports; nothing from the server, or when none was made.
 
@@ -173,12 +200,11 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
     if "Connecting to host" not in text:
         return {}
     told = partial(output.unread.add, path.name)
-    try:
-        began = _TIME.search(text)
-        start_ns = int(parsedate_to_datetime(began[1] if began else "").timestamp()) * 1_000_000_000 + output.offset_ns
-    except ValueError:
+    began_ns = began(text)
+    if began_ns is None:
         told("reports of a client that does not tell when it began", text=text)
         return {}
+    start_ns = began_ns + output.offset_ns
     ends = {int(match[1]): match.groups()[1:] for match in _STREAM.finditer(text)}
     sent = dict.fromkeys(ends, 0.0)
     seconds = dict.fromkeys(ends, 0.0)

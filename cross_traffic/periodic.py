@@ -28,6 +28,7 @@ from orchestrator.parts.shared import rails
 from orchestrator.parts.topology import Topology
 
 MTU = 1500  # for demands, which know no network: a larger one makes up to 4 % less of them, IPv6 1 % more
+MOST_HEADERS = 0.02  # by which headers of small flows may raise a load of a scaled testbed
 LEAST_SEEN_S = 3.0  # over which a mean is looked at before ranks begin: a burst more or less weighs little
 
 Hosts = Annotated[str | tuple[str, ...], Field(min_length=1)]
@@ -106,7 +107,7 @@ def problems(config: PeriodicConfig, topology: Topology) -> list[Problem]:
     def least(share: float) -> str:
         return f"at least {duration_text(float(f'{config.period / share * 1.005:.3g}'))}, or less to send"
 
-    return found or overloads(demands(config), topology, at="period", accepted=least)
+    return found or overloads(demands(config), topology, at="period", accepted=least) or _headers(config, topology)
 
 
 def overloads(
@@ -122,7 +123,7 @@ def overloads(
             rate, rail = math.fsum(one.rate for one in mine), mine[0].rail
             share = topology.carries_bps(host, rail) / rate
             if share < 1:
-                message = f"{rate_text(rate)} on average do not fit the link of {end_name(host, rail)}"
+                message = f"{rate_text(float(f'{rate:.4g}'))} on average do not fit the link of {end_name(host, rail)}"
                 return [Problem(at=(at,), message=message, accepted=accepted(share))]
     return []
 
@@ -135,20 +136,36 @@ def requirements(config: PeriodicConfig, topology: Topology) -> list[Requirement
 def demands(config: PeriodicConfig) -> list[Demand]:
     over_s = config.period * math.ceil(LEAST_SEEN_S / config.period)
     return [
-        Demand(src=src, dst=dst, rate=wire * 8 / config.period, over_s=over_s, period_s=config.period, rail=config.rail)
+        Demand(
+            src=src, dst=dst, rate=wire * 8 / config.period, over_s=over_s, period_s=config.period, rail=config.rail
+        )
         for src, of_sender in _wire(config).items()
         for dst, wire in of_sender.items()
     ]
 
 
-def _wire(config: PeriodicConfig) -> dict[str, dict[str, int]]:
-    """Return the layer-2 bytes of a period from each host to each other one."""
+def _wire(config: PeriodicConfig, scale: int = 1) -> dict[str, dict[str, int]]:
+    """Return the layer-2 bytes of a period from each host to each other one, its sizes divided by a scale."""
     overhead = flow_drawing.SEGMENT_HEADER_BYTES[4] if config.connections == "pool" else None
     framing = flow_drawing.Framing(MTU, 4, overhead)
     found: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for one in config.transfers:
-        found[one.src][one.dst] += framing.wire_bytes(one.size)
+        found[one.src][one.dst] += framing.wire_bytes(round(one.size / scale))
     return found
+
+
+def _headers(config: PeriodicConfig, topology: Topology) -> list[Problem]:
+    """Find flows that a scale makes so small that their headers, which no scale divides, are more than is asked."""
+    whole, scaled = (
+        sum(wire for of_sender in _wire(config, scale).values() for wire in of_sender.values())
+        for scale in (1, topology.scale)
+    )
+    more = scaled * topology.scale / whole - 1
+    if more <= MOST_HEADERS:
+        return []
+    pooled = ", or `connections: pool`" if config.connections == "new" else ""
+    message = f"at scale {topology.scale} its flows are so small that their headers add {more:.0%} to its load"
+    return [Problem(at=(), message=message, accepted=f"larger flows, a smaller scale{pooled}")]
 
 
 def remarks(config: PeriodicConfig, topology: Topology) -> list[str]:
