@@ -136,9 +136,7 @@ def requirements(config: PeriodicConfig, topology: Topology) -> list[Requirement
 def demands(config: PeriodicConfig) -> list[Demand]:
     over_s = config.period * math.ceil(LEAST_SEEN_S / config.period)
     return [
-        Demand(
-            src=src, dst=dst, rate=wire * 8 / config.period, over_s=over_s, period_s=config.period, rail=config.rail
-        )
+        Demand(src=src, dst=dst, rate=wire * 8 / config.period, over_s=over_s, period_s=config.period, rail=config.rail)
         for src, of_sender in _wire(config).items()
         for dst, wire in of_sender.items()
     ]

@@ -133,12 +133,14 @@ def _received(output: LaunchOutput) -> Mapping[str, Columns]:
             of_report = counts[float(report[1])]
             of_report[0] += total * wire
             of_report[1] += lost * wire  # below zero where datagrams that were counted as lost came late
-    columns: Columns = {"port": [], "time_ns": [], "counter": [], "value": []}
+    times: list[int] = []
+    values: list[float] = []
     sums = [0, 0]
     for seconds, more in [(0.0, [0, 0]), *sorted(counts.items())]:
         sums = [one + another for one, another in zip(sums, more, strict=True)]
         at_ns = began_ns + round((seconds + 0.5) * 1e9) + output.offset_ns  # it began within the second that is told
-        for name, value in zip(COUNTERS, sums, strict=True):
-            for column, cell in (("port", output.source or ""), ("time_ns", at_ns), ("counter", name), ("value", float(value))):
-                columns[column].append(cell)
-    return {"counters": columns}
+        times += [at_ns] * len(COUNTERS)
+        values += map(float, sums)
+    count = len(times) // len(COUNTERS)
+    names, ports = list(COUNTERS) * count, [output.source or ""] * len(times)
+    return {"counters": {"port": ports, "time_ns": times, "counter": names, "value": values}}

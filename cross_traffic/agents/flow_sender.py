@@ -583,7 +583,7 @@ def main(argv: list[str]) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         status = send(spec, schedule, workers)
     except Stopped:  # also where the signal comes while the workers are ended for another reason
-        status = stopped(workers)
+        status = given_up(workers)
     return status
 
 
@@ -615,6 +615,14 @@ def send(spec: SenderSpec, schedule: Any, workers: list[tuple[int, int]]) -> int
 def finished(workers: list[tuple[int, int]]) -> int:
     """Wait for the workers' own end; return their worst status."""
     return max(1 if os.waitpid(pid, 0)[1] else 0 for pid, _ in workers)
+
+
+def given_up(workers: list[tuple[int, int]]) -> int:
+    """Return what `stopped` does, also where the signal that asks for it comes while it begins."""
+    try:
+        return stopped(workers)
+    except Stopped:
+        return stopped(workers)
 
 
 def stopped(workers: list[tuple[int, int]]) -> int:

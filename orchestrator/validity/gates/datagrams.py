@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from orchestrator.core.units import rate_text
+from orchestrator.parts.protocols import end_name
 from orchestrator.store.manifests.records import Gate
 from orchestrator.validity.declaration import GateSpec, verdict
 from orchestrator.validity.window import MeasuredWindow
@@ -17,8 +18,8 @@ MOST_OFF = 0.05  # by which the load that datagrams offer may differ from what i
 GATES = (
     GateSpec(
         name="datagrams",
-        passes="a source of `udp` offered the load that was asked, by the numbers of its datagrams at the receiver; the "
-        "message tells the share that was lost",
+        passes="a source of `udp` offered the load that was asked, by the numbers of its datagrams at the receiver "
+        "(the message tells how many of them were lost)",
         limit="5 % of the load",
         remedy="Free the sender's processors, or request less.",
     ),
@@ -36,7 +37,7 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
         off = rate / load.requested_bps - 1
         scale = window.manifest.scale
         asked, told = (rate_text(float(f"{bps * scale:.4g}")) for bps in (load.requested_bps, rate))
-        text = f"{load.source} from {load.src} to {load.end}: {told} of {asked} were offered ({off:+.1%})"
+        text = f"{load.source} from {load.src} to {end_name(load.dst, load.rail)}: {told} of {asked} were offered ({off:+.1%})"
         text += f", of which {lost / offered if offered > 0 else 0.0:.2%} were lost"
         text += "" if abs(off) <= MOST_OFF else f": off by more than {MOST_OFF:.3g} of it"
         yield verdict("datagrams", abs(off) <= MOST_OFF, text, measured=off, limit=MOST_OFF)
