@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from cross_traffic import distributions, flow_launches, flow_records, periodic, websearch
+from cross_traffic import distributions, drawn_schedules, flow_launches, flow_records, periodic
 from cross_traffic.agents import flow_drawing
 from cross_traffic.agents.flow_drawing import Arrivals, StreamSpec
 from cross_traffic.distributions import Distribution
@@ -46,7 +46,7 @@ class Attention(Model):
 
 
 def _contexts(named: str, info: ValidationInfo) -> str:
-    return websearch.named_distribution(named, info, folder=distributions.CONTEXTS)
+    return drawn_schedules.named_distribution(named, info, folder=distributions.CONTEXTS)
 
 
 class Config(flow_launches.SendingConfig):
@@ -98,7 +98,7 @@ def _spec(config: Config, distribution: Distribution, topology: Topology | None,
     overhead = (flow_drawing.SEGMENT_HEADER_BYTES if pool else flow_drawing.FLOW_WIRE_BYTES)[ip]
     drawn = flow_drawing.Sizes(distribution.points, 1 / scale)
     each = config.requests / len(list(_pairs(config))) / dilation
-    return websearch.stream_spec(
+    return drawn_schedules.stream_spec(
         distribution,
         load_bps=each * drawn.mean_wire(flow_drawing.Framing(mtu, ip, overhead)) * 8,
         mtu=mtu,
@@ -144,7 +144,7 @@ def demands(config: Config) -> list[Demand]:
 
 def _block_s(config: Config, spec: StreamSpec) -> float:
     """Return over how long requests between two hosts carry the mean load."""
-    blocks = websearch.COMPOUND_BLOCKS if config.arrivals == "compound-poisson" else 1
+    blocks = drawn_schedules.COMPOUND_BLOCKS if config.arrivals == "compound-poisson" else 1
     return flow_drawing.process(spec).block_s * blocks
 
 

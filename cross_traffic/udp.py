@@ -9,7 +9,7 @@ from functools import partial
 
 from pydantic import Field
 
-from cross_traffic import flow_launches, iperf
+from cross_traffic import flow_launches, iperf_programs
 from orchestrator.core.fields import Load, Model
 from orchestrator.core.machines import packages
 from orchestrator.core.paths import safepath
@@ -41,7 +41,7 @@ class Config(Model):
     link carries, such as "50%"."""
     rail: int = Field(default=0, ge=0)
     """Number of the rail that it crosses, from 0."""
-    streams: int = Field(default=1, ge=1, le=iperf.MOST_STREAMS)
+    streams: int = Field(default=1, ge=1, le=iperf_programs.MOST_STREAMS)
     """Flows that share the load equally."""
     datagram: int | None = Field(default=None, ge=LEAST_BYTES, le=65_507)
     """Bytes of payload of a datagram; when left out, as many as a packet of the network holds."""
@@ -93,12 +93,12 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
     payload = payload_bytes(config, topology)
     share = payload / (payload + HEADER_BYTES[topology.ip] + WIRE_HEADER_BYTES)
     rate = config.load / topology.wire_scale / config.streams * share
-    return iperf.server_and_client(
+    return iperf_programs.server_and_client(
         source,
         topology,
         ends=(config.src, config.to),
         rail=config.rail,
-        receiving=iperf.REPORT,
+        receiving=iperf_programs.REPORT,
         sending=("-u", "-b", str(round(rate)), "-P", str(config.streams), "-l", str(payload)),
     )
 
@@ -109,7 +109,7 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
     The counters (COUNTERS, the source as their port) are layer-2 bytes since the beginning: of all datagrams that were
     sent, by their numbers, and of those that did not come. Their times are true to half a second.
     """
-    found = iperf.read(output)
+    found = iperf_programs.client_flows(output)
     if "flows" in found:
         columns = found["flows"]
         return {"flows": {**columns, "retransmits": [None] * len(columns["flow"])}}
@@ -118,7 +118,7 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
 
 def _received(output: LaunchOutput) -> Mapping[str, Columns]:
     text = safepath.text(output.folder / "stdout")
-    block, address, began_ns = _BLOCK.search(text), _ADDRESS.search(text), iperf.began(text)
+    block, address, began_ns = _BLOCK.search(text), _ADDRESS.search(text), iperf_programs.began(text)
     if block is None or address is None:
         return {}
     told = partial(output.unread.add, "stdout")

@@ -37,7 +37,8 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
         off = rate / load.requested_bps - 1
         scale = window.manifest.scale
         asked, told = (rate_text(float(f"{bps * scale:.4g}")) for bps in (load.requested_bps, rate))
-        text = f"{load.source} from {load.src} to {end_name(load.dst, load.rail)}: {told} of {asked} were offered ({off:+.1%})"
+        name = f"{load.source} from {load.src} to {end_name(load.dst, load.rail)}"
+        text = f"{name}: {told} of {asked} were offered ({off:+.1%})"
         text += f", of which {lost / offered if offered > 0 else 0.0:.2%} were lost"
         text += "" if abs(off) <= MOST_OFF else f": off by more than {MOST_OFF:.3g} of it"
         yield verdict("datagrams", abs(off) <= MOST_OFF, text, measured=off, limit=MOST_OFF)
