@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import Field, model_validator
@@ -14,8 +15,8 @@ from orchestrator.core.fields import Model
 from orchestrator.core.paths.lookup import NamedFile
 from orchestrator.core.units import Mistake
 
-MOST_RANKS = 4096
 LARGEST_BYTES = 64 << 20  # of a file, beyond which nothing is read
+LINES = "lines rank,peer,amount, such as 0,1,5000"
 
 Shares = list[list[float]]
 
@@ -28,8 +29,8 @@ class Skew(Model):
     the largest. 0 is even; of four ranks rank 0 gets 1.44 times the mean at 0.5, and 1.92 times at 1."""
 
     matrix: NamedFile | None = None
-    """File with a line for each sending rank and a column for each receiving one: bytes or tokens, of which only the
-    relations count. Looked up beside the file that names it, then from the current folder."""
+    """File of lines rank,peer,amount: bytes or tokens that a rank sends to a peer, of which only the relations count.
+    Looked up beside the file that names it, then from the current folder."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Skew:
@@ -49,38 +50,34 @@ def parts_of(skew: Skew | None, world: int) -> Shares | None:
         weights = [(place + 1) ** -(skew.zipf or 0.0) for place in range(world)]
         return [[weight / math.fsum(weights) for weight in weights] for _ in range(world)]
     try:
-        rows = _rows(skew.matrix)
+        amounts = _amounts(skew.matrix, world)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{skew.matrix}: cannot be read: {error}") from None
-    if len(rows) != world or any(len(row) != world for row in rows):
-        wide = sorted({len(row) for row in rows})
-        raise ConfigError(
-            f"{skew.matrix}: {len(rows)} lines of {', '.join(map(str, wide))} numbers are not those of {world} ranks",
-            hint=f"{world} lines of {world} numbers",
-        )
-    total = math.fsum(number for row in rows for number in row)
+    total = math.fsum(amounts.values())
     if total <= 0:
-        raise ConfigError(f"{skew.matrix}: nothing is sent", hint="numbers above 0")
-    return [[number * world / total for number in row] for row in rows]
+        raise ConfigError(f"{skew.matrix}: nothing is sent", hint=LINES)
+    return [[amounts[rank, peer] * world / total for peer in range(world)] for rank in range(world)]
 
 
-def _rows(path: Path) -> list[list[float]]:
+def _amounts(path: Path, world: int) -> Mapping[tuple[int, int], float]:
+    """Return what a file says that each rank sends to each peer; lines of the same two add up."""
+    found: dict[tuple[int, int], float] = defaultdict(float)
     with path.open(encoding="utf-8") as file:
         text = file.read(LARGEST_BYTES)
-    rows: list[list[float]] = []
     for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.startswith("#"):
+        if not line.strip() or line.startswith(("#", "rank,peer,")):
             continue
         try:
-            row = [float(cell) for cell in next(csv.reader([line]))]
+            rank, peer, amount = next(csv.reader([line]))
+            pair, size = (int(rank), int(peer)), float(amount)
         except ValueError:
-            raise ConfigError(f"{path}:{number}: not numbers alone", hint="numbers, with commas between") from None
-        if len(row) > MOST_RANKS or len(rows) >= MOST_RANKS:
-            raise ConfigError(f"{path}:{number}: more than {MOST_RANKS} ranks")
-        if not all(math.isfinite(cell) and cell >= 0 for cell in row):
-            raise ConfigError(f"{path}:{number}: a number below 0, or none", hint="bytes or tokens, 0 or more")
-        rows.append(row)
-    return rows
+            raise ConfigError(f"{path}:{number}: not rank, peer and amount", hint=LINES) from None
+        if not all(0 <= one < world for one in pair):
+            raise ConfigError(f"{path}:{number}: {rank} or {peer} is none of {world} ranks", hint=f"0 to {world - 1}")
+        if not (math.isfinite(size) and size >= 0):
+            raise ConfigError(f"{path}:{number}: {amount} is no amount", hint="bytes or tokens, 0 or more")
+        found[pair] += size
+    return found
 
 
 def busiest(parts: Sequence[Sequence[float]]) -> float:

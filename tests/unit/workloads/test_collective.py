@@ -120,7 +120,7 @@ def recorded(tmp_path, text):
 
 
 def test_of_a_recorded_matrix_only_relations_count(tmp_path):
-    text = "# tokens\n" + "0, 10, 10, 20\n" + "20, 0, 0, 0\n" + "20, 0, 0, 0\n" + "80, 0, 0, 0\n"
+    text = "# tokens\nrank,peer,tokens\n0,1,10\n0,2,10\n0,3,15\n0,3,5\n1,0,20\n2,0,20\n3,0,80\n"
     made = recorded(tmp_path, text)
     parts = parts_of(made, 4)
     assert parts[0] == [0.0, 0.25, 0.25, 0.5]
@@ -142,13 +142,14 @@ def test_of_a_recorded_matrix_only_relations_count(tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("1,2\n3,4\n", "2 lines of 2 numbers are not those of 4 ranks"),
-        ("1,2,3,4\n1,2,3\n1,2,3,4\n1,2,3,4\n", "4 lines of 3, 4 numbers"),
-        ("a,b\n", ":1: not numbers alone"),
-        ("1,-1\n", ":1: a number below 0"),
-        ("1,nan\n", ":1: a number below 0, or none"),
-        ("0,0,0,0\n" * 4, "nothing is sent"),
-        ("", "0 lines"),
+        ("0,1\n", ":1: not rank, peer and amount"),
+        ("0,1,a\n", ":1: not rank, peer and amount"),
+        ("rank,peer,bytes\n0,4,1\n", ":2: 0 or 4 is none of 4 ranks"),
+        ("-1,0,1\n", ":1: -1 or 0 is none"),
+        ("0,1,-1\n", ":1: -1 is no amount"),
+        ("0,1,nan\n", ":1: nan is no amount"),
+        ("0,1,0\n", "nothing is sent"),
+        ("", "nothing is sent"),
     ],
 )
 def test_a_file_of_something_else_says_what_is_wrong(tmp_path, text, told):
