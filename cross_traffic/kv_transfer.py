@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
@@ -137,8 +138,13 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:  # no
 def demands(config: Config) -> list[Demand]:
     spec = _spec(config, sizes(config), None, seed="", sink=0)
     over_s = min(_block_s(config, spec), LONGEST_SEEN_S)
+    pairs = list(_pairs(config))
+    # Gaps are exponential: of so many only one in a thousand windows of ten minutes has a longer one.
+    each = config.requests / len(pairs)
+    pause_s = math.log(max(math.e, 1000 * 600 * each)) / each
     return [
-        Demand(src=src, dst=dst, rate=spec["load_bps"], over_s=over_s, rail=config.rail) for src, dst in _pairs(config)
+        Demand(src=src, dst=dst, rate=spec["load_bps"], over_s=over_s, pause_s=pause_s, rail=config.rail)
+        for src, dst in pairs
     ]
 
 

@@ -20,7 +20,7 @@ from cross_traffic import flow_launches, flow_records
 from cross_traffic.agents import flow_drawing
 from cross_traffic.schedule_files import LARGEST_FLOW, FlowLine
 from orchestrator.core.fields import Duration, Size
-from orchestrator.core.units import Mistake, duration_text, rate_text, size_text
+from orchestrator.core.units import Mistake, duration_text, rate_text, size_text, span_text
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source, end_name
 from orchestrator.parts.rows import Columns, LaunchOutput
@@ -136,7 +136,15 @@ def requirements(config: PeriodicConfig, topology: Topology) -> list[Requirement
 def demands(config: PeriodicConfig) -> list[Demand]:
     over_s = config.period * math.ceil(LEAST_SEEN_S / config.period)
     return [
-        Demand(src=src, dst=dst, rate=wire * 8 / config.period, over_s=over_s, period_s=config.period, rail=config.rail)
+        Demand(
+            src=src,
+            dst=dst,
+            rate=wire * 8 / config.period,
+            over_s=over_s,
+            period_s=config.period,
+            pause_s=config.period,
+            rail=config.rail,
+        )
         for src, of_sender in _wire(config).items()
         for dst, wire in of_sender.items()
     ]
@@ -169,16 +177,15 @@ def _headers(config: PeriodicConfig, topology: Topology) -> list[Problem]:
 def remarks(config: PeriodicConfig, topology: Topology) -> list[str]:
     """Tell what a period sends, and how long that takes at least."""
     total = math.fsum(one.size for one in config.transfers)
-    share = max(
-        math.fsum(one.rate for one in demands(config) if getattr(one, way) == host)
-        / topology.carries_bps(host, config.rail)
-        for way in ("src", "dst")
-        for host in {getattr(one, way) for one in demands(config)}
-    )
-    size = size_text(float(f"{total:.4g}"))
+    links: dict[tuple[str, str], float] = defaultdict(float)
+    for src, of_sender in _wire(config).items():
+        for dst, wire in of_sender.items():
+            links["from", src] += wire * 8 / topology.carries_bps(src, config.rail)
+            links["to", dst] += wire * 8 / topology.carries_bps(dst, config.rail)
+    period, least = duration_text(config.period / topology.dilation), span_text(max(links.values()))
     return [
-        f"every {duration_text(config.period)}: {len(config.transfers)} flows of {size} together, for which the "
-        f"busiest link takes {duration_text(float(f'{share * config.period:.3g}'))} at least"
+        f"every {period}: {len(config.transfers)} flows of {size_text(float(f'{total:.4g}'))} together, for which the "
+        f"busiest link takes {least} at least"
     ]
 
 

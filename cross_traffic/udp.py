@@ -26,7 +26,7 @@ LEAST_BYTES = 32  # of a datagram: iperf3's own header, and something
 
 _BLOCK = re.compile(r"^Starting Test: protocol: UDP, .* (\d{1,6}) byte blocks", re.MULTILINE)
 _ADDRESS = re.compile(r"^\[ *\d+\] local (\S+) port ", re.MULTILINE)
-_REPORT = re.compile(r"\[ *\d{1,9}\] +\d{1,9}\.\d+-(\d{1,9}\.\d+) +sec .* (-?\d{1,15})/(\d{1,15}) \(\S+%\) *$")
+_REPORT = re.compile(r"\[ *(\d{1,9})\] +\d{1,9}\.\d+-(\d{1,9}\.\d+) +sec .* (-?\d{1,15})/(\d{1,15}) \(\S+%\) *$")
 
 
 class Config(Model):
@@ -126,13 +126,14 @@ def _received(output: LaunchOutput) -> Mapping[str, Columns]:
         told("reports of a server that does not tell when its test began", text=text)
         return {}
     wire = int(block[1]) + HEADER_BYTES[6 if ":" in address[1] else 4] + WIRE_HEADER_BYTES
-    counts: dict[float, list[int]] = defaultdict(lambda: [0, 0])
+    reports: dict[tuple[float, str], tuple[int, int]] = {}  # the last one of a stream may be told twice
     for line in text.partition("Test Complete")[0].split("\n"):
         if (report := _REPORT.match(line)) is not None:
-            lost, total = int(report[2]), int(report[3])
-            of_report = counts[float(report[1])]
-            of_report[0] += total * wire
-            of_report[1] += lost * wire  # below zero where datagrams that were counted as lost came late
+            # Below zero are lost where datagrams that were counted as lost came late.
+            reports[float(report[2]), report[1]] = int(report[4]) * wire, int(report[3]) * wire
+    counts: dict[float, list[int]] = defaultdict(lambda: [0, 0])
+    for (at, _), of_stream in reports.items():
+        counts[at] = [one + more for one, more in zip(counts[at], of_stream, strict=True)]
     times: list[int] = []
     values: list[float] = []
     sums = [0, 0]

@@ -57,6 +57,7 @@ def _window(plan: RunPlan, planned: PlannedWindow, measured: Window, time_: Divi
             dst=demand.dst,
             rail=demand.rail,
             period_s=demand.period_s,
+            pause_s=demand.pause_s,
             requested_bps=demand.rate / plan.topology.scale,
         )
         for source in planned.sources

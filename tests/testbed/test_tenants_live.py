@@ -16,7 +16,7 @@ pytestmark = pytest.mark.testbed
 TENANTS = {
     "periodic": [
         {"checkpoint": {"from": ["h1", "h2"], "to": "h5", "size": "500mb", "period": "1s"}},
-        {"incast": {"from": ["h1", "h2", "h3"], "to": "h4", "answer": "1mib", "period": "100ms"}},
+        {"incast": {"from": ["h1", "h2", "h3"], "to": "h4", "answer": "1mib", "period": "250ms"}},
         {"weight-sync": {"from": "h3", "to": ["h4", "h5"], "size": "200mb", "period": "1s", "way": "chain"}},
     ],
     "requests": [

@@ -14,7 +14,7 @@ from orchestrator.validity.window import ArrivedLoad, MeasuredWindow
 
 NAME = "load"
 ORDER = 40
-GAP_S = 1.0  # longest time without any received cross traffic of a load, beyond its period
+GAP_S = 1.0  # longest time without any received cross traffic of a load, beyond what it does by its nature
 MOST_OFF = Limit(
     key="load",
     kind=Share | Literal["as-achieved"],
@@ -34,7 +34,7 @@ GATES = (
     GateSpec(
         name="gap",
         passes="the cross traffic never paused",
-        limit="1 s without a packet of it, and the period of a periodic source",
+        limit="1 s without a packet of it, and what a source pauses by its nature: a period, or between requests",
         remedy="Request less, or use more `streams`. Look at the sender's output.",
     ),
 )
@@ -57,7 +57,7 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
             yield verdict("load", None, text, measured=math.nan, limit=most_off, required=most_off is not None)
             continue
         yield _mean(load, f"{name}, {load.seen_by}" if load.seen_by else name, most_off, window.manifest.scale)
-        longest = GAP_S + load.period_s
+        longest = GAP_S + load.pause_s
         steady = load.longest_gap_s <= longest
         text = f"{name}: longest pause {load.longest_gap_s:.3g} s"
         text += "" if steady else f", above {longest:.3g} s: it did not run throughout the window"

@@ -46,7 +46,7 @@ def window(*loads):
 
 
 def asked(src="h1", source="iperf0", rate=100e6, period_s=0.0):
-    return Load(source=source, src=src, dst="h3", requested_bps=rate, period_s=period_s)
+    return Load(source=source, src=src, dst="h3", requested_bps=rate, period_s=period_s, pause_s=period_s)
 
 
 def judged(table_of, *wanted, jobs=(), sent=None):

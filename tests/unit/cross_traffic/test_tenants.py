@@ -60,7 +60,7 @@ def test_a_checkpoint_has_14_bytes_a_parameter_in_equal_parts_from_each_host_to_
         (src, dst, 3_500_000_000, 0.0) for src in ("h1", "h2") for dst in ("h3", "h4")
     }
     assert {demand.rate for demand in checkpoint.demands(made)} == {wire(3_500_000_000) * 8 / 10}
-    assert checkpoint.demands(made)[0].period_s == 10
+    assert (checkpoint.demands(made)[0].period_s, checkpoint.demands(made)[0].pause_s) == (10, 10)
 
 
 def test_the_checkpoint_of_bloom_has_the_size_that_its_authors_tell():
@@ -104,6 +104,11 @@ def test_an_incast_is_one_answer_of_each_host():
     }
     assert incast.demands(made)[0].over_s == pytest.approx(3.0)
     assert specs(incast.launches(made, SOURCE, TOPOLOGY), ".sender")["h2"]["pool"] is True
+
+
+def test_a_plan_says_what_a_period_sends_and_how_long_that_takes():
+    (text,) = checkpoint.remarks(write(size="4gb"), TOPOLOGY)
+    assert text.startswith("every 10s: 4 flows of 4gb together, for which the busiest link takes 669 ms at least")
 
 
 @pytest.mark.parametrize(
@@ -163,6 +168,7 @@ def test_requests_are_divided_among_all_pairs_of_hosts(tmp_path):
     contexts.write_text("tokens,cdf\n1000,1\n")
     made = serve(contexts=str(contexts), model="llama-3.1-8b")
     assert kv_transfer.problems(made, TOPOLOGY) == []
+    assert kv_transfer.demands(made)[0].pause_s == pytest.approx(math.log(600_000))  # one request a second
     found = {(demand.src, demand.dst): demand.rate for demand in kv_transfer.demands(made)}
     assert found == {(src, dst): pytest.approx(wire(131_072_000) * 8) for src in ("h1", "h2") for dst in ("h3", "h4")}
     senders = specs(kv_transfer.launches(made, SOURCE, TOPOLOGY), ".sender")
@@ -248,6 +254,7 @@ Starting Test: protocol: UDP, 2 streams, 958 byte blocks, omitting 0 seconds, 86
 [  6]   0.00-0.50   sec   305 KBytes  4992 Kbits/sec  0.002 ms  20/200 (10%)
 [SUM]   0.00-0.50   sec   610 KBytes  9984 Kbits/sec  0.003 ms  20/400 (5%)
 [  5]   0.50-1.00   sec   305 KBytes  4992 Kbits/sec  0.005 ms  -1/100 (-1%)
+[  6]   0.50-1.00   sec   305 KBytes  4992 Kbits/sec  0.002 ms  100/100 (1e+02%)
 [  6]   0.50-1.00   sec   305 KBytes  4992 Kbits/sec  0.002 ms  100/100 (1e+02%)
 Test Complete. Summary Results:
 [  5]   0.00-1.00   sec   305 KBytes  4992 Kbits/sec  0.005 ms  0/300 (0%)  receiver
