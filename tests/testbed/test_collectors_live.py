@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -212,6 +213,8 @@ def test_queue_counters_equal_those_of_tc(pair):
         ("backlog_packets", "qlen"),
     ):
         assert counted[f"qdisc.tbf.{ours}"] == said[theirs], ours
+    most = max(columns["value"][columns["counter"] == "qdisc.tbf.backlog_s"])
+    assert most == pytest.approx(longest() * 8 / 250e6)  # of the link, whose rate is 25 Gbit/s over the scale
 
 
 def test_children_are_counted_when_asked(pair):
@@ -263,6 +266,55 @@ def test_sockets_equal_those_of_ss(pair):
     assert columns["rtt_s"][-1] * 1000 == pytest.approx(float(re.search(r"rtt:([\d.]+)", text)[1]), abs=0.0011)
     retransmits = re.search(r"retrans:\d+/(\d+)", text)
     assert columns["retransmits"][-1] == (int(retransmits[1]) if retransmits else 0)
+
+
+SLOW_READER = """
+import socket, sys
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, int(sys.argv[1]))
+s.bind(("10.77.0.2", 5000)); s.listen(); print("up", flush=True)
+c = s.accept()[0]
+print("got", flush=True)
+while c.recv(65536): pass
+"""
+SEND_ALL = """
+import socket, sys
+s = socket.create_connection(("10.77.0.2", 5000))
+print("open", flush=True)
+s.sendall(bytes(int(sys.argv[1]))); print("sent", flush=True); sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("window", "limited"), [(4096, True), (4_000_000, False)])
+def test_a_small_receive_window_is_told_from_a_slow_link(pair, window, limited):
+    shape(pair, rate="20mbit", limit="60kb")
+    script = [sys.executable, "-I", "-S", "-c"]
+    server = pair.popen("h2", *script, SLOW_READER, str(window), stdout=subprocess.PIPE)
+    assert server.stdout.readline() == "up\n"
+    launch = tcp.launches(tcp.Config(hosts=("h1",)), TOPOLOGY)[0]
+    process, output = pair.launch(launch)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    client = pair.popen("h1", *script, SEND_ALL, "1500000", env={**os.environ, "ORCH_LAUNCH": "job.rank0"}, **pipes)
+    assert [client.stdout.readline() for _ in range(2)] == ["open\n", "sent\n"]
+
+    def seen() -> bool:
+        found = tcp.read(output).get("sockets")
+        if found is None or "job.rank0" not in found["process"]:
+            return False
+        return found["bytes_acked"][-1] == 1_500_001 and found["notsent_bytes"][-1] == 0
+
+    Deadline.after(60).poll(seen, every_s=0.1, waiting_for="the connection's owner and its last byte")
+    pair.stop(process, launch)
+    columns = tcp.read(output)["sockets"]
+    assert set(columns["process"]) == {"job.rank0"}
+    last_one = {name: values[-1] for name, values in columns.items()}
+    share = last_one["rwnd_limited_s"] / last_one["busy_s"]
+    assert (share > 0.5) == limited, share
+    assert last_one["delivery_rate_bps"] > 0
+    assert 0 < last_one["min_rtt_s"] <= last_one["rtt_s"]
+    assert (last_one["snd_wnd_bytes"] < 10_000) == limited
+    # What has no place in the queue of 60 kB waits in the sender's buffer, unless the receiver's window is the limit.
+    assert (max(columns["notsent_bytes"]) > 0) or limited
 
 
 def test_only_the_data_planes_sockets_are_kept(pair):
