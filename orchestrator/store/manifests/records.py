@@ -101,12 +101,18 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Cross traffic of a source from one host to another over a rail in a window."""
+    """Cross traffic of a source from one host to another over a rail in a window.
+
+    Its flows are the same in every `period_s` seconds; 0 where they are not. It may pause for `pause_s` seconds by its
+    own nature.
+    """
 
     source: str
     src: str
     dst: str
     rail: Whole = 0
+    period_s: Real = 0.0
+    pause_s: Real = 0.0
     requested_bps: Real
     achieved_bps: Real | None = None
 
