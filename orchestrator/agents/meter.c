@@ -1,6 +1,6 @@
 /* Counts flows in bins of time at TCX ingress and egress of a network device: packets, bytes and frames.
  *
- * Nothing is copied of a packet, and none is changed. Counts go into the table that the loader has put into `tables`;
+ * Nothing is copied of a packet, and none is changed (headers may be moved together). Counts go into the table that the loader has put into `tables`;
  * it puts an empty one there before it reads the old one. What has no place in a full table is counted as lost.
  * It includes nothing, so that it compiles to the same byte code on every processor; tests/helpers/bpf_objects.py says
  * how. Types, helpers and offsets are those of linux/bpf.h, which never change.
@@ -60,49 +60,55 @@ struct map SECTION("maps") counted = {HASH, sizeof(struct flow_bin), sizeof(stru
 static void *(*const lookup)(void *map, const void *key) = (void *)1;
 static long (*const update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static u64 (*const monotonic_ns)(void) = (void *)5;
-static long (*const load)(const void *packet, u32 offset, void *to, u32 bytes) = (void *)26;
+static long (*const pull)(struct __sk_buff *packet, u32 bytes) = (void *)39;
+
+/* Where so many bytes of a packet stand, from an offset on; nowhere in a packet that is shorter. */
+static __attribute__((always_inline)) u8 *bytes_at(struct __sk_buff *packet, u32 offset, u32 bytes) {
+    u8 *begin = (u8 *)(u64)packet->data;
+    if (begin + offset + bytes <= (u8 *)(u64)packet->data_end)
+        return begin + offset;
+    if (pull(packet, offset + bytes)) /* headers that do not lie together yet */
+        return 0;
+    begin = (u8 *)(u64)packet->data;
+    return begin + offset + bytes <= (u8 *)(u64)packet->data_end ? begin + offset : 0;
+}
 
 static __attribute__((always_inline)) int count(struct __sk_buff *packet, u8 direction) {
-    u32 zero = 0, at = ETHERNET, header;
-    u8 ip[40] = {}, transport[14] = {};
+    u32 zero = 0, at = ETHERNET, header = 0;
     struct flow_bin key = {.direction = direction};
     struct settings *set = lookup(&settings, &zero);
     void *table = lookup(&tables, &zero);
-    struct losses *losses = lookup(&lost, &zero);
-    if (!set || !table || !losses || !set->width_ns)
+    if (!set || !table || !set->width_ns)
         return PASS_ON;
 
+    u8 *found;
     u16 type = SWAPPED((u16)packet->protocol);
-    if (type == VLAN) { /* a tag that the device has not taken out */
-        load(packet, at + 2, &type, 2);
-        type = SWAPPED(type);
+    if (type == VLAN && (found = bytes_at(packet, at + 2, 2))) { /* a tag that the device has not taken out */
+        type = SWAPPED(*(u16 *)found);
         at += TAG;
     }
     key.protocol = type;
-    if (type == IPV4 && !load(packet, at, ip, 20)) {
+    if (type == IPV4 && (found = bytes_at(packet, at, 20))) {
         key.version = 4;
-        key.protocol = ip[9];
-        key.src[0] = *(u32 *)(ip + 12);
-        key.dst[0] = *(u32 *)(ip + 16);
-        header = (ip[0] & 15) * 4;
-        if ((ip[6] & 0x1f) | ip[7]) /* a fragment but the first: it has no ports */
-            header = 0;
-    } else if (type == IPV6 && !load(packet, at, ip, 40)) {
+        key.protocol = found[9];
+        key.src[0] = *(u32 *)(found + 12);
+        key.dst[0] = *(u32 *)(found + 16);
+        if (!((found[6] & 0x1f) | found[7])) /* else a fragment but the first: it has no ports */
+            header = (found[0] & 15) * 4;
+    } else if (type == IPV6 && (found = bytes_at(packet, at, 40))) {
         key.version = 6;
-        key.protocol = ip[6];
-        __builtin_memcpy(key.src, ip + 8, 16);
-        __builtin_memcpy(key.dst, ip + 24, 16);
+        key.protocol = found[6];
+        __builtin_memcpy(key.src, found + 8, 16);
+        __builtin_memcpy(key.dst, found + 24, 16);
         header = 40;
-    } else {
-        header = 0;
     }
     u32 length = header ? at + header : packet->len; /* of all headers */
     if (header && (key.protocol == TCP || key.protocol == UDP)) {
-        u32 some = key.protocol == TCP ? 14 : 8;
-        if ((some == 14 && !load(packet, length, transport, 14)) || (some == 8 && !load(packet, length, transport, 8))) {
-            key.src_port = *(u16 *)transport;
-            key.dst_port = *(u16 *)(transport + 2);
-            length += some == 14 ? (transport[12] >> 4) * 4 : 8;
+        found = bytes_at(packet, at + header, key.protocol == TCP ? 14 : 8);
+        if (found) {
+            key.src_port = *(u16 *)found;
+            key.dst_port = *(u16 *)(found + 2);
+            length += key.protocol == TCP ? (found[12] >> 4) * 4 : 8;
         }
     }
     u32 tag = packet->vlan_present ? TAG : 0;
@@ -125,11 +131,13 @@ static __attribute__((always_inline)) int count(struct __sk_buff *packet, u8 dir
             return PASS_ON;
         sum = lookup(table, &key); /* another processor was first */
     }
-    if (!sum) {
+    struct losses *losses = sum ? 0 : lookup(&lost, &zero);
+    if (losses) {
         __sync_fetch_and_add(&losses->packets, 1);
         __sync_fetch_and_add(&losses->bytes, one.wire_bytes);
-        return PASS_ON;
     }
+    if (!sum)
+        return PASS_ON;
     __sync_fetch_and_add(&sum->packets, 1);
     __sync_fetch_and_add(&sum->bytes, one.bytes);
     __sync_fetch_and_add(&sum->frames, frames);

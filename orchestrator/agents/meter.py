@@ -20,7 +20,7 @@ import time
 
 MYPY = False
 if MYPY or __package__:
-    from orchestrator.agents.agent import bpf
+    import orchestrator.agents.agent.bpf as bpf  # noqa: PLR0402 - tests/unit/agents/test_old_python.py asks for modules
 else:  # on a host, where it lies beside this file
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - -I leaves it out
     import bpf
@@ -43,6 +43,7 @@ class Meter:
         folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
         shapes, programs = bpf.read_object(os.path.join(folder, "meter.bpf.json"))  # noqa: PTH118
         self.shape = shapes["counted"]
+        self.drain = bpf.Drain(self.shape)
         self.tables = [bpf.create_map("counted", self.shape) for _ in range(2)]
         self.switch = bpf.create_map("tables", shapes["tables"], inner=self.tables[0])
         self.maps = {"tables": self.switch}
@@ -75,7 +76,7 @@ class Meter:
         self.tables.reverse()
         bpf.update(self.switch, FIRST, struct.pack("=I", self.tables[0]))
         parts = []
-        for count, keys, values in bpf.drain(self.tables[1], self.shape):
+        for count, keys, values in self.drain.take(self.tables[1]):
             parts += [self.block(COUNTED, count), keys, values] if count else []
         return b"".join(parts)
 

@@ -231,16 +231,16 @@ def fine(tables: captures.Tables) -> dict[tuple[object, ...], dict[int, int]]:
 def test_a_full_table_of_a_meter_is_counted_and_nothing_else_is_lost(pair):
     launch = meter.launches(meter.Config.model_validate({"hosts": ["h1"], "every": "10s"}), TOPOLOGY)[0]
     code = json.loads(launch.files["meter.bpf.json"].read_text())
-    code["maps"]["counted"][3] = 50
+    code["maps"]["counted"][3] = 4  # ARP fills it
     small = pair.folder / "small.json"
     small.write_text(json.dumps(code))
     process, output = pair.launch(replace(launch, files={**launch.files, "meter.bpf.json": small}))
     pair.do("h1", sys.executable, "-I", "-S", "-c", SEND_UDP, "2000", "10000")
     pair.stop(process, launch)
     captured = meter.read(output)["captures"]
-    assert captured["dropped"][0] > 100
+    assert captured["dropped"][0] > 0
     assert captured["received"][0] == pytest.approx(2000, abs=6)  # and ARP
-    assert captured["captured"][0] < 1900
+    assert captured["captured"][0] + captured["dropped"][0] == captured["received"][0]
 
 
 def test_nothing_of_a_meter_outlives_it(pair):

@@ -12,7 +12,6 @@ import ctypes
 import errno
 import json
 import os
-import platform
 import resource
 import struct
 import sys
@@ -60,15 +59,21 @@ def read_object(path: str) -> tuple[dict[str, MapShape], dict[str, Program]]:
 
 def call(command: int, attributes: bytes) -> tuple[int, bytes]:
     """Return what bpf(2) returned, and the attributes as the kernel left them; OSError where it failed."""
-    number = NUMBERS.get(platform.machine())
-    if number is None or sys.byteorder != "little":
-        raise OSError(errno.ENOSYS, "byte code is not made for %s" % platform.machine())
     buffer = ctypes.create_string_buffer(attributes, ATTRIBUTES)
+    return syscall(command, buffer), buffer.raw
+
+
+def syscall(command: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
+    """Return what bpf(2) returned; OSError where it failed."""
+    machine = os.uname().machine
+    if machine not in NUMBERS or sys.byteorder != "little":
+        raise OSError(errno.ENOSYS, "byte code is not made for %s" % machine)
     libc = ctypes.CDLL(None, use_errno=True)
-    done = libc.syscall(ctypes.c_long(number), ctypes.c_long(command), buffer, ctypes.c_long(ATTRIBUTES))
+    numbers = ctypes.c_long(NUMBERS[machine]), ctypes.c_long(command)
+    done: int = libc.syscall(*numbers, attributes, ctypes.c_long(ATTRIBUTES))
     if done < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return done, buffer.raw
+    return done
 
 
 def create_map(name: str, shape: MapShape, *, inner: int = 0) -> int:
@@ -108,37 +113,35 @@ def lookup(map_fd: int, key: bytes, value_bytes: int) -> bytes:
     return value.raw
 
 
-def drain(map_fd: int, shape: MapShape, *, at_once: int = 4096) -> Iterator[tuple[int, bytes, bytes]]:
-    """Take all entries out of a hash map: yield their number, keys and values, so many at once.
+class Drain:
+    """Takes all entries out of hash maps of one shape, so many at once, into memory of its own."""
 
-    Programs must not use the map meanwhile, since what they add to an entry that is being taken is lost.
-    """
-    place = ctypes.create_string_buffer(8)
-    begun = 0
-    while True:
-        keys = ctypes.create_string_buffer(at_once * shape.key_bytes)
-        values = ctypes.create_string_buffer(at_once * shape.value_bytes)
-        at = ctypes.addressof(place)
-        fields = (begun and at, at, ctypes.addressof(keys), ctypes.addressof(values), at_once, map_fd, 0, 0)
-        attributes = ctypes.create_string_buffer(struct.pack("=4QIIQQ", *fields), ATTRIBUTES)
-        ended = batch(attributes)
-        count = struct.unpack_from("=I", attributes.raw, 32)[0]
-        yield count, keys.raw[: count * shape.key_bytes], values.raw[: count * shape.value_bytes]
-        if ended:
-            return
-        begun = 1
+    def __init__(self, shape: MapShape, at_once: int = 4096) -> None:
+        self.shape, self.at_once = shape, at_once
+        self.place = ctypes.create_string_buffer(max(8, shape.key_bytes))
+        self.keys = ctypes.create_string_buffer(at_once * shape.key_bytes)
+        self.values = ctypes.create_string_buffer(at_once * shape.value_bytes)
 
+    def take(self, map_fd: int) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield the number of entries that were taken at once, their keys and their values.
 
-def batch(attributes: ctypes.Array[ctypes.c_char]) -> bool:
-    """Take one batch of entries, of which the attributes have the number afterwards; return whether it was the last."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    number = NUMBERS[platform.machine()]
-    sizes = ctypes.c_long(LOOKUP_AND_DELETE_BATCH), attributes, ctypes.c_long(ATTRIBUTES)
-    if libc.syscall(ctypes.c_long(number), *sizes) == 0:
-        return False
-    if ctypes.get_errno() != errno.ENOENT:
-        raise OSError(ctypes.get_errno(), "taking entries out of a map: " + os.strerror(ctypes.get_errno()))
-    return True
+        Programs must not use the map meanwhile, since what they add to an entry that is being taken is lost.
+        """
+        place, keys, values = (ctypes.addressof(one) for one in (self.place, self.keys, self.values))
+        begun, ended = 0, False
+        while not ended:
+            fields = (begun, place, keys, values, self.at_once, map_fd, 0, 0)
+            attributes = ctypes.create_string_buffer(struct.pack("=4QIIQQ", *fields), ATTRIBUTES)
+            try:
+                syscall(LOOKUP_AND_DELETE_BATCH, attributes)
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                ended = True
+            count = struct.unpack_from("=I", attributes, 32)[0]
+            sizes = count * self.shape.key_bytes, count * self.shape.value_bytes
+            yield count, ctypes.string_at(keys, sizes[0]), ctypes.string_at(values, sizes[1])
+            begun = place
 
 
 def load_program(name: str, program: Program, maps: Mapping[str, int], *, kind: int = SCHED_CLS) -> int:
@@ -199,7 +202,7 @@ def usable() -> tuple[bool, str]:
     except OSError as error:
         if error.errno == errno.ENODEV:  # it knows TCX, and there is no device of this number
             return True, "the kernel attaches programs to devices"
-        return False, "the kernel is %s: TCX begins with Linux 6.6" % platform.release()
+        return False, "the kernel is %s: TCX begins with Linux 6.6" % os.uname().release
     finally:
         os.close(program)
     return False, "the kernel attached a program to no device"
