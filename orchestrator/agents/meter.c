@@ -1,7 +1,9 @@
 /* Counts flows in bins of time at TCX ingress and egress of a network device: packets, bytes and frames.
  *
- * Nothing is copied of a packet, and none is changed (headers may be moved together). Counts go into the table that the loader has put into `tables`;
- * it puts an empty one there before it reads the old one. What has no place in a full table is counted as lost.
+ * Nothing is copied of a packet, and none is changed (headers may be moved together). Each processor keeps the bins
+ * that it adds to in `recent`, a place for a flow; one that is over, or whose place another flow needs, goes into the
+ * table that the loader has put into `tables`. It puts an empty one there before it reads the old one, and reads `recent`
+ * when the programs are detached. What has no place in a full table is counted as lost.
  * It includes nothing, so that it compiles to the same byte code on every processor; tests/helpers/bpf_objects.py says
  * how. Types, helpers and offsets are those of linux/bpf.h, which never change.
  */
@@ -14,7 +16,8 @@ typedef unsigned long long u64;
 #define SECTION(name) __attribute__((section(name), used))
 #define SWAPPED(number) __builtin_bswap16(number)
 
-enum { PASS_ON = -1, ARRAY = 2, HASH = 1, ARRAY_OF_MAPS = 12, NO_PREALLOC = 1, NOEXIST = 1 };
+enum { HASH = 1, ARRAY = 2, PERCPU_ARRAY = 6, ARRAY_OF_MAPS = 12 }; /* types of maps */
+enum { PASS_ON = -1, NO_PREALLOC = 1, NOEXIST = 1, PLACES = 256 };
 enum { IPV4 = 0x0800, IPV6 = 0x86dd, VLAN = 0x8100, TCP = 6, UDP = 17, ETHERNET = 14, TAG = 4 };
 enum { IN = 0, OUT = 1 };
 
@@ -40,6 +43,11 @@ struct counts { /* its value; first and last packet in nanoseconds since the beg
     u64 packets, bytes, frames, wire_bytes, payload_bytes, first, last;
 };
 
+struct entry {
+    struct flow_bin key;
+    struct counts sums;
+};
+
 struct settings { /* which the loader writes */
     u64 wall_minus_monotonic_ns, width_ns;
 };
@@ -54,6 +62,7 @@ struct map {
 };
 struct map SECTION("maps") settings = {ARRAY, 4, sizeof(struct settings), 1, 0};
 struct map SECTION("maps") lost = {ARRAY, 4, sizeof(struct losses), 1, 0};
+struct map SECTION("maps") recent = {PERCPU_ARRAY, 4, sizeof(struct entry), PLACES, 0};
 struct map SECTION("maps") tables = {ARRAY_OF_MAPS, 4, 4, 1, 0}; /* of the next one */
 struct map SECTION("maps") counted = {HASH, sizeof(struct flow_bin), sizeof(struct counts), 65536, NO_PREALLOC};
 
@@ -73,12 +82,42 @@ static __attribute__((always_inline)) u8 *bytes_at(struct __sk_buff *packet, u32
     return begin + offset + bytes <= (u8 *)(u64)packet->data_end ? begin + offset : 0;
 }
 
+/* Adds what a processor kept of a flow and bin to the table. */
+static __attribute__((always_inline)) void hand_on(struct entry *entry) {
+    u32 zero = 0;
+    void *table = lookup(&tables, &zero);
+    if (table && !update(table, &entry->key, &entry->sums, NOEXIST))
+        return;
+    struct counts *sums = table ? lookup(table, &entry->key) : 0; /* another processor saw this flow and bin, too */
+    if (sums) {
+        __sync_fetch_and_add(&sums->packets, entry->sums.packets);
+        __sync_fetch_and_add(&sums->bytes, entry->sums.bytes);
+        __sync_fetch_and_add(&sums->frames, entry->sums.frames);
+        __sync_fetch_and_add(&sums->wire_bytes, entry->sums.wire_bytes);
+        __sync_fetch_and_add(&sums->payload_bytes, entry->sums.payload_bytes);
+        if (entry->sums.first < sums->first)
+            sums->first = entry->sums.first;
+        if (entry->sums.last > sums->last)
+            sums->last = entry->sums.last;
+        return;
+    }
+    struct losses *losses = lookup(&lost, &zero);
+    if (losses) {
+        __sync_fetch_and_add(&losses->packets, entry->sums.packets);
+        __sync_fetch_and_add(&losses->bytes, entry->sums.wire_bytes);
+    }
+}
+
+static __attribute__((always_inline)) int same_flow(struct flow_bin *one, struct flow_bin *other) {
+    u64 *a = (u64 *)one, *b = (u64 *)other;
+    return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]));
+}
+
 static __attribute__((always_inline)) int count(struct __sk_buff *packet, u8 direction) {
     u32 zero = 0, at = ETHERNET, header = 0;
     struct flow_bin key = {.direction = direction};
     struct settings *set = lookup(&settings, &zero);
-    void *table = lookup(&tables, &zero);
-    if (!set || !table || !set->width_ns)
+    if (!set || !set->width_ns)
         return PASS_ON;
 
     u8 *found;
@@ -114,39 +153,28 @@ static __attribute__((always_inline)) int count(struct __sk_buff *packet, u8 dir
     u32 tag = packet->vlan_present ? TAG : 0;
     u32 payload = packet->len > length ? packet->len - length : 0;
     u32 frames = packet->gso_size && payload ? (payload + packet->gso_size - 1) / packet->gso_size : 1;
-    u64 now = monotonic_ns() + set->wall_minus_monotonic_ns;
-    struct counts one = {
-        .packets = 1,
-        .bytes = packet->len + tag,
-        .frames = frames,
-        .wire_bytes = packet->len + tag + (u64)(frames - 1) * (length + tag),
-        .payload_bytes = payload,
-    };
-    key.bin = now / set->width_ns;
-    one.first = one.last = now % set->width_ns;
-
-    struct counts *sum = lookup(table, &key);
-    if (!sum) {
-        if (!update(table, &key, &one, NOEXIST))
-            return PASS_ON;
-        sum = lookup(table, &key); /* another processor was first */
-    }
-    struct losses *losses = sum ? 0 : lookup(&lost, &zero);
-    if (losses) {
-        __sync_fetch_and_add(&losses->packets, 1);
-        __sync_fetch_and_add(&losses->bytes, one.wire_bytes);
-    }
-    if (!sum)
+    u32 place = key.src[0] ^ key.src[3] ^ key.dst[0] ^ key.dst[3] ^ key.src_port ^ key.dst_port;
+    place = (place ^ place >> 16 ^ place >> 8 ^ direction) % PLACES;
+    struct entry *entry = lookup(&recent, &place);
+    if (!entry)
         return PASS_ON;
-    __sync_fetch_and_add(&sum->packets, 1);
-    __sync_fetch_and_add(&sum->bytes, one.bytes);
-    __sync_fetch_and_add(&sum->frames, frames);
-    __sync_fetch_and_add(&sum->wire_bytes, one.wire_bytes);
-    __sync_fetch_and_add(&sum->payload_bytes, payload);
-    if (one.last > sum->last)
-        sum->last = one.last;
-    if (one.first < sum->first)
-        sum->first = one.first;
+    u64 now = monotonic_ns() + set->wall_minus_monotonic_ns, since = now - entry->key.bin * set->width_ns;
+    if (entry->sums.packets && (since >= set->width_ns || !same_flow(&entry->key, &key))) {
+        hand_on(entry);
+        entry->sums.packets = 0;
+    }
+    if (!entry->sums.packets) {
+        key.bin = now / set->width_ns;
+        since = now % set->width_ns;
+        entry->key = key;
+        entry->sums = (struct counts){.first = since};
+    }
+    entry->sums.packets += 1;
+    entry->sums.bytes += packet->len + tag;
+    entry->sums.frames += frames;
+    entry->sums.wire_bytes += packet->len + tag + (u64)(frames - 1) * (length + tag);
+    entry->sums.payload_bytes += payload;
+    entry->sums.last = since;
     return PASS_ON;
 }
 

@@ -6,7 +6,8 @@ beside it. "listening on DEVICE" on standard error says that it counts; SIGINT o
 meter.bin begins with HEAD: magic, bytes of a key and of a value, width of a bin in nanoseconds. Then come blocks, one
 every `EVERY_S` seconds: BLOCK, the keys of so many entries, their values (struct flow_bin and counts of meter.c). A
 block has the wall clock in nanoseconds, and what was lost so far since a table was full; the last one ends with ENDED.
-The kernel's two tables take turns: one is read once no processor uses it any more, so that nothing is read half.
+The kernel's two tables take turns: one is read once no processor uses it any more, so that nothing is read half. What
+processors have not handed on to a table yet comes at the end.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Meter:
         self.tables = [bpf.create_map("counted", self.shape) for _ in range(2)]
         self.switch = bpf.create_map("tables", shapes["tables"], inner=self.tables[0])
         self.maps = {"tables": self.switch}
-        for name in ("settings", "lost"):
+        self.recent = shapes["recent"]
+        for name in ("settings", "lost", "recent"):
             self.maps[name] = bpf.create_map(name, shapes[name])
         bpf.update(self.switch, FIRST, struct.pack("=I", self.tables[0]))
         self.follow_clock()
@@ -80,6 +82,19 @@ class Meter:
             parts += [self.block(COUNTED, count), keys, values] if count else []
         return b"".join(parts)
 
+    def left(self) -> bytes:
+        """Return a block of what processors kept that is in no table, once the program is detached."""
+        keys, values = [], []
+        step = self.recent.value_bytes
+        for place in range(self.recent.entries):
+            found = bpf.lookup(self.maps["recent"], struct.pack("=I", place), step * bpf.processors())
+            for at in range(0, len(found), step):
+                entry = found[at : at + step]
+                if any(entry[self.shape.key_bytes : self.shape.key_bytes + 8]):  # its packets
+                    keys.append(entry[: self.shape.key_bytes])
+                    values.append(entry[self.shape.key_bytes :])
+        return self.block(COUNTED, len(keys)) + b"".join(keys + values)
+
     def block(self, kind: bytes, count: int) -> bytes:
         lost = LOST.unpack(bpf.lookup(self.maps["lost"], FIRST, LOST.size))
         return BLOCK.pack(kind, count, time.time_ns(), *lost)
@@ -92,7 +107,7 @@ def record(meter: Meter, file: int, every_s: float) -> None:
         due = max(due + every_s, time.monotonic())
         write(file, meter.take())
     meter.detach()
-    write(file, meter.take() + meter.take() + meter.block(ENDED, 0))
+    write(file, meter.take() + meter.take() + meter.left() + meter.block(ENDED, 0))
 
 
 def write(file: int, data: bytes) -> None:

@@ -113,6 +113,12 @@ def lookup(map_fd: int, key: bytes, value_bytes: int) -> bytes:
     return value.raw
 
 
+def processors() -> int:
+    """Return how many processors the kernel may ever have: a value by processor has so many parts."""
+    with open("/sys/devices/system/cpu/possible") as file:
+        return max(int(number) for part in file.read().split(",") for number in part.split("-")) + 1
+
+
 class Drain:
     """Takes all entries out of hash maps of one shape, so many at once, into memory of its own."""
 
