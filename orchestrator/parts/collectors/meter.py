@@ -36,7 +36,7 @@ class Config(Model):
     """Hosts and switches where to count; all hosts when left out."""
     required: bool = False
     """Whether the run fails when this collector does."""
-    every: Duration = 0.1
+    every: Duration = 0.25
     """How often the kernel's table is emptied: it has room for 65,536 bins of flows."""
 
 

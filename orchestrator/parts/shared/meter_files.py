@@ -24,7 +24,7 @@ FIGURES = ("packets", "bytes", "frames", "wire_bytes", "payload_bytes")
 VALUE = np.dtype([(name, "<u8") for name in (*FIGURES, "first", "last")])
 FILE = meter.FILE
 MOST_BINS = 1 << 62  # nanoseconds since the epoch, beyond which an instant is none
-MOST_COUNTED = 1 << 50  # bytes of a flow in a bin, beyond which it is nonsense
+MOST_COUNTED = 1 << 38  # packets or bytes of a flow in a bin, beyond which it is nonsense
 WIDEST_NS = 10**10
 
 Array = np.ndarray[Any, Any]
