@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from orchestrator.parts.shared import meter_files
 from orchestrator.parts.shared.meter_files import FIGURES, Metered
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
-_ENDS = [name for name in meter_files.KEY.names or () if name != "bin"]
+KEY_WORDS = meter_files.KEY.itemsize // 8
+FLOW_WORDS = KEY_WORDS - 1  # without the bin
 _SHOWN = ("packets", "wire_bytes", "payload_bytes")
 
 
@@ -39,10 +40,10 @@ class _Bins:
 
     def summed(self, group_of: Ints, width_ns: int) -> _Bins:
         """Return sums over groups of flows in wider bins, ordered by bin and group; `flow` is the group then."""
-        keys = np.stack((self.number * self.width_ns // width_ns, group_of[self.flow]))
-        found, inverse = np.unique(keys, axis=1, return_inverse=True)
-        sums = {name: _summed(values, inverse.ravel(), found.shape[1]) for name, values in self.figures.items()}
-        return _Bins(width_ns, found[1], found[0], sums)
+        numbers, groups = self.number * self.width_ns // width_ns, group_of[self.flow]
+        code, first = _coded((numbers, groups))
+        sums = {name: _summed(values, code, len(first)) for name, values in self.figures.items()}
+        return _Bins(width_ns, groups[first], numbers[first], sums)
 
 
 def reduce(job: Job) -> Tables:
@@ -52,8 +53,9 @@ def reduce(job: Job) -> Tables:
     hosts that differ leave half a bin. CaptureError where the file is none of a meter.
     """
     found = meter_files.read(job.files[0].parent)
-    flows, flow = np.unique(found.keys[_ENDS], return_inverse=True)
-    flow = flow.ravel()
+    words = np.ascontiguousarray(found.keys).view(np.uint64).reshape(-1, KEY_WORDS)
+    flow, place_of = _coded(tuple(words[:, :FLOW_WORDS].T))
+    flows = found.keys[place_of]
     start = found.keys["bin"].astype(np.int64) * found.width_ns + job.offset_ns
     number = (start + found.width_ns // 2) // found.width_ns
     figures = {name: found.values[name].astype(np.int64) for name in FIGURES}
@@ -90,6 +92,19 @@ def reduce(job: Job) -> Tables:
         sightings=np.zeros((0, 0), np.int64),
         problems=_problems(job, found),
     )
+
+
+def _coded(columns: Sequence[Any]) -> tuple[Ints, Ints]:
+    """Return a number for each row of columns, equal for equal rows and in the order of their values.
+
+    With them, the place of a row of each number.
+    """
+    code = np.zeros(len(columns[0]), np.int64)
+    first = code[:0]
+    for column in columns:
+        known, own = np.unique(column, return_inverse=True)
+        _, first, code = np.unique(code * len(known) + own, return_index=True, return_inverse=True)
+    return code, first
 
 
 def _problems(job: Job, found: Metered) -> tuple[str, ...]:

@@ -86,7 +86,8 @@ TABLES: Mapping[str, Table] = {
         required=("port", "flow", "bin_ns", "width_ns", "packets", "wire_bytes", "payload_bytes", "repeated_bytes"),
     ),
     "one_way": Table(
-        "a pair of hosts: how long packets took that both captured, of all with TCP payload an even sample",
+        "a pair of hosts: how long packets took that both captured, of all with TCP payload an even sample; a meter "
+        "tells no packets apart",
         {
             "src": Column("string", "node that sent them"),
             "dst": Column("string", "node that received them"),

@@ -114,6 +114,13 @@ def test_flows_and_bins_are_those_of_a_capture(tmp_path):
     assert found.problems == ()
 
 
+def test_a_quiet_port_has_no_rows(tmp_path):
+    found = metered.reduce(job(write(tmp_path, END)))
+    tables = found.capture_flows, found.flow_packets, found.packets, found.cross_packets
+    assert [len(table["port"]) for table in tables] == [0] * 4
+    assert found.problems == ()
+
+
 def test_addresses_of_ipv6_and_frames_without_any(tmp_path):
     write(tmp_path, block(entry("fd00::1", "fd00::2", protocol=UDP), entry("", "", protocol=0x0806, at=1)), END)
     flows = metered.reduce(job(tmp_path)).capture_flows
