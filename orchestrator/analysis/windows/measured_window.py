@@ -38,6 +38,7 @@ from orchestrator.validity.window import (
     GeneratedFlows,
     JobIterations,
     LoadCourse,
+    MeteredBytes,
     PortBytes,
     ProcessorUse,
     ProcessorWait,
@@ -213,6 +214,13 @@ class MeasuredWindow:
             self.record.span_ns,
             first_ns=first.start_ns + (first.end_ns - first.start_ns) // FIRST_PART,
             counting=counting,
+        )
+
+    @cached_property
+    def metered(self) -> tuple[MeteredBytes, ...]:
+        """Both directions of each port that was metered beside its capture."""
+        return device_counters.metered(
+            throughput.CachedTable(self.table("metered")), self.run.packets, self._planned, self.record.span_ns
         )
 
     @cached_property
