@@ -251,7 +251,7 @@ def edges(topology: Topology, job: str, *, captured: Any, sockets: Any, span_ns:
     )
 
 
-_OPTIONAL = ("retransmits", "dsack_dups", "timeouts", "min_rtt_s", "busy_s", "rwnd_limited_s", "sndbuf_limited_s")
+_OPTIONAL = ("bytes_sent", "bytes_retrans", "retransmits", "dsack_dups", "timeouts", "min_rtt_s", "busy_s", "rwnd_limited_s", "sndbuf_limited_s")
 
 
 def _samples(sockets: Any, span_ns: tuple[int, int]) -> dict[tuple[str, int, str, int], dict[str, Floats]]:
@@ -284,11 +284,13 @@ def _edge(pair: tuple[str, str], total: Sequence[float], samples: Sequence[Mappi
     rtt = joined("rtt_s")[busy]
     busy_s, again, twice = grown("busy_s"), grown("retransmits"), grown("dsack_dups")
     limited = {name: grown(f"{name}_limited_s") / busy_s for name in ("rwnd", "sndbuf")} if busy_s > 0 else {}
+    sent, retransmitted = grown("bytes_sent"), grown("bytes_retrans")  # a meter follows no sequence numbers
+    told = retransmitted / sent * total[0] if sent > 0 and retransmitted > 0 else 0.0
     return Edge(
         src=pair[0],
         dst=pair[1],
         payload_bytes=total[0],
-        repeated_bytes=total[1],
+        repeated_bytes=max(total[1], told),
         needless=min(1.0, twice / again) if again > 0 and twice > 0 else 0.0,
         timeouts=grown("timeouts"),
         rtt_s=float(least.min()) if len(least) else float(np.quantile(rtt, 0.05)) if len(rtt) else math.nan,
