@@ -251,7 +251,17 @@ def edges(topology: Topology, job: str, *, captured: Any, sockets: Any, span_ns:
     )
 
 
-_OPTIONAL = ("bytes_sent", "bytes_retrans", "retransmits", "dsack_dups", "timeouts", "min_rtt_s", "busy_s", "rwnd_limited_s", "sndbuf_limited_s")
+_COUNTED = (
+    "bytes_sent",
+    "bytes_retrans",
+    "retransmits",
+    "dsack_dups",
+    "timeouts",
+    "min_rtt_s",
+    "busy_s",
+    "rwnd_limited_s",
+    "sndbuf_limited_s",
+)
 
 
 def _samples(sockets: Any, span_ns: tuple[int, int]) -> dict[tuple[str, int, str, int], dict[str, Floats]]:
@@ -260,7 +270,7 @@ def _samples(sockets: Any, span_ns: tuple[int, int]) -> dict[tuple[str, int, str
 
     inside = pc.and_(pc.greater_equal(sockets["time_ns"], span_ns[0]), pc.less_equal(sockets["time_ns"], span_ns[1]))
     rows = sockets.filter(inside).sort_by("time_ns")
-    names = ("rtt_s", "cwnd_segments", "unacked_segments", *_OPTIONAL)
+    names = ("rtt_s", "cwnd_segments", "unacked_segments", *_COUNTED)
     columns = {name: rows[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in names}
     return {
         (src, src_port, dst, dst_port): {name: values[mine] for name, values in columns.items()}

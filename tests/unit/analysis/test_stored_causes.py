@@ -6,8 +6,16 @@ from orchestrator.analysis.causes import stored
 from orchestrator.store.tabular import tables
 
 ROW = {
-    **{"window_name": "w1", "job": "training", "cause": "link-rate", "place": "h3's link, sending", "hosts": "h3"},
-    **{"cost_share": 0.62, "low_share": 0.6, "high_share": 0.64, "cost_s": 0.24, "evidence": "one\ntwo"},
+    "window_name": "w1",
+    "job": "training",
+    "cause": "link-rate",
+    "place": "h3's link, sending",
+    "hosts": "h3",
+    "cost_share": 0.62,
+    "low_share": 0.6,
+    "high_share": 0.64,
+    "cost_s": 0.24,
+    "evidence": "one\ntwo",
 }
 
 
