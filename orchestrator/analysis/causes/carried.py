@@ -16,7 +16,7 @@ from orchestrator.store.manifests.records import Job, Manifest, Window
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-MOST_ROWS = 500_000  # of a job and window: later iterations are left out
+MOST_ROWS = 100_000  # of a job and window: later iterations are left out
 FEWEST_SHARE = 0.01  # of a collective's bytes on a host: flows with less are acknowledgements and control
 
 
@@ -40,6 +40,11 @@ class _Collectives:
     end: Ints
     size: Floats
 
+    def of(self, kept: npt.NDArray[np.bool_]) -> _Collectives:
+        """Return these alone."""
+        what = [name for name, keep in zip(self.what, kept, strict=True) if keep]
+        return _Collectives(self.iteration[kept], what, self.begin[kept], self.end[kept], self.size[kept])
+
 
 def carried(manifest: Manifest, window: Window, *, spans: Any, captured: Any, packets: Any) -> Iterator[Row]:
     """Yield rows of the table `carried`: a collective of an iteration on a 5-tuple that carried some of it.
@@ -56,17 +61,16 @@ def carried(manifest: Manifest, window: Window, *, spans: Any, captured: Any, pa
 
 def _of_job(manifest: Manifest, window: Window, job: Job, *, spans: Any, captured: Any, packets: Any) -> Iterator[Row]:
     rows: list[Row] = []
-    nodes = {rank.rank: rank.node for rank in job.ranks}
+    flows = {host: _flows(captured, packets, host=host, job=job.name, window=window) for host in job.nodes}
     for host in job.nodes:
-        ranks = [rank for rank, node in nodes.items() if node == host]
+        ranks = [rank.rank for rank in job.ranks if rank.node == host]
         under_way = _collectives(spans, job.name, ranks, window)
-        flows = _flows(captured, packets, host=host, job=job.name, window=window)
-        if under_way is None or not flows:
-            continue
-        for row in _on_flows(under_way, flows, manifest):
-            rows.append({"job": job.name, "host": host, **row})
-            if len(rows) > MOST_ROWS:
-                break
+        if under_way is not None and flows[host]:
+            each = sum(min(len(found), round(1 / FEWEST_SHARE)) for found in flows.values())
+            most = MOST_ROWS // (each * len(set(under_way.what)))
+            early = under_way.iteration < window.iterations[job.name].first + max(1, most)
+            carried_here = _on_flows(under_way.of(early), flows[host], manifest)
+            rows += [{"job": job.name, "host": host, **row} for row in carried_here]
     latest: dict[tuple[Any, Any], int] = {}
     for row in rows:
         key = row["iteration"], row["what"]

@@ -97,13 +97,15 @@ class Explanation:
     """Why the iterations of a job take as long as they do: parts that sum to the mean, and findings, largest first.
 
     `undecided` names two causes that this evidence does not tell apart, with what would. `noise` is the half width of
-    the 95 % interval of the mean, as a share of it. `missing` names what was not collected.
+    the 95 % interval of the mean, as a share of it. `missing` names what was not collected. Of `measured` iterations
+    the first ones are looked at where all would take too much memory.
     """
 
     run: str
     window: str
     job: str
     iterations: tuple[int, ...]
+    measured: int
     mean_s: float
     noise: float
     parts: tuple[Part, ...]
@@ -162,11 +164,14 @@ def explain(run: Source, window: Window, job: Job, *, iteration: int | None = No
     found = passed.passes(run.table("iterations"), run.table("spans"), job, window.iterations[job.name])
     if found is None or (iteration is not None and iteration not in found.iteration):
         return None
+    whole = len(found.iteration)
+    most_s = measured.MOST_VALUES // max(1, len(run.manifest.topology.links)) * STEP_NS / 1e9
+    found = passed.within(found, most_s, until=iteration)
     split = passed.split(found)
     evidence = _evidence(run, window, job, found, split)
     findings = [*_network(evidence), *_ranks(evidence), *_processors(evidence)]
     chosen = np.ones(len(found.iteration), bool) if iteration is None else found.iteration == iteration
-    return _explained(run.manifest.run, window, evidence, findings, chosen, missing=_missing(evidence))
+    return _explained(run.manifest.run, window, evidence, findings, chosen, whole=whole, missing=_missing(evidence))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +190,8 @@ class _Cost:
 def _evidence(run: Source, window: Window, job: Job, found: Passes, split: Split) -> _Evidence:
     topology = run.manifest.topology
     span_ns = window.start_ns, window.end_ns
-    over = measured.axis(*span_ns, split.begun, split.ended, found.origin_ns)
+    begin_ns, end_ns = (found.origin_ns + round(at * 1e9) for at in (found.start.min(), found.end.max()))
+    over = measured.axis(begin_ns, end_ns, split.begun, split.ended, found.origin_ns)
     captured = run.table("capture_flows")
     ports = measured.ports(
         topology,
@@ -542,6 +548,7 @@ def _explained(
     costs: Sequence[_Cost],
     chosen: npt.NDArray[np.bool_],
     *,
+    whole: int,
     missing: tuple[str, ...],
 ) -> Explanation:
     """Return the explanation of these iterations: what several causes claim is given to the strongest first."""
@@ -580,6 +587,7 @@ def _explained(
         window=window.name,
         job=evidence.job.name,
         iterations=tuple(int(number) for number in evidence.passes.iteration[chosen]),
+        measured=whole,
         mean_s=mean,
         noise=_half_width(total, total),
         parts=tuple(

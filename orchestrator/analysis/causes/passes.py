@@ -8,7 +8,7 @@ gives the recorded ends again; what a cause costs is by how much an iteration en
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,25 @@ class Passes:
     def passes_s(self) -> Floats:
         """Forward and backward pass of each rank, ranks by iterations."""
         return self.computed - self.start
+
+
+def within(found: Passes, seconds: float, *, until: int | None = None) -> Passes:
+    """Return the first iterations that last so many seconds together; with `until`, the last ones up to that number."""
+    begins, ends = found.start.min(axis=0), found.end.max(axis=0)
+    if until is None:
+        kept = ends <= max(begins[0] + seconds, ends[0])
+    else:
+        last = int(np.searchsorted(found.iteration, until))
+        kept = (begins >= min(ends[last] - seconds, begins[last])) & (ends <= ends[last])
+    return replace(
+        found,
+        iteration=found.iteration[kept],
+        start=found.start[:, kept],
+        end=found.end[:, kept],
+        computed=found.computed[:, kept],
+        ready=found.ready[:, :, kept],
+        done=found.done[:, :, kept],
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 STEP_NS = 1_000_000  # of the axis of time; bins of captures are as wide
-MOST_STEPS = 4_000_000  # an hour and more: a longer window is looked at in its first part
+MOST_VALUES = 2_000_000  # steps of all links together: a longer window is looked at in its first part
 RATE_STEPS = 20  # a rate is a mean over so many steps
 QUEUED_PACKETS = 2  # a queue with more than these holds packets back
 
@@ -40,7 +40,7 @@ class Axis:
 
 def axis(begin_ns: int, end_ns: int, begun_s: Floats, ended_s: Floats, origin_ns: int) -> Axis:
     """Return the axis of a window; the network was exposed in a span an iteration, in seconds since `origin_ns`."""
-    steps = int(min(MOST_STEPS, max(1, (end_ns - begin_ns) // STEP_NS + 1)))
+    steps = max(1, (end_ns - begin_ns) // STEP_NS + 1)
     exposed, iteration = np.zeros(steps), np.full(steps, -1, np.int64)
     shift = (origin_ns - begin_ns) / STEP_NS
     for place, (begin, end) in enumerate(zip(begun_s, ended_s, strict=True)):

@@ -49,7 +49,10 @@ def text(found: Explanation) -> list[str]:
 
 def _lines(found: Explanation) -> Iterator[str]:
     one = len(found.iterations) == 1
-    which = f"iteration {found.iterations[0]}" if one else f"{len(found.iterations)} iterations"
+    several = f"{len(found.iterations)} iterations"
+    if len(found.iterations) < found.measured:
+        several = f"the first {several} of {found.measured}"
+    which = f"iteration {found.iterations[0]}" if one else several
     yield f"{found.window}, {found.job}: {which}, {span_text(found.mean_s)}{'' if one else ' on average'}"
     first, *others = found.findings or (None,)
     if first is None:

@@ -170,6 +170,16 @@ def test_one_iteration_is_explained_alone() -> None:
     assert list(naming.of_window(ring, ring.window, iteration=N)) == []
 
 
+def test_a_long_window_is_looked_at_in_its_first_part_and_says_so(monkeypatch) -> None:
+    monkeypatch.setattr(naming.measured, "MOST_VALUES", 4 * 1000)  # a second of four links
+    ring = slow_link()
+    found = explained(ring)
+    assert len(found.iterations) == 6  # of 145 ms
+    assert "the first 6 iterations of 30" in words.text(found)[0]
+    assert found.findings[0].seconds == pytest.approx(0.75 * 0.085, rel=0.05)
+    assert explained(ring, iteration=25).iterations == (25,)
+
+
 def test_without_spans_a_job_is_split_by_what_its_iterations_say() -> None:
     ring = Ring(passes=alike(EVEN, N), services=alike([40.0], N))
     ring.rows["spans"] = []
