@@ -46,14 +46,12 @@ RARE = ("stall", "loss")  # happened, however rarely: an interval down to nothin
 SURE = 1.5  # times as strong must the first candidate be as the second, to be named alone
 _Z = 1.96
 
-COLLECTORS: Mapping[str, str] = {
+TELLS: Mapping[str, str] = {  # of causes that show while links are idle: what has the evidence
     "loss": "tcpdump (payload sent again) and tcp (time-outs)",
     "delay": "tcp (least round-trip time)",
     "receive-window": "tcp (time limited by the receiver's window)",
     "send-buffer": "tcp (time limited by the sender's buffer)",
     "small-queue": "qdisc (backlogs and drops)",
-    "link-rate": "qdisc (backlogs) and tcpdump (rates)",
-    "processor": "processor",
 }
 
 
@@ -600,15 +598,12 @@ def _explained(
     )
 
 
-_IDLE = ("loss", "delay", "receive-window", "send-buffer", "small-queue")  # they show in times without a queue
-
-
 def _undecided(named: Sequence[tuple[_Cost, Floats]]) -> tuple[str, ...]:
     """Return two causes of idle links that this evidence does not tell apart, and the collector that would."""
-    idle = sorted((cost for cost, _ in named if cost.cause in _IDLE), key=lambda one: -one.strength)
+    idle = sorted((cost for cost, _ in named if cost.cause in TELLS), key=lambda one: -one.strength)
     if len(idle) > 1 and idle[0].cause != idle[1].cause and idle[0].strength < SURE * idle[1].strength:
         first, second = idle[:2]
-        return first.cause, second.cause, COLLECTORS[second.cause]
+        return first.cause, second.cause, TELLS[second.cause]
     return ()
 
 
