@@ -124,7 +124,8 @@ class _Evidence:
     ports: tuple[Port, ...]
     edges: tuple[Edge, ...]
     others_wait: Mapping[str, float]  # by host: share of the window for which a rank waited, since others computed
-    idle: Floats  # seconds an iteration, in which the network was waited for and no queue held packets
+    bottleneck: Port | None = None  # whose queue training waits for, where one stands out
+    idle: Floats = field(default_factory=lambda: np.zeros(0))  # seconds an iteration of waiting for idle links
     mtu: int
 
     @property
@@ -213,10 +214,10 @@ def _evidence(run: Source, window: Window, job: Job, found: Passes, split: Split
         ports=ports,
         edges=edges,
         others_wait={host: wait for host, wait in waits.items() if not math.isnan(wait)},
-        idle=np.zeros(len(found.iteration)),
         mtu=topology.mtu,
     )
-    return replace(bare, idle=np.clip(split.network - bare.seconds(_used(bare)), 0, None))
+    seen = replace(bare, bottleneck=_bottleneck(bare))
+    return replace(seen, idle=np.clip(split.network - seen.seconds(_used(seen)), 0, None))
 
 
 def _moving(over: Axis, split: Split, ports: Sequence[Port]) -> tuple[Axis, Split]:
@@ -233,7 +234,7 @@ def _moving(over: Axis, split: Split, ports: Sequence[Port]) -> tuple[Axis, Spli
 
 def _used(evidence: _Evidence) -> Floats:
     """Return the share of each step for which the link that training waits for was used at its rate, or queued."""
-    port = _bottleneck(evidence)
+    port = evidence.bottleneck
     if port is None:
         known = [one for one in evidence.ports if one.carried is not None]
         rates = [_share_of_rate(one, one.carried) for one in known]
@@ -248,15 +249,31 @@ def _share_of_rate(port: Port, bytes_of_step: Floats | None) -> Floats:
 
 
 def _bottleneck(evidence: _Evidence) -> Port | None:
-    """Return the port whose queue training waits for; None where no queue stands out."""
-    known = [port for port in evidence.ports if port.backlog is not None and port.carried is not None]
+    """Return the port whose queue training waits for; None where no queue stands out.
+
+    Where no queue is sampled it is the port that carries packets for much longer than the others, of the sender where
+    both ends of a hop do: whoever waits for it sends in bursts.
+    """
+    known = [port for port in evidence.ports if port.carried is not None and port.backlog is not None]
+    known = known or [port for port in evidence.ports if port.carried is not None]
     shares = [_queued_share(evidence, port) for port in known]
-    if not known:
-        return None
-    at = int(np.argmax(shares))
-    same = [share for port, share in zip(known, shares, strict=True) if port.direction == known[at].direction]
-    usual = float(np.median(same)) if len(same) > 2 else 0.0
-    return known[at] if shares[at] >= QUEUED and shares[at] >= BEYOND * usual else None
+    found = [
+        (share, port)
+        for port, share in zip(known, shares, strict=True)
+        if share >= max(QUEUED, BEYOND * _usual_share(known, shares, port))
+    ]
+    sampled = any(port.backlog is not None for port in known)
+    return max(found, key=lambda one: (not sampled and one[1].direction == "out", one[0]), default=(0.0, None))[1]
+
+
+def _usual_share(known: Sequence[Port], shares: Sequence[float], port: Port) -> float:
+    """Return the median share of the other ports of a direction; 0 where these are too few."""
+    same = [
+        share
+        for other, share in zip(known, shares, strict=True)
+        if other.direction == port.direction and other is not port
+    ]
+    return float(np.median(same)) if len(same) > 1 else 0.0
 
 
 def _queued_share(evidence: _Evidence, port: Port) -> float:
@@ -266,11 +283,9 @@ def _queued_share(evidence: _Evidence, port: Port) -> float:
 
 
 def _network(evidence: _Evidence) -> Iterator[_Cost]:
-    port = _bottleneck(evidence)
-    if port is not None:
-        yield from _at_queue(evidence, port)
-    candidates = [*_losses(evidence), *_delays(evidence), *_windows(evidence), *_small_queues(evidence)]
-    yield from candidates
+    if evidence.bottleneck is not None:
+        yield from _at_queue(evidence, evidence.bottleneck)
+    yield from (*_losses(evidence), *_delays(evidence), *_windows(evidence), *_small_queues(evidence))
 
 
 def _at_queue(evidence: _Evidence, port: Port) -> Iterator[_Cost]:
@@ -283,7 +298,8 @@ def _at_queue(evidence: _Evidence, port: Port) -> Iterator[_Cost]:
     weight = evidence.axis.exposed * queued
     mean = float(np.average(rate, weights=weight))
     share = _queued_share(evidence, port)
-    waits = f"its queue held packets for {share:.0%} of the time in which training waited for the network"
+    what = "it carried" if port.backlog is None else "its queue held"
+    waits = f"{what} packets for {share:.0%} of the time in which training waited for the network"
     scale = evidence.manifest.topology.wire_scale
     whole = _rate(port.rate_bps * scale)
     for name, values in port.others.items():
@@ -386,9 +402,8 @@ def _delays(evidence: _Evidence) -> Iterator[_Cost]:
         if more > best[0]:
             best = (more, host, mine)
     more, host, mine = best
-    bottleneck = _bottleneck(evidence)
-    if bottleneck is not None and bottleneck.host == host:
-        more -= _queueing_s(evidence, bottleneck)
+    if evidence.bottleneck is not None and evidence.bottleneck.host == host:
+        more -= _queueing_s(evidence, evidence.bottleneck)
     if more < DELAY_S:
         return
     cost = np.minimum(evidence.idle, ROUNDS * len(evidence.passes.collectives) * more)
@@ -449,9 +464,8 @@ def _windows(evidence: _Evidence) -> Iterator[_Cost]:
 
 def _small_queues(evidence: _Evidence) -> Iterator[_Cost]:
     """Yield the queue that drops packets though it is never long; one that is always full is not too small."""
-    bottleneck = _bottleneck(evidence)
     for port in evidence.ports:
-        if port.backlog is None or not port.drops >= FEWEST_DROPS or port is bottleneck:
+        if port.backlog is None or not port.drops >= FEWEST_DROPS or port is evidence.bottleneck:
             continue
         longest_s = float(port.backlog.max()) * 8 / port.rate_bps
         if longest_s <= SMALL_QUEUE_S:
@@ -554,7 +568,7 @@ def _explained(
     left = {"network": split.network.copy(), "computing": split.behind.sum(axis=0) + split.held.sum(axis=0)}
     left["passes"] = split.computing - np.minimum(split.computing, np.quantile(split.computing, 0.05))
     named: list[tuple[_Cost, Floats]] = []
-    for cost in sorted(costs, key=lambda one: (one.of == "both", one.cause in _IDLE, -one.strength)):
+    for cost in sorted(costs, key=lambda one: (one.of == "both", one.cause in TELLS, -one.strength)):
         pools = ("network", "computing", "passes") if cost.of == "both" else (cost.of,)
         wanted, given = cost.seconds.copy(), np.zeros_like(cost.seconds)
         for pool in pools:

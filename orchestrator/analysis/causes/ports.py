@@ -76,10 +76,10 @@ class Port:
         return f"{self.host}'s link, {'sending' if self.direction == 'out' else 'receiving'}"
 
     def queued(self, mtu: int) -> Bools:
-        """Return the steps in which packets waited."""
-        if self.backlog is None:
-            return np.zeros(0, bool)
-        return self.backlog > QUEUED_PACKETS * mtu
+        """Return the steps in which packets waited; those in which a full packet passed where no queue was sampled."""
+        if self.backlog is not None:
+            return self.backlog > QUEUED_PACKETS * mtu
+        return np.zeros(0, bool) if self.own is None else self.own >= mtu
 
     @property
     def carried(self) -> Floats | None:

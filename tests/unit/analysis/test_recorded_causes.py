@@ -42,3 +42,22 @@ def test_parts_of_each_iteration_sum_to_it(name):
         found = explained(name, iteration=number)
         assert sum(part.seconds for part in found.parts) == pytest.approx(found.mean_s, rel=0.01)
         assert min(part.seconds for part in found.parts) >= -1e-6
+
+
+class WithoutQueues(Run):
+    """A run in which no queue was sampled, as of switches that nobody asks."""
+
+    def counter_rows(self, _pattern):
+        return super().counter_rows("nothing")
+
+
+@pytest.mark.parametrize(
+    ("name", "named"), [("link-rate", ["link-rate"]), ("nothing", []), ("slow-rank", ["slow-rank"])]
+)
+def test_a_slow_link_is_found_without_its_queue(name, named):
+    run = WithoutQueues(DATA / name)
+    (found,) = (one for one in naming.explanations(run) if one.job == "training")
+    assert [one.cause for one in found.findings if one.cause != "processor"] == named
+    if name == "link-rate":
+        assert found.findings[0].place == "h3's link, receiving"
+    assert "qdisc" in found.missing
