@@ -128,29 +128,33 @@ def _explained(place: Path) -> Explanation | None:
 def scored(found: Iterable[Case]) -> Iterator[Figure | Table]:
     """Yield shares, the confusion matrix and every case."""
     every = list(found)
-    costly = [case for case in every if case.planted.cause != NOTHING and case.cost >= LEAST_COST]
+    planted = [case for case in every if case.planted.cause != NOTHING]
     controls = [case for case in every if case.planted.cause == NOTHING]
-    counted = Counter(case.outcome for case in costly)
-    for what, hits in (
-        ("cause and place first", counted["first"]),
-        ("cause and place among the first two", counted["first"] + counted["second"]),
-        ("nothing named", counted["abstained"]),
-        (
-            "another cause or place named first, the planted one not among two",
-            counted["wrong"] + counted["cause alone"],
-        ),
-    ):
-        if costly:
-            yield Figure(what=what, unit=f"of {len(costly)} plants that cost 5 % or more", values=(float(hits),))
+    costly = [case for case in planted if case.cost >= LEAST_COST]
+    for cases_, which in ((planted, "plants"), (costly, "plants after which iterations took 5 % longer, or more")):
+        yield from _shares(cases_, which)
     if controls:
         accused = sum(case.outcome == "accused" for case in controls)
         yield Figure(
             what="accusations where nothing is planted", unit=f"of {len(controls)} runs", values=(float(accused),)
         )
-    yield matrix(costly + controls)
+    yield matrix(every)
     rows = tuple(_row(case) for case in every)
     columns = ("planted", "where", "how", "seed", "mean, ms", "cost", "named first", "second", "outcome")
     yield Table(title="Every run", columns=columns, rows=rows)
+
+
+def _shares(found: Sequence[Case], which: str) -> Iterator[Figure]:
+    """Yield how many of these plants were named."""
+    counted = Counter(case.outcome for case in found)
+    for what, hits in (
+        ("cause and place first", counted["first"]),
+        ("cause and place among the first two", counted["first"] + counted["second"]),
+        ("another cause or place, and not the planted one", counted["wrong"] + counted["cause alone"]),
+        ("nothing named", counted["abstained"]),
+    ):
+        if found:
+            yield Figure(what=what, unit=f"of {len(found)} {which}", values=(float(hits),))
 
 
 def matrix(found: Sequence[Case]) -> Table:
