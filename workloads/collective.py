@@ -93,6 +93,10 @@ class Config(TorchConfig):
     the result beside the message, and in its place."""
 
 
+def own_pace(config: Config) -> str:
+    return "a program of nccl-tests" if config.backend == "nccl-tests" else ""
+
+
 def problems(config: Config, topology: Topology) -> list[Problem]:
     found = placement_problems(config.hosts, topology)
     if found:

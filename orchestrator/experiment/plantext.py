@@ -132,6 +132,8 @@ def _job(text: _Text, job: PlannedJob, topology: Topology, *, verbose: bool) -> 
     if job.theory is not None:
         size = bytes_text(job.theory.bytes_per_iteration)
         text.add(f"theory: each rank sends {size} an iteration: {job.theory.source}", deep=1)
+    if job.pace.text:
+        text.add(f"pace: {job.pace.text}", deep=1)
     for remark in job.remarks:
         text.add(remark, deep=1)
     _processes(text, job.launches, topology, verbose=verbose)

@@ -110,6 +110,14 @@ class Remarking(Workload, Protocol):
         ...
 
 
+class OwnPaced(Workload, Protocol):
+    """A workload that may run a program whose iterations begin when that likes: they cannot be paced from outside."""
+
+    def own_pace(self, config: Any) -> str:
+        """Return what begins iterations there, such as "the command"; empty where a rank waits for each one's turn."""
+        ...
+
+
 class Traffic(Part, Protocol):
     """A source of cross traffic: launches receivers, then senders (by `Launch.order`)."""
 

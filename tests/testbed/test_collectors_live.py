@@ -13,11 +13,14 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cross_traffic import iperf
+from orchestrator.agents.agent import bpf
+from orchestrator.analysis.capture import captures, metered
 from orchestrator.core.deadline import Deadline
-from orchestrator.parts.collectors import nic, qdisc, tcp, tcpdump
+from orchestrator.parts.collectors import meter, nic, qdisc, tcp, tcpdump
 from orchestrator.parts.launch import Launch, Line
 from orchestrator.parts.protocols import Source
 from orchestrator.parts.rows import LaunchOutput
@@ -132,6 +135,127 @@ def pair(tmp_path):
         for process in (*made.started, *made.holders.values()):
             process.kill()
             process.wait(60)
+
+
+EXCHANGE = """
+import socket, sys
+if sys.argv[1] == "serve":
+    s = socket.create_server(("10.77.0.2", 5001)); print("up", flush=True); c = s.accept()[0]
+    while c.recv(65536): pass
+else:
+    s = socket.create_connection(("10.77.0.2", 5001)); s.sendall(bytes(int(sys.argv[2]))); s.shutdown(1); s.recv(1)
+"""
+
+
+def exchange(pair: Pair, size: int) -> None:
+    """Send so many bytes over TCP from h1 to h2, to the end of the connection."""
+    script = [sys.executable, "-I", "-S", "-c", EXCHANGE]
+    server = pair.popen("h2", *script, "serve", stdout=subprocess.PIPE)
+    assert server.stdout.readline() == "up\n"
+    pair.do("h1", *script, "send", str(size))
+    assert server.wait(60) == 0
+
+
+def port_of(output: LaunchOutput, name: str, address: str) -> captures.Job:
+    return captures.Job(files=(output.folder / name,), port="ea", addresses=(address,), segment=1500)
+
+
+def counted(pair: Pair) -> dict[str, tuple[int, int]]:
+    """Bytes and packets by the device's own counters, of each direction."""
+    said = json.loads(pair.do("h1", "ip", "-s", "-j", "link", "show", "ea"))[0]["stats64"]
+    return {way: (said[key]["bytes"], said[key]["packets"]) for way, key in (("out", "tx"), ("in", "rx"))}
+
+
+def attached(pair: Pair, node: str, device: str, where: int) -> int:
+    """The number of programs at a device, as the kernel says (BPF_PROG_QUERY)."""
+    folder = Path(bpf.__file__).parent
+    code = (
+        f"import sys, socket, struct; sys.path.insert(0, {str(folder)!r}); import bpf\n"
+        f"query = struct.pack('=IIII', socket.if_nametoindex({device!r}), {where}, 0, 0)\n"
+        "print(struct.unpack_from('=I', bpf.call(16, query)[1], 24)[0])"
+    )
+    return int(pair.do(node, sys.executable, "-I", "-S", "-c", code))
+
+
+@pytest.mark.parametrize("offloads", ["off", "on"])
+def test_a_meter_counts_what_the_device_and_a_capture_count(pair, offloads):
+    for node, device in (("h1", "ea"), ("h2", "eb")):
+        pair.do(node, "ethtool", "-K", device, "tso", offloads, "gso", offloads, "gro", offloads)
+    started = []
+    for module, one in ((meter, meter.Config(hosts=("h1",))), (tcpdump, tcpdump.Config(hosts=("h1",)))):
+        launch = module.launches(one, TOPOLOGY)[0]
+        started.append((launch, *pair.launch(launch)))
+
+    before = counted(pair)
+    pair.do("h1", sys.executable, "-I", "-S", "-c", SEND_UDP, "2000", "20000")
+    exchange(pair, 4_000_000)
+    after = counted(pair)
+    time.sleep(started[1][0].stop.drain_s)  # the drain itself, as the runner gives it
+    for launch, process, _ in started:
+        pair.stop(process, launch)
+    ours = metered.reduce(port_of(started[0][2], "meter.bin", "10.77.0.1"))
+    theirs = captures.reduce(port_of(started[1][2], "capture.pcap", "10.77.0.1"))
+    # A device without offloads counts the frames that the kernel cuts a packet into after the meter has seen it.
+    names = ("captured_bytes", "packets") if offloads == "on" else ("wire_bytes", "frames")
+    for way in ("out", "in"):
+        mine = np.array(ours.packets["direction"]) == way
+        sums = [ours.packets[name][mine].sum() for name in names]
+        due = [late - soon for late, soon in zip(after[way], before[way], strict=True)]
+        assert sums == pytest.approx(due, rel=0.001), way
+    assert flows(ours) == flows(theirs)
+    for ends, bins in fine(ours).items():
+        other = fine(theirs)[ends]
+        ahead = np.cumsum([bins.get(at, 0) - other.get(at, 0) for at in sorted({*bins, *other})])
+        # A packet is stamped twice, microseconds apart, so that one or two may fall on either side of a bin's end.
+        assert np.abs(ahead).max() <= 2 * 65_536 * 1.1, ends
+
+
+def flows(tables: captures.Tables) -> dict[tuple[object, ...], tuple[int, ...]]:
+    """Bytes on the wire and payload of each flow of IP."""
+    keys = ("direction", "protocol", "src", "src_port", "dst", "dst_port")
+    sums = ("wire_bytes", "payload_bytes")
+    rows = zip(*(tables.capture_flows[name] for name in (*keys, *sums)), strict=True)
+    return {row[:6]: tuple(map(int, row[6:])) for row in rows if row[1] in ("tcp", "udp")}
+
+
+def fine(tables: captures.Tables) -> dict[tuple[object, ...], dict[int, int]]:
+    """Bytes on the wire of each flow of IP in its bins."""
+    keys = ("direction", "protocol", "src", "src_port", "dst", "dst_port")
+    ends = list(zip(*(tables.capture_flows[name] for name in keys), strict=True))
+    found: dict[tuple[object, ...], dict[int, int]] = {}
+    names = ("flow", "bin_ns", "wire_bytes")
+    for flow, at, size in zip(*(tables.flow_packets[name] for name in names), strict=True):
+        if ends[flow][1] in ("tcp", "udp"):
+            found.setdefault(ends[flow], {})[int(at)] = int(size)
+    return found
+
+
+def test_a_full_table_of_a_meter_is_counted_and_nothing_else_is_lost(pair):
+    launch = meter.launches(meter.Config.model_validate({"hosts": ["h1"], "every": "10s"}), TOPOLOGY)[0]
+    code = json.loads(launch.files["meter.bpf.json"].read_text())
+    code["maps"]["counted"][3] = 4  # ARP fills it
+    small = pair.folder / "small.json"
+    small.write_text(json.dumps(code))
+    process, output = pair.launch(replace(launch, files={**launch.files, "meter.bpf.json": small}))
+    before = counted(pair)
+    pair.do("h1", sys.executable, "-I", "-S", "-c", SEND_UDP, "2000", "10000")
+    passed = sum(counted(pair)[way][1] - before[way][1] for way in before)
+    pair.stop(process, launch)
+    captured = meter.read(output)["captures"]
+    assert captured["dropped"][0] > 0
+    assert captured["captured"][0] + captured["dropped"][0] == captured["received"][0] == passed
+
+
+def test_nothing_of_a_meter_outlives_it(pair):
+    launch = meter.launches(meter.Config(hosts=("h1",)), TOPOLOGY)[0]
+    process, output = pair.launch(launch)
+    places = (bpf.TCX_INGRESS, bpf.TCX_EGRESS)
+    assert [attached(pair, "h1", "ea", where) for where in places] == [1, 1]
+    process.kill()
+    process.wait(60)
+    gone = lambda: [attached(pair, "h1", "ea", where) for where in places] == [0, 0]  # noqa: E731
+    Deadline.after(60).poll(gone, every_s=0.05, waiting_for="the kernel to let go of the programs")
+    assert meter.read(output) == {}
 
 
 def shape(pair: Pair, *, rate: str, limit: str, how: str = "add") -> None:

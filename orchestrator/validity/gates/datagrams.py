@@ -12,7 +12,7 @@ from orchestrator.validity.declaration import GateSpec, verdict
 from orchestrator.validity.window import MeasuredWindow
 
 NAME = "datagrams"
-ORDER = 190
+ORDER = 200
 COUNTERS = ("datagrams.offered_bytes", "datagrams.lost_bytes", "datagrams.seconds")
 MOST_OFF = 0.05  # by which the load that datagrams offer may differ from what is asked
 GATES = (
