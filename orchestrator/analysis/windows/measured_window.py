@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from orchestrator.analysis.windows import (
     device_counters,
     generated_flows,
     loads,
+    paces,
     processors,
     rails,
     timeouts,
@@ -383,4 +385,5 @@ class MeasuredWindow:
             drift_high=trend.high,
             drift_p=trend.p,
             interval_note=interval_note(summary),
+            **asdict(paces.kept(job, part, self.run.jobs)),
         )

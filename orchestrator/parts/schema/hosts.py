@@ -10,7 +10,7 @@ TABLES: Mapping[str, Table] = {
     "counters": Table(
         "a sample of a counter of a network device or of a node; most counters are cumulative",
         {
-            "port": Column("string", "network device; empty for the node as a whole"),
+            "port": Column("string", "network device, or the source of `datagrams.`; empty for the node as a whole"),
             "time_ns": Column("int64", "when the sample was taken"),
             "counter": Column("string", "name of the counter"),
             "value": Column("float64", "its value"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.parts.shared.capture_files import CapturePoint, device
 from orchestrator.store.manifests.records import Clock, Manifest
 
-GENERATORS = frozenset({"traffic.websearch", "traffic.replay"})
+GENERATOR = "flow_sender.py"  # the program of every source of single flows
 CAPTURING = "collector.tcpdump"
 METERING = "collector.meter"  # which gives the tables of captures where nothing is captured
 
@@ -18,7 +18,7 @@ def capture_point(manifest: Manifest, *, node: str, launch: str, port: str) -> C
     generated = [
         flow
         for one in manifest.launches
-        if one.part in GENERATORS
+        if GENERATOR in one.argv
         for flow in one.flows
         if {flow.src, flow.dst} & set(addresses)
     ]

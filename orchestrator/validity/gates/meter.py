@@ -10,7 +10,7 @@ from orchestrator.validity.declaration import GateSpec, verdict
 from orchestrator.validity.window import MeasuredWindow
 
 NAME = "meter"
-ORDER = 190
+ORDER = 210
 MOST_OFF = 0.001
 GATES = (
     GateSpec(
