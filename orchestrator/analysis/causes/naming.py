@@ -542,11 +542,13 @@ def _processors(evidence: _Evidence) -> Iterator[_Cost]:
     split = evidence.split
     stretched = np.clip(split.computing - np.quantile(split.computing, 0.05), 0, None)
     even = split.behind.sum(axis=0) + split.held.sum(axis=0)
+    cost = stretched + even + min(1.0, waited) * evidence.idle
+    most = waited * split.total.sum()  # nobody waited longer than that
     yield _Cost(
         cause="processor",
         place="the hosts' one machine" if shared else host,
         hosts=() if shared else (host,),
-        seconds=stretched + even + min(1.0, waited) * evidence.idle,
+        seconds=cost * min(1.0, most / cost.sum()) if cost.any() else cost,
         of="both",
         evidence=(f"threads of ranks waited {waited:.0%} of the window for processors that other work used",),
         strength=waited / WAITED,
@@ -588,6 +590,7 @@ def _explained(
     sending = np.minimum(left["network"], evidence.seconds(_used(evidence)))
     parts = {
         "computing": usual + left["passes"],
+        "between iterations": split.between,
         "waiting for ranks that are out of step": left["computing"],
         "sending at the links' rates": sending,
         "network, no cause seen": left["network"] - sending,

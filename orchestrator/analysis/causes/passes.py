@@ -73,7 +73,8 @@ def within(found: Passes, seconds: float, *, until: int | None = None) -> Passes
 class Split:
     """The parts of each iteration along its critical path, in seconds; they sum to `total`.
 
-    - `computing`: the passes of the median rank, the optimizer's step, and what lies between iterations.
+    - `computing`: the passes of the median rank, and the optimizer's step.
+    - `between`: what lies between iterations on the median rank: a period that is waited for, evaluation.
     - `behind`: waiting for a rank whose passes took longer than the median rank's (ranks by iterations).
     - `held`: waiting for a rank that was long in its step, or between iterations, likewise.
     - `network`: time in which every rank had computed and collectives were under way.
@@ -82,6 +83,7 @@ class Split:
 
     total: Floats
     computing: Floats
+    between: Floats
     behind: Floats
     held: Floats
     network: Floats
@@ -164,9 +166,12 @@ def split(found: Passes) -> Split:
     held = _of_largest(more_after, tail) + _of_largest(more_between, late)
     network = np.clip(evened - computed, 0, None)
     total = last - begin
+    computing = total - behind - held.sum(axis=0) - network
+    idle_between = np.clip(np.median(between, axis=0), 0, np.clip(computing, 0, None))
     return Split(
         total=total,
-        computing=total - behind - held.sum(axis=0) - network,
+        computing=computing - idle_between,
+        between=idle_between,
         behind=_of_largest(own[-1], behind),
         held=held,
         network=network,
