@@ -118,7 +118,7 @@ def combinations(
     found = 0
     for chosen in itertools.product(*groups):
         named = {axis: pair[0] for part in chosen for axis, pair in part.items()}
-        if any(_is_excluded(named, entry) for entry in exclude):
+        if any(has_values(named, entry) for entry in exclude):
             continue
         found += 1
         yield {axis: pair[1] for part in chosen for axis, pair in part.items()}, named
@@ -126,7 +126,8 @@ def combinations(
         raise ConfigError(f"{path}: exclude: leaves no point; accepted: an exclude that leaves some")
 
 
-def _is_excluded(names: AxisValues, entry: AxisValues) -> bool:
+def has_values(names: AxisValues, entry: AxisValues) -> bool:
+    """Return whether a point has all of these values (of a list: one of them; of text such as ">8gbit": a bound)."""
     for key, unwanted in entry.items():
         choices = unwanted if isinstance(unwanted, list) else [unwanted]
         if not any(_bound(key, choice).holds(names) for choice in choices):
