@@ -71,25 +71,22 @@ def asked(
         questions = [pair for pair in definition.sides if set(pair) <= set(points)]
     settled = {key for key in order if ledger.settled(key) or key[0] in out}
     logs = _logs(ledger.found, until.of)
-    in_step = definition.file.budget is None
     repetitions = dict.fromkeys(points, until.least)
     while True:
         waiting = {key[0] for key in order if key not in settled and not key[2] and key[1] <= repetitions[key[0]]}
         standings = [
-            _standing(of, logs, repetitions[of[0]], until, given_up=not set(of).isdisjoint(out)) for of in questions
+            _standing(of, logs, repetitions[of[0]], until, whole=waiting.isdisjoint(of), out=out) for of in questions
         ]
-        first_ones = any(repetitions[name] == until.least for name in waiting)
-        held_up = set(points) if waiting and (in_step or first_ones) else waiting
-        further = {name for one in standings if not one.ended and not held_up & set(one.points) for name in one.points}
+        early = any(repetitions[name] == until.least for name in waiting)
+        held_up = set(points) if waiting and (early or definition.file.budget is None) else waiting
+        further = {name for one in standings if not one.ended and held_up.isdisjoint(one.points) for name in one.points}
         if not further:
             break
         for name in further:
             repetitions[name] += 1
     keys = tuple(key for key in order if key[2] or key[1] <= repetitions[key[0]])
-    found = Asked(keys=keys, standings=tuple(standings))
-    if definition.file.budget is None or any(repetitions[name] == until.least for name in waiting):
-        return found
-    return _within(definition.file.budget, found, ledger)
+    so_far = Asked(keys=keys, standings=tuple(standings))
+    return so_far if early or definition.file.budget is None else _within(definition.file.budget, so_far, ledger)
 
 
 def _logs(found: Sequence[MeasuredWindow], of: Statistic) -> dict[tuple[str, int], Logs]:
@@ -104,22 +101,30 @@ def logs_of(window: WindowSummary, of: Statistic) -> Logs:
 
 
 def _standing(
-    points: tuple[str, ...], logs: Mapping[tuple[str, int], Logs], repetitions: int, until: Until, *, given_up: bool
+    points: tuple[str, ...],
+    logs: Mapping[tuple[str, int], Logs],
+    repetitions: int,
+    until: Until,
+    *,
+    whole: bool,
+    out: Collection[str],
 ) -> Standing:
-    """Return what so many repetitions of a point, or of both points of a pair, tell."""
+    """Return what so many repetitions of a point, or of both points of a pair, tell, and whether more may follow.
+
+    `whole` says that all of them are settled.
+    """
     series: list[Logs] = []
     for number in range(1, repetitions + 1):
-        of_points = [logs.get((name, number), {}) for name in points]
-        first, last = of_points[0], of_points[-1]
+        first, last = (logs.get((name, number), {}) for name in (points[0], points[-1]))
         values = first if len(points) == 1 else {job: last[job] - first[job] for job in first if job in last}
         if values:
             series.append(values)
     found = replace(of_level(series, until) if until.effect is None else of_ratio(series, until), points=points)
     if found.ended:
         return found
-    if given_up:
+    if not set(points).isdisjoint(out):
         return replace(found, ended="it needs a host that is left out")
-    return replace(found, ended="no more are allowed") if repetitions >= until.most else found
+    return replace(found, ended="no more are allowed") if whole and repetitions >= until.most else found
 
 
 def of_level(series: Sequence[Logs], until: Until) -> Standing:

@@ -110,7 +110,8 @@ def _spreads(least: int, most: int) -> tuple[Floats, Floats]:
     totals, squares = np.cumsum(drawn, axis=1), np.cumsum(drawn**2, axis=1)
     looks = counts[least - 1 :]
     variance = (squares - totals**2 / counts)[:, least - 1 :] / (looks - 1)
-    return np.sqrt(variance), looks
+    spreads: Floats = np.sqrt(variance)
+    return spreads, looks
 
 
 def _held(halves: Floats, counts: Floats, ratio: float) -> float:
