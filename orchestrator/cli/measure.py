@@ -236,6 +236,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
         outcome = run_sweep.carry_out(definition, how, new=arguments.new, conditions=conditions)
     out = sys.stderr if arguments.json else sys.stdout  # JSON stands alone on standard output
     console.tell(sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys), stream=out)
+    for bend in outcome.bends:
+        console.tell("\n".join([choicetext.bend(definition, bend), *choicetext.chosen(definition, bend)]), stream=out)
     for standing in outcome.standings:
         console.tell(choicetext.line(definition, standing), stream=out)
     if outcome.runs_s:
@@ -243,7 +245,12 @@ def _sweep(arguments: argparse.Namespace) -> int:
     if arguments.json:
         data = sweeptext.summary_data(outcome.sweep, outcome.ledger, outcome.keys)
         known = [choicetext.data(standing) for standing in outcome.standings]
-        console.tell(json.dumps({**data, "known": known, "runs_s": outcome.runs_s, "measured_s": outcome.measured_s}))
+        bends = [choicetext.bend_data(bend) for bend in outcome.bends]
+        console.tell(
+            json.dumps(
+                {**data, "known": known, "bends": bends, "runs_s": outcome.runs_s, "measured_s": outcome.measured_s}
+            )
+        )
     if outcome.status == Exit.INTERRUPTED:
         console.tell(
             sweeptext.resume_text(f"sweep {outcome.sweep.id}", outcome.done, len(outcome.keys), new=arguments.new),

@@ -96,9 +96,25 @@ class SweepFile(Model):
             raise Mistake("stands beside repetitions", accepted="exactly one of repetitions, until", at=("until",))
         if self.budget is not None and (self.until is None or self.until.interval is None):
             raise Mistake("nothing is to be narrowed", accepted="until: {interval: 2%} beside it", at=("budget",))
+        self._check_search()
         if self.recheck and self.mode == "runs":
             raise Mistake("every run is a fresh one already", accepted="mode: windows", at=("recheck",))
         return self
+
+    def _check_search(self) -> None:
+        searched = self.searched
+        if any(axis.find is not None for group in self.zip for axis in group.values()):
+            raise Mistake("what is found has no partner", accepted="find below axes", at=("zip",))
+        if len(searched) > 1:
+            raise Mistake("one thing is found at a time", accepted="find on a single axis", at=("axes", searched[1]))
+        for key in ("repetitions", "until", "budget", "recheck"):
+            if searched and getattr(self, key):
+                raise Mistake("what is measured again follows from find", accepted=f"no {key}", at=(key,))
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """Return the axes along which something is found."""
+        return tuple(path for path, axis in self.axes.items() if axis.find is not None)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -120,7 +136,7 @@ class Point:
 class Definition:
     """A sweep that has been read and checked; `digest` covers all that decides what is measured.
 
-    Every point has `repetitions`; with `until` more may follow, and `sides` are the points that it compares, in pairs.
+    Every point has `repetitions`, none for sure where the sweep finds something; with `until` more may follow, and `sides` are the points that it compares, in pairs.
     """
 
     file: SweepFile
@@ -215,13 +231,15 @@ def definition(
     _refuse_twins(points, path)
     if file.mode == "windows":
         _refuse_windows(points, path)
+    if file.searched and points[0].experiment.until is not None:
+        raise ConfigError(f"{path}: find beside the experiment's until; accepted: one of both")
     until = file.until or (points[0].experiment.until if file.repetitions is None else None)
     repetitions = file.repetitions or points[0].experiment.repetitions
     points = tuple(_once(point) for point in points)
     return Definition(
         file=file,
         points=points,
-        repetitions=until.least if until is not None else repetitions,
+        repetitions=0 if file.searched else until.least if until is not None else repetitions,
         digest=_digest(file, points, repetitions, until),
         until=until,
         sides=_sides(until, points, path) if until is not None and until.effect is not None else (),
@@ -399,6 +417,8 @@ def _digest(file: SweepFile, points: Sequence[Point], repetitions: int, until: U
     }
     if file.draws != "own":  # which sweeps that are older than the key had
         data["draws"] = file.draws
+    if file.searched:
+        data["find"] = {axis: file.axes[axis].model_dump(mode="json", by_alias=True) for axis in file.searched}
     if until is not None:
         data["until"] = until.model_dump(mode="json", by_alias=True)
         data["budget"] = file.budget

@@ -80,7 +80,7 @@ def carry_out(study: Study, options: RunOptions, *, new: bool = False) -> StudyO
 def first_runs(study: Study) -> Iterator[RunPlan]:
     """Give the plans of its runs that differ in more than their repetition."""
     for definition in study.sweeps:
-        yield from sweepplan.first_runs(sweepplan.batches(definition, sweepplan.in_order(definition)))
+        yield from sweepplan.first_runs(sweepplan.batches(definition, sweepplan.in_order(definition, repetitions=1)))
 
 
 def _whole(study: Study, place: int, options: RunOptions) -> Whole:

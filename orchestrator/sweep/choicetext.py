@@ -6,12 +6,14 @@ import math
 from typing import TypedDict
 
 from orchestrator.analysis.compare import power
-from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.analysis.stats.statistics import UNKNOWN, Estimate
+from orchestrator.core import where
 from orchestrator.core.units import duration_text, share_text
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.experiment.until import Until
 from orchestrator.sweep import sweeptext
-from orchestrator.sweep.choosing import Standing
+from orchestrator.sweep.choosing import Bend, Standing
+from orchestrator.sweep.searching import Next
 
 
 def aim(until: Until) -> str:
@@ -79,6 +81,69 @@ def progress_text(standing: Standing, until: Until) -> str:
     times = "1 repetition" if standing.count == 1 else f"{standing.count} repetitions"
     ended = f": {standing.ended}" if standing.ended else ""
     return f"{known_text(standing, until)} after {times}{ended}"
+
+
+def searching_for(definition: Definition) -> tuple[str, ...]:
+    """Return what a sweep looks for, and how many measurements that takes; empty where it looks for nothing."""
+    for axis in definition.file.searched:
+        asked = definition.file.axes[axis]
+        what = {"knee": "the knee", "first-invalid": "the first number that is not valid"}.get(
+            str(asked.find), f"the first number at which the mean is {asked.find} longer"
+        )
+        return (
+            f"looks for {what} along {axis}, within {asked.within:g}{asked.unit}: at most {asked.most} measurements "
+            "of each curve",
+            "the runs below are the first ones; each further one follows from those before",
+        )
+    return ()
+
+
+def bend(definition: Definition, found: Bend) -> str:
+    """Return where a curve bends, or what is measured next and why."""
+    (axis,) = definition.file.searched
+    name = sweeptext.short_names(definition.axes)[axis]
+    curve, unit = f"{found.curve}: " if found.curve else "", definition.file.axes[axis].unit
+    if isinstance(found.found, Next):
+        return f"{curve}next {name}, {found.found.why}, after {len(found.steps)} measurements"
+    at = found.found.where
+    if math.isnan(at.value):
+        return f"{curve}{name} bends nowhere: {found.found.why}"
+    return (
+        f"{curve}{name} bends at {at.value:.4g}{unit} ({at.low:.4g} to {at.high:.4g}) "
+        f"after {len(found.steps)} measurements: {found.found.why}"
+    )
+
+
+def chosen(definition: Definition, found: Bend) -> list[str]:
+    """Return a line for each measurement of a curve: its point, and why it was chosen."""
+    (axis,) = definition.file.searched
+    values = {point.point: point.values[axis] for point in definition.points}
+    return [f"  {where.text_of(values[name])}: {why}" for name, why in found.steps]
+
+
+class BendData(TypedDict):
+    """Where a curve bends, in the unit of the axis; None is what is not known. `steps` are points and why each came."""
+
+    curve: str
+    value: float | None
+    low: float | None
+    high: float | None
+    why: str
+    steps: list[tuple[str, str]]
+
+
+def bend_data(found: Bend) -> BendData:
+    """Return the same for JSON."""
+    place = UNKNOWN if isinstance(found.found, Next) else found.found.where
+    value, low, high = (one if math.isfinite(one) else None for one in (place.value, place.low, place.high))
+    return {
+        "curve": found.curve,
+        "value": value,
+        "low": low,
+        "high": high,
+        "why": found.found.why,
+        "steps": list(found.steps),
+    }
 
 
 class StandingData(TypedDict):

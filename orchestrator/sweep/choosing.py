@@ -16,15 +16,19 @@ import numpy as np
 
 from orchestrator.analysis.compare import power
 from orchestrator.analysis.stats import stopping
+from orchestrator.analysis.stats.onset import RULE
 from orchestrator.analysis.stats.statistics import UNKNOWN, Estimate
+from orchestrator.core import units
+from orchestrator.experiment import plan, scale_limits
 from orchestrator.experiment.seeds import PLANNED
-from orchestrator.experiment.sweepfile import Definition
+from orchestrator.experiment.sweepfile import Definition, Point, label
 from orchestrator.experiment.until import Statistic, Until
 from orchestrator.store import sweeps
 from orchestrator.store.manifests.records import WindowSummary
 from orchestrator.store.sweeps import Key, MeasuredWindow
-from orchestrator.sweep import sweepplan
+from orchestrator.sweep import searching, sweepplan
 from orchestrator.sweep.ledger import Ledger
+from orchestrator.sweep.searching import Answer, Next, Sample, Search
 
 Logs = Mapping[str, float]  # by job, the logarithm of a statistic of its iteration times (seconds), or of a ratio
 
@@ -48,11 +52,24 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bend:
+    """Where a curve bends: what is measured next, or the answer; `curve` are the values that its points share.
+
+    `steps` are the measurements so far, as point and why it was chosen.
+    """
+
+    curve: str
+    found: Next | Answer
+    steps: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """The measurements that a sweep asks for so far, in their order, and what is known of each point or pair."""
 
     keys: tuple[Key, ...]
     standings: tuple[Standing, ...] = ()
+    bends: tuple[Bend, ...] = ()
 
 
 def asked(
@@ -63,6 +80,8 @@ def asked(
     Points in `out` cannot be measured any more, and hold no other up.
     """
     until = definition.until
+    if definition.file.searched:
+        return _searched(definition, ledger, points)
     if until is None:
         return Asked(keys=tuple(key for key in sweepplan.in_order(definition, salt) if key[0] in points))
     order = [key for key in sweepplan.in_order(definition, salt, repetitions=until.most) if key[0] in points]
@@ -158,6 +177,61 @@ def _widest(series: Sequence[Logs], nominal: float) -> tuple[float, Estimate]:
     return half, stopping.level(logs, nominal) if logs else UNKNOWN
 
 
+# Searches
+
+
+def _searched(definition: Definition, ledger: Ledger, points: Collection[str]) -> Asked:
+    """Return what was measured of each curve on which something is found, and the next place of each."""
+    (axis,) = definition.file.searched
+    asked_for = definition.file.axes[axis]
+    curves: dict[str, list[Point]] = {}
+    for point in definition.points:
+        if point.point in points:
+            rest = {key: value for key, value in point.values.items() if key != axis}
+            curves.setdefault(label(rest), []).append(point)
+    keys: list[Key] = []
+    bends = []
+    logs = _logs(ledger.found, "mean")
+    for curve, of_curve in curves.items():
+        places = tuple(_amount(point.values[axis], asked_for.unit) for point in of_curve)
+        search = Search(
+            places=places,
+            knee=asked_for.find == "knee",
+            slower=RULE.above - 1 if asked_for.find == "knee" else asked_for.slower,
+            within=asked_for.within or math.inf,
+            most=asked_for.most,
+            start=_predicted(of_curve, places, asked_for.unit) if asked_for.find == "knee" else None,
+        )
+        samples: dict[int, Sample] = {}
+        steps = []
+        while isinstance(found := searching.step(search, samples), Next):
+            name = of_curve[found.place].point
+            before = samples.get(found.place, Sample())
+            key = (name, before.tried + 1, False)
+            keys.append(key)
+            if not ledger.settled(key):
+                break
+            steps.append((name, found.why))
+            samples[found.place] = before.with_measured(list(logs.get(key[:2], {}).values())[:1])
+        bends.append(Bend(curve=curve, found=found, steps=tuple(steps)))
+    return Asked(keys=tuple(keys), bends=tuple(bends))
+
+
+def _amount(value: object, unit: str) -> float:
+    """Return the number of an axis's value, in its unit."""
+    found, of_one = units.quantity(str(value)), units.quantity(f"1{unit}")
+    return float(str(value)) if found is None or of_one is None else found[1] / of_one[1]
+
+
+def _predicted(curve: Sequence[Point], places: Sequence[float], unit: str) -> int | None:
+    """Return the place from which on training and cross traffic fill a link, as fluids; None where theory says none."""
+    one = units.quantity(f"1{unit}")
+    if one is None or one[0] != "rate":
+        return None
+    knees = scale_limits.knees(plan.single(curve[-1].experiment, 1)).values()
+    return next((at for at, place in enumerate(places) if place * one[1] >= min(knees)), None) if knees else None
+
+
 # Budgets
 
 
@@ -196,9 +270,12 @@ def expected(
     """Return the measurements that a sweep is likely to make, and how far runs differ, as these measured windows show.
 
     That is the median over points of the standard deviation between runs of one sweep, as a share; None where nothing
-    shows it, and it is assumed (`power.ASSUMED`). Of a ratio nothing is expected: as many repetitions as there may be.
+    shows it, and it is assumed (`power.ASSUMED`). Of a ratio nothing is expected: as many repetitions as there may be; of a search its
+    first measurements.
     """
     until = definition.until
+    if definition.file.searched:
+        return list(asked(definition, Ledger(attempts=1, quarantine=1), salt, points=points).keys), None
     if until is None:
         return [key for key in sweepplan.in_order(definition, salt) if key[0] in points], None
     by_point = _spreads(found, until.of)
@@ -216,6 +293,8 @@ def expected(
 
 def likely(definition: Definition, salt: str, found: Sequence[MeasuredWindow], so_far: Asked) -> list[Key]:
     """Return what a sweep has asked for so far, and what it is likely to ask for at points that need more."""
+    if definition.file.searched:
+        return list(so_far.keys)
     going = {name for one in so_far.standings if not one.ended for name in one.points}
     have = set(so_far.keys)
     further, _ = expected(definition, salt, found, points=going)

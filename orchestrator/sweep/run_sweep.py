@@ -23,7 +23,7 @@ from orchestrator.store import rundir, sweeps
 from orchestrator.store.manifests.records import Manifest, OfSweep
 from orchestrator.store.sweeps import Key, Sweep
 from orchestrator.sweep import choicetext, choosing, sweepplan, sweeptext
-from orchestrator.sweep.choosing import Asked, Standing
+from orchestrator.sweep.choosing import Asked, Bend, Standing
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.sweepplan import Batch, Estimate
 from orchestrator.sweep.sweeptext import Outlined, Outlook
@@ -38,6 +38,7 @@ class SweepOutcome:
     ledger: Ledger
     keys: tuple[Key, ...]  # what was asked for
     standings: tuple[Standing, ...]  # what is known, where it was measured until something was
+    bends: tuple[Bend, ...]  # where each curve bends, where that was looked for
     runs_s: float  # what the runs took, from opening to sealing
     measured_s: float  # of that, inside measured windows
 
@@ -70,7 +71,9 @@ class _Sweeping:
     whole: Whole | None
     forced: tuple[str, ...]  # what speaks against this machine
     outlook: Outlook | None = None  # since the run that goes on began
-    told: set[tuple[str, ...]] = field(default_factory=set)  # points of which it was told why they need no more
+    told: set[tuple[str, ...] | str] = field(
+        default_factory=set
+    )  # of what was told why it is measured no more, or next
     runs_s: float = 0.0
     measured_s: float = 0.0
 
@@ -80,12 +83,19 @@ class _Sweeping:
 
     def outcome(self, status: int) -> SweepOutcome:
         asked = self.asked()
-        return SweepOutcome(self.sweep, status, self.ledger, asked.keys, asked.standings, self.runs_s, self.measured_s)
+        return SweepOutcome(
+            self.sweep, status, self.ledger, asked.keys, asked.standings, asked.bends, self.runs_s, self.measured_s
+        )
 
     def asked(self) -> Asked:
         """Return what is asked for after all that was measured, and tell each point that needs no more."""
         out = self.out()
         asked = choosing.asked(self.definition, self.ledger, self.sweep.salt, points=self.points, out=out)
+        for bend in asked.bends:
+            text = choicetext.bend(self.definition, bend)
+            if text not in self.told:
+                self.told.add(text)
+                self.options.progress.say(f"  {text}")
         for one in asked.standings:
             if one.ended and one.points not in self.told:
                 self.told.add(one.points)
@@ -248,7 +258,9 @@ def carry_out(
     """
     results, progress = options.results, options.progress
     points = chosen_points(definition, conditions)
-    forced = settle(definition, [key for key in sweepplan.in_order(definition) if key[0] in points], options)
+    forced = settle(
+        definition, [key for key in sweepplan.in_order(definition, repetitions=1) if key[0] in points], options
+    )
     resumed = None if new else newest(definition, results, salt=options.salt)
     sweep = resumed or begun(definition, results, salt=options.salt or seeds.drawn())
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
@@ -277,7 +289,7 @@ def outlined(definition: Definition, results: Path, salt: str) -> Outlined:
     batches = list(sweepplan.batches(definition, keys))
     estimate = sweepplan.estimate(batches, earlier)
     if until is None:
-        return Outlined(batches=batches, estimate=estimate)
+        return Outlined(batches=batches, estimate=estimate, how=choicetext.searching_for(definition))
 
     def at(repetitions: int) -> Estimate:
         order = sweepplan.in_order(definition, salt, repetitions=repetitions)

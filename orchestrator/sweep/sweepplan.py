@@ -75,7 +75,7 @@ def in_order(definition: Definition, salt: str = PLANNED, *, repetitions: int | 
     """
     source = random.Random(f"{definition.file.seed} {salt}")  # noqa: S311 - a design, no secret
     keys: list[Key] = []
-    for repetition in range(1, (repetitions or definition.repetitions) + 1):
+    for repetition in range(1, (definition.repetitions if repetitions is None else repetitions) + 1):
         block = [(point.point, repetition, False) for point in definition.points]
         if definition.file.order == "random":
             source.shuffle(block)

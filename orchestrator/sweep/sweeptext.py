@@ -106,7 +106,7 @@ def plan_text(definition: Definition, outlined: Outlined, salt: str) -> str:
         *variables.splitlines(),
         f"sweep {file.name}: {len(definition.points)} points, "
         + ("" if definition.until is None else "at least ")
-        + f"{_times(definition.repetitions)} each"
+        + (f"{_times(definition.repetitions)} each" if definition.repetitions else "of which some are measured")
         + (f", and {rechecks} again in fresh runs" if file.recheck else ""),
         *(f"  {line}" for line in outlined.how),
         f"  {'about ' if outlined.how else ''}{measurements} measurements in {len(found)} runs "
