@@ -246,11 +246,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
         data = sweeptext.summary_data(outcome.sweep, outcome.ledger, outcome.keys)
         known = [choicetext.data(standing) for standing in outcome.standings]
         bends = [choicetext.bend_data(bend) for bend in outcome.bends]
-        console.tell(
-            json.dumps(
-                {**data, "known": known, "bends": bends, "runs_s": outcome.runs_s, "measured_s": outcome.measured_s}
-            )
-        )
+        took = {"runs_s": outcome.runs_s, "measured_s": outcome.measured_s}
+        console.tell(json.dumps({**data, "known": known, "bends": bends, **took}))
     if outcome.status == Exit.INTERRUPTED:
         console.tell(
             sweeptext.resume_text(f"sweep {outcome.sweep.id}", outcome.done, len(outcome.keys), new=arguments.new),

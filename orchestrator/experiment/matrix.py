@@ -95,7 +95,7 @@ class Axis(Model):
 
     @property
     def slower(self) -> float:
-        """Return the share by which a place is slower than the lowest one, as `find` says; infinite where validity ends it."""
+        """Return by what share of the lowest number's time a slower one's is longer; infinite if validity decides."""
         return math.inf if self.find == "first-invalid" else float((self.find or "+10%")[1:-1]) / 100
 
     def pairs(self) -> list[tuple[Any, Any]]:

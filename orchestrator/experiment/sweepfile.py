@@ -136,7 +136,8 @@ class Point:
 class Definition:
     """A sweep that has been read and checked; `digest` covers all that decides what is measured.
 
-    Every point has `repetitions`, none for sure where the sweep finds something; with `until` more may follow, and `sides` are the points that it compares, in pairs.
+    Every point has `repetitions`, none for sure where the sweep finds something; with `until` more may follow, and
+    `sides` are the points that it compares, in pairs.
     """
 
     file: SweepFile

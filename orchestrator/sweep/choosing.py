@@ -217,6 +217,11 @@ def _searched(definition: Definition, ledger: Ledger, points: Collection[str]) -
     return Asked(keys=tuple(keys), bends=tuple(bends))
 
 
+def is_found(bend: Bend) -> bool:
+    """Return whether it is known where a curve bends."""
+    return isinstance(bend.found, Answer) and not math.isnan(bend.found.where.value)
+
+
 def _amount(value: object, unit: str) -> float:
     """Return the number of an axis's value, in its unit."""
     found, of_one = units.quantity(str(value)), units.quantity(f"1{unit}")
@@ -270,8 +275,8 @@ def expected(
     """Return the measurements that a sweep is likely to make, and how far runs differ, as these measured windows show.
 
     That is the median over points of the standard deviation between runs of one sweep, as a share; None where nothing
-    shows it, and it is assumed (`power.ASSUMED`). Of a ratio nothing is expected: as many repetitions as there may be; of a search its
-    first measurements.
+    shows it, and it is assumed (`power.ASSUMED`). Of a ratio nothing is expected: as many repetitions as there may be;
+    of a search its first measurements.
     """
     until = definition.until
     if definition.file.searched:

@@ -71,9 +71,7 @@ class _Sweeping:
     whole: Whole | None
     forced: tuple[str, ...]  # what speaks against this machine
     outlook: Outlook | None = None  # since the run that goes on began
-    told: set[tuple[str, ...] | str] = field(
-        default_factory=set
-    )  # of what was told why it is measured no more, or next
+    told: set[tuple[str, ...] | str] = field(default_factory=set)  # points and lines
     runs_s: float = 0.0
     measured_s: float = 0.0
 
@@ -84,7 +82,14 @@ class _Sweeping:
     def outcome(self, status: int) -> SweepOutcome:
         asked = self.asked()
         return SweepOutcome(
-            self.sweep, status, self.ledger, asked.keys, asked.standings, asked.bends, self.runs_s, self.measured_s
+            sweep=self.sweep,
+            status=status,
+            ledger=self.ledger,
+            keys=asked.keys,
+            standings=asked.standings,
+            bends=asked.bends,
+            runs_s=self.runs_s,
+            measured_s=self.measured_s,
         )
 
     def asked(self) -> Asked:
@@ -186,8 +191,9 @@ class _Sweeping:
         return Outlook(name=name, done=done, total=total, left=left, after=after, since=datetime.now().astimezone())
 
     def status(self) -> int:
-        missing = [key for key in self.asked().keys if key not in self.ledger.done]
-        if not missing:
+        asked = self.asked()
+        missing = [key for key in asked.keys if key not in self.ledger.done]
+        if not missing or (asked.bends and all(choosing.is_found(one) for one in asked.bends)):
             return 0
         failed = any(key in self.ledger.failed or not self.ledger.tries[key] for key in missing)
         return Exit.FAILED if failed else Exit.INCONCLUSIVE
@@ -258,9 +264,8 @@ def carry_out(
     """
     results, progress = options.results, options.progress
     points = chosen_points(definition, conditions)
-    forced = settle(
-        definition, [key for key in sweepplan.in_order(definition, repetitions=1) if key[0] in points], options
-    )
+    first = [key for key in sweepplan.in_order(definition, repetitions=1) if key[0] in points]
+    forced = settle(definition, first, options)
     resumed = None if new else newest(definition, results, salt=options.salt)
     sweep = resumed or begun(definition, results, salt=options.salt or seeds.drawn())
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)

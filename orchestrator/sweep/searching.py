@@ -175,7 +175,7 @@ def _crossing(search: Search, samples: Mapping[int, Sample], used: Sequence[int]
     low, high = search.places[used[1]], search.places[used[2]]
 
     def crossing(logs: Floats) -> float:
-        bound, below, above = logs[0] + math.log1p(search.slower), logs[-2], logs[-1]
+        bound, below, above = float(logs[0]) + math.log1p(search.slower), float(logs[-2]), float(logs[-1])
         return low + (high - low) * (bound - below) / (above - below)
 
     return _narrowed(search, samples, places, crossing, count, beside=(0.0, 0))

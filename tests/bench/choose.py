@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from orchestrator.analysis.stats import onset
+from orchestrator.analysis.stats.onset import RULE
 from orchestrator.analysis.stats.statistics import student_t, summarise
 from orchestrator.experiment.until import Until
-from orchestrator.sweep import choosing
+from orchestrator.sweep import choosing, searching
+from orchestrator.sweep.searching import Next, Sample, Search
 from tests.bench import nights
 from tests.bench.figure import Figure, Settings, Table
 from tests.bench.simulated import Floats, Iterations, Random, correlated
@@ -28,8 +31,11 @@ Drawn = Callable[[Random, int], Floats]  # logarithms of runs' levels, as shares
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """How runs of a point differ: by `spread` (standard deviation), normal, with heavy `tails` (Student's t with 3
-    degrees of freedom), or each correlated with the one before; and by the mean of their own iterations."""
+    """How runs of a point differ: by `spread` (standard deviation), and by the mean of their own iterations.
+
+    What differs is normal, or has heavy `tails` (Student's t with 3 degrees of freedom); `persistence` is the
+    correlation of a run with the next one.
+    """
 
     spread: float
     iterations: Iterations = ORDINARY
@@ -64,13 +70,12 @@ def recorded(window: str, spread: float) -> Drawn:
 
 
 def models() -> Mapping[str, Callable[[float], Drawn]]:
-    """Return by name what draws runs that differ by a standard deviation: models, and what was recorded."""
+    """Return by name what draws runs that differ by a standard deviation: from models, or from recorded runs."""
     ordinary = Iterations(spread=0.01)
     kinds = {
         "normal": Runs(spread=0),
         "iterations AR 0.5": Runs(spread=0, iterations=replace(ordinary, persistence=0.5)),
         "iterations AR 0.9": Runs(spread=0, iterations=replace(ordinary, persistence=0.9)),
-        "skewed iterations": Runs(spread=0, iterations=replace(ordinary, shape="skewed")),
         "stalls 1 % x1.5": Runs(spread=0, iterations=replace(ordinary, stalls=0.01)),
         "Pareto stalls 1 %": Runs(spread=0, iterations=replace(ordinary, stalls=0.01, pareto=2.5)),
         "runs t3": Runs(spread=0, tails=True),
@@ -178,7 +183,7 @@ def _effects(name: str, draw: Callable[[float], Drawn], settings: Settings) -> I
     """Two sides, equal or 5 % apart: how often they are said to differ, and after how many repetitions."""
     random = np.random.default_rng(12)
     tries = settings.times(1000, 100)
-    until = Until.model_construct(interval=None, effect=0.03, of="mean", least=3, most=20)
+    until = Until.model_construct(interval=None, effect=0.03, of="mean", least=UNTIL.least, most=UNTIL.most)
     for apart, goal in ((0.0, "5 at most"), (0.05, "")):
         ended = []
         for spread in (0.005, 0.01, 0.02):
@@ -229,10 +234,57 @@ def _within(settings: Settings) -> Iterator[Figure]:
         )
 
 
+def _knees(name: str, draw: Callable[[float], Drawn], spread: float, settings: Settings) -> Iterator[Figure]:
+    """Knees of many curves, looked for where theory predicts them (within 1.5 Gbit/s) and without a prediction.
+
+    What is true is the congestion point of the curve without noise, at every place that a fixed sweep would measure.
+    """
+    random = np.random.default_rng(14)
+    places = tuple(np.arange(0, LINK_GBPS))
+    for predicted in (True, False):
+        off, fixed, counts, held, nowhere = [], [], [], [], 0
+        while len(off) + nowhere < settings.times(100, 20):
+            curve = Curve.drawn(random)
+            seconds = curve.seconds(np.array(places))
+            true = onset.onset(np.array(places), seconds, places[-1])
+            if isinstance(true, str):
+                continue
+            logs = np.log(seconds)[:, None] + draw(spread)(random, 30 * len(places)).reshape(len(places), 30)
+            knee = LINK_GBPS - curve.sent_gbit / curve.compute_s + float(random.normal(0, 1.5))
+            start = min(max(round(knee), 1), len(places) - 1) if predicted else None
+            search = Search(places=places, knee=True, slower=RULE.above - 1, within=0.5, most=20, start=start)
+            samples: dict[int, Sample] = {}
+            while isinstance(found := searching.step(search, samples), Next):
+                before = samples.get(found.place, Sample())
+                samples[found.place] = before.with_measured([float(logs[found.place, before.tried])])
+            if math.isnan(found.where.value):
+                nowhere += 1
+                continue
+            off.append(abs(found.where.value - true.crossing_gbps))
+            counts.append(sum(one.tried for one in samples.values()))
+            held.append(found.where.low <= true.crossing_gbps <= found.where.high)
+            whole = onset.onset(np.array(places), np.exp(logs[:, 0]), places[-1])
+            fixed.append(math.inf if isinstance(whole, str) else abs(whole.crossing_gbps - true.crossing_gbps))
+        told = f"knee, {name} {spread:.1%} apart, {'predicted' if predicted else 'not predicted'}"
+        yield Figure(
+            what=f"{told}: found within 0.5 Gbit/s",
+            unit="of 100",
+            values=(100 * float(np.mean(np.array(off) <= 0.5)),),
+            note=f"{100 * np.mean(held):.0f} intervals hold; {nowhere} are found nowhere; a fixed sweep of "
+            f"{len(places)} windows is within 0.5 Gbit/s in {100 * np.mean(np.array(fixed) <= 0.5):.0f}",
+        )
+        yield Figure(
+            what=f"{told}: windows", unit="", values=tuple(map(float, counts)), against="goal", reference=(10.0,)
+        )
+
+
 def measure(settings: Settings) -> Iterator[Figure | Table]:
     """Coverage and time of both rules under each model of runs, then of a rule within runs."""
     for name, draw in models().items():
         yield from _until(name, draw, settings)
     for name, draw in models().items():
         yield from _effects(name, draw, settings)
+    for name in ("normal", "iterations AR 0.5", "stalls 1 % x1.5", "recorded, load16"):
+        for spread in (0.001, 0.003, 0.01):
+            yield from _knees(name, models()[name], spread, settings)
     yield from _within(settings)

@@ -110,8 +110,7 @@ def _spreads(least: int, most: int) -> tuple[Floats, Floats]:
     totals, squares = np.cumsum(drawn, axis=1), np.cumsum(drawn**2, axis=1)
     looks = counts[least - 1 :]
     variance = (squares - totals**2 / counts)[:, least - 1 :] / (looks - 1)
-    spreads: Floats = np.sqrt(variance)
-    return spreads, looks
+    return np.sqrt(variance).astype(np.float64), looks
 
 
 def _held(halves: Floats, counts: Floats, ratio: float) -> float:
@@ -130,5 +129,4 @@ def _held(halves: Floats, counts: Floats, ratio: float) -> float:
 def _t_quantiles(nominal: float, counts: Floats) -> Floats:
     from scipy import special
 
-    quantiles: Floats = special.stdtrit(counts - 1, 1 - nominal / 2)
-    return quantiles
+    return np.asarray(special.stdtrit(counts - 1, 1 - nominal / 2), np.float64)
