@@ -221,6 +221,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from orchestrator.core.errors import OrchError
     from orchestrator.execution.observers import metrics
     from orchestrator.experiment import sweepfile
+    from orchestrator.report import choices_page
     from orchestrator.report.site import refreshing
     from orchestrator.store import sweeps
     from orchestrator.sweep import choicetext, run_sweep, sweeptext
@@ -240,6 +241,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
         console.tell("\n".join([choicetext.bend(definition, bend), *choicetext.chosen(definition, bend)]), stream=out)
     for standing in outcome.standings:
         console.tell(choicetext.line(definition, standing), stream=out)
+    if (page := choices_page.write(definition, outcome)) is not None:
+        console.tell(str(page), stream=out)
     if outcome.runs_s:
         console.tell(sweeptext.cost_text(outcome.runs_s, outcome.measured_s), stream=out)
     if arguments.json:

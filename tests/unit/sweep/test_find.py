@@ -16,6 +16,7 @@ from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.run_options import RunOptions
 from orchestrator.execution.runner import Outcome
 from orchestrator.experiment import sweepfile
+from orchestrator.report import choices_page
 from orchestrator.store import rundir
 from orchestrator.sweep import run_sweep, searching
 from orchestrator.sweep.searching import Answer, Next, Sample, Search
@@ -86,6 +87,8 @@ def test_a_knee_is_found_by_few_measurements_where_theory_predicts_it(tmp_path, 
     assert len(testbed.loads) == len(bend.steps) <= 12
     assert "where the bend is predicted" in [why for _, why in bend.steps]
     assert "next load, between" in told
+    page = choices_page.write(sweepfile.load(write(tmp_path)), outcome)
+    assert all(why in page.read_text() for _, why in bend.steps)
 
 
 def test_a_search_that_is_cut_off_anywhere_goes_on_and_ends_the_same(tmp_path, monkeypatch):

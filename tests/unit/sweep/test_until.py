@@ -17,6 +17,7 @@ from orchestrator.execution.run_options import RunOptions
 from orchestrator.execution.runner import Outcome
 from orchestrator.experiment import sweepfile
 from orchestrator.experiment.until import Until
+from orchestrator.report import choices_page
 from orchestrator.store import rundir
 from orchestrator.sweep import choosing, run_sweep
 from tests.helpers.experiments import orch
@@ -84,6 +85,8 @@ def test_each_point_is_repeated_until_its_interval_is_narrow_or_repetitions_are_
     assert all(one.count == 8 and one.reach > 0.02 and "no more are allowed" in one.ended for one in found["200mbit"])
     assert len(outcome.keys) == sum(one.count for one in outcome.standings)
     assert told.count("it is known") == 4
+    page = choices_page.write(definition, outcome)
+    assert page.read_text().count("no more are allowed") == 2
     assert "after 8 repetitions: no more are allowed" in told
 
 
