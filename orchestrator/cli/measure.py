@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from orchestrator.cli import compare, options, study
 from orchestrator.cli.commands import Commands
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.execution.runner import Outcome
     from orchestrator.experiment.sweepfile import Definition
     from orchestrator.sweep.detecting import Detection
+    from orchestrator.sweep.run_sweep import SweepOutcome
 
 REPORT_S = 600.0
 
@@ -221,7 +222,6 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from orchestrator.core.errors import OrchError
     from orchestrator.execution.observers import metrics
     from orchestrator.experiment import sweepfile
-    from orchestrator.report import choices_page
     from orchestrator.report.site import refreshing
     from orchestrator.store import sweeps
     from orchestrator.sweep import choicetext, run_sweep, sweeptext
@@ -237,12 +237,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         outcome = run_sweep.carry_out(definition, how, new=arguments.new, conditions=conditions)
     out = sys.stderr if arguments.json else sys.stdout  # JSON stands alone on standard output
     console.tell(sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys), stream=out)
-    for bend in outcome.bends:
-        console.tell("\n".join([choicetext.bend(definition, bend), *choicetext.chosen(definition, bend)]), stream=out)
-    for standing in outcome.standings:
-        console.tell(choicetext.line(definition, standing), stream=out)
-    if (page := choices_page.write(definition, outcome)) is not None:
-        console.tell(str(page), stream=out)
+    _tell_choices(definition, outcome, out)
     if outcome.runs_s:
         console.tell(sweeptext.cost_text(outcome.runs_s, outcome.measured_s), stream=out)
     if arguments.json:
@@ -277,6 +272,19 @@ def _sweep(arguments: argparse.Namespace) -> int:
             found = sweeps.chosen(outcome.ledger.found)
             metrics.write_results(arguments.metrics_file, outcome.sweep, found, status=status)
     return status
+
+
+def _tell_choices(definition: Definition, outcome: SweepOutcome, out: TextIO) -> None:
+    """Print why a sweep measured what it did, and write the page that says so."""
+    from orchestrator.report import choices_page
+    from orchestrator.sweep import choicetext
+
+    for bend in outcome.bends:
+        console.tell("\n".join([choicetext.bend(definition, bend), *choicetext.chosen(definition, bend)]), stream=out)
+    for standing in outcome.standings:
+        console.tell(choicetext.line(definition, standing), stream=out)
+    if (page := choices_page.write(definition, outcome)) is not None:
+        console.tell(str(page), stream=out)
 
 
 def _plan_sweep(arguments: argparse.Namespace, definition: Definition) -> int:
