@@ -12,6 +12,7 @@ from orchestrator.store import query
 
 PARTS: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
+        "causes": partial(measurements.page_of, "causes"),
         "commands": commands.page,
         "exit codes": commands.exit_codes,
         "dilation": partial(measurements.page_of, "dilation"),

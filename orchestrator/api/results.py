@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
+    from orchestrator.analysis.causes.naming import Explanation
     from orchestrator.analysis.compare.comparing import Comparison
     from orchestrator.analysis.compare.point_histories import History
     from orchestrator.analysis.compare.regression import PointChange
@@ -174,6 +175,16 @@ class MeasuredRun:
         found: pd.DataFrame = self.table(name).to_pandas()
         return found
 
+    def why(self, *, iteration: int | None = None) -> list[Explanation]:
+        """Return why iterations of each job of each window took as long as they did: parts that sum, and findings.
+
+        With `iteration`, a number in the job, of that one alone. `orchestrator.analysis.causes.words.text` writes one
+        down.
+        """
+        from orchestrator.analysis.causes import naming
+
+        return list(naming.explanations(self._run, iteration=iteration))
+
     def draw(self, figure: str) -> Drawing:
         """Return a figure of its report by name, such as "iterations"; ConfigError lists the names there are."""
         return _drawn([self._run], figure)
@@ -197,9 +208,10 @@ class MeasuredRun:
 
     def __str__(self) -> str:
         """Return what `orch show` prints."""
+        from orchestrator.analysis.causes import stored
         from orchestrator.experiment import runtext
 
-        return runtext.run_text(self._entry)
+        return runtext.run_text(self._entry, why=stored.lines(self.path))
 
 
 class Store:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import capture, options, query
+from orchestrator.cli import capture, options, query, why
 from orchestrator.cli.commands import Commands, Group
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def register(commands: Commands) -> None:
     show.add_argument("--verbose", action="store_true", help="list every gate, also those that passed alike")
     show.add_argument("--json", action="store_true", help="print the whole manifest as JSON")
 
+    why.register(group)
     report = group.add(
         "report", "render runs as one HTML page with figures", action=_report, example="orch report last"
     )
@@ -79,6 +80,7 @@ def _ls(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    from orchestrator.analysis.causes import stored
     from orchestrator.core.screen import layout
     from orchestrator.experiment import runtext
     from orchestrator.store import stores
@@ -88,7 +90,8 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(manifest.text(entry.manifest).decode(), end="")
     else:
-        print(runtext.run_text(entry, verbose=arguments.verbose, width=layout.columns()))
+        why = [] if stores.is_elsewhere(arguments.results) else stored.lines(entry.path)
+        print(runtext.run_text(entry, verbose=arguments.verbose, width=layout.columns(), why=why))
     return 0
 
 

@@ -333,11 +333,15 @@ def listing(entries: Sequence[Listed], results: Path) -> str:
 # One run
 
 
-def run_text(entry: Entry, *, verbose: bool = False, width: int | None = None) -> str:
-    """Write one run, broken to `width` columns; gates with the same text are one line, unless `verbose`."""
+def run_text(entry: Entry, *, verbose: bool = False, width: int | None = None, why: Sequence[str] = ()) -> str:
+    """Write one run, broken to `width` columns; gates with the same text are one line, unless `verbose`.
+
+    `why` says what made its iterations slow.
+    """
     manifest = entry.manifest
     lines = [f"{entry.run} of experiment {manifest.experiment}: {verdict(manifest, entry.outcome)}"]
     lines += [layout.hanging(value, width, indent=f"  {name:<9} ", rest=" " * 12) for name, value in _facts(entry)]
+    lines += [layout.hanging(line, width, indent=f"  {'why':<9} ", rest=" " * 12) for line in why]
     windows = manifest.windows
     if rows := [row[1:] for row in window_rows(manifest)]:
         lines += ["", layout.table(HEAD[1:], rows, indent="  ")]

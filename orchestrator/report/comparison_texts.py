@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 from xml.etree import ElementTree as ET
 
+from orchestrator.analysis.causes import stored
 from orchestrator.analysis.compare.comparing import Comparison, change_text, detectable, headline, percent, step_lines
 from orchestrator.analysis.compare.regression import PointChange
 from orchestrator.core.errors import StoreError
@@ -206,6 +207,7 @@ def lists(comparison: Comparison) -> list[tuple[str, list[str]]]:
     undecided = [f"{comparison.labels[c.point]}: {c.why}{_could(c)}" for c in comparison.of("cannot tell")]
     titled = [
         ("Inconclusive, and why", undecided),
+        ("What makes iterations slow now, and did not before", _causes(comparison)),
         ("What a dash stands for", _dashes(comparison)),
         ("Steps in the history", step_lines(comparison.histories)),
         ("No independent repetitions", list(comparison.drawn_alike)),
@@ -213,6 +215,13 @@ def lists(comparison: Comparison) -> list[tuple[str, list[str]]]:
         (f"What else differs ({comparison.a.name} against {comparison.b.name})", list(comparison.differences)),
     ]
     return [(title, found) for title, found in titled if found]
+
+
+def _causes(comparison: Comparison) -> list[str]:
+    """Return the causes that `orch why` names on the later side alone, where a point is worse."""
+    if not comparison.of("worse"):
+        return []
+    return stored.newly(*([entry.path for entry in side.entries] for side in (comparison.a, comparison.b)))
 
 
 def _dashes(comparison: Comparison) -> list[str]:

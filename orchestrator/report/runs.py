@@ -54,7 +54,7 @@ class Run:
         self.name = self.manifest.experiment + (f" #{repetition}" if repetition else "")
         self._tables: dict[str, pa.Table] = {}
 
-    def counters(self, pattern: str) -> Any:
+    def counter_rows(self, pattern: str) -> Any:
         """Return the rows of `counters` (a pyarrow Table) whose counter matches a regular expression."""
         import pyarrow.compute as pc
 

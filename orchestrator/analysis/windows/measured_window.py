@@ -80,6 +80,12 @@ class MeasuredRun:
             self._tables[name] = tables.read(self.folder, name)
         return self._tables[name]
 
+    def counter_rows(self, pattern: str) -> Any:
+        """Return the rows of `counters` (a pyarrow Table) whose counter matches a regular expression."""
+        import pyarrow.compute as pc
+
+        return tables.read(self.folder, "counters", where=pc.match_substring_regex(pc.field("counter"), pattern))
+
     @cached_property
     def packets(self) -> throughput.CachedTable:
         """The table `packets`."""

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from orchestrator.analysis.causes import naming
+from orchestrator.analysis.causes.carried import carried
 from orchestrator.analysis.windows.measured_window import MeasuredRun, MeasuredWindow
 from orchestrator.parts.rows import TABLES, Columns, Row
 from orchestrator.store.manifests.records import Load, Manifest, Window
@@ -61,6 +63,9 @@ TABLES_OF_WINDOWS = (
     "rails",
     "congestion",
     "switch_ports",
+    "carried",
+    "causes",
+    "parts",
 )
 
 
@@ -113,3 +118,29 @@ def _rows(measured: MeasuredWindow, judged: Window) -> Iterator[tuple[str, Row]]
         yield "congestion", {"host": rail.host, "rail": rail.rail, "device": rail.device, **rail.figures}
     for port in measured.switch_ports:
         yield "switch_ports", {"switch": port.switch, "port": port.port, **port.figures}
+    captured, packets = measured.table("capture_flows"), measured.table("flow_packets")
+    for row in carried(measured.manifest, judged, spans=measured.table("spans"), captured=captured, packets=packets):
+        yield "carried", row
+    for explained in naming.of_window(measured.run, judged):
+        yield from _named(explained)
+
+
+def _named(explained: naming.Explanation) -> Iterator[tuple[str, Row]]:
+    """Give the rows of the causes and parts of a job's iterations by table."""
+    for cause in explained.findings:
+        yield (
+            "causes",
+            {
+                "job": explained.job,
+                "cause": cause.cause,
+                "place": cause.place,
+                "hosts": ",".join(cause.hosts),
+                "cost_share": cause.share,
+                "low_share": cause.low,
+                "high_share": cause.high,
+                "cost_s": cause.seconds,
+                "evidence": "\n".join(cause.evidence),
+            },
+        )
+    for part in explained.parts:
+        yield "parts", {"job": explained.job, "part": part.name, "part_s": part.seconds, "part_share": part.share}

@@ -176,4 +176,30 @@ TABLES: Mapping[str, Table] = {
             "repeated_bytes",
         ),
     ),
+    "carried": Table(
+        "a collective of an iteration on a flow that carried some of it, as its sender's host captured it; bytes are "
+        "those that left while the host's ranks had it under way",
+        {
+            "window_name": Column("string", "name of the window"),
+            "job": Column("string", "name of the job"),
+            "iteration": Column("int64", "number in the job, from 0"),
+            "what": Column("string", 'which one, such as "all-reduce bucket 3"'),
+            "host": Column("string", "host that sent"),
+            "port": Column("string", "its network device"),
+            "to_host": Column("string", "host that received; empty where the address is of none"),
+            "protocol": Column("string", "tcp, udp, ..."),
+            "src": Column("string", "address of the sender"),
+            "src_port": Column("int64", "port of the sender"),
+            "dst": Column("string", "address of the receiver"),
+            "dst_port": Column("int64", "port of the receiver"),
+            "payload_bytes": Column(
+                "int64",
+                "transport payload; where several collectives were under way each counts a part of it, by its size",
+            ),
+            "alone_bytes": Column("int64", "of that, while no other collective of the job was under way"),
+            "first_ns": Column("int64", "first packet, to a millisecond"),
+            "last_ns": Column("int64", "last packet, likewise"),
+            "last": Column("bool", "whether no flow of the collective ended later"),
+        },
+    ),
 }

@@ -313,4 +313,29 @@ TABLES: Mapping[str, Table] = {
             "orders": Column("int64", "distinct orders in which communications began; 0 where none was recorded"),
         },
     ),
+    "causes": Table(
+        "a cause that made the iterations of a job take longer in a window, as `orch why` names it",
+        {
+            "window_name": Column("string", "name of the window"),
+            "job": Column("string", "name of the job"),
+            "cause": Column("string", "link-rate, small-queue, load, job, loss, delay, slow-rank, processor, ..."),
+            "place": Column("string", "where, for people: a link, a rank, connections"),
+            "hosts": Column("string", "the hosts of that place, separated by commas"),
+            "cost_share": Column("float64", "of the iteration time, along the critical path"),
+            "low_share": Column("float64", "lower end of its 95% interval, within the run"),
+            "high_share": Column("float64", "upper end"),
+            "cost_s": Column("float64", "the same an iteration, mean"),
+            "evidence": Column("string", "figures that it rests on, one a line"),
+        },
+    ),
+    "parts": Table(
+        "a part of the mean iteration time of a job in a window, along the critical path; parts sum to that time",
+        {
+            "window_name": Column("string", "name of the window"),
+            "job": Column("string", "name of the job"),
+            "part": Column("string", "computing, sending at the links' rates, a cause with its place, ..."),
+            "part_s": Column("float64", "an iteration, mean"),
+            "part_share": Column("float64", "of the iteration time"),
+        },
+    ),
 }

@@ -19,7 +19,7 @@ from orchestrator.experiment import loading
 from orchestrator.parts.terms import NAMES, Terms
 from orchestrator.predict import measured_runs
 from orchestrator.report import traffic_section
-from orchestrator.report.run import accuracy, collectives, over_runs, schedules
+from orchestrator.report.run import accuracy, collectives, over_runs, schedules, slow_iteration
 from orchestrator.report.runs import Run, multiplied_back
 from orchestrator.report.style import (
     GRID,
@@ -59,6 +59,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
         for name, (title, drawn) in OF_RUNS.items():
             pictures += _made(name, title, drawn(runs), folder)
         for run in runs if len(runs) == 1 else ():
+            pictures += _made("slow-iteration", "A slow iteration", slow_iteration.slow_iteration(run), folder)
             pictures += _made("schedule", "Schedule and capture", schedules.beside(run), folder)
             pictures += _made("routing", "Tokens to experts", routing(run), folder)
             pictures += _made("terms", "Where iterations went", terms_by_rank(run), folder)
@@ -272,7 +273,7 @@ def throughput_of_hosts(run: Run) -> tuple[Any, str] | None:
 
 def queue(run: Run) -> tuple[Any, str] | None:
     """Draw backlog and drops of the queue that dropped most, or else was the fullest one."""
-    mine = run.counters(r"^qdisc\..*\.(drops|backlog_bytes)$")
+    mine = run.counter_rows(r"^qdisc\..*\.(drops|backlog_bytes)$")
     if not mine.num_rows:
         return None
     keys = mine.group_by(["node", "port", "counter"]).aggregate([("value", "max"), ("value", "min")]).to_pylist()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from orchestrator.analysis.causes import stored, words
 from orchestrator.analysis.compare import repeated_draws
 from orchestrator.core.errors import StoreError
 from orchestrator.report import page, traffic_section
@@ -122,13 +123,20 @@ def _pictures(runs: Sequence[Run], folder: Path) -> page.Values:
 def _of_one(runs: Sequence[Run], folder: Path) -> page.Values:
     """Return what only the report of a single run has: its timeline, and its captured traffic."""
     if len(runs) > 1:
-        return {"timeline": "", "traffic": ""}
+        return {"timeline": "", "traffic": "", "causes": ()}
     (run,) = runs
     views = list(run.views.items())
     return {
+        "causes": _causes(run),
         "timeline": timeline.write(run, folder / "timeline.json.gz").name,
         "traffic": traffic_section.section(views, scale=run.scale) if views else "",
     }
+
+
+def _causes(run: Run) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return what made iterations slow: window and job, cause with its share, and the evidence."""
+    found = stored.findings(run.rows("causes"))
+    return [(where, words.headline(finding), finding.evidence) for where, finding in found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,7 +237,7 @@ def counters(run: Run) -> Part:
     found: list[Entry] = []
     thinned = False
     for pattern, growing in ((_GROWING, True), (_STATES, False)):
-        table = run.counters(pattern)
+        table = run.counter_rows(pattern)
         keys = table.select(["node", "port", "counter"]).group_by(["node", "port", "counter"]).aggregate([])
         series = sorted(keys.to_pylist(), key=lambda key: (key["node"], key["port"], key["counter"]))
         most = max(50, min(_MOST_SAMPLES, MOST // 2 // max(1, len(series))))

@@ -1,0 +1,69 @@
+"""Plant a cause of slowness in one rank, as its interpreter starts: ranks of a run get this folder by PYTHONPATH.
+
+The variable PLANTED says what, as JSON; without it nothing happens. A rank's settings lie in its working folder.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_SETTINGS = Path("config.json")
+
+
+def slow_rank(factor):
+    """Have all passes of this rank take `factor` times as long."""
+    settings = json.loads(_SETTINGS.read_text())
+    settings["layers"] = [
+        [factor * forward, factor * backward, sizes] for forward, backward, sizes in settings["layers"]
+    ]
+    _SETTINGS.write_text(json.dumps(settings))
+
+
+def jittery_rank(spread, seed):
+    """Have the passes of this rank vary from iteration to iteration, by exponential factors of this mean above 1."""
+    settings = json.loads(_SETTINGS.read_text())
+    draw = random.Random(seed)  # noqa: S311 - repeatable, and no secret
+    factors = [1 + draw.expovariate(1 / spread) for _ in range(200)]
+    settings["jitter"] = {"factors": factors, "stretch": 1.0, "common": False, "seed": seed}
+    _SETTINGS.write_text(json.dumps(settings))
+
+
+def small_window(size):
+    """Have connections to this host get a receive buffer of `size` bytes."""
+    Path("/proc/sys/net/ipv4/tcp_rmem").write_text(f"{size} {size} {size}")
+
+
+def checkpoint(every, seconds):
+    """Stop this rank for so many seconds after each `every` optimizer steps."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    steps = 0
+
+    def save(*_):
+        nonlocal steps
+        steps += 1
+        if steps % every == 0:
+            time.sleep(seconds)
+
+    register_optimizer_step_post_hook(save)
+
+
+def busy_processor(processes):
+    """Have so many processes beside this rank compute for as long as it lives."""
+    endless = "import os\nmine = os.getppid()\nwhile os.getppid() == mine:\n    sum(range(100000))"
+    for _ in range(processes):
+        subprocess.Popen([sys.executable, "-S", "-c", endless], env={"PATH": os.environ.get("PATH", "")})
+
+
+def _plant(text):
+    wanted = json.loads(text)
+    if os.environ.get("RANK") == str(wanted["rank"]) and _SETTINGS.is_file():
+        globals()[wanted["what"]](**wanted["how"])
+
+
+if "PLANTED" in os.environ:
+    _plant(os.environ["PLANTED"])

@@ -1,0 +1,173 @@
+"""Tables of a ring of four hosts as a run would leave them, from passes, services and rates that a test chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tests.helpers import manifests
+from tests.helpers.made_tables import table
+
+HOSTS = ("h1", "h2", "h3", "h4")
+BEGAN_NS = 1_795_000_000_000_000_000
+MS = 1_000_000
+LINK_BPS = 1e9  # 125 bytes a microsecond, 125,000 a millisecond
+
+
+@dataclass
+class Ring:
+    """A ring in which each iteration is passes of so many milliseconds, then buckets that take so long together.
+
+    `passes` are ranks by iterations, `services` buckets by iterations; bucket k is ready when (k + 1) / buckets of the
+    backward pass, half of the passes, are done. Every rank ends with the last bucket, but for `late` (ranks by
+    iterations), by which the last bucket reaches it later, and `after`, which it spends by itself then.
+    `hops` are bytes a millisecond that each host sends while buckets are under way; `backlogs` bytes queued at it then.
+    """
+
+    passes: Any
+    services: Any
+    late: Any = None
+    after: Any = None
+    hops: Mapping[str, float] = field(default_factory=dict)
+    backlogs: Mapping[str, float] = field(default_factory=dict)
+    others: Mapping[str, float] = field(default_factory=dict)  # bytes a millisecond of a load named `iperf`
+    again: Mapping[str, int] = field(default_factory=dict)  # of a million bytes that a host sends, those sent again
+    rtts: Mapping[str, float] = field(default_factory=dict)  # least round trip of what a host sends, in seconds
+    waits: Mapping[str, float] = field(default_factory=dict)  # share of the time with data that a window held it up
+    waited: float = 0.0  # share of the window for which ranks waited for processors
+
+    def __post_init__(self) -> None:
+        ranks, iterations = np.shape(self.passes)
+        buckets = len(self.services)
+        none = np.zeros((ranks, iterations))
+        late = none if self.late is None else np.asarray(self.late)
+        after = none if self.after is None else np.asarray(self.after)
+        self.rows: dict[str, list[dict[str, Any]]] = {"iterations": [], "spans": []}
+        self.sending: list[tuple[float, float]] = []
+        start, self.times = np.zeros(ranks), []
+        for number in range(iterations):
+            own = np.asarray(self.passes)[:, number]
+            done, begun = -np.inf, np.inf
+            ready = [start + own * (0.5 + 0.5 * (place + 1) / buckets) for place in range(buckets)]
+            for place in range(buckets):
+                begin = max(done, float(ready[place].max()))
+                done = begin + float(self.services[place][number])
+                begun = min(begun, begin)
+                for rank in range(ranks):
+                    last = late[rank, number] if place == buckets - 1 else 0.0
+                    self._span(rank, number, place, ready[place][rank], done + last)
+            self.sending.append((begun, done))
+            end = np.maximum(start + own, done + late[:, number]) + after[:, number]
+            for rank in range(ranks):
+                self._iteration(rank, number, start[rank], end[rank], own[rank])
+            self.times.append(float(end.max()))
+            start = end.copy()
+        self.end_ms = float(start.max())
+
+    def _span(self, rank: int, number: int, place: int, begin: float, end: float) -> None:
+        span = {"rank": rank, "iteration": number, "lane": "communication", "span": "all-reduce", "peer": -1}
+        times = {"what": f"bucket {place}", "start_ns": _ns(begin), "end_ns": _ns(end), "bytes": 1000}
+        self.rows["spans"].append({**span, **times})
+
+    def _iteration(self, rank: int, number: int, start: float, end: float, own: float) -> None:
+        times = {"start_ns": _ns(start), "end_ns": _ns(end), "seconds": (end - start) / 1e3}
+        passes = {"forward_s": own / 2e3, "backward_s": own / 2e3, "wait_s": (end - start - own) / 1e3}
+        self.rows["iterations"].append({"rank": rank, "iteration": number, **times, **passes})
+
+    @property
+    def window(self) -> Any:
+        """The one window of the run."""
+        iterations = len(self.services[0])
+        names = ("count", "own_share", "others_share", "interrupt_share", "steal_share", "pressure_share")
+        shares = {**dict.fromkeys((*names, "throttled_share", "wait_share"), 0.0), "others_wait_share": self.waited}
+        return manifests.window(
+            start_ns=_ns(0),
+            end_ns=_ns(self.end_ms),
+            iterations={"a": {"first": 0, "last": iterations - 1}},
+            processors=[{"host": host, **shares} for host in HOSTS],
+        )
+
+    @property
+    def manifest(self) -> Any:
+        """The manifest of the run."""
+        rails = [[{"device": "eth0", "address": f"10.0.0.{place + 1}"}] for place in range(len(HOSTS))]
+        nodes = [{"name": host, "rails": rail} for host, rail in zip(HOSTS, rails, strict=True)]
+        links = [
+            {"host": host, "device": "eth0", "switch": "s", "switch_port": f"p-{host}", "rate": LINK_BPS}
+            for host in HOSTS
+        ]
+        ranks = [{"rank": place, "node": host} for place, host in enumerate(HOSTS)]
+        return manifests.made(
+            topology={"kind": "local", "nodes": [*nodes, {"name": "s", "kind": "switch"}], "links": links},
+            jobs=[{"name": "a", "workload": "ddp", "ranks": ranks}],
+        )
+
+    def table(self, name: str) -> Any:
+        """A table of the run."""
+        if name in self.rows:
+            return table(name, self.rows[name])
+        if name == "capture_flows":
+            return table(name, list(self._flows()))
+        if name == "flow_packets":
+            return table(name, list(self._bins()))
+        if name == "sockets":
+            return table(name, list(self._samples()))
+        return table(name, [])
+
+    def counter_rows(self, _pattern: str) -> Any:
+        """The samples of queues."""
+        rows = [
+            {"node": host, "port": "eth0", "counter": "qdisc.tbf.backlog_bytes", "time_ns": _ns(at), "value": value}
+            for host, queued in {**dict.fromkeys(HOSTS, 0.0), **self.backlogs}.items()
+            for begin, end in self.sending
+            for at, value in ((begin, queued), (end, 0.0))
+        ]
+        return table("counters", rows)
+
+    def _flows(self) -> Any:
+        for place, host in enumerate(HOSTS):
+            to = HOSTS[place - 1]
+            for name, kind in (("a", "training"), ("iperf", "cross")):
+                ends = {"src": f"10.0.0.{place + 1}", "dst": f"10.0.0.{HOSTS.index(to) + 1}", "protocol": "tcp"}
+                yield {
+                    "node": host,
+                    "launch": f"tcpdump.{host}",
+                    "port": "eth0",
+                    "direction": "out",
+                    "kind": kind,
+                    "name": name,
+                    **ends,
+                    "src_port": 1,
+                    "dst_port": 2,
+                    "payload_bytes": 1_000_000,
+                    "repeated_bytes": self.again.get(host, 0) if name == "a" else 0,
+                }
+
+    def _samples(self) -> Any:
+        for place, host in enumerate(HOSTS):
+            ends = {"src": f"10.0.0.{place + 1}", "dst": f"10.0.0.{place or len(HOSTS)}", "src_port": 1, "dst_port": 2}
+            for share in (0.25, 0.75):
+                held = {"busy_s": share, "rwnd_limited_s": share * self.waits.get(host, 0.0)}
+                rtt = {"min_rtt_s": self.rtts.get(host, 1e-5), "rtt_s": 1e-3, "cwnd_segments": 10}
+                yield {**ends, **held, **rtt, "unacked_segments": 5, "time_ns": _ns(share * self.end_ms)}
+
+    def _bins(self) -> Any:
+        for host in HOSTS:
+            for flow, rates in enumerate((self.hops, self.others)):
+                for begin, end in self.sending if rates.get(host) else ():
+                    for at in range(int(begin), int(np.ceil(end))):
+                        size = {"wire_bytes": rates[host], "payload_bytes": rates[host]}
+                        when = {"bin_ns": _ns(at), "width_ns": MS, "flow": flow, "port": "eth0", "packets": 1}
+                        yield {"node": host, "launch": f"tcpdump.{host}", **when, **size}
+
+
+def _ns(milliseconds: float) -> int:
+    return BEGAN_NS + round(milliseconds * MS)
+
+
+def alike(values: Sequence[float], iterations: int) -> Any:
+    """Values that are the same in every iteration."""
+    return np.repeat(np.asarray(values, float)[:, None], iterations, axis=1)

@@ -1,0 +1,223 @@
+"""Causes from tables that were made from known ones: whom they name, what it costs, and whom they leave alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orchestrator.analysis.causes import changes, naming, passes, words
+from tests.helpers.made_ring import HOSTS, LINK_BPS, Ring, alike
+
+N = 30
+FULL = LINK_BPS / 8e3  # bytes a millisecond
+EVEN = [60.0] * 4
+
+
+def explained(ring: Ring, **options):
+    (found,) = naming.of_window(ring, ring.window, **options)
+    return found
+
+
+def split(ring: Ring):
+    job = ring.manifest.jobs[0]
+    found = passes.passes(ring.table("iterations"), ring.table("spans"), job, ring.window.iterations["a"])
+    return passes.split(found)
+
+
+def part(found, name: str) -> float:
+    return sum(one.seconds for one in found.parts if one.name.startswith(name))
+
+
+def slow_link(host: str = "h3", share: float = 0.25) -> Ring:
+    """Every hop sends while a bucket is under way; one at a share of its link's rate, with a full queue."""
+    hops = {"h1": 0.2 * FULL, "h2": 0.2 * FULL, "h3": 0.2 * FULL, "h4": 0.2 * FULL, host: share * FULL}
+    return Ring(passes=alike(EVEN, N), services=alike([50, 50], N), hops=hops, backlogs={host: 60_000})
+
+
+def test_a_link_below_its_rate_is_named_with_its_host_and_share() -> None:
+    found = explained(slow_link())
+    first = found.findings[0]
+    assert (first.cause, first.hosts) == ("link-rate", ("h3",))
+    # 100 ms of buckets are under way, of which the last 85 or so after the passes: three quarters would go.
+    assert first.seconds == pytest.approx(0.75 * 0.085, rel=0.05)
+    assert "mbit of 1gbit" in first.evidence[1]
+    assert [one.cause for one in found.findings] == ["link-rate"]
+
+
+@pytest.mark.parametrize("host", ["h1", "h4"])
+def test_the_place_follows_the_queue(host: str) -> None:
+    assert explained(slow_link(host)).findings[0].hosts == (host,)
+
+
+def test_a_queue_that_leaves_at_its_links_rate_is_no_slow_link() -> None:
+    found = explained(slow_link(share=0.98))
+    assert found.findings == ()
+    assert part(found, "sending") == pytest.approx(0.085, rel=0.05)
+
+
+def test_others_in_the_queue_are_named_by_their_name() -> None:
+    ring = slow_link(share=0.5)
+    ring.others = {"h3": 0.48 * FULL}
+    first = explained(ring).findings[0]
+    assert (first.cause, first.hosts) == ("load", ("h3",))
+    assert "iperf" in first.place
+
+
+def waiting(**evidence) -> Ring:
+    """The network is waited for though links are idle half of the time: services vary, queues are empty."""
+    services = alike([60, 60], N)
+    services[1] += 40 * (np.arange(N) % 3)
+    return Ring(passes=alike(EVEN, N), services=services, hops=dict.fromkeys(HOSTS, 0.4 * FULL), **evidence)
+
+
+def test_what_is_sent_again_and_was_dropped_by_no_queue_is_loss() -> None:
+    first = explained(waiting(again={"h3": 20_000})).findings[0]
+    assert (first.cause, first.hosts) == ("loss", ("h2", "h3"))
+    assert "2.0% of what h3 sent h2 was sent again" in first.evidence[0]
+    assert explained(waiting(again={"h3": 2_000})).findings == ()
+
+
+def test_a_host_that_is_further_away_than_all_others_is_delayed() -> None:
+    first = explained(waiting(rtts={"h3": 5e-3, "h4": 5e-3})).findings[0]  # what h3 sends, and what it receives
+    assert (first.cause, first.hosts) == ("delay", ("h3",))
+    assert explained(waiting(rtts=dict.fromkeys(HOSTS, 5e-3))).findings == ()
+
+
+def test_a_receivers_window_is_named_at_the_receiver() -> None:
+    first = explained(waiting(waits={"h3": 0.6})).findings[0]
+    assert (first.cause, first.hosts) == ("receive-window", ("h2",))
+
+
+def test_two_that_look_alike_are_both_told_with_the_collector_that_tells_them_apart() -> None:
+    found = explained(waiting(again={"h3": 40_000}, rtts={"h3": 4e-3, "h4": 4e-3}))
+    assert set(found.undecided[:2]) == {"loss", "delay"}
+    assert any(line.startswith("unsure   ") for line in words.text(found))
+
+
+def test_a_slow_rank_costs_what_the_slack_leaves() -> None:
+    # The network is busy for 15 ms after the passes of the others: 30 ms more on one rank cost 15 of it.
+    quick = Ring(passes=alike(EVEN, N), services=alike([45.0, 0.0], N))
+    slow = Ring(passes=alike([60, 60, 90, 60], N), services=alike([45.0, 0.0], N))
+    longer = (slow.end_ms - quick.end_ms) / N
+    found = explained(slow)
+    first = found.findings[0]
+    assert (first.cause, first.hosts) == ("slow-rank", ("h3",))
+    assert 1e3 * first.seconds == pytest.approx(longer, rel=0.02)
+    assert longer < 30
+
+
+def test_a_rank_that_varies_is_called_jittery() -> None:
+    random = np.random.default_rng(1)
+    own = alike(EVEN, N)
+    own[1] += np.where(random.random(N) < 0.4, 50.0, 0.0)
+    found = explained(Ring(passes=own, services=alike([10.0], N)))
+    assert (found.findings[0].cause, found.findings[0].hosts) == ("jittery-rank", ("h2",))
+
+
+def test_a_rank_that_stops_after_its_collectives_stalls() -> None:
+    after = np.zeros((4, N))
+    after[3, ::6] = 400.0
+    found = explained(Ring(passes=alike(EVEN, N), services=alike([10.0], N), after=after))
+    assert (found.findings[0].cause, found.findings[0].hosts) == ("stall", ("h4",))
+    assert found.findings[0].seconds == pytest.approx(0.4 / 6, rel=0.05)
+
+
+def test_a_victim_that_gets_its_last_bytes_late_is_not_blamed() -> None:
+    # Rank 1 receives from the bad hop: it ends, and starts, later than all others, in every iteration.
+    late = np.zeros((4, N))
+    late[1] = 30.0
+    found = explained(Ring(passes=alike(EVEN, N), services=alike([50.0], N), late=late))
+    assert [one for one in found.findings if one.hosts == ("h2",)] == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_accuses_nobody(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    own = alike(EVEN, N) * random.lognormal(0, 0.06, (4, N))
+    services = alike([30.0, 30.0], N) * random.lognormal(0, 0.1, (2, N))
+    hops = dict.fromkeys(("h1", "h2", "h3", "h4"), 0.5 * FULL)
+    found = explained(Ring(passes=own, services=services, hops=hops))
+    assert found.findings == ()
+    assert "nothing stands out" in words.text(found)[1]
+
+
+def test_other_work_on_processors_is_named_only_where_ranks_waited_for_it() -> None:
+    random = np.random.default_rng(3)
+    own = alike(EVEN, N) + random.exponential(20.0, N)
+    calm = explained(Ring(passes=own, services=alike([30.0], N)))
+    busy = explained(Ring(passes=own, services=alike([30.0], N), waited=0.4))
+    assert [one.cause for one in calm.findings] == []
+    assert [one.cause for one in busy.findings] == ["processor"]
+
+
+@pytest.mark.parametrize("make", [slow_link, lambda: Ring(passes=alike([60, 60, 90, 60], N), services=alike([40], N))])
+def test_parts_sum_to_the_iterations_time(make) -> None:
+    ring = make()
+    found = explained(ring)
+    assert sum(one.seconds for one in found.parts) == pytest.approx(found.mean_s)
+    assert sum(one.share for one in found.parts) == pytest.approx(1)
+    assert found.mean_s == pytest.approx(ring.end_ms / N / 1e3)
+    assert all(one.seconds >= -1e-9 for one in found.parts)
+
+
+def test_one_iteration_is_explained_alone() -> None:
+    own = alike(EVEN, N)
+    own[0, 7] = 200.0
+    ring = Ring(passes=own, services=alike([10.0], N))
+    found = explained(ring, iteration=7)
+    assert found.iterations == (7,)
+    assert found.mean_s == pytest.approx(0.21, abs=0.02)
+    assert list(naming.of_window(ring, ring.window, iteration=N)) == []
+
+
+def test_a_long_window_is_looked_at_in_its_first_part_and_says_so(monkeypatch) -> None:
+    monkeypatch.setattr(naming.measured, "MOST_VALUES", 4 * 1000)  # a second of four links
+    ring = slow_link()
+    found = explained(ring)
+    assert len(found.iterations) == 6  # of 145 ms
+    assert "the first 6 iterations of 30" in words.text(found)[0]
+    assert found.findings[0].seconds == pytest.approx(0.75 * 0.085, rel=0.05)
+    assert explained(ring, iteration=25).iterations == (25,)
+
+
+def test_without_spans_a_job_is_split_by_what_its_iterations_say() -> None:
+    ring = Ring(passes=alike(EVEN, N), services=alike([40.0], N))
+    ring.rows["spans"] = []
+    found = split(ring)
+    assert found.network.mean() == pytest.approx(0.04, abs=1e-6)
+    assert found.computing.mean() == pytest.approx(0.06, abs=1e-6)
+
+
+def test_ranks_that_log_whole_iterations_compute_where_no_packet_moves() -> None:
+    ring = slow_link()
+    ring.rows["spans"] = []
+    for row in ring.rows["iterations"]:
+        row |= {"forward_s": float("nan"), "backward_s": float("nan"), "wait_s": float("nan")}
+    found = explained(ring)
+    assert (found.findings[0].cause, found.findings[0].hosts) == ("link-rate", ("h3",))
+    assert part(found, "computing") == pytest.approx(0.045, abs=0.01)
+    assert sum(one.share for one in found.parts) == pytest.approx(1)
+
+
+def test_text_has_ten_lines_at_most_and_begins_with_the_verdict() -> None:
+    lines = words.text(explained(slow_link()))
+    assert len(lines) <= 10
+    assert lines[1].startswith("verdict  h3's link, sending is below its rate: ")
+    assert lines[-1].startswith("next ")
+
+
+def test_a_run_beside_itself_did_not_change() -> None:
+    found = explained(slow_link())
+    (change,) = changes.changed([found], [found])
+    assert not change.changed
+    assert "nothing changed beyond" in words.change_text(change)[1]
+
+
+def test_what_changed_is_named() -> None:
+    before, after = explained(slow_link(share=0.98)), explained(slow_link(share=0.25))
+    slower = Ring(passes=alike(EVEN, N), services=alike([90, 90], N), hops={"h3": 0.2 * FULL}, backlogs={"h3": 60_000})
+    (change,) = changes.changed([before], [explained(slower)])
+    assert change.changed
+    assert change.causes[0].cause == "link-rate"
+    assert "slower by" in words.change_text(change)[1]
+    assert after.findings[0].cause == "link-rate"
