@@ -35,12 +35,11 @@ MOST_NOTES = 5  # of each kind on one file
 def ports(topology: Topology, hosts: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
     """Name of each chosen node and its data-plane devices; by default all hosts, and switches with an agent.
 
-    A switch's devices are the switch ends of its links.
+    A switch's devices are its ends of links.
     """
     chosen: dict[str, tuple[str, ...]] = {host.name: host.devices for host in topology.hosts}
-    for link in topology.links:
-        if link.switch_port:
-            chosen[link.switch] = (*chosen.get(link.switch, ()), link.switch_port)
+    for switch, port, _ in topology.switch_ports:
+        chosen[switch] = (*chosen.get(switch, ()), port)
     return {name: devices for name, devices in chosen.items() if hosts is None or name in hosts}
 
 
