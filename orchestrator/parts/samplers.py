@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.parts.topology import Node, Topology
 
 AGENTS = Path(__file__).parents[1] / "agents"
-TEXTS = ("src", "dst", "congestion", "process")  # columns that hold no numbers
+TEXTS = ("src", "dst", "congestion", "process", "spine", "to_leaf", "chosen")  # columns that hold no numbers
 SHORTEST_S, LONGEST_S = 0.001, 10.0
 MOST_NOTES = 5  # of each kind on one file
 

@@ -61,6 +61,8 @@ TABLES_OF_WINDOWS = (
     "rails",
     "congestion",
     "switch_ports",
+    "fabric_links",
+    "collisions",
 )
 
 
@@ -106,6 +108,8 @@ def _rows(measured: MeasuredWindow, judged: Window) -> Iterator[tuple[str, Row]]
         ("processors", judged.processors),
         ("generated", measured.generated),
         ("rails", measured.rails),
+        ("fabric_links", measured.fabric_links),
+        ("collisions", measured.collisions),
     ):
         for record in records:
             yield name, asdict(record)

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 # What the controller works out for a run as a whole; every other table holds what launches brought home.
 OF_THE_RUN = frozenset(
-    {"windows", "loads", "generated", "training", "variation", "one_way", "rails", "congestion", "switch_ports"}
+    {
+        *("windows", "loads", "generated", "training", "variation", "one_way", "rails", "congestion", "switch_ports"),
+        *("fabric_links", "collisions"),
+    }
 )
 # Of the columns' names, kept in the metadata of each file as `orch.tables`; a file without it is of version 1. Readers
 # and queries see the names of today, whatever the version of a file.
