@@ -47,7 +47,7 @@ def rules(ports: list[str], forgotten_s: int) -> str:
     lines.append("chain out { type filter hook forward priority 0;")
     for place, port in enumerate(ports):
         lines.append('oifname "%s" meta l4proto { tcp, udp } update @out%d { %s }' % (port, place, flow))
-    return "\n".join([*lines, "} }", ""])
+    return "\n".join([*lines, "}", "}", ""])
 
 
 def called(argv: list[str], text: str = "") -> str:

@@ -39,7 +39,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
         found.append(Problem(at=(), message=message, accepted="with `local: {fabric: ...}`"))
     elif not all(uplink.leaf_port for uplink in topology.fabric.uplinks):
         message = "no agent runs on the leaves, which alone know where they send a flow"
-        found.append(Problem(at=(), message=message, accepted="a local fabric; tcpdump, or snmp, for the counts of ports"))
+        found.append(Problem(at=(), message=message, accepted="a local fabric, or snmp for the counts of ports"))
     return found
 
 

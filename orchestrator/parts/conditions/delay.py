@@ -46,7 +46,7 @@ class Config(Model):
     host: str | None = None
     """The host that packets are on their way to."""
     link: str | None = None
-    """A link of a fabric by its name, such as leaf1-spine2, instead of a host: packets that cross it wait, either way."""
+    """A link of a fabric by its name, such as leaf1-spine2, instead of a host: packets wait either way."""
     time: Duration = Field(gt=0, le=LONGEST_S)
     """How long each packet is held, such as 5ms; no scale divides it."""
 

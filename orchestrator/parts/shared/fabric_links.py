@@ -46,7 +46,9 @@ def links(topology: Topology) -> dict[str, NamedLink]:
 def one_of(host: str | None, link: str | None, *, accepted: str = "host or link") -> None:
     """Raise Mistake unless either a host or a link is named."""
     if (host is None) == (link is None):
-        raise Mistake("names neither a host nor a link" if host is None else "names a host and a link", accepted=accepted)
+        raise Mistake(
+            "names neither a host nor a link" if host is None else "names a host and a link", accepted=accepted
+        )
 
 
 def problems(name: str, topology: Topology) -> list[Problem]:

@@ -51,10 +51,7 @@ def nexthop(topology: Topology, uplink: Uplink) -> list[str]:
     fabric = fabric_of(topology)
     number = fabric.spines.index(uplink.spine) + 1
     gateway = _gateway(fabric, uplink, 1)
-    return [
-        _neighbour(topology, uplink, 1),
-        f"nexthop replace id {number} via {gateway} dev {uplink.leaf_port} onlink",
-    ]
+    return [_neighbour(topology, uplink, 1), f"nexthop replace id {number} via {gateway} dev {uplink.leaf_port} onlink"]
 
 
 def group(fabric: Fabric, leaf: str) -> int:

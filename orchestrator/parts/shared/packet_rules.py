@@ -148,7 +148,7 @@ def _table(rule: PacketRule, table: str, hook: str, addresses: Sequence[str]) ->
     rules = "\n".join(lines)
     return (
         f"table netdev {table} {{\ncounter seen {{\n}}\ncounter hit {{\n}}\n"
-        f'chain out {{\ntype filter hook {hook} priority 0\n{rules}\n}}\n}}\n'
+        f"chain out {{\ntype filter hook {hook} priority 0\n{rules}\n}}\n}}\n"
     )
 
 
