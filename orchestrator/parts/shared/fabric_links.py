@@ -43,12 +43,11 @@ def links(topology: Topology) -> dict[str, NamedLink]:
     return {link.name: link for link in found}
 
 
-def one_of(host: str | None, link: str | None, *, accepted: str = "host or link") -> None:
+def one_of(host: str | None, link: str | None) -> None:
     """Raise Mistake unless either a host or a link is named."""
     if (host is None) == (link is None):
-        raise Mistake(
-            "names neither a host nor a link" if host is None else "names a host and a link", accepted=accepted
-        )
+        named = "neither a host nor a link" if host is None else "a host and a link"
+        raise Mistake(f"names {named}", accepted="host, or link")
 
 
 def problems(name: str, topology: Topology) -> list[Problem]:

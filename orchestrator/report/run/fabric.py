@@ -89,9 +89,8 @@ def links(runs: Sequence[Run]) -> Table:
     heads.append(Number("large flows"))
     rows = []
     for run in runs:
-        between = (
-            {uplink.name for uplink in run.manifest.topology.fabric.uplinks} if run.manifest.topology.fabric else ()
-        )
+        fabric = run.manifest.topology.fabric
+        between = {uplink.name for uplink in fabric.uplinks} if fabric else set()
         for row in run.rows("fabric_links"):
             if row["link"] in between:
                 flows = "" if row["flows"] is None else str(row["flows"])
@@ -124,7 +123,7 @@ def paths(run: Run) -> Table:
         within = (window.name for window in run.windows if window.start_ns <= row["begin_ns"] < window.end_ns)
         if name := next(within, ""):
             key = ("src", "src_port", "dst", "dst_port", "protocol", "node", "spine", "to_leaf")
-            totals[name, *(row[column] for column in key)].append(row)
+            totals[(name, *(row[column] for column in key))].append(row)
     largest = sorted(totals.items(), key=lambda item: -sum(row["bytes"] for row in item[1]))[:_MOST_PATHS]
     hosts = {address: host.name for host in run.hosts for address in host.addresses}
     rows = []

@@ -487,7 +487,8 @@ class Manifest(Summary):
     `preflight` has the rates at which cross traffic arrived alone on the links, by window and receiver, `testbed` what
     ran hosts of this machine, `images` what jobs' containers were of, `forced` why hosts were too small,
     `free_disk_bytes` the least that was seen on each node, `device_readings` what `orch doctor` had found that the
-    counters of devices count, `events` what conditions did within windows. `planned_windows` is how many there were to be, and `reductions` says what made the
+    counters of devices count, `events` what conditions did within windows.
+    `planned_windows` is how many there were to be, and `reductions` says what made the
     tables, the last one those that there are.
     """
 
