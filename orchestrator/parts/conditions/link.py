@@ -70,7 +70,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:  # no
 def changes(config: Config, topology: Topology) -> list[Change]:
     fabric = fabric_routes.fabric_of(topology)
     uplink = next(uplink for uplink in fabric.uplinks if uplink.name == config.name)
-    event = f"link {uplink.name} was down"
+    event = f"link {uplink.name} down"
     during = During(event=event, begin_s=config.down, end_s=config.up, window=config.window)
     others = [leaf for leaf in fabric.leaves if leaf != uplink.leaf]
     return [_down(uplink, topology, during), *(_around(leaf, uplink, topology, during) for leaf in others)]
