@@ -224,8 +224,9 @@ class LocalTestbed(Model):
     def names(self) -> tuple[str, ...]:
         if isinstance(self.hosts, tuple):
             return self.hosts
-        count = self.hosts if self.fabric is None else self.fabric.leaves * self.fabric.hosts
-        return _numbered("h", count or 0)
+        if self.hosts is None and self.fabric is not None:
+            return _numbered("h", self.fabric.leaves * self.fabric.hosts)
+        return _numbered("h", self.hosts or 0)
 
     def rate_of(self, host: str) -> float:
         """Return the capacity of the host's link in bit/s, unscaled."""
