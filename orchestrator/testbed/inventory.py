@@ -326,14 +326,21 @@ def topology(inventory: Inventory) -> Topology:
         for name, host in inventory.hosts.items()
         for rail in host.data
     )
-    fabric = between and Fabric(
-        leaves=tuple(between.leaves),
-        spines=between.spines,
+    return Topology(
+        kind="inventory", nodes=tuple(nodes), links=links, mtu=inventory.mtu, fabric=between and _fabric(between)
+    )
+
+
+def _fabric(declared: SwitchFabric) -> Fabric:
+    return Fabric(
+        leaves=tuple(declared.leaves),
+        spines=declared.spines,
         uplinks=tuple(
-            Uplink(leaf=leaf, spine=spine, rate=between.uplink) for leaf in between.leaves for spine in between.spines
+            Uplink(leaf=leaf, spine=spine, rate=declared.uplink)
+            for leaf in declared.leaves
+            for spine in declared.spines
         ),
     )
-    return Topology(kind="inventory", nodes=tuple(nodes), links=links, mtu=inventory.mtu, fabric=fabric)
 
 
 def rail(data: Data) -> Rail:

@@ -73,8 +73,8 @@ def chosen(on, testbed, ports):
     """The spine that the kernel's routes on leaf1 name for each of these ports of h1."""
     line = "ip -j route get 198.18.0.3 from 198.18.0.1 iif p-h1 ipproto tcp sport %d dport 7000"
     said = on(testbed, "leaf1", "; ".join(line % port for port in ports))
-    answers = json.loads("[%s]" % said.strip().replace("]\n[", "],["))
-    return {port: answer[0]["dev"].removeprefix("p-") for port, answer in zip(ports, answers, strict=True)}
+    devices = [json.loads(line)[0]["dev"] for line in said.splitlines()]
+    return {port: device.removeprefix("p-") for port, device in zip(ports, devices, strict=True)}
 
 
 def captured(on, testbed, ports):

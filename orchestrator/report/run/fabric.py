@@ -16,6 +16,7 @@ from orchestrator.report.style import GRID, INK, SERIES, figure
 from orchestrator.report.tables import Number, Table, rate, share, size, table
 
 _BUSY, _FULL = 0.5, 0.8  # shares of a link's rate from which its line has another colour
+_FLOW = ("src", "src_port", "dst", "dst_port", "protocol", "node", "spine", "to_leaf")
 _MOST_PATHS = 40  # flows in the table, the largest ones
 
 Point = tuple[float, float]
@@ -118,16 +119,16 @@ def collisions(runs: Sequence[Run]) -> Table:
 
 def paths(run: Run) -> Table:
     """Return the largest flows of a run's measured windows, with the links that they took."""
-    totals: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    totals: dict[tuple[str, tuple[Any, ...]], list[Row]] = defaultdict(list)
     for row in run.rows("paths"):
         within = (window.name for window in run.windows if window.start_ns <= row["begin_ns"] < window.end_ns)
         if name := next(within, ""):
-            key = ("src", "src_port", "dst", "dst_port", "protocol", "node", "spine", "to_leaf")
-            totals[(name, *(row[column] for column in key))].append(row)
+            flow = tuple(row[column] for column in _FLOW)
+            totals[name, flow].append(row)
     largest = sorted(totals.items(), key=lambda item: -sum(row["bytes"] for row in item[1]))[:_MOST_PATHS]
     hosts = {address: host.name for host in run.hosts for address in host.addresses}
     rows = []
-    for (window, src, src_port, dst, dst_port, protocol, leaf, spine, to_leaf), seen in largest:
+    for (window, (src, src_port, dst, dst_port, protocol, leaf, spine, to_leaf)), seen in largest:
         begin = (min(row["begin_ns"] for row in seen) - run.origin_ns) / 1e9
         end = (max(row["end_ns"] for row in seen) - run.origin_ns) / 1e9
         amount = sum(row["bytes"] for row in seen) * run.scale

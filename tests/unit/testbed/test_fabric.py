@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator.experiment import testbeds
-from orchestrator.parts.conditions import delay, link, loss, rate
 from orchestrator.parts.collectors import paths
+from orchestrator.parts.conditions import delay, link, loss, rate
 from orchestrator.parts.shared import fabric_links
 from orchestrator.testbed import inventory
 from orchestrator.testbed.local.local_spec import LocalTestbed
@@ -32,7 +32,9 @@ def rack(**more):
         inventory.Inventory.model_validate(
             {
                 "link": "25gbit",
-                "hosts": {f"n{i}": {"ssh": f"n{i}", "data": {"address": f"10.0.0.{i}/24", "device": "eth0"}} for i in (1, 2)},
+                "hosts": {
+                    f"n{i}": {"ssh": f"n{i}", "data": {"address": f"10.0.0.{i}/24", "device": "eth0"}} for i in (1, 2)
+                },
                 "fabric": {"leaves": {"a": ["n1"], "b": ["n2"]}, "spines": ["s", "t"], "uplink": "100gbit", **more},
             }
         )
@@ -95,9 +97,7 @@ def test_every_mac_of_a_fabric_is_its_own_and_every_neighbour_has_one():
     made = [line.split() for node in document["nodes"] for line in node["links"]]
     macs = [words[at + 1] for words in made for at, word in enumerate(words) if word == "address"]
     assert len(set(macs)) == len(macs) == 2 * (6 + 6)
-    known = {
-        line.split()[4] for node in document["nodes"] for line in node["ip"] if line.startswith("neigh")
-    }
+    known = {line.split()[4] for node in document["nodes"] for line in node["ip"] if line.startswith("neigh")}
     assert known <= set(macs)
     assert {node["name"] for node in document["nodes"] if node["first"]} == {"spine1", "spine2"}
     assert document["switch"] == {"ip": [], "tc": [], "plain": []}
@@ -105,7 +105,7 @@ def test_every_mac_of_a_fabric_is_its_own_and_every_neighbour_has_one():
 
 def test_conditions_know_links_by_name_and_say_what_is_wrong():
     found = plan()
-    assert list(fabric_links.links(found))[0] == "leaf1-spine1"
+    assert next(iter(fabric_links.links(found))) == "leaf1-spine1"
     assert rate.problems(rate.Config(link="leaf1-spine2", rate="10gbit"), found) == []
     (fast,) = rate.problems(rate.Config(link="leaf1-spine2", rate="20gbit"), found)
     assert "12.5gbit" in fast.accepted
