@@ -327,7 +327,11 @@ def topology(inventory: Inventory) -> Topology:
         for rail in host.data
     )
     return Topology(
-        kind="inventory", nodes=tuple(nodes), links=links, mtu=inventory.mtu, fabric=between and _fabric(between)
+        kind="inventory",
+        nodes=tuple(nodes),
+        links=links,
+        mtu=inventory.mtu,
+        fabric=_fabric(between) if between else None,
     )
 
 

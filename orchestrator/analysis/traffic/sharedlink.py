@@ -122,6 +122,5 @@ def _grown(time_ns: Any, value: Floats, span_ns: tuple[int, int]) -> float:
 
 def _rate_bps(topology: Topology, node: str, port: str) -> float:
     """Return the rate of the link behind a port at full size; of the slowest one where the port is not known."""
-    ends = [*topology.switch_ports, *((link.host, link.device, link.rate) for link in topology.links)]
-    known = [rate for switch, device, rate in ends if (switch, device) == (node, port)]
-    return min(known or [link.rate for link in topology.links])
+    link = topology.link_at(node, port)
+    return link.rate if link else min(link.rate for link in topology.links)

@@ -172,11 +172,10 @@ def _ring(config: Config, topology: Topology, node: str, device: str) -> float:
 
     The kernel fills a ring with zeros and never swaps it out: 64 containers with 64 MiB each would take 4 GiB.
     """
-    ends = [*((link.host, link.device, link.rate) for link in topology.links), *topology.switch_ports]
-    rates = [rate for end, port, rate in ends if (end, port) == (node, device)]
-    if not rates:
+    link = topology.link_at(node, device)
+    if link is None:
         return LARGEST_RING
-    packets = 2 * rates[0] / topology.wire_scale / 8 / FULL_FRAME
+    packets = 2 * link.rate / topology.wire_scale / 8 / FULL_FRAME
     return min(max(RING_S * packets * (_snaplen(config, topology) + RING_HEADER), SMALLEST_RING), LARGEST_RING)
 
 

@@ -133,8 +133,8 @@ def paths(run: Run) -> Table:
         end = (max(row["end_ns"] for row in seen) - run.origin_ns) / 1e9
         amount = sum(row["bytes"] for row in seen) * run.scale
         way = f"{leaf}-{spine}, {to_leaf}-{spine}"
-        flow = f"{hosts.get(src, src)}:{src_port} to {hosts.get(dst, dst)}:{dst_port} {_PROTOCOLS.get(protocol, '')}"
-        rows.append([window, flow.strip(), way, size(amount), f"{begin:.1f} to {end:.1f} s"])
+        ends = f"{hosts.get(src, src)}:{src_port} to {hosts.get(dst, dst)}:{dst_port} {_PROTOCOLS.get(protocol, '')}"
+        rows.append([window, ends.strip(), way, size(amount), f"{begin:.1f} to {end:.1f} s"])
     caption = "The largest flows between leaves; all of them are in `paths`. Bytes are before the uplink's queue."
     return table("Paths of flows", ["window", "flow", "links", Number("bytes"), "seen"], rows, caption=caption)
 
