@@ -246,8 +246,8 @@ class Run:
             self.windows.append(measured)
             self.measured_until = time.monotonic()
             unjudged = sealing.unjudged(self.plan, self.windows, began_ns=self.manifest.began_ns)
-            happened = (*self.manifest.events, *events.records)
-            self.record(replace(self.manifest, windows=unjudged, events=happened))
+            happened = sealing.events(self.plan, events.records, began_ns=self.manifest.began_ns)
+            self.record(replace(self.manifest, windows=unjudged, events=(*self.manifest.events, *happened)))
             self.events.write("window", name=measured.name, start_ns=measured.start_ns, end_ns=measured.end_ns)
             if window is not windows[-1]:
                 with self.phase("warm-up"):

@@ -150,7 +150,7 @@ def events(runs: Sequence[Run]) -> Table:
         for event in run.manifest.events:
             origin = origins.get(event.window, run.origin_ns)
             at = [
-                "did not come to pass" if ns is None else f"{(ns - origin) / 1e9 / run.manifest.dilation:.2f} s"
+                "did not come to pass" if ns is None else f"{(ns - origin) / 1e9:.2f} s"
                 for ns in (event.began_ns, event.ended_ns)
             ]
             rows.append([run.name if len(runs) > 1 else "", event.window, event.event, *at])

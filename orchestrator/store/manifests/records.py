@@ -85,7 +85,8 @@ class Hits:
 class Event:
     """What a condition did within a window, such as a link that went down: when it was to, and when it did.
 
-    Seconds are of the testbed's time from the window's beginning; instants are None for what did not come to pass.
+    Seconds are from the window's beginning; instants are None for what did not come to pass. Dilated time is divided
+    back, as that of windows.
     """
 
     window: str
