@@ -51,7 +51,7 @@ class Case:
     """A part, and the folder with real samples of its launches' output.
 
     `example.yaml` in that folder has `config`, a minimal configuration for a testbed with the hosts h1 to h4 ("{here}"
-    in it is that folder), `on`, where it is given, names those of `TOPOLOGIES` that the part needs (`[fabric]`), and
+    in it is that folder), `topologies`, where it is given, names those of `TOPOLOGIES` that the part needs (`[fabric]`), and
     `output`, where it is given, says under which names samples lie in the folder that a
     launch brings home (else under their own).
     """
@@ -85,7 +85,7 @@ class Case:
     @property
     def topologies(self) -> Mapping[str, Topology]:
         """The topologies that the part can do with: those under `on` of the example, or all."""
-        chosen: list[str] = self.example.get("on") or list(TOPOLOGIES)
+        chosen: list[str] = self.example.get("topologies") or list(TOPOLOGIES)
         return {name: TOPOLOGIES[name] for name in chosen}
 
     @property
