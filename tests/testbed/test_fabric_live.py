@@ -9,10 +9,11 @@ from contextlib import ExitStack
 import pytest
 
 from orchestrator.parts.conditions import link, loss, rate
+from orchestrator.report.runs import Run
 from orchestrator.testbed.local.local_spec import FabricSpec, Multipath
 from orchestrator.testbed.local.netns_setup import takes_seed
 from tests.helpers.netns_help import carries
-from tests.helpers.orch_runs import light, ring, sealed
+from tests.helpers.orch_runs import light, measured, ring, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 
@@ -142,17 +143,17 @@ def test_a_link_is_changed_by_its_name_at_both_of_its_ends(fabric, on):
 
 
 def test_an_experiment_on_a_fabric_tells_paths_links_and_what_went_down(tmp_path):
-    run = sealed(
-        tmp_path,
-        light(
-            testbed={"local": {"fabric": {"leaves": 2, "spines": 2, "hosts": 2}, "link": "25gbit", "scale": 100}},
-            conditions=[{"link": {"name": "leaf1-spine2", "down": "0.5s", "up": "1s"}}],
-            workload=ring(0.04, hosts=["h1", "h3", "h2", "h4"]),
-            traffic=None,
-            collect=["qdisc", {"paths": {"every": "200ms"}}, {"tcpdump": {"hosts": ["spine1", "spine2"]}}],
-            measure={"warmup": 2, "iterations": 60, "at_most": "30s"},
-        ),
+    data = light(
+        testbed={"local": {"fabric": {"leaves": 2, "spines": 2, "hosts": 2}, "link": "25gbit", "scale": 100}},
+        conditions=[{"link": {"name": "leaf1-spine2", "down": "0.5s", "up": "1s"}}],
+        workload=ring(0.04, hosts=["h1", "h3", "h2", "h4"]),
+        traffic=None,
+        collect=["qdisc", {"paths": {"every": "200ms"}}, {"tcpdump": {"hosts": ["spine1", "spine2"]}}],
+        measure={"warmup": 2, "iterations": 60, "at_most": "30s"},
     )
+    summary, results = measured(write(tmp_path, data), tmp_path / "results", "--no-report", borne={"events"})
+    (about,) = summary["runs"]
+    run = Run(results / data["name"] / about["run"])
     (event,) = run.manifest.events
     assert event.event == "link leaf1-spine2 down"
     assert run.manifest.windows[0].start_ns < event.began_ns < event.ended_ns
