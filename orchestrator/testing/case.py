@@ -51,8 +51,8 @@ class Case:
     """A part, and the folder with real samples of its launches' output.
 
     `example.yaml` in that folder has `config`, a minimal configuration for a testbed with the hosts h1 to h4 ("{here}"
-    in it is that folder), `topologies`, where it is given, names those of `TOPOLOGIES` that the part needs (`[fabric]`), and
-    `output`, where it is given, says under which names samples lie in the folder that a
+    in it is that folder). `topologies`, where it is given, names those of `TOPOLOGIES` that the part needs
+    (`[fabric]`). `output`, where it is given, says under which names samples lie in the folder that a
     launch brings home (else under their own).
     """
 
