@@ -21,7 +21,7 @@ from orchestrator.parts.topology import WIRE_HEADER_BYTES, Topology
 
 NAME = "udp"
 HEADER_BYTES = {4: 20 + 8, 6: 40 + 8}  # of IP and UDP, by version of IP
-COUNTERS = ("datagrams.offered_bytes", "datagrams.lost_bytes")
+COUNTERS = ("datagrams.offered_bytes", "datagrams.lost_bytes", "datagrams.seconds")
 LEAST_BYTES = 32  # of a datagram: iperf3's own header, and something
 
 _BLOCK = re.compile(r"^Starting Test: protocol: UDP, .* (\d{1,6}) byte blocks", re.MULTILINE)
@@ -107,7 +107,8 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Read rows of `flows`, one a stream, from the client's reports, and of `counters` from the server's.
 
     The counters (COUNTERS, the source as their port) are layer-2 bytes since the beginning: of all datagrams that were
-    sent, by their numbers, and of those that did not come. Their times are true to half a second.
+    sent, by their numbers, and of those that did not come; and the seconds since, by the server's clock. The times of
+    samples are true to half a second.
     """
     found = iperf_programs.client_flows(output)
     if "flows" in found:
@@ -141,7 +142,7 @@ def _received(output: LaunchOutput) -> Mapping[str, Columns]:
         sums = [one + another for one, another in zip(sums, more, strict=True)]
         at_ns = began_ns + round((seconds + 0.5) * 1e9) + output.offset_ns  # it began within the second that is told
         times += [at_ns] * len(COUNTERS)
-        values += map(float, sums)
+        values += (*map(float, sums), seconds)
     count = len(times) // len(COUNTERS)
     names, ports = list(COUNTERS) * count, [output.source or ""] * len(times)
     return {"counters": {"port": ports, "time_ns": times, "counter": names, "value": values}}

@@ -2,8 +2,9 @@
  *
  * Nothing is copied of a packet, and none is changed (headers may be moved together). Each processor keeps the bins
  * that it adds to in `recent`, a place for a flow; one that is over, or whose place another flow needs, goes into the
- * table that the loader has put into `tables`. It puts an empty one there before it reads the old one, and reads `recent`
- * when the programs are detached. What has no place in a full table is counted as lost.
+ * table that the loader has put into `tables`. It puts an empty one there before it reads the old one, and reads
+ * `recent` when the programs are detached. What has no place in a full table is counted as lost.
+ *
  * It includes nothing, so that it compiles to the same byte code on every processor; tests/helpers/bpf_objects.py says
  * how. Types, helpers and offsets are those of linux/bpf.h, which never change.
  */
@@ -31,7 +32,7 @@ struct __sk_buff {
     u32 gso_size;
 };
 
-struct flow_bin { /* the key of a table; addresses of IPv4 take their first word, all else is in network order */
+struct flow_bin { /* the key of a table; an IPv4 address takes the first word; these and ports in network order */
     u32 src[4], dst[4];
     u16 src_port, dst_port;
     u16 protocol; /* of IP, or the Ethernet type of what is none */

@@ -12,6 +12,8 @@ processors have not handed on to a table yet comes at the end.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import socket
@@ -36,11 +38,24 @@ FIRST = struct.pack("=I", 0)
 ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
+SIOCGIFHWADDR = 0x8927
+ETHERNET = (1, 772)  # ARPHRD_ETHER and ARPHRD_LOOPBACK: frames begin with Ethernet's header
+
+
+def hardware(device: str) -> int:
+    """Return the type of a device's hardware (ARPHRD_... of linux/if_arp.h)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        reply = fcntl.ioctl(any_socket, SIOCGIFHWADDR, struct.pack("=16s24x", device.encode()[:15]))
+    return int(struct.unpack_from("=H", reply, 16)[0])
+
+
 class Meter:
     """The program at both directions of a device, as long as this process lives."""
 
     def __init__(self, device: str, width_ns: int) -> None:
         self.width_ns = width_ns
+        if hardware(device) not in ETHERNET:
+            raise OSError(errno.EPFNOSUPPORT, "its frames are not Ethernet's")
         folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
         shapes, programs = bpf.read_object(os.path.join(folder, "meter.bpf.json"))  # noqa: PTH118
         self.shape = shapes["counted"]

@@ -246,6 +246,18 @@ def test_a_full_table_of_a_meter_is_counted_and_nothing_else_is_lost(pair):
     assert captured["captured"][0] + captured["dropped"][0] == captured["received"][0] == passed
 
 
+@pytest.mark.parametrize(("rights", "enough"), [("+net_admin,+bpf", True), ("+net_admin", False), ("+bpf", False)])
+def test_a_user_with_two_capabilities_may_use_a_meter(rights, enough):
+    look = Path(bpf.__file__).read_text() + "\nprint(*usable())"  # the user may not see where it lies
+    words = [
+        option for name in ("bounding-set", "inh-caps", "ambient-caps") for option in (f"--{name}", f"-all,{rights}")
+    ]
+    user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *words]
+    said = subprocess.run([*user, "/usr/bin/python3", "-c", look], check=True, capture_output=True, text=True).stdout
+    assert said.split()[0] == str(enough), said
+    assert ("CAP_BPF and CAP_NET_ADMIN" in said) is not enough
+
+
 def test_nothing_of_a_meter_outlives_it(pair):
     launch = meter.launches(meter.Config(hosts=("h1",)), TOPOLOGY)[0]
     process, output = pair.launch(launch)

@@ -20,7 +20,7 @@ def payload(run, node, direction):
     mine = {
         place: row["payload_bytes"]
         for place, row in enumerate(flows)
-        if (row["kind"], row["direction"]) == ("training", direction)
+        if (row["name"], row["direction"]) == ("training", direction)
     }
     bins = [row for row in run.rows("flow_packets") if row["node"] == node and row["flow"] in mine]
     return sum(mine.values()), sum(row["payload_bytes"] for row in bins)

@@ -13,7 +13,7 @@ from orchestrator.validity.window import MeasuredWindow
 
 NAME = "datagrams"
 ORDER = 200
-COUNTERS = ("datagrams.offered_bytes", "datagrams.lost_bytes")
+COUNTERS = ("datagrams.offered_bytes", "datagrams.lost_bytes", "datagrams.seconds")
 MOST_OFF = 0.05  # by which the load that datagrams offer may differ from what is asked
 GATES = (
     GateSpec(
@@ -28,12 +28,11 @@ GATES = (
 
 def judge(window: MeasuredWindow) -> Iterator[Gate]:
     """Give a verdict for each load whose receiver counted datagrams."""
-    begin, end = window.record.span_ns
     for load in window.record.loads:
-        offered, lost = (window.growth(load.dst, counter, port=load.source) for counter in COUNTERS)
-        if math.isnan(offered) or math.isnan(lost):
+        offered, lost, seconds = (window.growth(load.dst, counter, port=load.source) for counter in COUNTERS)
+        if math.isnan(offered) or math.isnan(lost) or not seconds > 0:
             continue
-        rate = offered * 8e9 / max(1, end - begin)
+        rate = offered * 8 / seconds
         off = rate / load.requested_bps - 1
         scale = window.manifest.scale
         asked, told = (rate_text(float(f"{bps * scale:.4g}")) for bps in (load.requested_bps, rate))

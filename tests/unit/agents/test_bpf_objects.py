@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 
 import pytest
 
+from orchestrator.agents import meter
 from tests.helpers import bpf_objects
 
 AGENTS = bpf_objects.AGENTS
@@ -37,12 +39,19 @@ def test_byte_code_of_another_source_is_found_out(fresh, monkeypatch, tmp_path):
         test_byte_code_is_made_of_its_source(source)
 
 
+def test_a_device_whose_frames_are_not_ethernets_is_refused(monkeypatch):
+    assert meter.hardware("lo") in meter.ETHERNET
+    monkeypatch.setattr(meter.fcntl, "ioctl", lambda *_: struct.pack("=16sH22x", b"ib0", 32))
+    with pytest.raises(OSError, match="not Ethernet's"):
+        meter.Meter("ib0", 1_000_000)
+
+
 def test_a_meter_without_rights_says_what_it_takes(tmp_path):
     for name in ("meter.py", "meter.bpf.json", "agent/bpf.py"):
         path = AGENTS / name
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    meter = [sys.executable, "-I", "-S", "-B", str(tmp_path / "meter.py"), "-i", "lo", "-w", "1000000", "-e", "0.1"]
-    argv = ["unshare", "--user", "--map-root-user", *meter]
+    argv = [sys.executable, "-I", "-S", "-B", str(tmp_path / "meter.py"), "-i", "lo", "-w", "1000000", "-e", "0.1"]
+    argv = ["unshare", "--user", "--map-root-user", *argv]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("meter: lo: making the map counted: it takes root, or CAP_BPF and CAP_NET_ADMIN")
