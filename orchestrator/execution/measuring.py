@@ -13,6 +13,7 @@ from orchestrator.core.errors import DeadlineExceeded, ShortOfLoad
 from orchestrator.core.units import duration_text, rate_text
 from orchestrator.execution.actions import host_counters
 from orchestrator.execution.actions.host_counters import STEADY_OVER_S, Receivers
+from orchestrator.execution.actions.window_events import WindowEvents
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.session import Session
 from orchestrator.execution.watch import Iteration, Watch
@@ -115,6 +116,7 @@ class Measurement:
         window: PlannedWindow,
         session: Session,
         progress: Progress,
+        events: WindowEvents,
         *,
         since_ns: int,
         steady_ns: int = 0,
@@ -123,6 +125,7 @@ class Measurement:
         self._window = window
         self._watch: Watch = session.watch
         self._progress = progress
+        self._events = events
         self._receivers = Receivers(session, [demand for source in window.sources for demand in source.demands])
         self._jobs = [job.job.name for job in plan.jobs]
         self._since_ns = since_ns
@@ -140,10 +143,14 @@ class Measurement:
         """Wait for the stop rule, then for the ranks that are a little behind; give the window."""
         measure = self._window.measure
         self._restart_stall()
-        ends = None if measure.at_most is None else time.monotonic() + measure.at_most
+        begun = time.monotonic()
+        ends = None if measure.at_most is None else begun + measure.at_most
+        self._events.begin(begun)
         while not self._enough() and (ends is None or time.monotonic() < ends):
+            self._events.carry_out()
             self._tick()
             self._tell(ends)
+        self._events.end()
         window = self._closed()
         patience = Deadline.after(measure.stall_timeout)
         while not self._all_ranks_at(window) and not patience.expired:
@@ -155,7 +162,7 @@ class Measurement:
             progress.heard = time.monotonic()
 
     def _tick(self) -> None:
-        self._watch.take(time.monotonic() + TICK_S)
+        self._watch.take(min(time.monotonic() + TICK_S, self._events.next_due))
         self._observe_hosts()
         stall = self._window.measure.stall_timeout
         for job, progress in self._watch.jobs.items():

@@ -19,6 +19,7 @@ from orchestrator.execution import sealing
 from orchestrator.execution.actions import fetching, host_reduction, processes
 from orchestrator.execution.actions.changes import Changes
 from orchestrator.execution.actions.processes import Processes
+from orchestrator.execution.actions.window_events import WindowEvents
 from orchestrator.execution.load_escalation import LoadEscalation, covers, preflight_of, requested_bps, unescalated
 from orchestrator.execution.measuring import Measurement, Window, preflight
 from orchestrator.execution.nodes import device_readings, facts, routes
@@ -119,7 +120,7 @@ class Run:
             self._check_room()
         with self.phase("conditions"):
             self.unwind.push("conditions", self._restore)
-            self.changes.apply(plan.changes)
+            self.changes.apply([change for change in plan.changes if change.during is None])
             helpers = list(plan.helper_processes())
             self.unwind.push("conditions' processes", lambda: self._stop(helpers, phase=None))
             self.processes.start(helpers, what="starting what conditions need")
@@ -235,8 +236,9 @@ class Run:
                     since_ns = time.time_ns()
                     self._traffic_up(window, self.traffic[window.name].launches)
                     steady_ns = time.time_ns()
+                events = WindowEvents(self.plan.changes, self.changes, window.name)
                 measurement = Measurement(
-                    self.plan, window, self.session, self.progress, since_ns=since_ns, steady_ns=steady_ns
+                    self.plan, window, self.session, self.progress, events, since_ns=since_ns, steady_ns=steady_ns
                 )
                 measurement.warm_up()
             with self.phase("window"):
@@ -244,7 +246,8 @@ class Run:
             self.windows.append(measured)
             self.measured_until = time.monotonic()
             unjudged = sealing.unjudged(self.plan, self.windows, began_ns=self.manifest.began_ns)
-            self.record(replace(self.manifest, windows=unjudged))
+            happened = sealing.events(self.plan, events.records, began_ns=self.manifest.began_ns)
+            self.record(replace(self.manifest, windows=unjudged, events=(*self.manifest.events, *happened)))
             self.events.write("window", name=measured.name, start_ns=measured.start_ns, end_ns=measured.end_ns)
             if window is not windows[-1]:
                 with self.phase("warm-up"):

@@ -49,6 +49,22 @@ def unjudged(plan: RunPlan, measured: Sequence[Window], *, began_ns: int) -> tup
     return tuple(_window(plan, planned[window.name], window, time_) for window in measured)
 
 
+def events(plan: RunPlan, happened: Sequence[records.Event], *, began_ns: int) -> tuple[records.Event, ...]:
+    """Return what conditions did within windows; dilated time is divided back."""
+    dilation = plan.topology.dilation
+    time_ = DividedTime(began_ns=began_ns, dilation=dilation)
+    return tuple(
+        replace(
+            event,
+            begin_s=event.begin_s / dilation,
+            end_s=event.end_s / dilation,
+            began_ns=None if event.began_ns is None else time_.instant(event.began_ns),
+            ended_ns=None if event.ended_ns is None else time_.instant(event.ended_ns),
+        )
+        for event in happened
+    )
+
+
 def _window(plan: RunPlan, planned: PlannedWindow, measured: Window, time_: DividedTime) -> records.Window:
     loads = [
         records.Load(

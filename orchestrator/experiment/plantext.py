@@ -14,7 +14,7 @@ from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.experiment import validity_model
 from orchestrator.experiment.plan import PlannedJob, PlannedSource, PlannedWindow, RunPlan
 from orchestrator.parts.launch import Change, Container, Launch
-from orchestrator.parts.topology import Topology
+from orchestrator.parts.topology import Fabric, Topology
 
 _SHOWN_FILES = 20  # of a process
 _MOST_RUNS = 10  # that have a line each
@@ -82,12 +82,13 @@ def variables_text(variables: Sequence[Variable], *, width: int | None = None) -
 def _testbed(text: _Text, run: RunPlan, count: int) -> None:
     topology = run.topology
     scale = topology.wire_scale
-    rates = sorted({link.rate for link in topology.links})
-    links = [rate_text(rate) + (f" (set up as {rate_text(rate / scale)})" if scale != 1 else "") for rate in rates]
+    links = _rates([link.rate for link in topology.links], scale)
     dilation = topology.dilation
     text.add(f"experiment {run.experiment}: {count} run{'s' if count > 1 else ''} on {topology.described} hosts")
     text.add(f"hosts {_hosts(topology)}", deep=1)
-    text.add(f"links {', '.join(links)}, scale {scale}, MTU {topology.mtu}", deep=1)
+    if topology.fabric is not None:
+        text.add(_fabric(topology.fabric, scale), deep=1)
+    text.add(f"links {links}, scale {scale}, MTU {topology.mtu}", deep=1)
     if dilation > 1:
         text.add(
             f"dilation {dilation}: every duration below is {dilation} times that of the file, and the run takes as many"
@@ -97,6 +98,20 @@ def _testbed(text: _Text, run: RunPlan, count: int) -> None:
     for remark in scale_limits.remarks(run):
         text.add(remark, deep=1)
     text.add("")
+
+
+def _rates(rates: Iterable[float], scale: int) -> str:
+    """Write different rates, each with that on the wire."""
+    return ", ".join(
+        rate_text(rate) + (f" (set up as {rate_text(rate / scale)})" if scale != 1 else "")
+        for rate in sorted(set(rates))
+    )
+
+
+def _fabric(fabric: Fabric, scale: int) -> str:
+    uplinks = _rates([uplink.rate for uplink in fabric.uplinks], scale)
+    choice = f"; {fabric.multipath}, seed {fabric.seed}" if fabric.multipath else ""
+    return f"fabric {alike.names(fabric.leaves)}, {alike.names(fabric.spines)}, uplinks {uplinks}{choice}"
 
 
 def _hosts(topology: Topology) -> str:
@@ -112,7 +127,11 @@ def _hosts(topology: Topology) -> str:
 
 
 def _changes(changes: Iterable[Change], *, verbose: bool) -> Iterator[str]:
-    """Write a line for changes of one kind, with their nodes as ranges."""
+    """Write a line for changes of one kind, with their nodes as ranges; one for all of an event within windows."""
+    for during in dict.fromkeys(change.during for change in changes if change.during):
+        where = f"window {during.window}" if during.window else "each window"
+        yield f"event: {during.event} from {during.begin_s:g} s to {during.end_s:g} s of {where}"
+    changes = [change for change in changes if change.during is None]
     if verbose:
         yield from (f"change: {change.name} on {change.node}" for change in changes)
         return

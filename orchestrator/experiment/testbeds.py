@@ -178,6 +178,8 @@ def local_spec(local: LocalTestbed) -> netns.LocalSpec:
         offloads=local.offloads,
         queue_s=local.queue,
         containers=_containers(local),
+        fabric=local.fabric,
+        uplink=local.fabric.uplink_rate(local.link) if local.fabric else 0.0,
     )
 
 

@@ -72,7 +72,7 @@ RESERVED = frozenset(
             "figures",
         ),
         *("limits", "contradictions", "link", "mtu"),
-        *("defaults", "hosts", "switch", "attempts", "draws", "quarantine", "include", "vars"),
+        *("defaults", "hosts", "switch", "fabric", "attempts", "draws", "quarantine", "include", "vars"),
     }
 )
 NO_AXES: AxisValues = MappingProxyType({})

@@ -225,6 +225,19 @@ class PresenceCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class During:
+    """A part of a window, in seconds from its beginning: of each window, or of the one that is named.
+
+    `event` is what happens then, for people: the same of all changes that belong together.
+    """
+
+    event: str
+    begin_s: float
+    end_s: float
+    window: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """A reversible change of one thing on one node.
 
@@ -233,6 +246,7 @@ class Change:
     equal what `expect` gives; after `undo` it must equal the old state. `presence` tells whoever finds the change later
     whether it still stands, from the old state too. All five functions are pure and raise ValueError, with a sentence
     for people, where they cannot: a state that could not be restored is refused.
+    Where `during` is not None, it is a part of windows only.
     `process` is what the change needs to have its effect: started after it, ended before it is undone.
     """
 
@@ -247,4 +261,5 @@ class Change:
     presence: Callable[[str], PresenceCheck]
     hits: HitCounter | None = None
     shared: bool = False  # several conditions may ask for it, all alike: it is made once
+    during: During | None = None  # made and taken back within windows; else it stands for the whole run
     process: Launch | None = None

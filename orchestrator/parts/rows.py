@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.parts.schema import captured, cross_traffic, hosts, training
+from orchestrator.parts.schema import captured, cross_traffic, fabric, hosts, training
 from orchestrator.parts.schema.column import ColumnType, Table
 
 Row = Mapping[str, Any]  # value by column
@@ -24,7 +24,13 @@ _SHOWN = 120  # characters of what was not understood
 # Instants are `*_ns`: nanoseconds since the epoch in the controller's time base (the node's clock plus its measured
 # offset). Rates and sizes are as they were on the wire, not multiplied back by the scale. The store adds the columns
 # `run`, and for the output of a launch `node` and `launch`, in front.
-DESCRIBED: Mapping[str, Table] = {**training.TABLES, **cross_traffic.TABLES, **captured.TABLES, **hosts.TABLES}
+DESCRIBED: Mapping[str, Table] = {
+    **training.TABLES,
+    **cross_traffic.TABLES,
+    **captured.TABLES,
+    **hosts.TABLES,
+    **fabric.TABLES,
+}
 TABLES: Mapping[str, Mapping[str, ColumnType]] = {
     name: {column: one.type for column, one in table.columns.items()} for name, table in DESCRIBED.items()
 }

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 AGENTS = Path(__file__).parents[1] / "agents"
 RUN_PROCESSES = AGENTS / "run_processes.py"  # which a source imports that tells processes of the run apart
 PROCESSES = ("/proc", "../.containers")  # where it finds them: procfs, and the agent's list of containers
-TEXTS = ("src", "dst", "congestion", "process")  # columns that hold no numbers
+TEXTS = ("src", "dst", "congestion", "process", "spine", "to_leaf", "chosen")  # columns that hold no numbers
 SHORTEST_S, LONGEST_S = 0.001, 10.0
 MOST_NOTES = 5  # of each kind on one file
 
@@ -37,12 +37,11 @@ MOST_NOTES = 5  # of each kind on one file
 def ports(topology: Topology, hosts: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
     """Name of each chosen node and its data-plane devices; by default all hosts, and switches with an agent.
 
-    A switch's devices are the switch ends of its links.
+    A switch's devices are its ends of links.
     """
     chosen: dict[str, tuple[str, ...]] = {host.name: host.devices for host in topology.hosts}
-    for link in topology.links:
-        if link.switch_port:
-            chosen[link.switch] = (*chosen.get(link.switch, ()), link.switch_port)
+    for switch, port, _ in topology.switch_ports:
+        chosen[switch] = (*chosen.get(switch, ()), port)
     return {name: devices for name, devices in chosen.items() if hosts is None or name in hosts}
 
 

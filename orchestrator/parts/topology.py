@@ -106,6 +106,48 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Uplink:
+    """A full-duplex link between a leaf and a spine; `rate` is unscaled, in bit/s, for both directions.
+
+    Its ports are empty where no agent runs on the switches.
+    """
+
+    leaf: str
+    leaf_port: str = ""
+    spine: str
+    spine_port: str = ""
+    rate: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.leaf}-{self.spine}"
+
+    @property
+    def ends(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        """Switch and port of the leaf's end, then of the spine's."""
+        return (self.leaf, self.leaf_port), (self.spine, self.spine_port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """Leaves, to which hosts are linked (`Link.switch` of their links), and spines, to which leaves are.
+
+    `multipath` says by what a leaf chooses among its uplinks ("per-5-tuple"), `seed` is that of the choice; empty and
+    None where they are not known.
+    """
+
+    leaves: tuple[str, ...]
+    spines: tuple[str, ...]
+    uplinks: tuple[Uplink, ...]
+    multipath: str = ""
+    seed: int | None = None
+
+    def uplinks_of(self, leaf: str) -> tuple[Uplink, ...]:
+        """Return the uplinks of a leaf, in the order of its spines."""
+        return tuple(uplink for uplink in self.uplinks if uplink.leaf == leaf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
     """The testbed as the plan sees it.
 
@@ -115,6 +157,7 @@ class Topology:
     long (Gupta et al., "To Infinity and Beyond: Time-Warped Network Emulation", NSDI 2006).
     Hosts of a local testbed may be containers: of `runtime`, and of an `image` that is not ours. `rights` are those of
     `parts.launch.PRIVILEGES` that every host grants; None where that is not known before the hosts are asked.
+    Where the switches make a `fabric`, `links` are the hosts' own.
     """
 
     kind: Literal["local", "inventory", "slurm"]
@@ -126,6 +169,7 @@ class Topology:
     runtime: str = ""
     image: str = ""
     rights: tuple[str, ...] | None = None
+    fabric: Fabric | None = None  # where the hosts are behind more than one switch
 
     @property
     def shares_files(self) -> bool:
@@ -195,10 +239,18 @@ class Topology:
         """Return the links of all of a host's rails, in their order."""
         return tuple(link for link in self.links if link.host == host)
 
-    def link_at(self, node: str, device: str) -> Link | None:
+    @property
+    def switch_ports(self) -> tuple[tuple[str, str, float], ...]:
+        """Switch, port and unscaled rate (bit/s) of every port of a switch that runs an agent."""
+        of_hosts = [(link.switch, link.switch_port, link.rate) for link in self.links]
+        uplinks = self.fabric.uplinks if self.fabric else ()
+        between = [(switch, port, uplink.rate) for uplink in uplinks for switch, port in uplink.ends]
+        return tuple(port for port in (*of_hosts, *between) if port[1])
+
+    def link_at(self, node: str, device: str) -> Link | Uplink | None:
         """Return the link that a device of a host, or a port of a switch, is an end of; None if of none."""
-        ends = (link for link in self.links if (node, device) in link.ends)
-        return next(ends, None)
+        every: tuple[Link | Uplink, ...] = (*self.links, *(self.fabric.uplinks if self.fabric else ()))
+        return next((link for link in every if (node, device) in link.ends), None)
 
     def rail_of(self, node: str, device: str) -> int:
         """Return the number of the rail that a device of a host, or a port of a switch, is an end of.
@@ -206,7 +258,7 @@ class Topology:
         KeyError if of none.
         """
         link = self.link_at(node, device)
-        if link is None:
+        if not isinstance(link, Link):
             raise KeyError(f"{node}:{device}")
         return self.links_of(link.host).index(link)
 

@@ -17,7 +17,7 @@ from orchestrator.core.units import Mistake
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.shared import named_hosts
-from orchestrator.parts.topology import WORK, Link, Node, Rail, Topology
+from orchestrator.parts.topology import WORK, Fabric, Link, Node, Rail, Topology, Uplink
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")  # longer ones would find no room in names of sockets
 _RDMA = re.compile(r"[A-Za-z0-9_.-]{1,63}(:[0-9]{1,3})?\Z")
@@ -168,6 +168,31 @@ class Switch(Model):
     """Port of the switch that each host is plugged into, by host."""
 
 
+class SwitchFabric(Model):
+    """Leaves and spines between the hosts, each leaf linked to every spine: declared, nothing on them is changed."""
+
+    leaves: dict[Name, tuple[Name, ...]] = Field(min_length=2)
+    """Hosts that hang on each leaf, by the leaf's name."""
+
+    spines: tuple[Name, ...] = Field(min_length=1)
+    """Names of the spines."""
+
+    uplink: Rate
+    """Rate of each link between a leaf and a spine, such as 100gbit."""
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> SwitchFabric:
+        names = [*self.leaves, *self.spines]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise Mistake(f"{name!r} stands here twice", accepted="each switch once", at=("spines",))
+        return self
+
+    def leaf_of(self, host: str) -> str:
+        """Return the leaf on which a host hangs; empty where it hangs on none."""
+        return next((leaf for leaf, hosts in self.leaves.items() if host in hosts), "")
+
+
 class Inventory(Model):
     """Real machines and the network between them."""
 
@@ -187,16 +212,36 @@ class Inventory(Model):
     switch: Switch | None = None
     """The switch between them."""
 
+    fabric: SwitchFabric | None = None
+    """The leaves and spines between them, instead of one switch."""
+
     @model_validator(mode="after")
     def _consistent(self) -> Inventory:
         self._check_addresses()
         self._check_rails()
+        self._check_fabric()
         for name in self.switch.ports if self.switch else ():
             if name not in self.hosts:
                 raise Mistake(
                     named_hosts.absent(name), accepted=named_hosts.one_of(self.hosts), at=("switch", "ports", name)
                 )
         return self
+
+    def _check_fabric(self) -> None:
+        """Check that each host hangs on one leaf of the fabric, where there is one."""
+        if self.fabric is None:
+            return
+        if self.switch is not None:
+            raise Mistake("stands beside fabric", accepted="one of them", at=("switch",))
+        hanging = [host for hosts in self.fabric.leaves.values() for host in hosts]
+        for place, host in enumerate(hanging):
+            at = ("fabric", "leaves", self.fabric.leaf_of(host))
+            if host not in self.hosts:
+                raise Mistake(named_hosts.absent(host), accepted=named_hosts.one_of(self.hosts), at=at)
+            if host in hanging[:place]:
+                raise Mistake(f"{host!r} hangs on two leaves", accepted="each host on one", at=at)
+        if missing := [host for host in self.hosts if host not in hanging]:
+            raise Mistake(f"{missing[0]!r} hangs on no leaf", accepted="each host on one", at=("fabric", "leaves"))
 
     def _check_addresses(self) -> None:
         """Check that an address belongs to one rail of one host."""
@@ -269,13 +314,37 @@ def topology(inventory: Inventory) -> Topology:
                 work=inventory.value(name, "work", WORK),
             )
         )
-    switch = inventory.switch.name if inventory.switch else ""
+    only = inventory.switch.name if inventory.switch else ""
+    between = inventory.fabric
     links = tuple(
-        Link(host=name, device=rail.device, switch=switch, rate=host.link or inventory.link)
+        Link(
+            host=name,
+            device=rail.device,
+            switch=between.leaf_of(name) if between else only,
+            rate=host.link or inventory.link,
+        )
         for name, host in inventory.hosts.items()
         for rail in host.data
     )
-    return Topology(kind="inventory", nodes=tuple(nodes), links=links, mtu=inventory.mtu)
+    return Topology(
+        kind="inventory",
+        nodes=tuple(nodes),
+        links=links,
+        mtu=inventory.mtu,
+        fabric=_fabric(between) if between else None,
+    )
+
+
+def _fabric(declared: SwitchFabric) -> Fabric:
+    return Fabric(
+        leaves=tuple(declared.leaves),
+        spines=declared.spines,
+        uplinks=tuple(
+            Uplink(leaf=leaf, spine=spine, rate=declared.uplink)
+            for leaf in declared.leaves
+            for spine in declared.spines
+        ),
+    )
 
 
 def rail(data: Data) -> Rail:

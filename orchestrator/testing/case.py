@@ -17,6 +17,7 @@ from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
 from orchestrator.testbed import inventory
 from orchestrator.testbed.local import netns
+from orchestrator.testbed.local.local_spec import FabricSpec
 from workloads.common import placement
 
 HOSTS = ("h1", "h2", "h3", "h4")
@@ -33,6 +34,15 @@ TOPOLOGIES: Mapping[str, Topology] = {
             }
         )
     ),
+    "fabric": netns.topology(
+        netns.LocalSpec(
+            hosts=HOSTS,
+            rates=dict.fromkeys(HOSTS, 1e9),
+            scale=10,
+            fabric=FabricSpec(leaves=2, spines=2, hosts=2),
+            uplink=1e9,
+        )
+    ),
 }
 
 
@@ -41,7 +51,8 @@ class Case:
     """A part, and the folder with real samples of its launches' output.
 
     `example.yaml` in that folder has `config`, a minimal configuration for a testbed with the hosts h1 to h4 ("{here}"
-    in it is that folder), and `output`, where it is given, says under which names samples lie in the folder that a
+    in it is that folder). `topologies`, where it is given, names those of `TOPOLOGIES` that the part needs
+    (`[fabric]`). `output`, where it is given, says under which names samples lie in the folder that a
     launch brings home (else under their own).
     """
 
@@ -70,6 +81,12 @@ class Case:
             raise AssertionError(f"{self.name} has no example: put one into {path} (orchestrator/testing/case.py)")
         found: YamlMapping = yaml.safe_load(path.read_text().replace("{here}", str(self.samples)))
         return found
+
+    @property
+    def topologies(self) -> Mapping[str, Topology]:
+        """The topologies that the part can do with: those under `on` of the example, or all."""
+        chosen: list[str] = self.example.get("topologies") or list(TOPOLOGIES)
+        return {name: TOPOLOGIES[name] for name in chosen}
 
     @property
     def config(self) -> Any:

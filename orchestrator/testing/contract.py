@@ -25,7 +25,7 @@ from orchestrator.parts.protocols import Demand, Problem
 from orchestrator.parts.rows import DESCRIBED, TABLES, Columns
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import KNOWN_PORTS, TRAFFIC_PORT, Topology
-from orchestrator.testing.case import HOSTS, TOPOLOGIES, Case, output
+from orchestrator.testing.case import HOSTS, Case, output
 
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 STOPPED_WITHIN_S = 30.0
@@ -48,9 +48,9 @@ class Check:
 
 
 def checks(case: Case) -> list[Check]:
-    """Return every check that a part of this kind has to pass, on each of `TOPOLOGIES` where that matters."""
+    """Return every check that a part of this kind has to pass, on each of its topologies where that matters."""
     found = [Check(name, partial(held, case)) for name, held in _of(case, _ONCE)]
-    for where, topology in TOPOLOGIES.items():
+    for where, topology in case.topologies.items():
         found += [Check(f"{name}-{where}", partial(_on, held, case, topology)) for name, held in _of(case, _ON_EACH)]
     return found
 

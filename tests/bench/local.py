@@ -14,6 +14,7 @@ from orchestrator.core.errors import LockedError
 from orchestrator.execution.session import holder
 from orchestrator.parts.protocols import Channel
 from orchestrator.remote.agent_client import AgentClient
+from orchestrator.testbed.local.local_spec import FabricSpec
 from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
 
 LOCK_WITHIN_S = 600.0
@@ -22,10 +23,13 @@ UP_WITHIN_S = 60.0
 CALL_S = 60.0
 
 
-def made(hosts: int, *, rate_bps: float = 250e6, run: str = "", rails: int = 1) -> NetnsTestbed:
+def made(
+    hosts: int, *, rate_bps: float = 250e6, run: str = "", rails: int = 1, fabric: FabricSpec | None = None
+) -> NetnsTestbed:
     """A testbed that is not up yet."""
     names = tuple(f"h{i}" for i in range(1, hosts + 1))
-    spec = LocalSpec(hosts=names, rates=dict.fromkeys(names, rate_bps), rails=rails)
+    uplink = fabric.uplink_rate(rate_bps) if fabric else 0.0
+    spec = LocalSpec(hosts=names, rates=dict.fromkeys(names, rate_bps), rails=rails, fabric=fabric, uplink=uplink)
     return NetnsTestbed(spec, run or f"bench-{os.getpid()}-{time.monotonic_ns()}")
 
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 from started import programs, skip_reasons
-from test_parts import ALL, made
+from test_parts import ALL, DATA
 
 from orchestrator.core.machines import packages
-from orchestrator.testing import TOPOLOGIES
+from orchestrator.testing import Case
 from tests.helpers import skipping
 
 ROOT = Path(__file__).parents[2]
@@ -78,8 +78,9 @@ def listed(*sets: str) -> set[str]:
 def needed(*kinds: str) -> Iterator[str]:
     """Names of the programs that parts of these kinds ask for on any testbed."""
     for kind, name in ALL:
-        for topology in TOPOLOGIES.values() if kind in kinds else ():
-            yield from (Path(need.what).name for need in made(kind, name, topology)[1] if need.kind == "program")
+        case = Case(kind=kind, name=name, samples=DATA / name)
+        for topology in case.topologies.values() if kind in kinds else ():
+            yield from (Path(need.what).name for need in case.made(topology)[1] if need.kind == "program")
 
 
 def test_every_line_of_the_table_is_whole_and_said_once():

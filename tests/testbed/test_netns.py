@@ -129,10 +129,12 @@ HELD = """
 import sys, time
 from pathlib import Path
 from orchestrator.core.deadline import Deadline
+from orchestrator.testbed.local.local_spec import FabricSpec
 from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.local.netns_setup import setup_document
-names = ("h1", "h2", "h3")
-testbed = NetnsTestbed(LocalSpec(hosts=names, rates=dict.fromkeys(names, 1e8)), sys.argv[1])
+names = ("h1", "h2", "h3", "h4")
+more = {"fabric": FabricSpec(leaves=2, spines=2, hosts=2), "uplink": 1e8} if sys.argv[3] == "fabric" else {}
+testbed = NetnsTestbed(LocalSpec(hosts=names, rates=dict.fromkeys(names, 1e8), **more), sys.argv[1])
 print("opening", flush=True)
 testbed.open(Path(sys.argv[2]), Deadline.after(120))
 proxy = testbed.ssh_proxy()
@@ -144,10 +146,10 @@ time.sleep(600)
 
 
 @contextmanager
-def controller(run_id, folder):
+def controller(run_id, folder, kind="switch"):
     """A controller that holds a testbed until it is killed, with the test at the latest."""
     with subprocess.Popen(
-        [sys.executable, "-c", HELD, run_id, str(folder)],
+        [sys.executable, "-c", HELD, run_id, str(folder), kind],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
@@ -181,10 +183,11 @@ def gone(run_id, pids=frozenset()):
     )
 
 
-def test_kill_9_of_the_controller_leaves_nothing_but_data(up, tmp_path):
+@pytest.mark.parametrize("kind", ["switch", "fabric"])
+def test_kill_9_of_the_controller_leaves_nothing_but_data(up, tmp_path, kind):
     before = this_machine()
-    run_id = f"killed-{os.getpid()}"
-    with controller(run_id, tmp_path / "run") as process:
+    run_id = f"killed-{os.getpid()}-{kind}"
+    with controller(run_id, tmp_path / "run", kind) as process:
         assert process.stdout.readline() == "opening\n"
         word, proxy = process.stdout.readline().split()
         assert (word, Path(proxy).exists()) == ("open", True)

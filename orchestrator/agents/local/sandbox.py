@@ -8,7 +8,9 @@ a descriptor, one end of a SOCK_SEQPACKET pair whose other end only the owner ho
     owner:   {"files": {path: text}, "bind": [[source, target]], "limit_s": seconds, "ip": version of IP,
               "neighbours": {device: {address: mac}},
               "switch": {"ip": [line], "tc": [line], "plain": [device]},
-              "nodes": [{"name", "folder", "work", "links": [line], "ip": [line], "tc": [line],
+              "nodes": [{"name", "folder", "work", "network": whether it has one of its own,
+                         "first": whether the others wait until it is set up,
+                         "links": [line, with "{pid[NODE]}" for a node's PID], "ip": [line], "tc": [line],
                          "plain": [device], "sysctls": {name: value}, "files": {path: [mode, text]}, "sshd": [word],
                          "joins": whether it is a container's}]}
              and for each node that is a container's its network and its mount namespace as ancillary data
@@ -240,7 +242,7 @@ def node_files(node: NodeSetup) -> None:
 def known(node: NodeSetup, neighbours: Dict[str, Dict[str, str]]) -> List[str]:
     """Return commands of ip for permanent neighbour entries of all hosts, itself too: nothing asks for MACs."""
     line = "neigh replace %s lladdr %s dev %s nud permanent"
-    rails = neighbours.items() if node["links"] else ()
+    rails = neighbours.items() if node["network"] else ()
     return [line % (address, mac, device) for device, hosts in rails for address, mac in hosts.items()]
 
 
@@ -249,7 +251,7 @@ def node_init(node: NodeSetup, version: int, go: int, report: int, waiting: sock
     try:
         socket.sethostname(node["name"])
         node_files(node)
-        if node["links"]:
+        if node["network"]:
             no_router_chatter(version)
         waiting.send(b"waiting")
         if not os.read(go, 1):
@@ -279,7 +281,7 @@ class Start(NamedTuple):
 def fork_node(node: NodeSetup, version: int, log: int, joined: "Optional[Joined]") -> Start:
     """Start a node, in a container's network where it has joined one."""
     separate = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID
-    if node["links"] and joined is None:
+    if node["network"] and joined is None:
         separate |= CLONE_NEWNET
     wait_go, go = os.pipe()
     report, tell = os.pipe()
@@ -322,6 +324,12 @@ def hear_pid(start: Start) -> int:
         raise Failed("a node's namespaces could not be made", step="namespaces")
     said.remove(b"waiting")
     return int(said[0])
+
+
+def let_go(start: Start) -> None:
+    """Tell a node that its links are there."""
+    os.write(start.go, b"g")
+    os.close(start.go)
 
 
 def text_of(descriptor: int) -> str:
@@ -370,11 +378,15 @@ def build(document: Setup, logs: Dict[str, int], joined: "Dict[str, Joined]") ->
     }
     pids = {name: hear_pid(start) for name, start in starts.items()}
     batch("ip", document["switch"]["ip"], step="switch")
-    links = [line.format(pid=pids[node["name"]]) for node in per_node for line in node["links"]]
+    links = [line.format(pid=pids) for node in per_node for line in node["links"]]
     batch("ip", links, step="links")
+    first = [node["name"] for node in per_node if node["first"]]
+    for name in first:
+        let_go(starts[name])
+    for name in first:
+        hear_report(starts.pop(name))
     for start in starts.values():
-        os.write(start.go, b"g")
-        os.close(start.go)
+        let_go(start)
     trouble: Optional[Failed] = None
     try:
         per_packet(document["switch"]["plain"])

@@ -14,11 +14,17 @@ class SwitchSetup(TypedDict):
 
 
 class NodeSetup(TypedDict):
-    """The same of a host, or of the switch's own node, its files with their modes, and its sshd."""
+    """The same of a host, or of a switch's own node, its files with their modes, and its sshd.
+
+    `network` says whether it has a network of its own, or that of the sandbox; the other nodes are set up once those
+    that are `first` have been.
+    """
 
     name: str
     folder: str
     work: str
+    network: bool
+    first: bool
     links: List[str]
     ip: List[str]
     tc: List[str]

@@ -14,7 +14,8 @@ from orchestrator.parts.topology import Topology, carried_bps
 
 Floats = npt.NDArray[np.float64]
 
-_BACKLOG = re.compile(r"qdisc\.[^.@]+\.backlog_bytes")  # of the root: children stand in it
+QUEUES = r"^qdisc\.[^.@]+\.(?:backlog_bytes|bytes|drops)$"  # of the root: children stand in it
+_BACKLOG = re.compile(r"qdisc\.[^.@]+\.backlog_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,23 +47,43 @@ def shared_link(counters: Any, topology: Topology, *, span_ns: tuple[int, int], 
     backlog weighs each value by how long it stood.
     """
     kept = counters if isinstance(counters, throughput.CachedTable) else throughput.CachedTable(counters)
-    found = [
-        (mean, place)
+    found = queues(kept, span_ns)
+    if not found:
+        return None
+    fullest = max(found, key=lambda queue: (queue.backlog_bytes, queue.node, queue.port))
+    seconds = (span_ns[1] - span_ns[0]) / 1e9
+    return SharedLink(
+        port=f"{fullest.node}:{fullest.port}",
+        waiting_s=fullest.backlog_bytes * 8 / _rate_bps(topology, fullest.node, fullest.port) * scale,
+        sent_bps=fullest.sent_bytes * 8 / seconds * scale,
+        drops_per_s=fullest.drops / seconds,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """An egress queue over a span: mean backlog, bytes sent (layer 2) and packets dropped, as on the wire."""
+
+    node: str
+    port: str
+    backlog_bytes: float
+    sent_bytes: float
+    drops: float
+
+
+def queues(kept: throughput.CachedTable, span_ns: tuple[int, int]) -> list[Queue]:
+    """Return every root queue that was sampled by the end of a span, of a run's `counters`."""
+    return [
+        Queue(
+            node=place[0],
+            port=place[1],
+            backlog_bytes=mean,
+            sent_bytes=_grown(*_samples(kept, place, "bytes"), span_ns),
+            drops=_grown(*_samples(kept, place, "drops"), span_ns),
+        )
         for place in kept.once("queues", _queues)
         if (mean := _mean(*_samples(kept, place, "backlog_bytes"), span_ns)) is not None
     ]
-    if not found:
-        return None
-    backlog, place = max(found)
-    node, port, _ = place
-    rate_bps = _rate_bps(topology, node, port)
-    seconds = (span_ns[1] - span_ns[0]) / 1e9
-    return SharedLink(
-        port=f"{node}:{port}",
-        waiting_s=backlog * 8 / rate_bps * scale,
-        sent_bps=_grown(*_samples(kept, place, "bytes"), span_ns) * 8 / seconds * scale,
-        drops_per_s=_grown(*_samples(kept, place, "drops"), span_ns) / seconds,
-    )
 
 
 def _queues(table: Any) -> list[tuple[str, str, str]]:

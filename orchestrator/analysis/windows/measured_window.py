@@ -13,9 +13,10 @@ import numpy as np
 
 from orchestrator.analysis.stats.iterations import JobSeries, absorbed, interval_note, series, spent
 from orchestrator.analysis.stats.steady import drift
-from orchestrator.analysis.traffic import throughput, trust
+from orchestrator.analysis.traffic import sharedlink, throughput, trust
 from orchestrator.analysis.windows import (
     device_counters,
+    fabric,
     generated_flows,
     loads,
     paces,
@@ -112,6 +113,14 @@ class MeasuredRun:
         wanted = pc.field("counter").isin(sorted(needed))
         wanted |= pc.match_substring_regex(pc.field("counter"), processors.OF_EACH)
         return throughput.CachedTable(tables.read(self.folder, "counters", where=wanted))
+
+    @cached_property
+    def queues(self) -> throughput.CachedTable:
+        """The table `counters`, as far as it tells of queues."""
+        import pyarrow.compute as pc
+
+        where = pc.match_substring_regex(pc.field("counter"), sharedlink.QUEUES)
+        return throughput.CachedTable(tables.read(self.folder, "counters", where=where))
 
     @cached_property
     def jobs(self) -> Mapping[str, JobSeries]:
@@ -256,6 +265,22 @@ class MeasuredWindow:
     def switch_ports(self) -> tuple[SwitchPort, ...]:
         """The counts of switches at the ports that were sampled."""
         return device_counters.switch_ports(self.run.counters, self.record.span_ns)
+
+    @cached_property
+    def fabric_links(self) -> tuple[fabric.LinkUse, ...]:
+        """The use of each direction of the links of a fabric; nothing where there is one switch."""
+        topology = self.manifest.topology
+        if topology.fabric is None:
+            return ()
+        return fabric.links(self.run.queues, self.run.table("paths"), topology, self.record.span_ns)
+
+    @cached_property
+    def collisions(self) -> tuple[fabric.Collisions, ...]:
+        """Elephants of each leaf of a fabric that shared an uplink while another was idle."""
+        topology = self.manifest.topology
+        if topology.fabric is None:
+            return ()
+        return fabric.collisions(self.run.table("paths"), topology, self.record.span_ns)
 
     @property
     def processor_waits(self) -> tuple[ProcessorWait, ...]:

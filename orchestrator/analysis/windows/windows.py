@@ -66,6 +66,8 @@ TABLES_OF_WINDOWS = (
     "carried",
     "causes",
     "parts",
+    "fabric_links",
+    "collisions",
 )
 
 
@@ -111,6 +113,8 @@ def _rows(measured: MeasuredWindow, judged: Window) -> Iterator[tuple[str, Row]]
         ("processors", judged.processors),
         ("generated", measured.generated),
         ("rails", measured.rails),
+        ("fabric_links", measured.fabric_links),
+        ("collisions", measured.collisions),
     ):
         for record in records:
             yield name, asdict(record)

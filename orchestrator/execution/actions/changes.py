@@ -55,19 +55,26 @@ class Changes:
             )
         self._session.events.write("changed", node=change.node, name=change.name, old=old, new=now)
 
-    def undo(self) -> None:
-        """Take back every change, the last of each node first, and verify; of a lost node its agent has done it."""
+    def undo(self, changes: Sequence[Change] | None = None) -> None:
+        """Take back these changes, or all, the last of each node first, and verify; a lost node's agent has done it."""
+        chosen = {
+            node: [one for one in applied if changes is None or one[0] in changes]
+            for node, applied in self._applied.items()
+        }
 
         def undo_all(client: AgentClient) -> None:
             problems = Unwind()
-            for change, old in self._applied[client.node.name]:
+            for change, old in chosen[client.node.name]:
                 problems.push(change.name, partial(self._taken_back, client, change, old))
             error = combined(problems.run())
             if error is not None:
                 raise error
 
-        total = sum(len(applied) for applied in self._applied.values())
-        self._session.each(self._applied, undo_all, what="restoring conditions", seconds=CALL_S * (1 + total))
+        nodes = [node for node, applied in chosen.items() if applied]
+        total = sum(len(applied) for applied in chosen.values())
+        self._session.each(nodes, undo_all, what="restoring conditions", seconds=CALL_S * (1 + total))
+        for node in nodes:
+            self._applied[node] = [one for one in self._applied[node] if one not in chosen[node]]
 
     def _taken_back(self, client: AgentClient, change: Change, old: str) -> None:
         try:

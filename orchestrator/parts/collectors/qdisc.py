@@ -15,7 +15,7 @@ from orchestrator.parts import samplers
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
-from orchestrator.parts.topology import Topology
+from orchestrator.parts.topology import Topology, Uplink
 
 NAME = "qdisc"
 
@@ -67,4 +67,6 @@ def _carried_bps(topology: Topology, node: str, device: str) -> float:
     link = topology.link_at(node, device)
     if link is None or not math.isfinite(link.rate):
         return 0.0
+    if isinstance(link, Uplink):  # of a local fabric, whose buckets count frames
+        return link.rate / topology.wire_scale
     return topology.carries_bps(link.host, topology.rail_of(node, device)) / topology.wire_scale

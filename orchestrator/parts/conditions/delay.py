@@ -6,12 +6,12 @@ kernels without netem, which would take the place of the queue that shapes the l
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from orchestrator.core.fields import Duration, Model
 from orchestrator.core.machines import packages
@@ -21,14 +21,14 @@ from orchestrator.parts.launch import Change, Launch, Line, PresenceCheck, Requi
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from orchestrator.parts.samplers import AGENTS
-from orchestrator.parts.shared import named_hosts
+from orchestrator.parts.shared import fabric_links, named_hosts
 from orchestrator.parts.topology import Node, Topology
 
 NAME = "delay"
 
 TABLE = "delays"
 FILE = "delay.json"
-QUEUE = 20718  # of netfilter, in the host's network namespace
+QUEUE = 20718  # of netfilter, in the host's network namespace; on a switch the next ones, one a port
 LONGEST_S = 10.0
 ABSENT = "absent"
 
@@ -43,99 +43,136 @@ class Config(Model):
     that a device merged as one; not RDMA.
     """
 
-    host: str
+    host: str | None = None
     """The host that packets are on their way to."""
+    link: str | None = None
+    """A link of a fabric by its name, such as leaf1-spine2, instead of a host: packets wait either way."""
     time: Duration = Field(gt=0, le=LONGEST_S)
     """How long each packet is held, such as 5ms; no scale divides it."""
 
+    @model_validator(mode="after")
+    def _somewhere(self) -> Config:
+        fabric_links.one_of(self.host, self.link)
+        return self
+
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    return named_hosts.problems([(("host",), config.host)], topology)
+    if config.link is not None:
+        return fabric_links.problems(config.link, topology)
+    return named_hosts.problems([(("host",), config.host or "")], topology)
 
 
-def _command(node: Node) -> str:
-    return _COMMANDS[ipaddress.ip_address(node.address).version]
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where packets are held as they come in: devices of a node, the netfilter queue, and which packets.
+
+    `matches` are pairs of a device and the words of iptables that choose packets there.
+    """
+
+    node: Node
+    command: str
+    queue: int
+    matches: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(device for device, _ in self.matches))
+
+
+def _places(config: Config, topology: Topology) -> list[_Place]:
+    command = _COMMANDS[topology.ip]
+    if config.link is None:
+        node = topology.node(config.host or "")
+        others = [host for host in topology.hosts if host.name != node.name]
+        pairs = [(own, other) for host in others for own, other in zip(node.rails, host.rails, strict=True)]
+        matches = tuple((own.device, ("-s", other.address, "-d", own.address)) for own, other in pairs)
+        return [_Place(node, command, QUEUE, matches)]
+    found = []
+    for name, device in fabric_links.links(topology)[config.link].ends:
+        ports = [port for switch, port, _ in topology.switch_ports if switch == name]
+        queue = QUEUE + 1 + ports.index(device) if device in ports else QUEUE
+        found.append(_Place(topology.node(name), command, queue, ((device, ()),)))
+    return found
 
 
 def requirements(config: Config, topology: Topology) -> list[Requirement]:
-    node = topology.node(config.host)
     by = f"condition {NAME}"
-    return [
-        Requirement(
-            node=node.name, kind="program", what=_command(node), remedy=packages.remedy(_command(node)), needed_by=by
-        ),
-        Requirement(node=node.name, kind="privilege", what="root", remedy=ROOT, needed_by=by),
-        *(
-            Requirement(node=node.name, kind="device", what=device, remedy="name a device that exists", needed_by=by)
-            for device in node.devices
-        ),
-    ]
+    found = []
+    for place in _places(config, topology):
+        node, program = place.node.name, packages.remedy(place.command)
+        found += [
+            Requirement(node=node, kind="program", what=place.command, remedy=program, needed_by=by),
+            Requirement(node=node, kind="privilege", what="root", remedy=ROOT, needed_by=by),
+            *(
+                Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by)
+                for device in place.devices
+            ),
+        ]
+    return found
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
-    """Return a rule for each of the other hosts and rails.
+    """Return a rule for each of the other hosts and rails, or for each end of a link.
 
     While no process of ours has the queue, packets pass it by.
     """
-    node = topology.node(config.host)
-    others = [host for host in topology.hosts if host.name != config.host]
-    pairs = [(own, other) for host in others for own, other in zip(node.rails, host.rails, strict=True)]
-    table = (_command(node), "-w", "-t", "mangle")
+    return [_change(config, place) for place in _places(config, topology)]
+
+
+def _change(config: Config, place: _Place) -> Change:
+    table = (place.command, "-w", "-t", "mangle")
+    queue, node = str(place.queue), place.node.name
 
     def rules(action: str) -> list[tuple[str, ...]]:
         return [
             (
-                *(*table, action, "PREROUTING", "-i", own.device, "-s", other.address, "-d", own.address),
-                *("-j", "NFQUEUE", "--queue-num", str(QUEUE), "--queue-bypass"),
+                *(*table, action, "PREROUTING", "-i", device, *words),
+                *("-j", "NFQUEUE", "--queue-num", queue, "--queue-bypass"),
             )
-            for own, other in pairs
+            for device, words in place.matches
         ]
 
-    return [
-        Change(
-            node=node.name,
-            name=f"delay at {node.name}:{','.join(node.devices)}",
-            kind=NAME,
-            read=(*table, "-S", "PREROUTING"),
-            parse=parse,
-            apply=lambda old: rules("-A") if old == ABSENT else _refuse(old),
-            undo=lambda _: rules("-D"),
-            expect=lambda _: _held_from([other.address for _, other in pairs]),
-            presence=lambda _: PresenceCheck(read=(*table, "-S", "PREROUTING"), pattern=rf"--queue-num {QUEUE}\b"),
-            process=_holder(config, node),
-        )
-    ]
+    def apply(old: str) -> list[tuple[str, ...]]:
+        if old != ABSENT:
+            raise ValueError(f"netfilter queue {queue} is in use already ({old})")
+        return rules("-A")
 
-
-def _holder(config: Config, node: Node) -> Launch:
-    return Launch(
-        name=NAME,
-        node=node.name,
-        role="condition",
-        argv=(node.python, "-I", "-u", _PROGRAM.name, f"{config.time:.9g}", str(QUEUE)),
-        files={_PROGRAM.name: _PROGRAM},
-        ready=Line("^ready$"),
-        privileged=True,
+    return Change(
+        node=node,
+        name=f"delay at {node}:{','.join(place.devices)}",
+        kind=NAME,
+        read=(*table, "-S", "PREROUTING"),
+        parse=lambda output: parse(output, place.queue),
+        apply=apply,
+        undo=lambda _: rules("-D"),
+        expect=lambda _: _held([words[1] if words else device for device, words in place.matches]),
+        presence=lambda _: PresenceCheck(read=(*table, "-S", "PREROUTING"), pattern=rf"--queue-num {queue}\b"),
+        process=Launch(
+            name=NAME if config.link is None else f"{NAME}.{place.devices[0]}",
+            node=node,
+            role="condition",
+            argv=(place.node.python, "-I", "-u", _PROGRAM.name, f"{config.time:.9g}", queue),
+            files={_PROGRAM.name: _PROGRAM},
+            ready=Line("^ready$"),
+            privileged=True,
+        ),
     )
 
 
-def _held_from(addresses: list[str]) -> str:
-    return "held from " + " ".join(sorted(addresses))
+def _held(sources: list[str]) -> str:
+    return "held from " + " ".join(sorted(sources))
 
 
-def _refuse(state: str) -> list[tuple[str, ...]]:
-    raise ValueError(f"netfilter queue {QUEUE} is in use already ({state})")
-
-
-def parse(output: str) -> str:
-    """Whose packets go through the queue, from `iptables -S PREROUTING`."""
+def parse(output: str, queue: int = QUEUE) -> str:
+    """Whose packets go through the queue, from `iptables -S PREROUTING`: addresses, or devices where all of them do."""
     if not output.startswith("-P PREROUTING "):
         raise ValueError(f"unexpected output of iptables: {output.strip()[:80]}")
-    mine = [line for line in output.splitlines() if f"--queue-num {QUEUE} " in f"{line} "]
+    mine = [line for line in output.splitlines() if f"--queue-num {queue} " in f"{line} "]
     sources = [match[1] for line in mine if (match := re.search(r"-s (\S+)/(?:32|128) ", line))]
+    sources += [match[1] for line in mine if (match := re.match(r"-A PREROUTING -i (\S+) -j ", line))]
     if len(sources) != len(mine):
-        raise ValueError(f"there is a rule with netfilter queue {QUEUE} that is not ours: remove it first")
-    return _held_from(sources) if mine else ABSENT
+        raise ValueError(f"there is a rule with netfilter queue {queue} that is not ours: remove it first")
+    return _held(sources) if mine else ABSENT
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

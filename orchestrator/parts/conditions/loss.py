@@ -1,13 +1,16 @@
-"""Packet loss: a random share of what is on its way to a host is dropped, at the switch port or on its device."""
+"""Packet loss: a random share of what is on its way to a host, or of what crosses a link of a fabric, is dropped."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import model_validator
+
 from orchestrator.core.fields import Model, Share
+from orchestrator.core.units import Mistake
 from orchestrator.parts.launch import Change, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.shared import packet_rules
+from orchestrator.parts.shared import fabric_links, packet_rules
 from orchestrator.parts.shared.packet_rules import PacketRule
 from orchestrator.parts.topology import Topology
 
@@ -23,15 +26,32 @@ class Config(Model):
 
     where: Literal["nic", "switch-port"] = "nic"
     """On the host's own device as packets come in, or at the switch port towards it."""
-    host: str
+    host: str | None = None
     """The host that packets are on their way to."""
+    link: str | None = None
+    """A link of a fabric by its name, such as leaf1-spine2, instead of a host: each direction loses so many."""
     share: Share
     """Probability that a packet is lost, such as 0.1%. With 0% no packet is, and offloads are off all the same: the
     point that others are compared with."""
 
+    @model_validator(mode="after")
+    def _somewhere(self) -> Config:
+        fabric_links.one_of(self.host, self.link)
+        if self.link is not None and "where" in self.model_fields_set:
+            raise Mistake("stands beside link", accepted="with host", at=("where",))
+        return self
+
 
 def _rule(config: Config) -> PacketRule:
-    return PacketRule(kind=NAME, host=config.host, where=config.where, share=config.share, match="", verdict="drop")
+    return PacketRule(
+        kind=NAME,
+        host=config.host or "",
+        link=config.link or "",
+        where=config.where,
+        share=config.share,
+        match="",
+        verdict="drop",
+    )
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""The rate of a link's end: a token bucket on the host's device or on the switch port towards the host."""
+"""The rate of a link: a token bucket on the host's device, on the switch port towards it, or at both ends of a link."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from orchestrator.core.fields import Duration, Model, Rate
 from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import RIGHTS
 from orchestrator.core.opendata import JsonObject
-from orchestrator.core.units import rate_text
+from orchestrator.core.units import Mistake, rate_text
 from orchestrator.parts.launch import Change, PresenceCheck, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.shared import named_hosts, rails
+from orchestrator.parts.shared import fabric_links, named_hosts, rails
 from orchestrator.parts.topology import WIRE_HEADER_BYTES, Topology
 
 NAME = "rate"
@@ -31,18 +31,27 @@ TICK_NS = 64  # unit in which the kernel reports a bucket's depth (PSCHED_SHIFT,
 
 
 class Config(Model):
-    """A token bucket filter (tbf) at one end of one host's link, until the run ends."""
+    """A token bucket filter (tbf) at one end of one host's link, or at both of a fabric's, until the run ends."""
 
     where: Literal["nic", "switch-port"] = "nic"
     """Which end: the host's own device (what it sends), or the switch port towards it (what it receives)."""
-    host: str
+    host: str | None = None
     """The host whose link it is."""
+    link: str | None = None
+    """A link of a fabric by its name, such as leaf1-spine2, instead of a host's: each direction has the rate."""
     rail: int | None = Field(default=None, ge=0)
     """Which of the host's links, by the number of its rail, from 0; each of them when left out."""
     rate: Rate = Field(gt=0)
     """Rate on layer 2 (Ethernet header included, no FCS or preamble), unscaled."""
     queue: Duration = Field(default=DEFAULT_QUEUE_S, gt=0)
     """The longest that a packet may wait in the bucket's queue."""
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Config:
+        fabric_links.one_of(self.host, self.link)
+        if self.link is not None and {"where", "rail"} & self.model_fields_set:
+            raise Mistake("stands beside link", accepted="with host", at=("where" if self.rail is None else "rail",))
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,46 +139,60 @@ def _bucket_of(state: str) -> Bucket:
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    if found := named_hosts.problems([(("host",), config.host)], topology):
+    if config.link is not None:
+        found = fabric_links.problems(config.link, topology)
+        return found or _too_fast(config, fabric_links.links(topology)[config.link].rate, f"the link {config.link}")
+    host = config.host or ""
+    if found := named_hosts.problems([(("host",), host)], topology):
         return found
-    link = topology.link(config.host)
-    if config.rate > link.rate:
-        found.append(
-            Problem(
-                at=("rate",),
-                message=f"{rate_text(config.rate)} is more than the link of {config.host} carries",
-                accepted=f"at most {rate_text(link.rate)}",
-            )
-        )
+    link = topology.link(host)
+    found = _too_fast(config, link.rate, f"the link of {host}")
     found += rails.problems(config.rail, topology)
     if config.where == "switch-port" and not link.switch_port:
         found.append(
             Problem(
                 at=("where",),
-                message=f"no agent runs on the switch of {config.host}, so nothing can be set there",
+                message=f"no agent runs on the switch of {host}, so nothing can be set there",
                 accepted="nic, or a local testbed",
             )
         )
     return found
 
 
+def _too_fast(config: Config, rate: float, what: str) -> list[Problem]:
+    if config.rate <= rate:
+        return []
+    message = f"{rate_text(config.rate)} is more than {what} carries"
+    return [Problem(at=("rate",), message=message, accepted=f"at most {rate_text(rate)}")]
+
+
+def _places(config: Config, topology: Topology) -> list[tuple[str, str]]:
+    """Return node and device of each end that gets a bucket."""
+    if config.link is not None:
+        return list(fabric_links.links(topology)[config.link].ends)
+    return rails.ends(config.host or "", config.where, topology, rail=config.rail)
+
+
 def requirements(config: Config, topology: Topology) -> list[Requirement]:
     by = f"condition {NAME}"
-    places = rails.ends(config.host, config.where, topology, rail=config.rail)
-    node = places[0][0]
+    places = _places(config, topology)
+    found = []
+    for node in dict.fromkeys(node for node, _ in places):
+        found += [
+            Requirement(node=node, kind="program", what="tc", remedy=packages.remedy("tc"), needed_by=by),
+            Requirement(node=node, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by),
+        ]
     return [
-        Requirement(node=node, kind="program", what="tc", remedy=packages.remedy("tc"), needed_by=by),
-        Requirement(node=node, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by),
+        *found,
         *(
             Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by)
-            for _, device in places
+            for node, device in places
         ),
     ]
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
-    places = rails.ends(config.host, config.where, topology, rail=config.rail)
-    return [_change(config, topology, node, device) for node, device in places]
+    return [_change(config, topology, node, device) for node, device in _places(config, topology)]
 
 
 def _change(config: Config, topology: Topology, node: str, device: str) -> Change:

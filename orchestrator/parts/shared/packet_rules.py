@@ -11,12 +11,13 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import RIGHTS
 from orchestrator.parts.launch import Change, HitCounter, PresenceCheck, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.shared import named_hosts, offload_change, rails
+from orchestrator.parts.shared import fabric_links, named_hosts, offload_change, rails
 from orchestrator.parts.topology import Topology
 
 OF = 1_000_000  # a share is so many in a million
@@ -27,10 +28,14 @@ _RULE = re.compile(r"numgen random mod (\d+) < (\d+) counter name \"?hit\"? (.+)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacketRule:
-    """`verdict` for a share of the packets that match, between hosts of the testbed and on their way to one of them."""
+    """`verdict` for a share of the packets that match, between hosts of the testbed.
+
+    They are on their way to one `host`, or cross one `link` of a fabric, in either direction.
+    """
 
     kind: str
-    host: str  # which receives them
+    host: str = ""
+    link: str = ""
     where: rails.Where
     share: float
     match: str  # of nftables, before the share is taken; every packet when empty
@@ -43,34 +48,48 @@ class PacketRule:
 
 def problems(rule: PacketRule, topology: Topology) -> list[Problem]:
     """Return what does not fit the testbed."""
-    if found := named_hosts.problems([(("host",), rule.host)], topology):
+    if rule.link:
+        found = fabric_links.problems(rule.link, topology)
+    else:
+        found = named_hosts.problems([(("host",), rule.host)], topology)
+    if found:
         return found
     if not (rule.share == 0 or 1 <= rule.in_a_million < OF):
         accepted = "0%, or 0.0001% to 99.9999%"
         found.append(Problem(at=("share",), message=f"{rule.share:g} is no share to take", accepted=accepted))
-    if rule.where == "switch-port" and not topology.link(rule.host).switch_port:
+    if not rule.link and rule.where == "switch-port" and not topology.link(rule.host).switch_port:
         message = f"no agent runs on the switch of {rule.host}, so nothing can be set there"
         found.append(Problem(at=("where",), message=message, accepted="nic, or a local testbed"))
     return found
 
 
+def _places(rule: PacketRule, topology: Topology) -> list[tuple[str, str, Literal["ingress", "egress"]]]:
+    """Return node, device and hook of `netdev` of each place where packets are hit."""
+    if rule.link:
+        return fabric_links.links(topology)[rule.link].hooks(topology)
+    hook: Literal["ingress", "egress"] = "egress" if rule.where == "switch-port" else "ingress"
+    return [(node, device, hook) for node, device in rails.ends(rule.host, rule.where, topology)]
+
+
 def requirements(rule: PacketRule, topology: Topology) -> list[Requirement]:
     """Nft at the place, ethtool and the right to change devices on every host."""
-    places = rails.ends(rule.host, rule.where, topology)
-    node = places[0][0]
+    places = _places(rule, topology)
+    nodes = dict.fromkeys(node for node, _, _ in places)
     by = f"condition {rule.kind}"
     needed = [need for host in topology.hosts for need in offload_change.requirements(host.name, by)]
     if rule.share == 0:
         return needed
-    found = [
-        Requirement(node=node, kind="program", what="nft", remedy=packages.remedy("nft"), needed_by=by),
-        *(
-            Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by)
-            for _, device in places
-        ),
+    program, remedy = packages.remedy("nft"), "name a device that exists"
+    found = [Requirement(node=node, kind="program", what="nft", remedy=program, needed_by=by) for node in nodes]
+    found += [
+        Requirement(node=node, kind="device", what=device, remedy=remedy, needed_by=by)
+        for node, device in dict.fromkeys((node, device) for node, device, _ in places)
     ]
-    if topology.node(node).kind == "switch":
-        found.append(Requirement(node=node, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by))
+    found += [
+        Requirement(node=node, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by)
+        for node in nodes
+        if topology.node(node).kind == "switch"
+    ]
     return [*found, *needed]
 
 
@@ -80,12 +99,13 @@ def changes(rule: PacketRule, topology: Topology) -> list[Change]:
     if rule.share == 0:
         return switched
     addresses = [address for host in topology.hosts for address in host.addresses]
-    places = rails.ends(rule.host, rule.where, topology)
-    return [*switched, *(_rule(rule, node, device, addresses) for node, device in places)]
+    return [*switched, *(_rule(rule, place, addresses) for place in _places(rule, topology))]
 
 
-def _rule(rule: PacketRule, node: str, device: str, addresses: Sequence[str]) -> Change:
-    table = "orch_" + re.sub(r"\W", "_", f"{rule.kind}_{device}")
+def _rule(rule: PacketRule, place: tuple[str, str, Literal["ingress", "egress"]], addresses: Sequence[str]) -> Change:
+    node, device, hook = place
+    from_host = " from its host" if rule.link and hook == "ingress" else ""
+    table = "orch_" + re.sub(r"\W", "_", f"{rule.kind}_{device}{from_host and '_in'}")
     state = f"{rule.verdict} {rule.in_a_million} of {OF}"
 
     def parse(output: str) -> str:
@@ -94,11 +114,11 @@ def _rule(rule: PacketRule, node: str, device: str, addresses: Sequence[str]) ->
     def apply(old: str) -> list[tuple[str, ...]]:
         if old != ABSENT:
             raise ValueError(f"there is a table {table} already: remove it first (nft delete table netdev {table})")
-        return [("nft", _table(rule, table, device, addresses))]
+        return [("nft", _table(rule, table, f'{hook} device "{device}"', addresses))]
 
     return Change(
         node=node,
-        name=f"{rule.kind} at {node}:{device}",
+        name=f"{rule.kind} at {node}:{device}{from_host}",
         kind=rule.kind,
         read=("nft", "-s", "list", "ruleset", "netdev"),
         parse=parse,
@@ -112,7 +132,7 @@ def _rule(rule: PacketRule, node: str, device: str, addresses: Sequence[str]) ->
     )
 
 
-def _table(rule: PacketRule, table: str, device: str, addresses: Sequence[str]) -> str:
+def _table(rule: PacketRule, table: str, hook: str, addresses: Sequence[str]) -> str:
     """Return a whole table as one transaction; packets of one family after the other, since a rule holds one."""
     families = {"ip": 4, "ip6": 6}
     lines = []
@@ -126,10 +146,9 @@ def _table(rule: PacketRule, table: str, device: str, addresses: Sequence[str]) 
                 f"numgen random mod {OF} < {rule.in_a_million} counter name hit {verdict}"
             )
     rules = "\n".join(lines)
-    hook = "egress" if rule.where == "switch-port" else "ingress"
     return (
         f"table netdev {table} {{\ncounter seen {{\n}}\ncounter hit {{\n}}\n"
-        f'chain out {{\ntype filter hook {hook} device "{device}" priority 0\n{rules}\n}}\n}}\n'
+        f"chain out {{\ntype filter hook {hook} priority 0\n{rules}\n}}\n}}\n"
     )
 
 

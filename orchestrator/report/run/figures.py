@@ -19,7 +19,7 @@ from orchestrator.experiment import loading
 from orchestrator.parts.terms import NAMES, Terms
 from orchestrator.predict import measured_runs
 from orchestrator.report import traffic_section
-from orchestrator.report.run import accuracy, collectives, over_runs, schedules, slow_iteration
+from orchestrator.report.run import accuracy, collectives, fabric, over_runs, schedules, slow_iteration
 from orchestrator.report.runs import Run, multiplied_back
 from orchestrator.report.style import (
     GRID,
@@ -60,6 +60,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
             pictures += _made(name, title, drawn(runs), folder)
         for run in runs if len(runs) == 1 else ():
             pictures += _made("slow-iteration", "A slow iteration", slow_iteration.slow_iteration(run), folder)
+            pictures += _made("fabric", "Fabric", fabric.drawn(run), folder)
             pictures += _made("schedule", "Schedule and capture", schedules.beside(run), folder)
             pictures += _made("routing", "Tokens to experts", routing(run), folder)
             pictures += _made("terms", "Where iterations went", terms_by_rank(run), folder)

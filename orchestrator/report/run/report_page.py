@@ -12,7 +12,7 @@ from orchestrator.analysis.causes import stored, words
 from orchestrator.analysis.compare import repeated_draws
 from orchestrator.core.errors import StoreError
 from orchestrator.report import page, traffic_section
-from orchestrator.report.run import over_runs, run_tables, schedules, timeline
+from orchestrator.report.run import fabric, over_runs, run_tables, schedules, timeline
 from orchestrator.report.run.figures import OF_RUNS, draw_all
 from orchestrator.report.runs import Run, load
 from orchestrator.report.tables import Cell, Table, table
@@ -53,6 +53,7 @@ def render(runs: Sequence[Path], output: Path, *, others: Sequence[Summary] = ()
             "schedules": [line for run in read for line in schedules.generator_lines(run)],
             "collectives": run_tables.collectives(read),
             "captures": run_tables.captures(read),
+            "fabric": [one for one in _of_fabric(read) if one.rows],
             "scales": sorted({run.scale for run in read}),
             "dilations": sorted({run.manifest.dilation for run in read}),
             "emulated": any("emulated" in (job.compute or "").lower() for run in read for job in run.manifest.jobs),
@@ -60,6 +61,11 @@ def render(runs: Sequence[Path], output: Path, *, others: Sequence[Summary] = ()
             **_of_one(read, folder),
         },
     )
+
+
+def _of_fabric(runs: Sequence[Run]) -> list[Table]:
+    found = [fabric.events(runs), fabric.collisions(runs), fabric.links(runs)]
+    return [*found, fabric.paths(runs[0])] if len(runs) == 1 else found
 
 
 def _title(runs: Sequence[Run]) -> str:

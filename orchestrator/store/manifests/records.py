@@ -82,6 +82,22 @@ class Hits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What a condition did within a window, such as a link that went down: when it was to, and when it did.
+
+    Seconds are from the window's beginning; instants are None for what did not come to pass. Dilated time is divided
+    back, as that of windows.
+    """
+
+    window: str
+    event: str
+    begin_s: Real
+    end_s: Real
+    began_ns: Whole | None = None
+    ended_ns: Whole | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
     """The image of a job's containers: what its name meant on every host, by `id`, and versions of what ran it."""
 
@@ -502,7 +518,8 @@ class Manifest(Summary):
     `preflight` has the rates at which cross traffic arrived alone on the links, by window and receiver, `testbed` what
     ran hosts of this machine, `images` what jobs' containers were of, `forced` why hosts were too small,
     `free_disk_bytes` the least that was seen on each node, `device_readings` what `orch doctor` had found that the
-    counters of devices count. `planned_windows` is how many there were to be, and `reductions` says what made the
+    counters of devices count, `events` what conditions did within windows.
+    `planned_windows` is how many there were to be, and `reductions` says what made the
     tables, the last one those that there are.
     """
 
@@ -520,6 +537,7 @@ class Manifest(Summary):
     forced: tuple[str, ...] = ()
     preflight: Mapping[str, Mapping[str, Real]] = field(default_factory=dict)
     hits: tuple[Hits, ...] = ()
+    events: tuple[Event, ...] = ()
     launches: tuple[Launch, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     pruned: tuple[Pruned, ...] = ()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OF_THE_RUN = frozenset(
     {
         *("windows", "loads", "generated", "training", "variation", "one_way", "rails", "congestion", "switch_ports"),
-        *("carried", "causes", "parts"),
+        *("carried", "causes", "parts", "fabric_links", "collisions"),
     }
 )
 # Of the columns' names, kept in the metadata of each file as `orch.tables`; a file without it is of version 1. Readers

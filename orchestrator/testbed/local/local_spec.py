@@ -17,7 +17,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration, Model, Rate
 from orchestrator.core.units import Mistake, rate_text
 from orchestrator.parts.shared import named_hosts
-from orchestrator.parts.topology import Link, Node, Rail, Topology
+from orchestrator.parts.topology import Fabric, Link, Node, Rail, Topology, Uplink
 
 LEAST_RATE = 1e6  # bit/s of a link as it is set up
 NAMESPACES: Final = "namespaces"
@@ -29,7 +29,8 @@ SWITCH = "switch"
 DEVICE = "eth"  # and the number of the rail
 WORK = "/run/orch"  # in a node's own tmpfs, where the run's folder of the node is mounted
 DEVICE_NAME_LIMIT = 15  # IFNAMSIZ without the final zero
-MOST_HOSTS = 250  # addresses and their last bytes; an experiment asks for 64 at most
+MOST_HOSTS_ASKED = 64
+MOST_HOSTS = 250  # addresses and their last bytes
 # Both are set apart for benchmarks: 198.18.0.0/15 by RFC 2544, 2001:2::/48 by RFC 5180. A network a rail, hosts from 1.
 _FIRST = MappingProxyType({4: int(ip_address("198.18.0.0")), 6: int(ip_address("2001:2::"))})
 _PREFIX = MappingProxyType({4: 24, 6: 64})
@@ -74,14 +75,63 @@ Folder = Annotated[str, AfterValidator(_checked_folder)]
 RuntimeName = Literal["namespaces", "podman", "docker"]
 
 
+class Multipath(Model):
+    """How a leaf chooses among its uplinks."""
+
+    hash: Literal["per-5-tuple", "per-packet", "per-flowlet"] = "per-5-tuple"
+    """By what: each connection stays on one uplink. The kernel's routes give neither of the other two."""
+    seed: int = Field(default=1, ge=1, le=(1 << 32) - 1)
+    """Seed of the hash on every leaf, where the kernel takes one (6.11 and later); the manifest says whether it did."""
+
+    @model_validator(mode="after")
+    def _given(self) -> Multipath:
+        if self.hash != "per-5-tuple":
+            message = f"routes of Linux choose a path by a packet's addresses and ports, and none {self.hash}"
+            raise Mistake(message, accepted="per-5-tuple", at=("hash",))
+        return self
+
+
+class FabricSpec(Model):
+    """Leaves, each linked to every spine; switches are network namespaces that route."""
+
+    leaves: int = Field(ge=2, le=16)
+    """How many leaves (leaf1, leaf2, ...), on which the hosts hang: the first hosts on the first leaf."""
+    spines: int = Field(ge=1, le=16)
+    """How many spines (spine1, spine2, ...), between which leaves choose."""
+    hosts: int = Field(ge=1, le=32)
+    """How many hosts each leaf has."""
+    oversubscription: float = Field(default=1.0, ge=0.1, le=100)
+    """What the links of a leaf's hosts carry together, over what its uplinks do: it sets the rate of uplinks."""
+    uplink: Rate | None = None
+    """Rate of each link between a leaf and a spine, instead of `oversubscription`."""
+    multipath: Multipath = Multipath()
+    """How a leaf chooses among its uplinks."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> FabricSpec:
+        if not 2 <= self.leaves * self.hosts <= MOST_HOSTS_ASKED:
+            message = f"{self.leaves} leaves of {self.hosts} hosts are {self.leaves * self.hosts} hosts"
+            raise Mistake(message, accepted=f"at most {MOST_HOSTS_ASKED}", at=("hosts",))
+        if self.uplink is not None and "oversubscription" in self.model_fields_set:
+            raise Mistake("stands beside oversubscription", accepted="one of them", at=("uplink",))
+        return self
+
+    def uplink_rate(self, link: float) -> float:
+        """Return the rate of an uplink in bit/s, unscaled, where hosts' links have this one."""
+        return self.uplink or self.hosts * link / self.spines / self.oversubscription
+
+
 class LocalTestbed(Model):
     """Hosts on this machine, behind a switch of their own: network namespaces, or containers of an image."""
 
     hosts: (
-        Annotated[int, Field(strict=True, ge=2, le=64)]
-        | Annotated[tuple[HostName, ...], Field(min_length=2, max_length=64)]
-    )
-    """How many hosts (named h1, h2, ...), or their names."""
+        Annotated[int, Field(strict=True, ge=2, le=MOST_HOSTS_ASKED)]
+        | Annotated[tuple[HostName, ...], Field(min_length=2, max_length=MOST_HOSTS_ASKED)]
+        | None
+    ) = None
+    """How many hosts (named h1, h2, ...), or their names. Of a fabric they may be left out, as it says how many."""
+    fabric: FabricSpec | None = None
+    """Leaves and spines instead of one switch."""
     link: Rate
     """Capacity of both ends of every host's link."""
     links: dict[HostName, Rate] = Field(default_factory=dict)
@@ -121,6 +171,24 @@ class LocalTestbed(Model):
         return self
 
     @model_validator(mode="after")
+    def _of_a_fabric(self) -> LocalTestbed:
+        fabric = self.fabric
+        if fabric is None:
+            if self.hosts is None:
+                raise Mistake("is missing", accepted="how many hosts there are, or their names", at=("hosts",))
+            return self
+        if self.hosts is not None and len(self.names) != fabric.leaves * fabric.hosts:
+            message = f"{len(self.names)} hosts, and the fabric has {fabric.leaves} leaves of {fabric.hosts}"
+            raise Mistake(message, accepted=f"{fabric.leaves * fabric.hosts}, or leave it out", at=("hosts",))
+        for key, value, usual in (("rails", self.rails, 1), ("ip", self.ip, 4), ("runtime", self.runtime, NAMESPACES)):
+            if value != usual:
+                raise Mistake(f"{value} has no fabric of leaves and spines", accepted=f"{usual} with one", at=(key,))
+        for name in self.names:
+            if name in leaf_names(fabric) + spine_names(fabric):
+                raise Mistake(f"{name!r} is a switch of the fabric", accepted="another name", at=("hosts",))
+        return self
+
+    @model_validator(mode="after")
     def _possible(self) -> LocalTestbed:
         names = self.names
         for place, name in enumerate(names):
@@ -131,6 +199,8 @@ class LocalTestbed(Model):
                 raise Mistake(named_hosts.absent(name), accepted=named_hosts.one_of(names), at=("links", name))
         rates: list[tuple[tuple[str, ...], float]] = [(("link",), self.link)]
         rates += [(("links", name), rate) for name, rate in self.links.items()]
+        if self.fabric is not None:
+            rates.append((("fabric",), self.fabric.uplink_rate(self.link)))
         for at, rate in rates:
             if rate < LEAST_RATE:
                 raise Mistake(f"{rate_text(rate)} is too slow", accepted=f"{rate_text(LEAST_RATE)} or more", at=at)
@@ -152,11 +222,27 @@ class LocalTestbed(Model):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(f"h{i}" for i in range(1, self.hosts + 1)) if isinstance(self.hosts, int) else self.hosts
+        if isinstance(self.hosts, tuple):
+            return self.hosts
+        if self.hosts is None and self.fabric is not None:
+            return _numbered("h", self.fabric.leaves * self.fabric.hosts)
+        return _numbered("h", self.hosts or 0)
 
     def rate_of(self, host: str) -> float:
         """Return the capacity of the host's link in bit/s, unscaled."""
         return self.links.get(host, self.link)
+
+
+def _numbered(name: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{name}{number}" for number in range(1, count + 1))
+
+
+def leaf_names(fabric: FabricSpec) -> tuple[str, ...]:
+    return _numbered("leaf", fabric.leaves)
+
+
+def spine_names(fabric: FabricSpec) -> tuple[str, ...]:
+    return _numbered("spine", fabric.spines)
 
 
 def usual_congestion() -> str | None:
@@ -185,6 +271,8 @@ class Containers:
 class LocalSpec:
     """The specification of a local testbed: 2 to 250 host names, and their links' rates in bit/s, unscaled.
 
+    Where `fabric` is not None its leaves share the hosts out in their order, and `uplink` is the rate of each link
+    between a leaf and a spine.
     A rate of infinity leaves the link unlimited; each of a host's `rails` has a link of its own, of that rate, in the
     network of the rail. `queue_s` is the longest queueing delay at a link's end, `congestion` the congestion control of
     connections between hosts (None: this machine's own). Hosts are network namespaces where `containers` is None.
@@ -204,6 +292,8 @@ class LocalSpec:
     sysctls: Mapping[str, int | str] = field(default_factory=lambda: SYSCTLS)
     congestion: str | None = field(default_factory=usual_congestion)
     containers: Containers | None = None
+    fabric: FabricSpec | None = None
+    uplink: float = 0.0
 
     @property
     def python(self) -> str:
@@ -243,28 +333,45 @@ def topology(spec: LocalSpec) -> Topology:
         Node(name=name, rails=tuple(_rail(spec, rail, i) for rail in range(spec.rails)), python=spec.python, work=WORK)
         for i, name in enumerate(spec.hosts, 1)
     )
+    fabric = None if spec.fabric is None else _fabric(spec.fabric, spec.uplink)
     links = tuple(
         Link(
             host=host.name,
             device=end.device,
-            switch=SWITCH,
+            switch=SWITCH if spec.fabric is None else leaf_names(spec.fabric)[(i - 1) // spec.fabric.hosts],
             switch_port=port_name(i, host.name, rail),
             rate=spec.rates[host.name],
         )
         for i, host in enumerate(hosts, 1)
         for rail, end in enumerate(host.rails)
     )
-    switch = Node(name=SWITCH, kind="switch", python=sys.executable, work=WORK)
+    switches = (SWITCH,) if fabric is None else (*fabric.leaves, *fabric.spines)
     given = spec.containers
     return Topology(
         kind="local",
-        nodes=(*hosts, switch),
+        nodes=(*hosts, *(Node(name=name, kind="switch", python=sys.executable, work=WORK) for name in switches)),
         links=links,
         scale=spec.scale // spec.dilation,
         dilation=spec.dilation,
         mtu=spec.mtu,
         runtime=given.runtime if given else "",
         image=given.image or "" if given else "",
+        fabric=fabric,
+    )
+
+
+def _fabric(spec: FabricSpec, rate: float) -> Fabric:
+    leaves, spines = leaf_names(spec), spine_names(spec)
+    return Fabric(
+        leaves=leaves,
+        spines=spines,
+        uplinks=tuple(
+            Uplink(leaf=leaf, leaf_port=f"p-{spine}", spine=spine, spine_port=f"p-{leaf}", rate=rate)
+            for leaf in leaves
+            for spine in spines
+        ),
+        multipath=spec.multipath.hash,
+        seed=spec.multipath.seed,
     )
 
 

@@ -22,7 +22,7 @@ from orchestrator.testbed.local import netns_needs, runtimes
 from orchestrator.testbed.local.containers import ContainerHosts
 from orchestrator.testbed.local.local_spec import NAMESPACES, LocalSpec, topology
 from orchestrator.testbed.local.netns_needs import requirements_problems
-from orchestrator.testbed.local.netns_setup import new_keys, setup_document
+from orchestrator.testbed.local.netns_setup import new_keys, setup_document, takes_seed
 from orchestrator.testbed.local.ssh_proxy import SshProxy, ssh_config_text
 
 if TYPE_CHECKING:
@@ -227,7 +227,13 @@ class NetnsTestbed:
         return self._folders.get(node)
 
     def about(self) -> Mapping[str, str]:
-        return self._containers.about if self._containers else {"runtime": NAMESPACES}
+        if self._containers is not None:
+            return self._containers.about
+        fabric = self.topology.fabric
+        if fabric is None:
+            return {"runtime": NAMESPACES}
+        seed = str(fabric.seed) if takes_seed() else "the kernel's own"
+        return {"runtime": NAMESPACES, "multipath": fabric.multipath, "multipath_seed": seed}
 
     def ssh_proxy(self) -> SshProxy:
         """Return a folder through which other programs reach the hosts by SSH, until the testbed is closed."""

@@ -8,19 +8,29 @@ import os
 import pwd
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.agents.local.sandbox_messages import NodeSetup, Setup, SwitchSetup
 from orchestrator.parts.conditions.rate import bucket
+from orchestrator.parts.shared import fabric_routes
 from orchestrator.parts.topology import Node, Rail, Topology
-from orchestrator.testbed.local.local_spec import DEVICE, LEAST_RTO_MS, LocalSpec, bridge_name, mac_address, topology
+from orchestrator.testbed.local.local_spec import (
+    DEVICE,
+    LEAST_RTO_MS,
+    SWITCH,
+    LocalSpec,
+    bridge_name,
+    mac_address,
+    topology,
+)
 
 if TYPE_CHECKING:
     import paramiko
 
+FIVE_TUPLE = 0x37  # addresses, protocol and ports (Documentation/networking/ip-sysctl.rst, fib_multipath_hash_fields)
 SSHD_FOLDER = "/run/orch-sshd"
 _START_UP = (
     *("/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zshenv", "/etc/environment"),
@@ -64,14 +74,6 @@ def as_paramiko(private: str) -> paramiko.PKey:
 def setup_document(spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], sshd: str, limit_s: float) -> Setup:
     """Return the sandbox's set-up document, in the format of its module's docstring."""
     plan = topology(spec)
-    rates = {host: rate / spec.scale for host, rate in spec.rates.items() if not math.isinf(rate)}
-
-    def shape(host: str, devices: Iterable[str]) -> list[str]:
-        if host not in rates:
-            return []
-        made = bucket(rates[host], queue_s=spec.queue_s * spec.dilation, mtu=spec.mtu, offloads=spec.offloads)
-        return [f"qdisc replace dev {device} root {' '.join(made.arguments)}" for device in devices]
-
     nodes: list[NodeSetup] = []
     for i, node in enumerate(plan.nodes, 1):
         joins = spec.containers is not None and node.kind == "host"
@@ -79,6 +81,8 @@ def setup_document(spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], 
             "name": node.name,
             "folder": str(folders[node.name]),
             "work": node.work,
+            "network": node.name != SWITCH,
+            "first": False,
             "links": [],
             "ip": [],
             "tc": [],
@@ -89,30 +93,16 @@ def setup_document(spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], 
             "joins": joins,
         }
         if node.kind == "host":
-            setup["links"] = [
-                line
-                for rail, link in enumerate(plan.links_of(node.name))
-                for line in (
-                    f"link add {link.switch_port} mtu {spec.mtu} type veth"
-                    f" peer name {link.device} mtu {spec.mtu} address {mac_address(i, rail)} netns {{pid}}",
-                    f"link set {link.switch_port} master {bridge_name(rail)} up",
-                )
-            ]
+            setup["links"] = _host_links(spec, plan, node.name, i)
             setup["ip"] = ["link set lo up", *(line for rail in node.rails for line in _addressed(rail, spec))]
-            setup["tc"] = shape(node.name, node.devices)
+            setup["tc"] = _shaped(spec, [(device, spec.rates[node.name]) for device in node.devices])
             setup["plain"] = [] if spec.offloads else list(node.devices)
             setup["sysctls"] = dict(spec.sysctls)
+        elif spec.fabric is not None:
+            _set_up_switch(setup, spec, plan)
         nodes.append(setup)
-    bridges = [bridge_name(rail) for rail in range(spec.rails)]
-    switch: SwitchSetup = {
-        "ip": [
-            "link set lo up",
-            *(f"link add {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0" for name in bridges),
-            *(f"link set {name} up" for name in bridges),
-        ],
-        "tc": [line for link in plan.links for line in shape(link.host, [link.switch_port])],
-        "plain": [] if spec.offloads else [link.switch_port for link in plan.links],
-    }
+    if spec.fabric is not None:
+        _know_each_other(nodes, plan)
     files, binds = _shared_files(plan)
     return {
         "files": files,
@@ -123,10 +113,112 @@ def setup_document(spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], 
         "neighbours": {
             f"{DEVICE}{rail}": {host.rails[rail].address: mac_address(i, rail) for i, host in enumerate(plan.hosts, 1)}
             for rail in range(spec.rails)
-        },
-        "switch": switch,
+        }
+        if spec.fabric is None
+        else {},
+        "switch": _bridges(spec, plan),
         "nodes": nodes,
     }
+
+
+def _shaped(spec: LocalSpec, ports: Iterable[tuple[str, float]]) -> list[str]:
+    """Return the lines of `tc` that give devices their rates (bit/s, unscaled); an unlimited one gets none."""
+    lines = []
+    for device, rate in ports:
+        if not math.isinf(rate):
+            queue_s = spec.queue_s * spec.dilation
+            made = bucket(rate / spec.scale, queue_s=queue_s, mtu=spec.mtu, offloads=spec.offloads)
+            lines.append(f"qdisc replace dev {device} root {' '.join(made.arguments)}")
+    return lines
+
+
+def _bridges(spec: LocalSpec, plan: Topology) -> SwitchSetup:
+    """Return the set-up of the one switch, a bridge a rail; nothing where switches have networks of their own."""
+    if spec.fabric is not None:
+        return {"ip": [], "tc": [], "plain": []}
+    names = [bridge_name(rail) for rail in range(spec.rails)]
+    return {
+        "ip": [
+            "link set lo up",
+            *(f"link add {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0" for name in names),
+            *(f"link set {name} up" for name in names),
+        ],
+        "tc": _shaped(spec, [(link.switch_port, link.rate) for link in plan.links]),
+        "plain": [] if spec.offloads else [link.switch_port for link in plan.links],
+    }
+
+
+def _host_links(spec: LocalSpec, plan: Topology, host: str, index: int) -> list[str]:
+    lines = []
+    for rail, link in enumerate(plan.links_of(host)):
+        peer = f"peer name {link.device} mtu {spec.mtu} address {mac_address(index, rail)} netns {{pid[{host}]}}"
+        if spec.fabric is None:
+            lines.append(f"link add {link.switch_port} mtu {spec.mtu} type veth {peer}")
+            lines.append(f"link set {link.switch_port} master {bridge_name(rail)} up")
+        else:
+            lines.append(f"link add {_switch_end(spec, plan, link.switch, link.switch_port)} type veth {peer}")
+    return lines
+
+
+def _switch_end(spec: LocalSpec, plan: Topology, switch: str, port: str) -> str:
+    mac = fabric_routes.port_mac(plan, switch, port)
+    return f"name {port} mtu {spec.mtu} address {mac} netns {{pid[{switch}]}}"
+
+
+def _set_up_switch(setup: NodeSetup, spec: LocalSpec, plan: Topology) -> None:
+    """Complete the set-up of a leaf or a spine: its links to spines, its ports and its routes.
+
+    Spines are first, since the kernel refuses a leaf's nexthops while the other end of the link is down.
+    """
+    name, fabric = setup["name"], fabric_routes.fabric_of(plan)
+    setup["links"] = [
+        f"link add {_switch_end(spec, plan, uplink.leaf, uplink.leaf_port)} type veth"
+        f" peer {_switch_end(spec, plan, uplink.spine, uplink.spine_port)}"
+        for uplink in fabric.uplinks_of(name)
+    ]
+    ports = [(port, rate) for switch, port, rate in plan.switch_ports if switch == name]
+    setup["first"] = name in fabric.spines
+    lines = fabric_routes.leaf_lines if name in fabric.leaves else fabric_routes.spine_lines
+    setup["ip"] = ["link set lo up", *(f"link set {port} up" for port, _ in ports), *lines(plan, name)]
+    setup["tc"] = _shaped(spec, ports)
+    setup["plain"] = [] if spec.offloads else [port for port, _ in ports]
+    setup["sysctls"] = {
+        "net.ipv4.ip_forward": 1,
+        "net.ipv4.conf.all.rp_filter": 0,
+        **{f"net.ipv4.conf.{port}.rp_filter": 0 for port, _ in ports},
+        **{f"net.ipv4.conf.{port}.send_redirects": 0 for port, _ in ports},
+        **multipath_sysctls(fabric.seed),
+    }
+
+
+def multipath_sysctls(seed: int | None) -> dict[str, int]:
+    """Return the settings by which a leaf chooses by a packet's own 5-tuple, with this seed where the kernel has one.
+
+    By policy 1 (layer 4) the kernel takes the hash that a packet brings along. In namespaces of one kernel that is the
+    sending socket's, a random number that also changes when TCP retransmits; policy 3 (custom fields, Linux 5.14)
+    computes it from the packet (net/ipv4/route.c, fib_multipath_hash).
+    """
+    settings = {"net.ipv4.fib_multipath_hash_policy": 3, "net.ipv4.fib_multipath_hash_fields": FIVE_TUPLE}
+    if seed is not None and takes_seed():
+        settings["net.ipv4.fib_multipath_hash_seed"] = seed
+    return settings
+
+
+def takes_seed() -> bool:
+    """Return whether this kernel's choice among routes takes a seed (Linux 6.11)."""
+    return Path("/proc/sys/net/ipv4/fib_multipath_hash_seed").exists()
+
+
+def _know_each_other(nodes: Sequence[NodeSetup], plan: Topology) -> None:
+    """Add permanent neighbour entries: a host sends to all others by way of its leaf, and a leaf knows its hosts."""
+    addresses = {host.name: host.address for host in plan.hosts}
+    setups = {node["name"]: node for node in nodes}
+    line = "neigh replace %s lladdr %s dev %s nud permanent"
+    for index, link in enumerate(plan.links, 1):
+        mac = fabric_routes.port_mac(plan, link.switch, link.switch_port)
+        others = [address for host, address in addresses.items() if host != link.host]
+        setups[link.host]["ip"] += [line % (address, mac, link.device) for address in others]
+        setups[link.switch]["ip"].append(line % (addresses[link.host], mac_address(index, 0), link.switch_port))
 
 
 def _addressed(rail: Rail, spec: LocalSpec) -> list[str]:

@@ -1,4 +1,4 @@
-"""Gates `hits` and `delay`: conditions that act on single packets did what was asked of them, over the whole run."""
+"""Gates `hits`, `delay` and `events`: conditions did what was asked of them, over the run and within windows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from orchestrator.core.units import span_text
-from orchestrator.store.manifests.records import Gate
+from orchestrator.store.manifests.records import Event, Gate
 from orchestrator.validity.declaration import GateSpec, verdict
 from orchestrator.validity.window import MeasuredWindow
 
@@ -16,6 +16,7 @@ HIT_SIGNIFICANCE = 4.0  # standard deviations that the hits of a random share ma
 LEAST_HITS = 5.0  # expected ones, below which a share cannot be judged
 HELD_SHARE = 0.05  # of the delay asked for, by which the median packet may be held longer or shorter, beside
 HELD_S = 0.2e-3  # what a busy host needs to see to it
+LATE_S = 0.5  # by which an event within a window may come late: verified changes on all nodes that take part
 GATES = (
     GateSpec(
         name="hits",
@@ -28,6 +29,12 @@ GATES = (
         passes="a condition held packets for the requested time",
         limit="the median, 5 % of the time and 0.2 ms more or less",
         remedy="The process that delays had no processor time, or more packets came than it can hold.",
+    ),
+    GateSpec(
+        name="events",
+        passes="what a condition was to do within a window came to pass at its times",
+        limit="0.5 s late",
+        remedy="Make the window longer than the event, or measure when the machine is idle.",
     ),
 )
 
@@ -46,6 +53,9 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
             text += f", off by more than {HIT_SIGNIFICANCE:g} standard deviations"
         passed = off <= limit if enough else None
         yield verdict("hits", passed, text, measured=one.hit, limit=expected, required=enough)
+    for event in window.manifest.events:
+        if event.window == window.record.name:
+            yield _of_event(event, window.record.start_ns)
     for row in window.table("delays").to_pylist():
         held_s, requested_s, dropped = row["held_p50_s"], row["requested_s"], row["dropped"]
         text = f"packets to {row['node']} were held {span_text(held_s)} (99 %: at most {span_text(row['held_p99_s'])})"
@@ -54,3 +64,14 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
             text += f"; {dropped} of {row['packets'] + dropped} were dropped: more came than can be held"
         passed = not dropped and abs(held_s - requested_s) <= HELD_S + HELD_SHARE * requested_s
         yield verdict("delay", passed, text, measured=held_s, limit=requested_s)
+
+
+def _of_event(event: Event, start_ns: int) -> Gate:
+    """Return the verdict on an event; the window's first iteration may have begun before its times were set."""
+    if event.began_ns is None or event.ended_ns is None:
+        text = f"{event.event} did not come to pass: the window was over before {event.begin_s:g} s"
+        return verdict("events", False, text, measured=math.nan, limit=LATE_S)
+    began_s, ended_s = ((ns - start_ns) / 1e9 for ns in (event.began_ns, event.ended_ns))
+    late_s = max(abs(began_s - event.begin_s), abs(ended_s - event.end_s))
+    text = f"{event.event} from {began_s:.2f} to {ended_s:.2f} s ({event.begin_s:g} to {event.end_s:g} s requested)"
+    return verdict("events", late_s <= LATE_S, text, measured=late_s, limit=LATE_S)
