@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -20,7 +20,7 @@ from orchestrator.core.fields import Duration, Load, Model
 from orchestrator.core.paths import lookup
 from orchestrator.core.units import Mistake, duration_text, size_text
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
+from orchestrator.parts.protocols import Demand, Escalation, Problem, Sent, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
@@ -273,6 +273,11 @@ def stream_spec(
     except ValueError as error:
         raise ConfigError(str(error)) from None
     return made
+
+
+def sent(config: Config, source: Source, topology: Topology) -> Iterator[Sent]:
+    """Yield the flows that the launches will send; a pool's connections are as good as new ones to each flow."""
+    return flow_launches.sent(launches(config, source, topology), source, topology, rail=config.rail)
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

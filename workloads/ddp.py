@@ -11,9 +11,10 @@ from orchestrator.core.fields import Size
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
+from orchestrator.parts.taskgraph import TaskGraph
 from orchestrator.parts.theory import Bucket, Replicated, Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import jitter, rank_traffic, real_training, torch_ranks, trained_model
+from workloads.common import collective_tasks, jitter, rank_traffic, real_training, torch_ranks, trained_model
 from workloads.common.real_training import TorchModelConfig
 from workloads.common.trained_model import BYTES_PER_PARAMETER
 from workloads.rank.lifecycle import LayerPlan
@@ -22,6 +23,8 @@ from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
 
 NAME = "ddp"
+
+AT_ONCE = 2  # threads of gloo's process group, each with one collective
 
 _ELEMENT_BYTES = {"none": BYTES_PER_PARAMETER, "fp16": 2, "bf16": 2}
 
@@ -130,6 +133,30 @@ def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
             first=None if config.first_bucket is None else config.first_bucket / topology.scale,
         ),
     )
+
+
+def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
+    """Return an iteration as tasks: passes, and buckets that are reduced beside the last backward pass, two at once."""
+    work_of = work(config, job, topology)
+    if isinstance(work_of, str):
+        return work_of
+    rails = topology.rails if torch_ranks.spread(config, job, traced=True) == "even" else 1
+    everyone = range(work_of.ranks)
+    graph = TaskGraph(ranks=work_of.ranks)
+    before_s = work_of.forward_s + (work_of.passes - 1) * (work_of.forward_s + work_of.backward_s)
+    last = {rank: graph.compute(rank, before_s, (graph.begins[rank],)) for rank in everyone}
+    reduced: list[collective_tasks.Done] = []
+    at_s = 0.0
+    for number, bucket in enumerate(work_of.buckets):
+        last = {rank: graph.compute(rank, bucket.ready_s - at_s, (last[rank],)) for rank in everyone}
+        at_s = bucket.ready_s
+        free = reduced[number - AT_ONCE] if number >= AT_ONCE else {}
+        ready = {rank: (last[rank], *free.get(rank, ())) for rank in everyone}
+        over = range(rails) if rails > 1 else (number % max(1, topology.rails),)
+        reduced.append(collective_tasks.ring_all_reduce(graph, everyone, bucket.size, ready, rails=over))
+    rest = {rank: graph.compute(rank, work_of.backward_s - at_s, (last[rank],)) for rank in everyone}
+    graph.end([(rest[rank], *(task for one in reduced[-AT_ONCE:] for task in one[rank])) for rank in everyone])
+    return graph
 
 
 def buckets(layers: Sequence[LayerPlan], *, cap: float, first: float | None, element_bytes: int) -> tuple[Bucket, ...]:
