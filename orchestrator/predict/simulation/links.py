@@ -33,6 +33,7 @@ class SimulatedNetwork:
     links: tuple[SimulatedLink, ...]
     number: dict[tuple[str, End, int], int]
     delays_s: dict[str, float]  # on the way to a host
+    mss: int  # payload of a full segment
 
     def path(self, src: str, dst: str, rail: int = 0) -> tuple[int, ...]:
         """Return the numbers of the links from host to host, in their order; none within a host."""
@@ -69,7 +70,7 @@ def network(experiment: Experiment, topology: Topology) -> SimulatedNetwork:
         elif choice.name == "loss":
             for place in _ends(number, choice.config.host, "switch-port", None):
                 found[place] = _lossy(found[place], float(choice.config.share))
-    return SimulatedNetwork(links=tuple(found), number=number, delays_s=delays_s)
+    return SimulatedNetwork(links=tuple(found), number=number, delays_s=delays_s, mss=topology.mtu - topology.tcp_header_bytes)
 
 
 def _ends(number: dict[tuple[str, End, int], int], host: str, where: str, rail: int | None) -> Iterable[int]:

@@ -14,10 +14,11 @@ from orchestrator.parts.protocols import Sent
 from orchestrator.parts.taskgraph import NOWHERE, TaskGraph
 from orchestrator.parts.topology import Job
 from orchestrator.predict.network_costs import Rates
-from orchestrator.predict.simulation import flows, machine
+from orchestrator.predict.simulation import flows, machine, packets
 from orchestrator.predict.simulation.flows import Arrivals, Links
 from orchestrator.predict.simulation.links import SimulatedNetwork
 from orchestrator.predict.simulation.machine import Floats, Tasks
+from orchestrator.predict.simulation.packets import Queues
 
 Grain = Literal["flows", "packets"]
 
@@ -57,22 +58,34 @@ def simulate(
 ) -> Simulated:
     """Simulate so many iterations of the first job beside its traffic; ConfigError where it cannot be waited for."""
     wanted = warmup + iterations
-    paths, numbers = _paths(jobs, network, traffic)
-    tasks, path_of = _tasks(jobs, numbers, rates, wanted=wanted)
-    arrivals, connections = _arrivals(traffic, numbers, offset=len(path_of))
-    links = _links(network, paths, traffic)
-    machine.seeded(seed % 2**32)
+    paths, numbers = _paths(jobs, traffic)
+    by_packets = grain == "packets"
+    tasks, path_of = _tasks(jobs, numbers, rates, wanted=wanted, link_factor=1.0 if by_packets else rates.link_factor)
+    arrivals, lasting = _arrivals(traffic, numbers, offset=len(path_of), mss=network.mss if by_packets else 0)
+    connections = np.array([*path_of, *lasting], dtype=np.int64)
     costs = np.array([rates.round_s, rates.byte_s, rates.inside_byte_s, LATE_S])
-    stopped = flows.run(
-        tasks,
-        links,
-        arrivals,
-        np.array([*path_of, *connections], dtype=np.int64),
-        wanted=wanted,
-        judge=0,
-        until_s=wanted * MOST_ITERATION_S,
-        costs=costs,
-    )
+    until_s = wanted * MOST_ITERATION_S
+    machine.seeded(seed % 2**32)
+    if by_packets:
+        queues = _queues(network, paths, numbers)
+        carried = queues.carried
+        stopped = packets.run(
+            tasks,
+            queues,
+            arrivals,
+            connections,
+            wanted=wanted,
+            judge=0,
+            until_s=until_s,
+            costs=costs,
+            mss=float(network.mss),
+        )
+    else:
+        links = _links(network, paths, traffic)
+        carried = links.carried
+        stopped = flows.run(
+            tasks, links, arrivals, connections, wanted=wanted, judge=0, until_s=until_s, costs=costs
+        )
     if stopped == flows.OVERLOADED:
         raise ConfigError("more flows than can be simulated are under way at once: the links cannot carry this load")
     if stopped:
@@ -86,8 +99,8 @@ def simulate(
             for one, rank in zip(jobs, first, strict=False)
         },
         use={
-            link.name: float(carried / link.rate / duration_s)
-            for link, carried in zip(network.links, links.carried, strict=True)
+            link.name: float(size / link.rate / duration_s)
+            for link, size in zip(network.links, carried, strict=True)
         },
         duration_s=duration_s,
     )
@@ -97,9 +110,9 @@ Way = tuple[str, str, int]  # from host to host over a rail
 
 
 def _paths(
-    jobs: Sequence[SimulatedJob], network: SimulatedNetwork, traffic: Sequence[Sent]
+    jobs: Sequence[SimulatedJob], traffic: Sequence[Sent]
 ) -> tuple[list[Way], dict[Way, int]]:
-    """Return every way that something is sent, and its number."""
+    """Return every way that something is sent or acknowledged, and its number."""
     ways: dict[Way, None] = {}
     for one in jobs:
         node = [rank.node for rank in one.job.ranks]
@@ -109,6 +122,7 @@ def _paths(
                 ways[node[owner], node[peer], rail] = None
     for sent in traffic:
         ways[sent.src, sent.dst, sent.rail] = None
+    ways |= {(dst, src, rail): None for src, dst, rail in ways}
     found = list(ways)
     return found, {way: number for number, way in enumerate(found)}
 
@@ -130,8 +144,34 @@ def _links(network: SimulatedNetwork, ways: Sequence[Way], traffic: Sequence[Sen
     )
 
 
-def _arrivals(traffic: Sequence[Sent], numbers: dict[Way, int], *, offset: int) -> tuple[Arrivals, list[int]]:
-    """Return cross traffic as arrays, and the path of each of its lasting connections."""
+def _queues(network: SimulatedNetwork, ways: Sequence[Way], numbers: dict[Way, int]) -> Queues:
+    """Return the queues of all links, full of tokens; the way back of each way must be among the ways."""
+    paths = [network.path(*way) for way in ways] or [()]
+    rates = [link.rate for link in network.links]
+    depths = [float(link.depth) for link in network.links]
+    return Queues(
+        rate=np.array(rates),
+        depth=np.array(depths),
+        limit=np.array([float(link.queue) for link in network.links]),
+        loss=np.array([link.loss for link in network.links]),
+        tokens=np.array(depths),
+        counted_s=np.zeros(len(rates)),
+        carried=np.zeros(len(rates)),
+        dropped=np.zeros(len(rates), dtype=np.int64),
+        hop_of=np.array(list(accumulate(map(len, paths), initial=0)), dtype=np.int64),
+        hop=np.array(list(chain.from_iterable(paths)) or [0], dtype=np.int64),
+        back=np.array([numbers[dst, src, rail] for src, dst, rail in ways] or [0], dtype=np.int64),
+        delay_s=np.array([network.delay_s(src, dst) for src, dst, _ in ways] or [0.0]),
+    )
+
+
+def _arrivals(
+    traffic: Sequence[Sent], numbers: dict[Way, int], *, offset: int, mss: int
+) -> tuple[Arrivals, list[int]]:
+    """Return cross traffic as arrays, and the path of each of its lasting connections.
+
+    Sizes are bytes on the wire; with an `mss` they are without the headers of segments.
+    """
     lasting: dict[tuple[Way, int], int] = {}
     path_of = []
     connection = np.full(len(traffic), -1, dtype=np.int64)
@@ -147,7 +187,9 @@ def _arrivals(traffic: Sequence[Sent], numbers: dict[Way, int], *, offset: int) 
             connection[place] = lasting[key]
     arrivals = Arrivals(
         at_s=np.array([sent.at_s for sent in traffic], dtype=np.float64),
-        size=np.array([sent.wire for sent in traffic], dtype=np.float64),
+        size=np.array(
+            [sent.wire - (packets.HEADER * -(-sent.size // mss) if mss else 0.0) for sent in traffic], dtype=np.float64
+        ),
         path=path,
         connection=connection,
     )
@@ -155,7 +197,7 @@ def _arrivals(traffic: Sequence[Sent], numbers: dict[Way, int], *, offset: int) 
 
 
 def _tasks(
-    jobs: Sequence[SimulatedJob], numbers: dict[Way, int], rates: Rates, *, wanted: int
+    jobs: Sequence[SimulatedJob], numbers: dict[Way, int], rates: Rates, *, wanted: int, link_factor: float
 ) -> tuple[Tasks, list[int]]:
     """Return the graphs of all jobs as arrays, with the path of each connection between two ranks."""
     owner: list[int] = []
@@ -177,7 +219,7 @@ def _tasks(
             owner.append(ranks + rank)
             own_s = graph.seconds[task] + graph.pieces[task] * rates.piece_s + (rates.step_s if task in ends else 0.0)
             seconds.append(own_s)
-            size.append(graph.sizes[task] * rates.link_factor)
+            size.append(graph.sizes[task] * link_factor)
             waits.append(tuple(first + other for other in graph.waits[task]))
             tokens.append([0] * len(graph.waits[task]))
             if task in begins:
