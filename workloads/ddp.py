@@ -14,7 +14,16 @@ from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.taskgraph import TaskGraph
 from orchestrator.parts.theory import Bucket, Replicated, Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import collective_tasks, jitter, rank_traffic, real_training, torch_ranks, trained_model
+from workloads.common import (
+    collective_tasks,
+    jitter,
+    rank_traffic,
+    real_training,
+    replicated_tasks,
+    torch_ranks,
+    trained_model,
+)
+from workloads.common.collective_tasks import Done, Ready
 from workloads.common.real_training import TorchModelConfig
 from workloads.common.trained_model import BYTES_PER_PARAMETER
 from workloads.rank.lifecycle import LayerPlan
@@ -115,7 +124,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
 def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
     """Return the work of a rank in an iteration, or why it cannot be predicted."""
     if config.compute == "real":
-        return "real compute takes the time that it takes; compute: emulated, with the compute_time of the accelerator"
+        return real_training.UNPREDICTED
     if config.jitter is not None:
         return jitter.UNPREDICTED
     if config.compression == "powersgd":
@@ -137,26 +146,25 @@ def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
 
 def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
     """Return an iteration as tasks: passes, and buckets that are reduced beside the last backward pass, two at once."""
-    work_of = work(config, job, topology)
-    if isinstance(work_of, str):
-        return work_of
-    rails = topology.rails if torch_ranks.spread(config, job, traced=True) == "even" else 1
-    everyone = range(work_of.ranks)
-    graph = TaskGraph(ranks=work_of.ranks)
-    before_s = work_of.forward_s + (work_of.passes - 1) * (work_of.forward_s + work_of.backward_s)
-    last = {rank: graph.compute(rank, before_s, (graph.begins[rank],)) for rank in everyone}
-    reduced: list[collective_tasks.Done] = []
-    at_s = 0.0
-    for number, bucket in enumerate(work_of.buckets):
-        last = {rank: graph.compute(rank, bucket.ready_s - at_s, (last[rank],)) for rank in everyone}
-        at_s = bucket.ready_s
-        free = reduced[number - AT_ONCE] if number >= AT_ONCE else {}
-        ready = {rank: (last[rank], *free.get(rank, ())) for rank in everyone}
-        over = range(rails) if rails > 1 else (number % max(1, topology.rails),)
-        reduced.append(collective_tasks.ring_all_reduce(graph, everyone, bucket.size, ready, rails=over))
-    rest = {rank: graph.compute(rank, work_of.backward_s - at_s, (last[rank],)) for rank in everyone}
-    graph.end([(rest[rank], *(task for one in reduced[-AT_ONCE:] for task in one[rank])) for rank in everyone])
-    return graph
+    found = work(config.model_copy(update={"jitter": None}), job, topology)
+    if isinstance(found, str):
+        return found
+    everyone = range(found.ranks)
+    even = torch_ranks.spread(config, job, traced=True) == "even"
+
+    def reduce(graph: TaskGraph, number: int, size: float, ready: Ready) -> Done:
+        rails = range(topology.rails) if even else (number % topology.rails,)
+        return collective_tasks.ring_all_reduce(graph, everyone, size, ready, rails=rails)
+
+    return replicated_tasks.overlapped(
+        found.ranks,
+        found.buckets,
+        reduce,
+        forward_s=found.forward_s,
+        backward_s=found.backward_s,
+        passes=found.passes,
+        at_once=AT_ONCE,
+    )
 
 
 def buckets(layers: Sequence[LayerPlan], *, cap: float, first: float | None, element_bytes: int) -> tuple[Bucket, ...]:
@@ -168,7 +176,7 @@ def buckets(layers: Sequence[LayerPlan], *, cap: float, first: float | None, ele
     found = []
     held, limit = 0, cap if first is None else first
     ready_s = 0.0
-    for ready_s, size in _gradients(layers):
+    for ready_s, size in gradients(layers):
         held += size
         if held * _BUFFER_ELEMENT_BYTES >= int(limit):
             found.append(Bucket(size=held * element_bytes, ready_s=ready_s))
@@ -178,7 +186,7 @@ def buckets(layers: Sequence[LayerPlan], *, cap: float, first: float | None, ele
     return tuple(found)
 
 
-def _gradients(layers: Sequence[LayerPlan]) -> Iterator[tuple[float, int]]:
+def gradients(layers: Sequence[LayerPlan]) -> Iterator[tuple[float, int]]:
     """Yield each gradient's instant in the backward pass, in seconds, and its elements, the last layer's first."""
     ready_s = 0.0
     for _, backward_s, sizes in reversed(layers):

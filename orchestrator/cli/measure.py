@@ -100,9 +100,6 @@ def _plan(arguments: argparse.Namespace) -> int:
     from orchestrator.experiment import feasibility, opening, plan, plantext, seeds
     from orchestrator.experiment.paperfile import Study
     from orchestrator.experiment.sweepfile import Definition
-    from orchestrator.predict.network_costs import Costs
-    from orchestrator.predict.predicttext import PredictedSetting
-    from orchestrator.predict.whatif import Setting
     from orchestrator.testbed.inventory import Inventory
 
     found = opening.open_file(arguments.file, arguments.overrides, local=arguments.local)
@@ -357,12 +354,8 @@ def _predict(arguments: argparse.Namespace) -> int:
     axes = whatif.axes(arguments.what_if)
     wanted = whatif.settings(arguments.file, arguments.overrides, axes, local=arguments.local)
     if arguments.without:
-        wanted = [
-            replace(one, experiment=foreseeing.without(one.experiment, arguments.without)) for one in wanted
-        ]
-    costs = inputs.costs(
-        arguments.results, fitting.topology_of(wanted[0].experiment), named=arguments.inputs
-    )
+        wanted = [replace(one, experiment=foreseeing.without(one.experiment, arguments.without)) for one in wanted]
+    costs = inputs.costs(arguments.results, fitting.topology_of(wanted[0].experiment), named=arguments.inputs)
     by_terms = _terms(arguments, wanted, costs)
     measured = measured_windows.find(arguments.results, [one.experiment for one in wanted])
     salt = seeds.given(arguments.seed) or seeds.PLANNED
@@ -394,7 +387,9 @@ def _predict(arguments: argparse.Namespace) -> int:
         print(json.dumps(told, indent=1))
     else:
         parts = [predicttext.text(by_terms)] if by_terms else []
-        print("\n\n".join([*parts, foreseentext.text(simulated, congestion=congestion), predicttext.inputs_table(costs)]))
+        print(
+            "\n\n".join([*parts, foreseentext.text(simulated, congestion=congestion), predicttext.inputs_table(costs)])
+        )
     if arguments.output is not None:
         from orchestrator.report import predicted_settings, simulated_windows
 

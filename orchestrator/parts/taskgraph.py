@@ -32,6 +32,7 @@ class TaskGraph:
     waits: list[tuple[int, ...]] = field(default_factory=list)
     begins: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
+    computing_s: list[float] = field(default_factory=list)  # of each rank, where tasks overlap that compute
 
     def __post_init__(self) -> None:
         self.begins = [self._add(rank, ()) for rank in range(self.ranks)]
@@ -48,6 +49,10 @@ class TaskGraph:
         """Add a transfer of `size` bytes (scaled) between two ranks over a rail; return its number."""
         return self._add(src, after, peer=dst, size=size, rail=rail)
 
+    def also(self, task: int, after: int) -> None:
+        """Have a task wait for one more."""
+        self.waits[task] = tuple(dict.fromkeys((*self.waits[task], after)))
+
     def end(self, after: Sequence[Iterable[int]], *, step_s: Sequence[float] | None = None) -> None:
         """End the iteration of each rank after these tasks, and the optimizer's step of so many seconds; call it once."""
         steps = step_s or [0.0] * self.ranks
@@ -56,6 +61,8 @@ class TaskGraph:
     @property
     def computed_s(self) -> list[float]:
         """What each rank computes in an iteration, in seconds, its last task left out."""
+        if self.computing_s:
+            return self.computing_s
         found = [0.0] * self.ranks
         for task, owner in enumerate(self.owners):
             if task not in self.ends:

@@ -119,7 +119,9 @@ def without(experiment: Experiment, names: Sequence[str]) -> Experiment:
             jobs.append(spec)
     if left or not jobs:
         known = [spec.name for spec in experiment.jobs]
-        known += [f"{one.name}{place}" for window in experiment.all_windows() for place, one in enumerate(window.traffic)]
+        known += [
+            f"{one.name}{place}" for window in experiment.all_windows() for place, one in enumerate(window.traffic)
+        ]
         raise ConfigError(
             f"--without {', '.join(left or names)}: not part of the experiment, or all of it; "
             f"accepted: {', '.join(dict.fromkeys(known)) or 'nothing, since there is nothing beside the training'}"

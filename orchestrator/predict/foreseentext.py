@@ -130,10 +130,7 @@ def data(found: Sequence[ForeseenSetting], *, congestion: float | None) -> dict[
                     }
                 )
             windows.append({"setting": one.label, **window})
-    return {
-        "windows": windows,
-        "congestion_bps": None if congestion is None or math.isnan(congestion) else congestion,
-    }
+    return {"windows": windows, "congestion_bps": None if congestion is None or math.isnan(congestion) else congestion}
 
 
 def _ms(seconds: float) -> str:

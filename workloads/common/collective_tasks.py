@@ -59,9 +59,22 @@ def ring_pass(
 
 
 def exchange(graph: TaskGraph, pairs: Mapping[tuple[int, int], float], ready: Ready) -> Done:
-    """Add messages of so many bytes that are all sent at once, once both ends are ready; a rank waits for those to it."""
+    """Add messages that are all sent at once, each once both of its ends are ready; a rank waits for those to it."""
     found: dict[int, list[int]] = {rank: list(tasks) for rank, tasks in ready.items()}
     for (src, dst), size in pairs.items():
         if size:
             found[dst].append(graph.send(src, dst, size, (*ready[src], *ready[dst])))
     return {rank: tuple(tasks) for rank, tasks in found.items()}
+
+
+def broadcast(graph: TaskGraph, ordered: Sequence[int], size: float, ready: Ready) -> Done:
+    """Add a broadcast from the first of these ranks along a binomial tree."""
+    have = {ordered[0]: tuple(ready[ordered[0]])}
+    done = {ordered[0]: tuple(ready[ordered[0]])}
+    for place in range(1, len(ordered)):
+        rank, parent = ordered[place], ordered[place - (1 << (place.bit_length() - 1))]
+        message = graph.send(parent, rank, size, (*have[parent], *ready[rank]))
+        have[rank] = (message,)
+        done[rank] = (message,)
+        done[parent] = (*done[parent], message)
+    return done

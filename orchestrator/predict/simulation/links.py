@@ -70,7 +70,9 @@ def network(experiment: Experiment, topology: Topology) -> SimulatedNetwork:
         elif choice.name == "loss":
             for place in _ends(number, choice.config.host, "switch-port", None):
                 found[place] = _lossy(found[place], float(choice.config.share))
-    return SimulatedNetwork(links=tuple(found), number=number, delays_s=delays_s, mss=topology.mtu - topology.tcp_header_bytes)
+    return SimulatedNetwork(
+        links=tuple(found), number=number, delays_s=delays_s, mss=topology.mtu - topology.tcp_header_bytes
+    )
 
 
 def _ends(number: dict[tuple[str, End, int], int], host: str, where: str, rail: int | None) -> Iterable[int]:
@@ -87,9 +89,5 @@ def _link(name: str, rate: float, queue_s: float, topology: Topology, *, loss: f
 
 def _lossy(link: SimulatedLink, share: float) -> SimulatedLink:
     return SimulatedLink(
-        name=link.name,
-        rate=link.rate,
-        queue=link.queue,
-        depth=link.depth,
-        loss=1 - (1 - link.loss) * (1 - share),
+        name=link.name, rate=link.rate, queue=link.queue, depth=link.depth, loss=1 - (1 - link.loss) * (1 - share)
     )

@@ -95,7 +95,7 @@ def pop(heap: Heap) -> int:
 
 @compiled
 def ended(tasks: Tasks, task: int, now_s: float, ready: Ints, count: int) -> int:
-    """Note that a task has ended; put those that can begin after `count` others into `ready`, return how many it has."""
+    """Note that a task has ended; put those that can begin into `ready`, which has `count`; return how many it has."""
     rank = tasks.owner[task]
     number = tasks.done[rank]
     if number < tasks.began_s.shape[1]:

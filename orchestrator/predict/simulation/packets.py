@@ -125,9 +125,7 @@ def _pass(queues: Queues, link: int, size: float, now_s: float) -> float:
         queues.dropped[link] += 1
         return -1.0
     at_s = max(now_s, queues.counted_s[link] + _HOP_S)
-    tokens = min(
-        queues.depth[link], queues.tokens[link] + queues.rate[link] * max(0.0, at_s - queues.counted_s[link])
-    )
+    tokens = min(queues.depth[link], queues.tokens[link] + queues.rate[link] * max(0.0, at_s - queues.counted_s[link]))
     if tokens >= size:
         queues.tokens[link] = tokens - size
     else:  # a timer wakes the bucket, a little late
@@ -256,8 +254,10 @@ def _send(
             sockets.bytes[socket] -= sockets.size[place]
     if sent and (sockets.due_s[socket] == _NEVER or sockets.probing[socket]):
         _arm(sockets, heap, socket, now_s)
-    elif not sent and sockets.due_s[socket] == _NEVER and (
-        sockets.lost[socket] > 0 or sockets.bytes[socket] >= 1.0 or sockets.first[socket] >= 0
+    elif (
+        not sent
+        and sockets.due_s[socket] == _NEVER
+        and (sockets.lost[socket] > 0 or sockets.bytes[socket] >= 1.0 or sockets.first[socket] >= 0)
     ):  # the host's own queue took nothing, and no acknowledgement will come
         sockets.probing[socket] = 0
         sockets.due_s[socket] = now_s + _TIMEOUT_MIN_S
@@ -301,7 +301,7 @@ def _grow(sockets: _Sockets, socket: int, count: float, now_s: float) -> None:
     if sockets.w_max[socket] == 0.0 and each > 20.0:
         each = 20.0
     step = window * 15.0 / 8.0
-    while sockets.acked[socket] > step and step > 0.0:
+    while sockets.acked[socket] > step > 0.0:
         sockets.acked[socket] -= step
         sockets.friend[socket] += 1.0
     if sockets.friend[socket] > window:
@@ -594,9 +594,7 @@ def _run(
             if hop == queues.hop_of[back + 1] - queues.hop_of[back] and queues.delay_s[back] > 0.0:
                 machine.push(heap, now_s + queues.delay_s[back], _code(_ACK, hop + 1, socket, number))
                 continue
-            whole = _acknowledged(
-                sockets, messages, queues, heap, socket, acks.all[number], acks.one[number], now_s
-            )
+            whole = _acknowledged(sockets, messages, queues, heap, socket, acks.all[number], acks.one[number], now_s)
             if sockets.bytes[socket] < 0.0:
                 continue  # it is closed
             if whole and socket >= connections and sockets.first[socket] < 0:

@@ -83,9 +83,7 @@ def simulate(
     else:
         links = _links(network, paths, traffic)
         carried = links.carried
-        stopped = flows.run(
-            tasks, links, arrivals, connections, wanted=wanted, judge=0, until_s=until_s, costs=costs
-        )
+        stopped = flows.run(tasks, links, arrivals, connections, wanted=wanted, judge=0, until_s=until_s, costs=costs)
     if stopped == flows.OVERLOADED:
         raise ConfigError("more flows than can be simulated are under way at once: the links cannot carry this load")
     if stopped:
@@ -99,8 +97,7 @@ def simulate(
             for one, rank in zip(jobs, first, strict=False)
         },
         use={
-            link.name: float(size / link.rate / duration_s)
-            for link, size in zip(network.links, carried, strict=True)
+            link.name: float(size / link.rate / duration_s) for link, size in zip(network.links, carried, strict=True)
         },
         duration_s=duration_s,
     )
@@ -109,9 +106,7 @@ def simulate(
 Way = tuple[str, str, int]  # from host to host over a rail
 
 
-def _paths(
-    jobs: Sequence[SimulatedJob], traffic: Sequence[Sent]
-) -> tuple[list[Way], dict[Way, int]]:
+def _paths(jobs: Sequence[SimulatedJob], traffic: Sequence[Sent]) -> tuple[list[Way], dict[Way, int]]:
     """Return every way that something is sent or acknowledged, and its number."""
     ways: dict[Way, None] = {}
     for one in jobs:
@@ -165,9 +160,7 @@ def _queues(network: SimulatedNetwork, ways: Sequence[Way], numbers: dict[Way, i
     )
 
 
-def _arrivals(
-    traffic: Sequence[Sent], numbers: dict[Way, int], *, offset: int, mss: int
-) -> tuple[Arrivals, list[int]]:
+def _arrivals(traffic: Sequence[Sent], numbers: dict[Way, int], *, offset: int, mss: int) -> tuple[Arrivals, list[int]]:
     """Return cross traffic as arrays, and the path of each of its lasting connections.
 
     Sizes are bytes on the wire; with an `mss` they are without the headers of segments.
