@@ -54,7 +54,7 @@ class TaskGraph:
         self.waits[task] = tuple(dict.fromkeys((*self.waits[task], after)))
 
     def end(self, after: Sequence[Iterable[int]], *, step_s: Sequence[float] | None = None) -> None:
-        """End the iteration of each rank after these tasks, and the optimizer's step of so many seconds; call it once."""
+        """End the iteration of each rank after these tasks and a step of so many seconds; call it once."""
         steps = step_s or [0.0] * self.ranks
         self.ends = [self._add(rank, last, seconds=steps[rank]) for rank, last in enumerate(after)]
 

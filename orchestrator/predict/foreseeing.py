@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -304,7 +305,7 @@ def congestion_bps(points: Sequence[tuple[float, float]]) -> float:
     """
     ordered = sorted(points)
     limit = CONGESTED * ordered[0][1]
-    for (below, quick), (above, slow) in zip(ordered, ordered[1:], strict=False):
+    for (below, quick), (above, slow) in pairwise(ordered):
         if slow >= limit > quick:
             return below + (above - below) * (limit - quick) / (slow - quick)
     return math.nan

@@ -8,7 +8,7 @@ so that the graph of one iteration stands for all of them (Commoner et al., "Mar
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def compiled(function: F) -> F:
     """Compile a function at its first call, and keep the machine code beside this package's bytecode."""
-    return numba.njit(cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    return cast("F", numba.njit(cache=True, error_model="numpy")(function))
 
 
 class Tasks(NamedTuple):
@@ -50,14 +50,14 @@ class Heap(NamedTuple):
 
     at_s: Floats
     task: Ints
-    count: Ints  # one number
+    held: Ints  # how many, one number
 
 
 @compiled
 def push(heap: Heap, at_s: float, task: int) -> None:
     """Add an instant to the heap."""
-    place = heap.count[0]
-    heap.count[0] += 1
+    place = heap.held[0]
+    heap.held[0] += 1
     while place > 0:
         above = (place - 1) >> 1
         if heap.at_s[above] <= at_s:
@@ -72,9 +72,9 @@ def push(heap: Heap, at_s: float, task: int) -> None:
 @compiled
 def pop(heap: Heap) -> int:
     """Take the earliest task off the heap."""
-    found = heap.task[0]
-    heap.count[0] -= 1
-    last = heap.count[0]
+    found = int(heap.task[0])
+    heap.held[0] -= 1
+    last = heap.held[0]
     at_s, task = heap.at_s[last], heap.task[last]
     place = 0
     while True:
@@ -118,6 +118,17 @@ def ended(tasks: Tasks, task: int, now_s: float, ready: Ints, count: int) -> int
 
 
 @compiled
+def start(tasks: Tasks, ready: Ints) -> int:
+    """Put the first task of each rank into `ready`; return how many there are."""
+    count = 0
+    for task in tasks.begin:
+        if tasks.empty[task] == 0:
+            ready[count] = task
+            count += 1
+    return count
+
+
+@compiled
 def take(tasks: Tasks, task: int) -> bool:
     """Take a token from each place of a task that begins; return whether it can begin once more."""
     empty = 0
@@ -136,7 +147,8 @@ def duration_s(tasks: Tasks, task: int, late_s: float) -> float:
     if seconds <= 0.0:
         return 0.0
     rank = tasks.owner[task]
-    return seconds * tasks.factor[rank, tasks.done[rank] % tasks.factor.shape[1]] + late_s * np.random.exponential()
+    factor = tasks.factor[rank, tasks.done[rank] % tasks.factor.shape[1]]
+    return float(seconds * factor + late_s * np.random.exponential())
 
 
 @compiled

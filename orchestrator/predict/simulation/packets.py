@@ -8,7 +8,8 @@ receive windows and delayed acknowledgements by timer are left out.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+# ruff: noqa: C901, PLR0917 - compiled: calls hand over every word of every array
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
@@ -33,6 +34,7 @@ _LOW_WINDOW, _TRAIN_S = 16.0, 0.002  # of HyStart
 _TRUE_SIZE = 2304.0  # of a full segment in the sender's queue
 _ACKS = 1 << 18  # acknowledgements on their way, at most
 _NEVER = np.inf
+_OF_SEGMENTS = ("sent_s", "size", "flags", "got", "mark")  # fields of `_Sockets` with a place for each segment
 
 
 class Queues(NamedTuple):
@@ -109,9 +111,25 @@ class _Messages(NamedTuple):
 class _Acks(NamedTuple):
     """Acknowledgements on their way, in turn: all before a segment, and the segment that caused it."""
 
-    all: Ints
+    before: Ints
     one: Ints
-    count: Ints  # one number
+    given: Ints  # how many, one number
+
+
+class _Net(NamedTuple):
+    """All that a simulation changes, and what it costs."""
+
+    tasks: Tasks
+    queues: Queues
+    sockets: _Sockets
+    messages: _Messages
+    acks: _Acks
+    heap: Heap
+    ready: Ints  # tasks that can begin
+    fresh: Ints  # sockets that no connection has
+    numbers: Ints  # how many are ready, how many sockets are fresh
+    costs: Floats  # seconds of a message, of a byte of it, of one within a host, and by how much computing is late
+    mss: float  # payload of a full segment
 
 
 @compiled
@@ -134,7 +152,7 @@ def _pass(queues: Queues, link: int, size: float, now_s: float) -> float:
         queues.tokens[link] = min(late_s * queues.rate[link], queues.depth[link])
     queues.counted_s[link] = at_s
     queues.carried[link] += size
-    return at_s
+    return float(at_s)
 
 
 @compiled
@@ -143,18 +161,18 @@ def _code(kind: int, hop: int, socket: int, number: int) -> int:
 
 
 @compiled
-def _transmit(sockets: _Sockets, queues: Queues, heap: Heap, socket: int, number: int, now_s: float) -> bool:
+def _transmit(net: _Net, socket: int, number: int, now_s: float) -> bool:
     """Put a segment into the first queue of its path; return whether it was taken."""
+    sockets, queues = net.sockets, net.queues
     place = socket * WINDOW + (number & (WINDOW - 1))
     wire = sockets.size[place] + HEADER
-    path = sockets.path[socket]
-    at_s = _pass(queues, queues.hop[queues.hop_of[path]], wire, now_s)
+    at_s = _pass(queues, queues.hop[queues.hop_of[sockets.path[socket]]], wire, now_s)
     if at_s < 0.0:
         return False
     sockets.sent_s[place] = now_s
     sockets.pipe[socket] += 1
     sockets.in_nic[socket] += wire
-    machine.push(heap, at_s + _HOP_S, _code(_DATA, 1, socket, number))
+    machine.push(net.heap, at_s + _HOP_S, _code(_DATA, 1, socket, number))
     return True
 
 
@@ -171,99 +189,110 @@ def _reduce(sockets: _Sockets, socket: int) -> None:
 
 
 @compiled
-def _arm(sockets: _Sockets, heap: Heap, socket: int, now_s: float) -> None:
+def _due(net: _Net, socket: int, at_s: float) -> None:
+    """Set the timer; a socket has one event at a time, which is put off when it comes too early."""
+    sockets = net.sockets
+    sockets.due_s[socket] = at_s
+    if sockets.event_s[socket] > at_s:
+        sockets.event_s[socket] = at_s
+        machine.push(net.heap, at_s, _code(_TIMER, 0, socket, 0))
+
+
+@compiled
+def _arm(net: _Net, socket: int, now_s: float) -> None:
     """Set the timer: a probe of the tail where nothing is known to be lost, else a time-out."""
-    if sockets.una[socket] == sockets.nxt[socket] and sockets.lost[socket] == 0:
+    sockets = net.sockets
+    if sockets.una[socket] == sockets.nxt[socket]:
         sockets.due_s[socket] = _NEVER
         return
     rtt_s = sockets.rtt_s[socket]
-    rto_s = (max(rtt_s, 0.0) + max(4.0 * sockets.var_s[socket], _RTO_S)) * (1 << min(sockets.backoff[socket], 9))
-    rto_s = 1.0 if rtt_s < 0.0 else min(rto_s, _MOST_RTO_S)
+    wait_s = 1.0  # before any round trip is known (RFC 6298, 2.1)
+    if rtt_s >= 0.0:
+        wait_s = (rtt_s + max(4.0 * sockets.var_s[socket], _RTO_S)) * (1 << min(sockets.backoff[socket], 9))
     sockets.probing[socket] = 0
     if sockets.recovering[socket] == 0 and sockets.sacked[socket] == 0 and sockets.probed[socket] == 0 and rtt_s >= 0.0:
         one = sockets.nxt[socket] - sockets.una[socket] == 1
         probe_s = 2.0 * rtt_s + (_RTO_S if one else _TIMEOUT_MIN_S)
-        if probe_s < rto_s:
+        if probe_s < wait_s:
             sockets.probing[socket] = 1
-            rto_s = probe_s
-    sockets.due_s[socket] = now_s + rto_s
-    if sockets.event_s[socket] > sockets.due_s[socket]:
-        sockets.event_s[socket] = sockets.due_s[socket]
-        machine.push(heap, sockets.due_s[socket], _code(_TIMER, 0, socket, 0))
+            wait_s = probe_s
+    _due(net, socket, now_s + min(wait_s, _MOST_RTO_S))
 
 
 @compiled
-def _send(
-    sockets: _Sockets, messages: _Messages, queues: Queues, heap: Heap, socket: int, now_s: float, mss: float
-) -> None:
+def _waits(sockets: _Sockets, socket: int) -> bool:
+    """Return whether a socket has something to send."""
+    return bool(sockets.lost[socket] > 0 or sockets.first[socket] >= 0 or sockets.bytes[socket] >= 1.0)
+
+
+@compiled
+def _quota(net: _Net, socket: int) -> float:
+    """Return the bytes that may lie in the first queue: a millisecond of the pace, or two segments."""
+    sockets = net.sockets
+    rtt_s, window = sockets.rtt_s[socket], sockets.window[socket]
+    if rtt_s <= 0.0:
+        return 2.0 * _TRUE_SIZE
+    ahead = 2.0 if window < sockets.threshold[socket] / 2.0 else 1.2
+    return max(2.0 * _TRUE_SIZE, float(ahead * window * (net.mss + HEADER) / rtt_s * 1e-3))
+
+
+@compiled
+def _send(net: _Net, socket: int, now_s: float) -> None:
     """Send what window and queue let through: lost segments first, then new ones."""
+    sockets = net.sockets
     sent = False
     again = sockets.una[socket]
-    while True:
-        rtt_s = sockets.rtt_s[socket]
-        pace = 2.0 if sockets.window[socket] < sockets.threshold[socket] / 2.0 else 1.2
-        quota = 2.0 * _TRUE_SIZE
-        if rtt_s > 0.0:
-            quota = max(quota, pace * sockets.window[socket] * (mss + HEADER) / rtt_s * 1e-3)
-        if sockets.in_nic[socket] >= quota:
-            break
-        waits = sockets.lost[socket] > 0 or sockets.bytes[socket] >= 1.0 or sockets.first[socket] >= 0
-        if not waits:
-            break
+    while _waits(sockets, socket) and sockets.in_nic[socket] < _quota(net, socket):
         if sockets.pipe[socket] >= int(sockets.window[socket]):
             sockets.limited[socket] = 1
             break
         if sockets.lost[socket] > 0:
-            while again < sockets.nxt[socket]:
-                if sockets.flags[socket * WINDOW + (again & (WINDOW - 1))] & 1:
-                    break
+            while sockets.flags[socket * WINDOW + (again & (WINDOW - 1))] & 1 == 0:
                 again += 1
-            place = socket * WINDOW + (again & (WINDOW - 1))
-            if not _transmit(sockets, queues, heap, socket, again, now_s):
-                _told(sockets, socket)
-                break
-            sockets.flags[place] = 4
-            sockets.lost[socket] -= 1
-            sent = True
-            continue
-        if sockets.nxt[socket] - sockets.una[socket] >= WINDOW - 1:
-            break
-        number = sockets.nxt[socket]
-        place = socket * WINDOW + (number & (WINDOW - 1))
-        message = sockets.first[socket]
-        sockets.mark[place] = _NONE
-        if message >= 0:
-            sockets.size[place] = min(messages.left[message], mss)
+            taken = _transmit(net, socket, again, now_s)
+            if taken:
+                sockets.flags[socket * WINDOW + (again & (WINDOW - 1))] = 4
+                sockets.lost[socket] -= 1
         else:
-            sockets.size[place] = min(sockets.bytes[socket], mss)
-        sockets.flags[place] = 0
-        sockets.got[place] = 0
-        if not _transmit(sockets, queues, heap, socket, number, now_s):
+            if sockets.nxt[socket] - sockets.una[socket] >= WINDOW - 1:
+                break
+            taken = _send_new(net, socket, now_s)
+        if not taken:
             _told(sockets, socket)
             break
-        sockets.nxt[socket] += 1
         sent = True
-        if message >= 0:
-            messages.left[message] -= sockets.size[place]
-            if messages.left[message] < 0.5:
-                sockets.mark[place] = messages.mark[message]
-                sockets.first[socket] = messages.next[message]
-                messages.next[message] = messages.free[0]
-                messages.free[0] = message
-        else:
-            sockets.bytes[socket] -= sockets.size[place]
-    if sent and (sockets.due_s[socket] == _NEVER or sockets.probing[socket]):
-        _arm(sockets, heap, socket, now_s)
-    elif (
-        not sent
-        and sockets.due_s[socket] == _NEVER
-        and (sockets.lost[socket] > 0 or sockets.bytes[socket] >= 1.0 or sockets.first[socket] >= 0)
-    ):  # the host's own queue took nothing, and no acknowledgement will come
-        sockets.probing[socket] = 0
-        sockets.due_s[socket] = now_s + _TIMEOUT_MIN_S
-        if sockets.event_s[socket] > sockets.due_s[socket]:
-            sockets.event_s[socket] = sockets.due_s[socket]
-            machine.push(heap, sockets.due_s[socket], _code(_TIMER, 0, socket, 0))
+    if sent:
+        if sockets.due_s[socket] == _NEVER or sockets.probing[socket]:
+            _arm(net, socket, now_s)
+    elif sockets.due_s[socket] == _NEVER and _waits(sockets, socket) and sockets.in_nic[socket] <= 0.0:
+        sockets.probing[socket] = 0  # the host's own queue took nothing, and no acknowledgement will come
+        _due(net, socket, now_s + _TIMEOUT_MIN_S)
+
+
+@compiled
+def _send_new(net: _Net, socket: int, now_s: float) -> bool:
+    """Send the next segment of the first message that waits, or of a paced stream; return whether it was taken."""
+    sockets, messages = net.sockets, net.messages
+    place = socket * WINDOW + (sockets.nxt[socket] & (WINDOW - 1))
+    message = sockets.first[socket]
+    left = messages.left[message] if message >= 0 else sockets.bytes[socket]
+    sockets.size[place] = min(left, net.mss)
+    sockets.flags[place] = sockets.got[place] = 0
+    sockets.mark[place] = _NONE
+    if not _transmit(net, socket, sockets.nxt[socket], now_s):
+        return False
+    sockets.nxt[socket] += 1
+    left -= sockets.size[place]
+    if message < 0:
+        sockets.bytes[socket] = left
+    elif left >= 0.5:
+        messages.left[message] = left
+    else:
+        sockets.mark[place] = messages.mark[message]
+        sockets.first[socket] = messages.next[message]
+        messages.next[message] = messages.free[0]
+        messages.free[0] = message
+    return True
 
 
 @compiled
@@ -278,8 +307,6 @@ def _told(sockets: _Sockets, socket: int) -> None:
 @compiled
 def _grow(sockets: _Sockets, socket: int, count: float, now_s: float) -> None:
     """Let the window grow by so many acknowledged segments: slow start, else CUBIC (tcp_cubic.c)."""
-    if sockets.limited[socket] == 0:
-        return
     window = sockets.window[socket]
     if window < sockets.threshold[socket]:
         sockets.window[socket] = min(window + count, float(WINDOW))
@@ -289,19 +316,16 @@ def _grow(sockets: _Sockets, socket: int, count: float, now_s: float) -> None:
         sockets.epoch_s[socket] = now_s
         sockets.acked[socket] = count
         sockets.friend[socket] = window
-        if sockets.w_max[socket] <= window:
-            sockets.k_s[socket] = 0.0
-            sockets.origin[socket] = window
-        else:
-            sockets.k_s[socket] = ((sockets.w_max[socket] - window) / _C) ** (1.0 / 3.0)
-            sockets.origin[socket] = sockets.w_max[socket]
+        below = max(sockets.w_max[socket] - window, 0.0)
+        sockets.k_s[socket] = (below / _C) ** (1.0 / 3.0)
+        sockets.origin[socket] = window + below
     since_s = now_s - sockets.epoch_s[socket] + max(sockets.least_s[socket], 0.0) - sockets.k_s[socket]
     target = sockets.origin[socket] + _C * since_s**3
     each = window / (target - window) if target > window else 100.0 * window
-    if sockets.w_max[socket] == 0.0 and each > 20.0:
-        each = 20.0
+    if sockets.w_max[socket] == 0.0:
+        each = min(each, 20.0)
     step = window * 15.0 / 8.0
-    while sockets.acked[socket] > step > 0.0:
+    while sockets.acked[socket] > step:
         sockets.acked[socket] -= step
         sockets.friend[socket] += 1.0
     if sockets.friend[socket] > window:
@@ -316,129 +340,122 @@ def _train(sockets: _Sockets, socket: int, now_s: float) -> None:
         return
     if sockets.una[socket] >= sockets.round_end[socket]:
         sockets.round_end[socket] = sockets.nxt[socket]
-        sockets.round_s[socket] = now_s
+        sockets.round_s[socket] = sockets.train_s[socket] = now_s
+    elif now_s - sockets.train_s[socket] <= _TRAIN_S:
         sockets.train_s[socket] = now_s
-        return
-    if now_s - sockets.train_s[socket] <= _TRAIN_S:
-        sockets.train_s[socket] = now_s
-        long_s = sockets.least_s[socket] / 2.0
-        if now_s - sockets.round_s[socket] > long_s and sockets.window[socket] >= _LOW_WINDOW:
+        long = now_s - sockets.round_s[socket] > sockets.least_s[socket] / 2.0
+        if long and sockets.window[socket] >= _LOW_WINDOW:
             sockets.threshold[socket] = sockets.window[socket]
 
 
 @compiled
-def _acknowledged(
-    sockets: _Sockets, messages: _Messages, queues: Queues, heap: Heap, socket: int, all_: int, one: int, now_s: float
-) -> bool:
-    """Take an acknowledgement; return whether everything that was sent has arrived."""
-    una = sockets.una[socket]
-    base = socket * WINDOW
-    count = 0
-    latest_s = sockets.rack_s[socket]
-    if una <= one < sockets.nxt[socket] or una < all_:
-        place = base + (one & (WINDOW - 1))
-        flags = sockets.flags[place]
-        if one >= una and flags & 2 == 0:
-            if flags & 4 == 0:
-                rtt_s = now_s - sockets.sent_s[place]
-                if sockets.rtt_s[socket] < 0.0:
-                    sockets.rtt_s[socket], sockets.var_s[socket] = rtt_s, rtt_s / 2.0
-                    sockets.least_s[socket] = rtt_s
-                else:
-                    sockets.var_s[socket] += (abs(rtt_s - sockets.rtt_s[socket]) - sockets.var_s[socket]) / 4.0
-                    sockets.rtt_s[socket] += (rtt_s - sockets.rtt_s[socket]) / 8.0
-                    sockets.least_s[socket] = min(sockets.least_s[socket], rtt_s)
-            latest_s = max(latest_s, sockets.sent_s[place])
-            if flags & 1:
-                sockets.lost[socket] -= 1
-            else:
-                sockets.pipe[socket] -= 1
-            sockets.flags[place] = 2
-            sockets.sacked[socket] += 1
-            count += 1
-    sockets.rack_s[socket] = latest_s
-    while una < all_:
-        place = base + (una & (WINDOW - 1))
-        flags = sockets.flags[place]
-        if flags & 2:
-            sockets.sacked[socket] -= 1
-        else:
-            if flags & 1:
-                sockets.lost[socket] -= 1
-            else:
-                sockets.pipe[socket] -= 1
-            count += 1
-        sockets.flags[place] = 0
-        una += 1
-    advanced = una > sockets.una[socket]
-    sockets.una[socket] = una
-    if advanced:
-        sockets.backoff[socket] = 0
-        sockets.probed[socket] = 0
-    if sockets.recovering[socket] and una >= sockets.recover[socket]:
-        if sockets.recovering[socket] == 1:
-            sockets.window[socket] = sockets.threshold[socket]
-        sockets.recovering[socket] = 0
-    if sockets.sacked[socket] > 0:
-        found = False
-        for number in range(una, sockets.nxt[socket]):
-            place = base + (number & (WINDOW - 1))
-            if sockets.flags[place] & 3 == 0 and sockets.sent_s[place] < latest_s - 1e-9:
-                sockets.flags[place] |= 1
-                sockets.lost[socket] += 1
-                sockets.pipe[socket] -= 1
-                found = True
-        if found and sockets.recovering[socket] == 0:
-            sockets.recovering[socket] = 1
-            sockets.recover[socket] = sockets.nxt[socket]
-            _reduce(sockets, socket)
-            sockets.window[socket] = sockets.threshold[socket]
-    if count > 0 and sockets.recovering[socket] != 1:
-        _train(sockets, socket, now_s)
-        _grow(sockets, socket, float(count), now_s)
-    sockets.limited[socket] = 0
-    if advanced or count > 0:
-        _arm(sockets, heap, socket, now_s)
-    return una == sockets.nxt[socket]
+def _round_trip(sockets: _Sockets, socket: int, rtt_s: float) -> None:
+    """Take a measured round trip (RFC 6298, section 2)."""
+    if sockets.rtt_s[socket] < 0.0:
+        sockets.rtt_s[socket] = sockets.least_s[socket] = rtt_s
+        sockets.var_s[socket] = rtt_s / 2.0
+        return
+    sockets.var_s[socket] += (abs(rtt_s - sockets.rtt_s[socket]) - sockets.var_s[socket]) / 4.0
+    sockets.rtt_s[socket] += (rtt_s - sockets.rtt_s[socket]) / 8.0
+    sockets.least_s[socket] = min(sockets.least_s[socket], rtt_s)
 
 
 @compiled
-def _expired(
-    sockets: _Sockets, messages: _Messages, queues: Queues, heap: Heap, socket: int, now_s: float, mss: float
-) -> None:
-    """Carry out a timer: probe the tail, or take all that is under way for lost."""
-    if sockets.una[socket] == sockets.nxt[socket]:
-        sockets.due_s[socket] = _NEVER
-        _send(sockets, messages, queues, heap, socket, now_s, mss)
-        return
-    base = socket * WINDOW
-    if sockets.probing[socket]:
-        sockets.probed[socket] = 1
-        number = sockets.nxt[socket] - 1
-        place = base + (number & (WINDOW - 1))
-        if sockets.flags[place] & 3 == 0:
-            sockets.pipe[socket] -= 1
-            if _transmit(sockets, queues, heap, socket, number, now_s):
-                sockets.flags[place] |= 4
-            else:
-                sockets.pipe[socket] += 1
-        _arm(sockets, heap, socket, now_s)
-        return
-    if sockets.recovering[socket] != 2 or sockets.backoff[socket] == 0:
-        _reduce(sockets, socket)
-    sockets.window[socket] = 1.0
-    sockets.recovering[socket] = 2
-    sockets.recover[socket] = sockets.nxt[socket]
-    sockets.backoff[socket] += 1
+def _left(sockets: _Sockets, socket: int, place: int) -> None:
+    """Note that a segment is no longer under way, or no longer lost, since it has arrived."""
+    if sockets.flags[place] & 1:
+        sockets.lost[socket] -= 1
+    else:
+        sockets.pipe[socket] -= 1
+
+
+@compiled
+def _acknowledged(net: _Net, socket: int, before: int, one: int, now_s: float) -> None:
+    """Take an acknowledgement of all segments before a number and of one: find losses, and let the window grow."""
+    sockets = net.sockets
+    base, una, count = socket * WINDOW, sockets.una[socket], 0
+    place = base + (one & (WINDOW - 1))
+    if una <= one < sockets.nxt[socket] and sockets.flags[place] & 2 == 0:
+        if sockets.flags[place] & 4 == 0:
+            _round_trip(sockets, socket, now_s - sockets.sent_s[place])
+        sockets.rack_s[socket] = max(sockets.rack_s[socket], sockets.sent_s[place])
+        _left(sockets, socket, place)
+        sockets.flags[place] = 2
+        sockets.sacked[socket] += 1
+        count += 1
+    advanced = una < before
+    while una < before:
+        place = base + (una & (WINDOW - 1))
+        if sockets.flags[place] & 2:
+            sockets.sacked[socket] -= 1
+        else:
+            _left(sockets, socket, place)
+            count += 1
+        sockets.flags[place] = 0
+        una += 1
+    sockets.una[socket] = una
+    if advanced:
+        sockets.backoff[socket] = sockets.probed[socket] = 0
+    if sockets.recovering[socket] and una >= sockets.recover[socket]:
+        sockets.recovering[socket] = 0
+    if sockets.sacked[socket] > 0:
+        _find_lost(sockets, socket)
+    if count > 0:
+        if sockets.recovering[socket] != 1:
+            _train(sockets, socket, now_s)
+            if sockets.limited[socket]:
+                _grow(sockets, socket, float(count), now_s)
+        _arm(net, socket, now_s)
+    sockets.limited[socket] = 0
+
+
+@compiled
+def _find_lost(sockets: _Sockets, socket: int) -> None:
+    """Take for lost what was sent before a segment that has arrived; no packets overtake others here."""
+    found = False
     for number in range(sockets.una[socket], sockets.nxt[socket]):
-        place = base + (number & (WINDOW - 1))
-        if sockets.flags[place] & 3 == 0:
+        place = socket * WINDOW + (number & (WINDOW - 1))
+        if sockets.flags[place] & 3 == 0 and sockets.sent_s[place] < sockets.rack_s[socket] - 1e-9:
             sockets.flags[place] |= 1
             sockets.lost[socket] += 1
             sockets.pipe[socket] -= 1
-    sockets.pipe[socket] = max(sockets.pipe[socket], 0)
-    _arm(sockets, heap, socket, now_s)
-    _send(sockets, messages, queues, heap, socket, now_s, mss)
+            found = True
+    if found and sockets.recovering[socket] == 0:
+        sockets.recovering[socket] = 1
+        sockets.recover[socket] = sockets.nxt[socket]
+        _reduce(sockets, socket)
+        sockets.window[socket] = sockets.threshold[socket]
+
+
+@compiled
+def _expired(net: _Net, socket: int, now_s: float) -> None:
+    """Carry out a timer: probe the tail, or take all that is under way for lost."""
+    sockets = net.sockets
+    if sockets.una[socket] < sockets.nxt[socket] and sockets.probing[socket]:
+        sockets.probed[socket] = 1
+        number = sockets.nxt[socket] - 1
+        place = socket * WINDOW + (number & (WINDOW - 1))
+        if sockets.flags[place] & 3 == 0 and _transmit(net, socket, number, now_s):
+            sockets.flags[place] |= 4
+            sockets.pipe[socket] -= 1
+        _arm(net, socket, now_s)
+        return
+    sockets.due_s[socket] = _NEVER
+    if sockets.una[socket] < sockets.nxt[socket]:
+        if sockets.recovering[socket] != 2:
+            _reduce(sockets, socket)
+        sockets.window[socket] = 1.0
+        sockets.recovering[socket] = 2
+        sockets.recover[socket] = sockets.nxt[socket]
+        sockets.backoff[socket] += 1
+        for number in range(sockets.una[socket], sockets.nxt[socket]):
+            place = socket * WINDOW + (number & (WINDOW - 1))
+            if sockets.flags[place] & 3 == 0:
+                sockets.flags[place] |= 1
+                sockets.lost[socket] += 1
+                sockets.pipe[socket] -= 1
+        _arm(net, socket, now_s)
+    _send(net, socket, now_s)
 
 
 @compiled
@@ -460,158 +477,159 @@ def _put(sockets: _Sockets, messages: _Messages, socket: int, size: float, mark:
 
 
 @compiled
-def _run(
-    tasks: Tasks,
-    queues: Queues,
-    arrivals: Arrivals,
-    sockets: _Sockets,
-    messages: _Messages,
-    acks: _Acks,
-    heap: Heap,
-    connections: int,
-    wanted: int,
-    judge: int,
-    until_s: float,
-    costs: Floats,
-    mss: float,
-) -> int:
-    """Carry out the graphs until rank `judge` has done `wanted` iterations; return 0, or what stopped it.
+def _begin(net: _Net, task: int, now_s: float) -> bool:
+    """Begin a task that can; return whether there was room for it."""
+    tasks, queues = net.tasks, net.queues
+    again = True
+    while again:
+        again = machine.take(tasks, task)
+        socket = tasks.connection[task]
+        if socket < 0:
+            seconds = machine.duration_s(tasks, task, net.costs[3])
+            if seconds > 0.0 or again:
+                machine.push(net.heap, now_s + seconds, _code(_TASK, 0, 0, task))
+            else:
+                net.numbers[0] = machine.ended(tasks, task, now_s, net.ready, net.numbers[0])
+            continue
+        path = net.sockets.path[socket]
+        if queues.hop_of[path] == queues.hop_of[path + 1]:
+            inside_s = net.costs[0] + (net.costs[1] + net.costs[2]) * tasks.size[task]
+            machine.push(net.heap, now_s + inside_s, _code(_TASK, 0, 0, task))
+            continue
+        if not _put(net.sockets, net.messages, socket, tasks.size[task], task):
+            return False
+        _send(net, socket, now_s)
+    return True
 
-    `costs` are the seconds of a message, of a byte of it, of one within a host, and by how much computing is late.
-    """
-    fresh = np.arange(connections, len(sockets.path))
-    unused = len(fresh)
-    ready = np.empty(len(tasks.owner) + 1, np.int64)
+
+@compiled
+def _hop(net: _Net, kind: int, hop: int, socket: int, number: int, path: int, wire: float, now_s: float) -> bool:
+    """Pass a packet on to the next link of its path; return False where it has no further one."""
+    queues = net.queues
+    link, end = queues.hop_of[path] + hop, queues.hop_of[path + 1]
+    at_s = now_s
+    if link < end:
+        at_s = _pass(queues, queues.hop[link], wire, now_s)
+        if at_s < 0.0:
+            return True
+        at_s += _HOP_S
+    elif link > end or queues.delay_s[path] <= 0.0:
+        return False
+    else:
+        at_s += queues.delay_s[path]
+    machine.push(net.heap, at_s, _code(kind, hop + 1, socket, number))
+    return True
+
+
+@compiled
+def _arrived(net: _Net, socket: int, number: int, now_s: float) -> None:
+    """Receive a segment, and acknowledge every second one; at once where one is missing or a message ends."""
+    sockets, acks = net.sockets, net.acks
+    place = socket * WINDOW + (number & (WINDOW - 1))
+    at_once = number != sockets.rcv[socket] or sockets.window[socket] < 4.0
+    if number >= sockets.rcv[socket]:
+        sockets.got[place] = 1
+    while sockets.rcv[socket] < sockets.nxt[socket]:
+        place = socket * WINDOW + (sockets.rcv[socket] & (WINDOW - 1))
+        if sockets.got[place] == 0:
+            break
+        sockets.got[place] = 0
+        mark = sockets.mark[place]
+        if mark != _NONE:
+            at_once = True
+            if mark >= 0:
+                cost_s = net.costs[0] + net.costs[1] * net.tasks.size[mark]
+                machine.push(net.heap, now_s + cost_s, _code(_TASK, 0, 0, mark))
+        sockets.rcv[socket] += 1
+    sockets.owed[socket] += 1
+    if at_once or sockets.owed[socket] >= 2:
+        sockets.owed[socket] = 0
+        ticket = acks.given[0] & (_ACKS - 1)
+        acks.given[0] += 1
+        acks.before[ticket], acks.one[ticket] = sockets.rcv[socket], number
+        _hop(net, _ACK, 0, socket, ticket, net.queues.back[sockets.path[socket]], float(HEADER), now_s)
+
+
+@compiled
+def _happen(net: _Net, code: int, connections: int, now_s: float) -> None:
+    """Carry out an event."""
+    sockets = net.sockets
+    kind, hop, socket, number = code & 3, (code >> 2) & 15, (code >> 6) & 0x3FFFFF, code >> 28
+    if kind == _TASK:
+        net.numbers[0] = machine.ended(net.tasks, number, now_s, net.ready, net.numbers[0])
+    elif kind == _DATA:
+        wire = sockets.size[socket * WINDOW + (number & (WINDOW - 1))] + HEADER
+        if hop == 1:
+            sockets.in_nic[socket] -= wire
+            if _waits(sockets, socket):
+                _send(net, socket, now_s)
+        if not _hop(net, kind, hop, socket, number, sockets.path[socket], wire, now_s):
+            _arrived(net, socket, number, now_s)
+    elif kind == _ACK:
+        back = net.queues.back[sockets.path[socket]]
+        if _hop(net, kind, hop, socket, number, back, float(HEADER), now_s) or sockets.bytes[socket] < 0.0:
+            return
+        _acknowledged(net, socket, net.acks.before[number], net.acks.one[number], now_s)
+        whole = sockets.una[socket] == sockets.nxt[socket] and sockets.first[socket] < 0
+        if whole and socket >= connections:
+            sockets.bytes[socket] = -1.0
+            sockets.due_s[socket] = _NEVER
+            net.fresh[net.numbers[1]] = socket
+            net.numbers[1] += 1
+        else:
+            _send(net, socket, now_s)
+    else:
+        sockets.event_s[socket] = _NEVER
+        if sockets.due_s[socket] <= now_s + 1e-9:
+            _expired(net, socket, now_s)
+        elif sockets.due_s[socket] < _NEVER:
+            _due(net, socket, sockets.due_s[socket])
+
+
+@compiled
+def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
+    """Begin a flow of cross traffic, or add to a stream; return whether there was room for it."""
+    sockets = net.sockets
+    socket = arrivals.connection[coming]
+    if socket >= 0:
+        sockets.bytes[socket] += arrivals.size[coming]
+    else:
+        if net.numbers[1] == 0:
+            return False
+        net.numbers[1] -= 1
+        socket = net.fresh[net.numbers[1]]
+        _open(sockets, socket, arrivals.path[coming])
+        if not _put(sockets, net.messages, socket, arrivals.size[coming], _FLOW):
+            return False
+    _send(net, socket, now_s)
+    return True
+
+
+@compiled
+def _run(net: _Net, arrivals: Arrivals, connections: int, wanted: int, until_s: float) -> int:
+    """Carry out the graphs until rank 0 has done `wanted` iterations; return 0, or what stopped it."""
+    tasks, heap = net.tasks, net.heap
     room = len(heap.at_s) - 64
-    coming = 0
-    count = 0
-    now_s = 0.0
-    for rank in range(len(tasks.begin)):
-        if tasks.empty[tasks.begin[rank]] == 0:
-            ready[count] = tasks.begin[rank]
-            count += 1
-    while tasks.done[judge] < wanted:
-        while count > 0:
-            count -= 1
-            task = ready[count]
-            again = True
-            while again:
-                again = machine.take(tasks, task)
-                socket = tasks.connection[task]
-                if socket < 0:
-                    seconds = machine.duration_s(tasks, task, costs[3])
-                    if seconds > 0.0 or again:
-                        machine.push(heap, now_s + seconds, _code(_TASK, 0, 0, task))
-                    else:
-                        count = machine.ended(tasks, task, now_s, ready, count)
-                    continue
-                path = sockets.path[socket]
-                if queues.hop_of[path] == queues.hop_of[path + 1]:
-                    inside_s = costs[0] + (costs[1] + costs[2]) * tasks.size[task]
-                    machine.push(heap, now_s + inside_s, _code(_TASK, 0, 0, task))
-                    continue
-                if not _put(sockets, messages, socket, tasks.size[task], task):
-                    return OVERLOADED
-                _send(sockets, messages, queues, heap, socket, now_s, mss)
-        if heap.count[0] > room:
+    coming, now_s = 0, 0.0
+    net.numbers[0] = machine.start(tasks, net.ready)
+    while tasks.done[0] < wanted:
+        while net.numbers[0] > 0:
+            net.numbers[0] -= 1
+            if not _begin(net, net.ready[net.numbers[0]], now_s):
+                return OVERLOADED
+        if heap.held[0] > room:
             return OVERLOADED
-        then_s = heap.at_s[0] if heap.count[0] > 0 else _NEVER
+        then_s = heap.at_s[0] if heap.held[0] > 0 else _NEVER
         if coming < len(arrivals.at_s) and arrivals.at_s[coming] <= then_s:
             now_s = max(now_s, arrivals.at_s[coming])
-            socket = arrivals.connection[coming]
-            if socket < 0:
-                if unused == 0:
-                    return OVERLOADED
-                unused -= 1
-                socket = fresh[unused]
-                _open(sockets, socket, arrivals.path[coming])
-                if not _put(sockets, messages, socket, arrivals.size[coming], _FLOW):
-                    return OVERLOADED
-            else:
-                sockets.bytes[socket] += arrivals.size[coming]
+            if not _come(net, arrivals, coming, now_s):
+                return OVERLOADED
             coming += 1
-            _send(sockets, messages, queues, heap, socket, now_s, mss)
-            continue
-        if then_s > until_s:
+        elif then_s > until_s:
             return LATE
-        now_s = then_s
-        code = machine.pop(heap)
-        kind, hop, socket, number = code & 3, (code >> 2) & 15, (code >> 6) & 0x3FFFFF, code >> 28
-        if kind == _TASK:
-            count = machine.ended(tasks, number, now_s, ready, count)
-        elif kind == _DATA:
-            place = socket * WINDOW + (number & (WINDOW - 1))
-            wire = sockets.size[place] + HEADER
-            path = sockets.path[socket]
-            if hop == 1:
-                sockets.in_nic[socket] -= wire
-                if sockets.lost[socket] > 0 or sockets.bytes[socket] >= 1.0 or sockets.first[socket] >= 0:
-                    _send(sockets, messages, queues, heap, socket, now_s, mss)
-            link = queues.hop_of[path] + hop
-            if link < queues.hop_of[path + 1]:
-                at_s = _pass(queues, queues.hop[link], wire, now_s)
-                if at_s >= 0.0:
-                    machine.push(heap, at_s + _HOP_S, _code(_DATA, hop + 1, socket, number))
-                continue
-            if hop == queues.hop_of[path + 1] - queues.hop_of[path] and queues.delay_s[path] > 0.0:
-                machine.push(heap, now_s + queues.delay_s[path], _code(_DATA, hop + 1, socket, number))
-                continue
-            # It has arrived.
-            at_once = number != sockets.rcv[socket]
-            if number >= sockets.rcv[socket]:
-                sockets.got[place] = 1
-            while sockets.rcv[socket] < sockets.nxt[socket]:
-                at = socket * WINDOW + (sockets.rcv[socket] & (WINDOW - 1))
-                if sockets.got[at] == 0:
-                    break
-                sockets.got[at] = 0
-                mark = sockets.mark[at]
-                sockets.mark[at] = _NONE
-                if mark != _NONE:
-                    at_once = True
-                if mark >= 0:
-                    cost_s = costs[0] + costs[1] * tasks.size[mark]
-                    machine.push(heap, now_s + cost_s, _code(_TASK, 0, 0, mark))
-                sockets.rcv[socket] += 1
-            sockets.owed[socket] += 1
-            if at_once or sockets.owed[socket] >= 2 or sockets.window[socket] < 4.0:
-                sockets.owed[socket] = 0
-                ticket = acks.count[0] & (_ACKS - 1)
-                acks.count[0] += 1
-                acks.all[ticket], acks.one[ticket] = sockets.rcv[socket], number
-                back = queues.back[path]
-                at_s = _pass(queues, queues.hop[queues.hop_of[back]], float(HEADER), now_s)
-                if at_s >= 0.0:
-                    machine.push(heap, at_s + _HOP_S, _code(_ACK, 1, socket, ticket))
-        elif kind == _ACK:
-            back = queues.back[sockets.path[socket]]
-            link = queues.hop_of[back] + hop
-            if link < queues.hop_of[back + 1]:
-                at_s = _pass(queues, queues.hop[link], float(HEADER), now_s)
-                if at_s >= 0.0:
-                    machine.push(heap, at_s + _HOP_S, _code(_ACK, hop + 1, socket, number))
-                continue
-            if hop == queues.hop_of[back + 1] - queues.hop_of[back] and queues.delay_s[back] > 0.0:
-                machine.push(heap, now_s + queues.delay_s[back], _code(_ACK, hop + 1, socket, number))
-                continue
-            whole = _acknowledged(sockets, messages, queues, heap, socket, acks.all[number], acks.one[number], now_s)
-            if sockets.bytes[socket] < 0.0:
-                continue  # it is closed
-            if whole and socket >= connections and sockets.first[socket] < 0:
-                sockets.bytes[socket] = -1.0
-                sockets.due_s[socket] = _NEVER
-                fresh[unused] = socket
-                unused += 1
-            else:
-                _send(sockets, messages, queues, heap, socket, now_s, mss)
         else:
-            sockets.event_s[socket] = _NEVER
-            if sockets.due_s[socket] > now_s + 1e-9:
-                if sockets.due_s[socket] < _NEVER:
-                    sockets.event_s[socket] = sockets.due_s[socket]
-                    machine.push(heap, sockets.due_s[socket], _code(_TIMER, 0, socket, 0))
-            else:
-                _expired(sockets, messages, queues, heap, socket, now_s, mss)
+            now_s = then_s
+            _happen(net, machine.pop(heap), connections, now_s)
     return 0
 
 
@@ -640,36 +658,42 @@ def run(
     path_of: Ints,
     *,
     wanted: int,
-    judge: int,
     until_s: float,
     costs: Floats,
     mss: float,
 ) -> int:
-    """Simulate until rank `judge` has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
+    """Simulate until rank 0 has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
 
-    `path_of` is the path of each connection; `costs` as in `_run`; `mss` is the payload of a full segment.
+    `path_of` is the path of each connection; `costs` and `mss` as in `_Net`.
     """
     connections = len(path_of)
     count = connections + MOST_FLOWS
-    segments = count * WINDOW
-    fields = dict.fromkeys(_Sockets._fields)
-    for name, kind in _Sockets.__annotations__.items():
-        size = segments if name in ("sent_s", "size", "flags", "got", "mark") else count
-        fields[name] = np.zeros(size, np.float64 if "Floats" in str(kind) else np.int64)
-    sockets = _Sockets(**fields)  # type: ignore[arg-type]
+    fields: dict[str, Any] = {
+        name: np.zeros(count * WINDOW if name in _OF_SEGMENTS else count, np.float64 if kind == Floats else np.int64)
+        for name, kind in get_type_hints(_Sockets).items()
+    }
+    sockets = _Sockets(**fields)
     sockets.event_s[:] = np.inf
     for number, path in enumerate(path_of):
         _open(sockets, number, path)
     entries = max(4096, 4 * len(tasks.owner) + 2 * MOST_FLOWS)
-    messages = _Messages(
-        next=np.append(np.arange(1, entries), -1),
-        left=np.zeros(entries),
-        mark=np.zeros(entries, np.int64),
-        free=np.zeros(1, np.int64),
-    )
-    acks = _Acks(np.zeros(_ACKS, np.int64), np.zeros(_ACKS, np.int64), np.zeros(1, np.int64))
     most = 4 * len(tasks.owner) + 4 * _ACKS
-    heap = Heap(np.zeros(most), np.zeros(most, np.int64), np.zeros(1, np.int64))
-    return int(
-        _run(tasks, queues, arrivals, sockets, messages, acks, heap, connections, wanted, judge, until_s, costs, mss)
+    net = _Net(
+        tasks=tasks,
+        queues=queues,
+        sockets=sockets,
+        messages=_Messages(
+            next=np.append(np.arange(1, entries), -1),
+            left=np.zeros(entries),
+            mark=np.zeros(entries, np.int64),
+            free=np.zeros(1, np.int64),
+        ),
+        acks=_Acks(np.zeros(_ACKS, np.int64), np.zeros(_ACKS, np.int64), np.zeros(1, np.int64)),
+        heap=Heap(np.zeros(most), np.zeros(most, np.int64), np.zeros(1, np.int64)),
+        ready=np.zeros(len(tasks.owner) + 1, np.int64),
+        fresh=np.arange(connections, count),
+        numbers=np.array([0, MOST_FLOWS]),
+        costs=costs,
+        mss=mss,
     )
+    return int(_run(net, arrivals, connections, wanted, until_s))

@@ -70,20 +70,12 @@ def simulate(
         queues = _queues(network, paths, numbers)
         carried = queues.carried
         stopped = packets.run(
-            tasks,
-            queues,
-            arrivals,
-            connections,
-            wanted=wanted,
-            judge=0,
-            until_s=until_s,
-            costs=costs,
-            mss=float(network.mss),
+            tasks, queues, arrivals, connections, wanted=wanted, until_s=until_s, costs=costs, mss=float(network.mss)
         )
     else:
         links = _links(network, paths, traffic)
         carried = links.carried
-        stopped = flows.run(tasks, links, arrivals, connections, wanted=wanted, judge=0, until_s=until_s, costs=costs)
+        stopped = flows.run(tasks, links, arrivals, connections, wanted=wanted, until_s=until_s, costs=costs)
     if stopped == flows.OVERLOADED:
         raise ConfigError("more flows than can be simulated are under way at once: the links cannot carry this load")
     if stopped:
