@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -27,7 +27,8 @@ from orchestrator.predict.network_costs import Costs, Quantity, Rates
 from orchestrator.predict.simulation import links, simulating
 from orchestrator.predict.simulation.links import SimulatedNetwork
 from orchestrator.predict.simulation.simulating import Grain, Simulated, SimulatedJob
-from workloads.common import placement
+from workloads.common import jitter, placement
+from workloads.rank.compute.training import jitter_of
 
 DRAWS, MOST_DRAWS = 5, 1000
 WARMUP = 3  # iterations of a simulation that are not counted
@@ -202,12 +203,13 @@ def _window(
     for number in range(draws):
         rates = costs.at("value") if number == 0 else _drawn(costs, np.random.default_rng([number, len(salt)]))
         own_salt = salt if number == 0 else f"{salt}-{number}"
+        jittered = list(_jittered(experiment, simulated, salt=own_salt, count=WARMUP + iterations))
         until_s = horizon_s
         while True:
             sent = traffic(experiment, window, until_s=until_s, salt=own_salt) if noisy else []
             chosen = chosen or _grain(simulated, sent, network, iterations)
             result = simulating.simulate(
-                simulated, network, sent, rates, warmup=WARMUP, iterations=iterations, seed=number, grain=chosen
+                jittered, network, sent, rates, warmup=WARMUP, iterations=iterations, seed=number, grain=chosen
             )
             if not noisy or result.duration_s <= until_s:
                 break
@@ -223,6 +225,22 @@ def _window(
         grain=chosen or "flows",
         draws=draws,
     )
+
+
+def _jittered(
+    experiment: Experiment, jobs: Sequence[SimulatedJob], *, salt: str, count: int
+) -> Iterator[SimulatedJob]:
+    """Yield the jobs with the factors of their compute times that the run of this salt draws, where they have jitter."""
+    run = Draws(salt=salt).of_run(experiment.name, experiment.seed, 1)
+    for one, spec in zip(jobs, experiment.all_jobs(), strict=True):
+        config = spec.workload.config
+        if getattr(config, "jitter", None) is None:
+            yield one
+            continue
+        settings = jitter.settings(config, seed=seeds.of_job(run, spec.name))
+        clocks = [jitter_of(settings, rank) for rank in range(one.graph.ranks)]
+        factors = np.array([[clock.next() for _ in range(count)] for clock in clocks if clock is not None])
+        yield replace(one, factors=factors)
 
 
 def _described(choice: Choice) -> str:

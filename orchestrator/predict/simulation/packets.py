@@ -9,9 +9,10 @@ receive windows and delayed acknowledgements by timer are left out.
 from __future__ import annotations
 
 # ruff: noqa: C901, PLR0917 - compiled: calls hand over every word of every array
-from typing import Any, NamedTuple, get_type_hints
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from orchestrator.predict.simulation import machine
 from orchestrator.predict.simulation.flows import LATE, OVERLOADED, Arrivals
@@ -34,86 +35,98 @@ _LOW_WINDOW, _TRAIN_S = 16.0, 0.002  # of HyStart
 _TRUE_SIZE = 2304.0  # of a full segment in the sender's queue
 _ACKS = 1 << 18  # acknowledgements on their way, at most
 _NEVER = np.inf
-_OF_SEGMENTS = ("sent_s", "size", "flags", "got", "mark")  # fields of `_Sockets` with a place for each segment
+
+
+Records = npt.NDArray[np.void]
+
+# A token bucket at the end of a link.
+QUEUE = np.dtype(
+    [
+        ("rate", np.float64),  # bytes a second
+        ("depth", np.float64),  # bytes
+        ("limit", np.float64),  # bytes
+        ("loss", np.float64),  # probability at each packet
+        ("tokens", np.float64),
+        ("counted_s", np.float64),  # when `tokens` was true: the departure of the last packet
+        ("carried", np.float64),
+        ("dropped", np.int64),
+    ]
+)
+
+# A way from host to host: its links are `hops[first:end]`.
+PATH = np.dtype(
+    [
+        ("first", np.int64),
+        ("end", np.int64),
+        ("back", np.int64),  # the path of acknowledgements
+        ("delay_s", np.float64),  # beside its queues
+    ]
+)
 
 
 class Queues(NamedTuple):
-    """Token buckets of links, and the links of each path; a connection has one path for good, and one back."""
+    """The queues of all links, and the links of each path; a connection has one path for good."""
 
-    rate: Floats  # bytes a second
-    depth: Floats  # bytes
-    limit: Floats  # bytes
-    loss: Floats  # probability at each packet
-    tokens: Floats
-    counted_s: Floats  # when `tokens` was true: the departure of the last packet
-    carried: Floats
-    dropped: Ints
-    hop_of: Ints  # the first entry in `hop` of each path; one more entry ends them
-    hop: Ints
-    back: Ints  # the path of acknowledgements, by path
-    delay_s: Floats  # of each path, beside its queues
+    links: Records
+    paths: Records
+    hops: Ints
 
 
-class _Sockets(NamedTuple):
-    """Connections, with both ends, and their segments, each in the place of its number modulo `WINDOW`."""
+# A connection, with both of its ends.
+_SOCKET = np.dtype(
+    [
+        ("path", np.int64),
+        ("una", np.int64),  # the first segment that is not acknowledged
+        ("nxt", np.int64),  # the next new one
+        ("rcv", np.int64),  # the next one that the receiver lacks
+        ("owed", np.int64),  # segments that the receiver has not acknowledged
+        ("window", np.float64),  # segments (cwnd)
+        ("threshold", np.float64),
+        ("pipe", np.int64),  # segments under way
+        ("lost", np.int64),  # that are to be sent again
+        ("sacked", np.int64),
+        ("in_nic", np.float64),  # bytes in the first queue
+        ("rtt_s", np.float64),
+        ("var_s", np.float64),
+        ("least_s", np.float64),  # round trip
+        ("rack_s", np.float64),  # when the latest segment was sent that has arrived
+        ("recover", np.int64),  # recovery ends there
+        ("recovering", np.int64),  # 0: open, 1: recovery, 2: after a time-out
+        ("backoff", np.int64),
+        ("probed", np.int64),
+        ("due_s", np.float64),  # of the timer
+        ("probing", np.int64),  # whether the timer is that of a probe
+        ("event_s", np.float64),  # for when the timer has an event
+        ("limited", np.int64),  # whether the window kept something back
+        ("w_max", np.float64),
+        ("epoch_s", np.float64),  # of CUBIC, -1 where none has begun
+        ("k_s", np.float64),
+        ("origin", np.float64),
+        ("friend", np.float64),  # window of the TCP that CUBIC is to be no slower than
+        ("acked", np.float64),  # since the epoch's last growth
+        ("round_end", np.int64),
+        ("round_s", np.float64),
+        ("train_s", np.float64),
+        ("bytes", np.float64),  # of a paced stream, still to be sent; less than 0 of a connection that is closed
+        ("first", np.int64),  # of messages that wait, -1 for none
+        ("last", np.int64),
+    ]
+)
 
-    path: Ints
-    una: Ints  # the first segment that is not acknowledged
-    nxt: Ints  # the next new one
-    rcv: Ints  # the next one that the receiver lacks
-    owed: Ints  # segments that the receiver has not acknowledged
-    window: Floats  # segments (cwnd)
-    threshold: Floats
-    pipe: Ints  # segments under way
-    lost: Ints  # that are to be sent again
-    sacked: Ints
-    in_nic: Floats  # bytes in the first queue
-    rtt_s: Floats
-    var_s: Floats
-    least_s: Floats  # round trip
-    rack_s: Floats  # when the latest segment was sent that has arrived
-    recover: Ints  # recovery ends there
-    recovering: Ints  # 0: open, 1: recovery, 2: after a time-out
-    backoff: Ints
-    probed: Ints
-    due_s: Floats  # of the timer
-    probing: Ints  # whether the timer is that of a probe
-    event_s: Floats  # for when the timer has an event
-    limited: Ints  # whether the window kept something back
-    w_max: Floats
-    epoch_s: Floats  # of CUBIC, -1 where none has begun
-    k_s: Floats
-    origin: Floats
-    friend: Floats  # window of the TCP that CUBIC is to be no slower than
-    acked: Floats  # since the epoch's last growth
-    round_end: Ints
-    round_s: Floats
-    train_s: Floats
-    bytes: Floats  # of a paced stream, still to be sent; less than 0 of a connection that is closed
-    first: Ints  # of messages that wait, -1 for none
-    last: Ints
-    sent_s: Floats
-    size: Floats
-    flags: Ints  # of a segment: 1 lost, 2 selectively acknowledged, 4 sent again
-    got: Ints
-    mark: Ints  # what ends with it
+# A segment of a connection, in the place of its number modulo `WINDOW`.
+_SEGMENT = np.dtype(
+    [
+        ("sent_s", np.float64),
+        ("size", np.float64),
+        ("flags", np.int64),  # of a segment: 1 lost, 2 selectively acknowledged, 4 sent again
+        ("got", np.int64),
+        ("mark", np.int64),  # what ends with it
+    ]
+)
 
-
-class _Messages(NamedTuple):
-    """Messages that wait on connections: the next one, bytes left, and what ends with it."""
-
-    next: Ints
-    left: Floats
-    mark: Ints
-    free: Ints  # one number
-
-
-class _Acks(NamedTuple):
-    """Acknowledgements on their way, in turn: all before a segment, and the segment that caused it."""
-
-    before: Ints
-    one: Ints
-    given: Ints  # how many, one number
+# Messages that wait on connections, and acknowledgements on their way, in turn.
+_MESSAGE = np.dtype([("next", np.int64), ("left", np.float64), ("mark", np.int64)])
+_ACK_OF = np.dtype([("before", np.int64), ("one", np.int64)])
 
 
 class _Net(NamedTuple):
@@ -121,37 +134,39 @@ class _Net(NamedTuple):
 
     tasks: Tasks
     queues: Queues
-    sockets: _Sockets
-    messages: _Messages
-    acks: _Acks
+    sockets: Records
+    segments: Records
+    messages: Records
+    acks: Records
     heap: Heap
     ready: Ints  # tasks that can begin
     fresh: Ints  # sockets that no connection has
-    numbers: Ints  # how many are ready, how many sockets are fresh
+    numbers: Ints  # how many are ready, how many sockets are fresh, the first free message, acknowledgements so far
     costs: Floats  # seconds of a message, of a byte of it, of one within a host, and by how much computing is late
     mss: float  # payload of a full segment
 
 
 @compiled
-def _pass(queues: Queues, link: int, size: float, now_s: float) -> float:
+def _pass(links: Records, link: int, size: float, now_s: float) -> float:
     """Return when a packet leaves a link's queue; -1 where it is dropped."""
-    if queues.loss[link] > 0.0 and np.random.random() < queues.loss[link]:
-        queues.dropped[link] += 1
+    queue = links[link]
+    if queue.loss > 0.0 and np.random.random() < queue.loss:
+        queue.dropped += 1
         return -1.0
-    waiting_s = queues.counted_s[link] - now_s
-    if waiting_s > 0.0 and waiting_s * queues.rate[link] + size > queues.limit[link]:
-        queues.dropped[link] += 1
+    waiting_s = queue.counted_s - now_s
+    if waiting_s > 0.0 and waiting_s * queue.rate + size > queue.limit:
+        queue.dropped += 1
         return -1.0
-    at_s = max(now_s, queues.counted_s[link] + _HOP_S)
-    tokens = min(queues.depth[link], queues.tokens[link] + queues.rate[link] * max(0.0, at_s - queues.counted_s[link]))
+    at_s = max(now_s, queue.counted_s + _HOP_S)
+    tokens = min(queue.depth, queue.tokens + queue.rate * max(0.0, at_s - queue.counted_s))
     if tokens >= size:
-        queues.tokens[link] = tokens - size
+        queue.tokens = tokens - size
     else:  # a timer wakes the bucket, a little late
         late_s = _LATE_S * np.random.exponential()
-        at_s += (size - tokens) / queues.rate[link] + late_s
-        queues.tokens[link] = min(late_s * queues.rate[link], queues.depth[link])
-    queues.counted_s[link] = at_s
-    queues.carried[link] += size
+        at_s += (size - tokens) / queue.rate + late_s
+        queue.tokens = min(late_s * queue.rate, queue.depth)
+    queue.counted_s = at_s
+    queue.carried += size
     return float(at_s)
 
 
@@ -164,37 +179,38 @@ def _code(kind: int, hop: int, socket: int, number: int) -> int:
 def _transmit(net: _Net, socket: int, number: int, now_s: float) -> bool:
     """Put a segment into the first queue of its path; return whether it was taken."""
     sockets, queues = net.sockets, net.queues
+    segments = net.segments
     place = socket * WINDOW + (number & (WINDOW - 1))
-    wire = sockets.size[place] + HEADER
-    at_s = _pass(queues, queues.hop[queues.hop_of[sockets.path[socket]]], wire, now_s)
+    wire = segments[place].size + HEADER
+    at_s = _pass(queues.links, queues.hops[queues.paths[sockets[socket].path].first], wire, now_s)
     if at_s < 0.0:
         return False
-    sockets.sent_s[place] = now_s
-    sockets.pipe[socket] += 1
-    sockets.in_nic[socket] += wire
+    segments[place].sent_s = now_s
+    sockets[socket].pipe += 1
+    sockets[socket].in_nic += wire
     machine.push(net.heap, at_s + _HOP_S, _code(_DATA, 1, socket, number))
     return True
 
 
 @compiled
-def _reduce(sockets: _Sockets, socket: int) -> None:
+def _reduce(sockets: Records, socket: int) -> None:
     """Shrink the window after a loss (RFC 9438, section 4.6 and fast convergence)."""
-    window = sockets.window[socket]
-    if window < sockets.w_max[socket]:
-        sockets.w_max[socket] = window * (1.0 + _BETA) / 2.0
+    window = sockets[socket].window
+    if window < sockets[socket].w_max:
+        sockets[socket].w_max = window * (1.0 + _BETA) / 2.0
     else:
-        sockets.w_max[socket] = window
-    sockets.threshold[socket] = max(window * _BETA, 2.0)
-    sockets.epoch_s[socket] = -1.0
+        sockets[socket].w_max = window
+    sockets[socket].threshold = max(window * _BETA, 2.0)
+    sockets[socket].epoch_s = -1.0
 
 
 @compiled
 def _due(net: _Net, socket: int, at_s: float) -> None:
     """Set the timer; a socket has one event at a time, which is put off when it comes too early."""
     sockets = net.sockets
-    sockets.due_s[socket] = at_s
-    if sockets.event_s[socket] > at_s:
-        sockets.event_s[socket] = at_s
+    sockets[socket].due_s = at_s
+    if sockets[socket].event_s > at_s:
+        sockets[socket].event_s = at_s
         machine.push(net.heap, at_s, _code(_TIMER, 0, socket, 0))
 
 
@@ -202,37 +218,37 @@ def _due(net: _Net, socket: int, at_s: float) -> None:
 def _arm(net: _Net, socket: int, now_s: float) -> None:
     """Set the timer: a probe of the tail where nothing is known to be lost, else a time-out."""
     sockets = net.sockets
-    if sockets.una[socket] == sockets.nxt[socket]:
-        sockets.due_s[socket] = _NEVER
+    if sockets[socket].una == sockets[socket].nxt:
+        sockets[socket].due_s = _NEVER
         return
-    rtt_s = sockets.rtt_s[socket]
+    rtt_s = sockets[socket].rtt_s
     wait_s = 1.0  # before any round trip is known (RFC 6298, 2.1)
     if rtt_s >= 0.0:
-        wait_s = (rtt_s + max(4.0 * sockets.var_s[socket], _RTO_S)) * (1 << min(sockets.backoff[socket], 9))
-    sockets.probing[socket] = 0
-    if sockets.recovering[socket] == 0 and sockets.sacked[socket] == 0 and sockets.probed[socket] == 0 and rtt_s >= 0.0:
-        one = sockets.nxt[socket] - sockets.una[socket] == 1
+        wait_s = (rtt_s + max(4.0 * sockets[socket].var_s, _RTO_S)) * (1 << min(sockets[socket].backoff, 9))
+    sockets[socket].probing = 0
+    if sockets[socket].recovering == 0 and sockets[socket].sacked == 0 and sockets[socket].probed == 0 and rtt_s >= 0.0:
+        one = sockets[socket].nxt - sockets[socket].una == 1
         probe_s = 2.0 * rtt_s + (_RTO_S if one else _TIMEOUT_MIN_S)
         if probe_s < wait_s:
-            sockets.probing[socket] = 1
+            sockets[socket].probing = 1
             wait_s = probe_s
     _due(net, socket, now_s + min(wait_s, _MOST_RTO_S))
 
 
 @compiled
-def _waits(sockets: _Sockets, socket: int) -> bool:
+def _waits(sockets: Records, socket: int) -> bool:
     """Return whether a socket has something to send."""
-    return bool(sockets.lost[socket] > 0 or sockets.first[socket] >= 0 or sockets.bytes[socket] >= 1.0)
+    return bool(sockets[socket].lost > 0 or sockets[socket].first >= 0 or sockets[socket].bytes >= 1.0)
 
 
 @compiled
 def _quota(net: _Net, socket: int) -> float:
     """Return the bytes that may lie in the first queue: a millisecond of the pace, or two segments."""
     sockets = net.sockets
-    rtt_s, window = sockets.rtt_s[socket], sockets.window[socket]
+    rtt_s, window = sockets[socket].rtt_s, sockets[socket].window
     if rtt_s <= 0.0:
         return 2.0 * _TRUE_SIZE
-    ahead = 2.0 if window < sockets.threshold[socket] / 2.0 else 1.2
+    ahead = 2.0 if window < sockets[socket].threshold / 2.0 else 1.2
     return max(2.0 * _TRUE_SIZE, float(ahead * window * (net.mss + HEADER) / rtt_s * 1e-3))
 
 
@@ -240,21 +256,22 @@ def _quota(net: _Net, socket: int) -> float:
 def _send(net: _Net, socket: int, now_s: float) -> None:
     """Send what window and queue let through: lost segments first, then new ones."""
     sockets = net.sockets
+    segments = net.segments
     sent = False
-    again = sockets.una[socket]
-    while _waits(sockets, socket) and sockets.in_nic[socket] < _quota(net, socket):
-        if sockets.pipe[socket] >= int(sockets.window[socket]):
-            sockets.limited[socket] = 1
+    again = sockets[socket].una
+    while _waits(sockets, socket) and sockets[socket].in_nic < _quota(net, socket):
+        if sockets[socket].pipe >= int(sockets[socket].window):
+            sockets[socket].limited = 1
             break
-        if sockets.lost[socket] > 0:
-            while sockets.flags[socket * WINDOW + (again & (WINDOW - 1))] & 1 == 0:
+        if sockets[socket].lost > 0:
+            while segments[socket * WINDOW + (again & (WINDOW - 1))].flags & 1 == 0:
                 again += 1
             taken = _transmit(net, socket, again, now_s)
             if taken:
-                sockets.flags[socket * WINDOW + (again & (WINDOW - 1))] = 4
-                sockets.lost[socket] -= 1
+                segments[socket * WINDOW + (again & (WINDOW - 1))].flags = 4
+                sockets[socket].lost -= 1
         else:
-            if sockets.nxt[socket] - sockets.una[socket] >= WINDOW - 1:
+            if sockets[socket].nxt - sockets[socket].una >= WINDOW - 1:
                 break
             taken = _send_new(net, socket, now_s)
         if not taken:
@@ -262,10 +279,10 @@ def _send(net: _Net, socket: int, now_s: float) -> None:
             break
         sent = True
     if sent:
-        if sockets.due_s[socket] == _NEVER or sockets.probing[socket]:
+        if sockets[socket].due_s == _NEVER or sockets[socket].probing:
             _arm(net, socket, now_s)
-    elif sockets.due_s[socket] == _NEVER and _waits(sockets, socket) and sockets.in_nic[socket] <= 0.0:
-        sockets.probing[socket] = 0  # the host's own queue took nothing, and no acknowledgement will come
+    elif sockets[socket].due_s == _NEVER and _waits(sockets, socket) and sockets[socket].in_nic <= 0.0:
+        sockets[socket].probing = 0  # the host's own queue took nothing, and no acknowledgement will come
         _due(net, socket, now_s + _TIMEOUT_MIN_S)
 
 
@@ -273,206 +290,210 @@ def _send(net: _Net, socket: int, now_s: float) -> None:
 def _send_new(net: _Net, socket: int, now_s: float) -> bool:
     """Send the next segment of the first message that waits, or of a paced stream; return whether it was taken."""
     sockets, messages = net.sockets, net.messages
-    place = socket * WINDOW + (sockets.nxt[socket] & (WINDOW - 1))
-    message = sockets.first[socket]
-    left = messages.left[message] if message >= 0 else sockets.bytes[socket]
-    sockets.size[place] = min(left, net.mss)
-    sockets.flags[place] = sockets.got[place] = 0
-    sockets.mark[place] = _NONE
-    if not _transmit(net, socket, sockets.nxt[socket], now_s):
+    segments = net.segments
+    place = socket * WINDOW + (sockets[socket].nxt & (WINDOW - 1))
+    message = sockets[socket].first
+    left = messages[message].left if message >= 0 else sockets[socket].bytes
+    segments[place].size = min(left, net.mss)
+    segments[place].flags = segments[place].got = 0
+    segments[place].mark = _NONE
+    if not _transmit(net, socket, sockets[socket].nxt, now_s):
         return False
-    sockets.nxt[socket] += 1
-    left -= sockets.size[place]
+    sockets[socket].nxt += 1
+    left -= segments[place].size
     if message < 0:
-        sockets.bytes[socket] = left
+        sockets[socket].bytes = left
     elif left >= 0.5:
-        messages.left[message] = left
+        messages[message].left = left
     else:
-        sockets.mark[place] = messages.mark[message]
-        sockets.first[socket] = messages.next[message]
-        messages.next[message] = messages.free[0]
-        messages.free[0] = message
+        segments[place].mark = messages[message].mark
+        sockets[socket].first = messages[message].next
+        messages[message].next = net.numbers[2]
+        net.numbers[2] = message
     return True
 
 
 @compiled
-def _told(sockets: _Sockets, socket: int) -> None:
+def _told(sockets: Records, socket: int) -> None:
     """Shrink the window since the host's own queue dropped a segment, of which TCP is told; once a round trip."""
-    if sockets.recovering[socket] == 0 and sockets.una[socket] >= sockets.recover[socket]:
+    if sockets[socket].recovering == 0 and sockets[socket].una >= sockets[socket].recover:
         _reduce(sockets, socket)
-        sockets.window[socket] = sockets.threshold[socket]
-        sockets.recover[socket] = sockets.nxt[socket]
+        sockets[socket].window = sockets[socket].threshold
+        sockets[socket].recover = sockets[socket].nxt
 
 
 @compiled
-def _grow(sockets: _Sockets, socket: int, count: float, now_s: float) -> None:
+def _grow(sockets: Records, socket: int, count: float, now_s: float) -> None:
     """Let the window grow by so many acknowledged segments: slow start, else CUBIC (tcp_cubic.c)."""
-    window = sockets.window[socket]
-    if window < sockets.threshold[socket]:
-        sockets.window[socket] = min(window + count, float(WINDOW))
+    window = sockets[socket].window
+    if window < sockets[socket].threshold:
+        sockets[socket].window = min(window + count, float(WINDOW))
         return
-    sockets.acked[socket] += count
-    if sockets.epoch_s[socket] < 0.0:
-        sockets.epoch_s[socket] = now_s
-        sockets.acked[socket] = count
-        sockets.friend[socket] = window
-        below = max(sockets.w_max[socket] - window, 0.0)
-        sockets.k_s[socket] = (below / _C) ** (1.0 / 3.0)
-        sockets.origin[socket] = window + below
-    since_s = now_s - sockets.epoch_s[socket] + max(sockets.least_s[socket], 0.0) - sockets.k_s[socket]
-    target = sockets.origin[socket] + _C * since_s**3
+    sockets[socket].acked += count
+    if sockets[socket].epoch_s < 0.0:
+        sockets[socket].epoch_s = now_s
+        sockets[socket].acked = count
+        sockets[socket].friend = window
+        below = max(sockets[socket].w_max - window, 0.0)
+        sockets[socket].k_s = (below / _C) ** (1.0 / 3.0)
+        sockets[socket].origin = window + below
+    since_s = now_s - sockets[socket].epoch_s + max(sockets[socket].least_s, 0.0) - sockets[socket].k_s
+    target = sockets[socket].origin + _C * since_s**3
     each = window / (target - window) if target > window else 100.0 * window
-    if sockets.w_max[socket] == 0.0:
+    if sockets[socket].w_max == 0.0:
         each = min(each, 20.0)
     step = window * 15.0 / 8.0
-    while sockets.acked[socket] > step:
-        sockets.acked[socket] -= step
-        sockets.friend[socket] += 1.0
-    if sockets.friend[socket] > window:
-        each = min(each, window / (sockets.friend[socket] - window))
-    sockets.window[socket] = min(window + count / max(each, 2.0), float(WINDOW))
+    while sockets[socket].acked > step:
+        sockets[socket].acked -= step
+        sockets[socket].friend += 1.0
+    if sockets[socket].friend > window:
+        each = min(each, window / (sockets[socket].friend - window))
+    sockets[socket].window = min(window + count / max(each, 2.0), float(WINDOW))
 
 
 @compiled
-def _train(sockets: _Sockets, socket: int, now_s: float) -> None:
+def _train(sockets: Records, socket: int, now_s: float) -> None:
     """End slow start where a train of acknowledgements is as long as half of the least round trip (HyStart)."""
-    if sockets.window[socket] >= sockets.threshold[socket]:
+    if sockets[socket].window >= sockets[socket].threshold:
         return
-    if sockets.una[socket] >= sockets.round_end[socket]:
-        sockets.round_end[socket] = sockets.nxt[socket]
-        sockets.round_s[socket] = sockets.train_s[socket] = now_s
-    elif now_s - sockets.train_s[socket] <= _TRAIN_S:
-        sockets.train_s[socket] = now_s
-        long = now_s - sockets.round_s[socket] > sockets.least_s[socket] / 2.0
-        if long and sockets.window[socket] >= _LOW_WINDOW:
-            sockets.threshold[socket] = sockets.window[socket]
+    if sockets[socket].una >= sockets[socket].round_end:
+        sockets[socket].round_end = sockets[socket].nxt
+        sockets[socket].round_s = sockets[socket].train_s = now_s
+    elif now_s - sockets[socket].train_s <= _TRAIN_S:
+        sockets[socket].train_s = now_s
+        long = now_s - sockets[socket].round_s > sockets[socket].least_s / 2.0
+        if long and sockets[socket].window >= _LOW_WINDOW:
+            sockets[socket].threshold = sockets[socket].window
 
 
 @compiled
-def _round_trip(sockets: _Sockets, socket: int, rtt_s: float) -> None:
+def _round_trip(sockets: Records, socket: int, rtt_s: float) -> None:
     """Take a measured round trip (RFC 6298, section 2)."""
-    if sockets.rtt_s[socket] < 0.0:
-        sockets.rtt_s[socket] = sockets.least_s[socket] = rtt_s
-        sockets.var_s[socket] = rtt_s / 2.0
+    if sockets[socket].rtt_s < 0.0:
+        sockets[socket].rtt_s = sockets[socket].least_s = rtt_s
+        sockets[socket].var_s = rtt_s / 2.0
         return
-    sockets.var_s[socket] += (abs(rtt_s - sockets.rtt_s[socket]) - sockets.var_s[socket]) / 4.0
-    sockets.rtt_s[socket] += (rtt_s - sockets.rtt_s[socket]) / 8.0
-    sockets.least_s[socket] = min(sockets.least_s[socket], rtt_s)
+    sockets[socket].var_s += (abs(rtt_s - sockets[socket].rtt_s) - sockets[socket].var_s) / 4.0
+    sockets[socket].rtt_s += (rtt_s - sockets[socket].rtt_s) / 8.0
+    sockets[socket].least_s = min(sockets[socket].least_s, rtt_s)
 
 
 @compiled
-def _left(sockets: _Sockets, socket: int, place: int) -> None:
+def _left(sockets: Records, segments: Records, socket: int, place: int) -> None:
     """Note that a segment is no longer under way, or no longer lost, since it has arrived."""
-    if sockets.flags[place] & 1:
-        sockets.lost[socket] -= 1
+    if segments[place].flags & 1:
+        sockets[socket].lost -= 1
     else:
-        sockets.pipe[socket] -= 1
+        sockets[socket].pipe -= 1
 
 
 @compiled
 def _acknowledged(net: _Net, socket: int, before: int, one: int, now_s: float) -> None:
     """Take an acknowledgement of all segments before a number and of one: find losses, and let the window grow."""
     sockets = net.sockets
-    base, una, count = socket * WINDOW, sockets.una[socket], 0
+    segments = net.segments
+    base, una, count = socket * WINDOW, sockets[socket].una, 0
     place = base + (one & (WINDOW - 1))
-    if una <= one < sockets.nxt[socket] and sockets.flags[place] & 2 == 0:
-        if sockets.flags[place] & 4 == 0:
-            _round_trip(sockets, socket, now_s - sockets.sent_s[place])
-        sockets.rack_s[socket] = max(sockets.rack_s[socket], sockets.sent_s[place])
-        _left(sockets, socket, place)
-        sockets.flags[place] = 2
-        sockets.sacked[socket] += 1
+    if una <= one < sockets[socket].nxt and segments[place].flags & 2 == 0:
+        if segments[place].flags & 4 == 0:
+            _round_trip(sockets, socket, now_s - segments[place].sent_s)
+        sockets[socket].rack_s = max(sockets[socket].rack_s, segments[place].sent_s)
+        _left(sockets, segments, socket, place)
+        segments[place].flags = 2
+        sockets[socket].sacked += 1
         count += 1
     advanced = una < before
     while una < before:
         place = base + (una & (WINDOW - 1))
-        if sockets.flags[place] & 2:
-            sockets.sacked[socket] -= 1
+        if segments[place].flags & 2:
+            sockets[socket].sacked -= 1
         else:
-            _left(sockets, socket, place)
+            _left(sockets, segments, socket, place)
             count += 1
-        sockets.flags[place] = 0
+        segments[place].flags = 0
         una += 1
-    sockets.una[socket] = una
+    sockets[socket].una = una
     if advanced:
-        sockets.backoff[socket] = sockets.probed[socket] = 0
-    if sockets.recovering[socket] and una >= sockets.recover[socket]:
-        sockets.recovering[socket] = 0
-    if sockets.sacked[socket] > 0:
-        _find_lost(sockets, socket)
+        sockets[socket].backoff = sockets[socket].probed = 0
+    if sockets[socket].recovering and una >= sockets[socket].recover:
+        sockets[socket].recovering = 0
+    if sockets[socket].sacked > 0:
+        _find_lost(sockets, segments, socket)
     if count > 0:
-        if sockets.recovering[socket] != 1:
+        if sockets[socket].recovering != 1:
             _train(sockets, socket, now_s)
-            if sockets.limited[socket]:
+            if sockets[socket].limited:
                 _grow(sockets, socket, float(count), now_s)
         _arm(net, socket, now_s)
-    sockets.limited[socket] = 0
+    sockets[socket].limited = 0
 
 
 @compiled
-def _find_lost(sockets: _Sockets, socket: int) -> None:
+def _find_lost(sockets: Records, segments: Records, socket: int) -> None:
     """Take for lost what was sent before a segment that has arrived; no packets overtake others here."""
     found = False
-    for number in range(sockets.una[socket], sockets.nxt[socket]):
+    for number in range(sockets[socket].una, sockets[socket].nxt):
         place = socket * WINDOW + (number & (WINDOW - 1))
-        if sockets.flags[place] & 3 == 0 and sockets.sent_s[place] < sockets.rack_s[socket] - 1e-9:
-            sockets.flags[place] |= 1
-            sockets.lost[socket] += 1
-            sockets.pipe[socket] -= 1
+        if segments[place].flags & 3 == 0 and segments[place].sent_s < sockets[socket].rack_s - 1e-9:
+            segments[place].flags |= 1
+            sockets[socket].lost += 1
+            sockets[socket].pipe -= 1
             found = True
-    if found and sockets.recovering[socket] == 0:
-        sockets.recovering[socket] = 1
-        sockets.recover[socket] = sockets.nxt[socket]
+    if found and sockets[socket].recovering == 0:
+        sockets[socket].recovering = 1
+        sockets[socket].recover = sockets[socket].nxt
         _reduce(sockets, socket)
-        sockets.window[socket] = sockets.threshold[socket]
+        sockets[socket].window = sockets[socket].threshold
 
 
 @compiled
 def _expired(net: _Net, socket: int, now_s: float) -> None:
     """Carry out a timer: probe the tail, or take all that is under way for lost."""
     sockets = net.sockets
-    if sockets.una[socket] < sockets.nxt[socket] and sockets.probing[socket]:
-        sockets.probed[socket] = 1
-        number = sockets.nxt[socket] - 1
+    segments = net.segments
+    if sockets[socket].una < sockets[socket].nxt and sockets[socket].probing:
+        sockets[socket].probed = 1
+        number = sockets[socket].nxt - 1
         place = socket * WINDOW + (number & (WINDOW - 1))
-        if sockets.flags[place] & 3 == 0 and _transmit(net, socket, number, now_s):
-            sockets.flags[place] |= 4
-            sockets.pipe[socket] -= 1
+        if segments[place].flags & 3 == 0 and _transmit(net, socket, number, now_s):
+            segments[place].flags |= 4
+            sockets[socket].pipe -= 1
         _arm(net, socket, now_s)
         return
-    sockets.due_s[socket] = _NEVER
-    if sockets.una[socket] < sockets.nxt[socket]:
-        if sockets.recovering[socket] != 2:
+    sockets[socket].due_s = _NEVER
+    if sockets[socket].una < sockets[socket].nxt:
+        if sockets[socket].recovering != 2:
             _reduce(sockets, socket)
-        sockets.window[socket] = 1.0
-        sockets.recovering[socket] = 2
-        sockets.recover[socket] = sockets.nxt[socket]
-        sockets.backoff[socket] += 1
-        for number in range(sockets.una[socket], sockets.nxt[socket]):
+        sockets[socket].window = 1.0
+        sockets[socket].recovering = 2
+        sockets[socket].recover = sockets[socket].nxt
+        sockets[socket].backoff += 1
+        for number in range(sockets[socket].una, sockets[socket].nxt):
             place = socket * WINDOW + (number & (WINDOW - 1))
-            if sockets.flags[place] & 3 == 0:
-                sockets.flags[place] |= 1
-                sockets.lost[socket] += 1
-                sockets.pipe[socket] -= 1
+            if segments[place].flags & 3 == 0:
+                segments[place].flags |= 1
+                sockets[socket].lost += 1
+                sockets[socket].pipe -= 1
         _arm(net, socket, now_s)
     _send(net, socket, now_s)
 
 
 @compiled
-def _put(sockets: _Sockets, messages: _Messages, socket: int, size: float, mark: int) -> bool:
+def _put(net: _Net, socket: int, size: float, mark: int) -> bool:
     """Have a message wait on a connection; return whether there was room for it."""
-    message = messages.free[0]
+    sockets, messages = net.sockets, net.messages
+    message = net.numbers[2]
     if message < 0:
         return False
-    messages.free[0] = messages.next[message]
-    messages.next[message] = -1
-    messages.left[message] = max(size, 1.0)
-    messages.mark[message] = mark
-    if sockets.first[socket] < 0:
-        sockets.first[socket] = message
+    net.numbers[2] = messages[message].next
+    messages[message].next = -1
+    messages[message].left = max(size, 1.0)
+    messages[message].mark = mark
+    if sockets[socket].first < 0:
+        sockets[socket].first = message
     else:
-        messages.next[sockets.last[socket]] = message
-    sockets.last[socket] = message
+        messages[sockets[socket].last].next = message
+    sockets[socket].last = message
     return True
 
 
@@ -491,12 +512,12 @@ def _begin(net: _Net, task: int, now_s: float) -> bool:
             else:
                 net.numbers[0] = machine.ended(tasks, task, now_s, net.ready, net.numbers[0])
             continue
-        path = net.sockets.path[socket]
-        if queues.hop_of[path] == queues.hop_of[path + 1]:
+        path = net.sockets[socket].path
+        if queues.paths[path].first == queues.paths[path].end:
             inside_s = net.costs[0] + (net.costs[1] + net.costs[2]) * tasks.size[task]
             machine.push(net.heap, now_s + inside_s, _code(_TASK, 0, 0, task))
             continue
-        if not _put(net.sockets, net.messages, socket, tasks.size[task], task):
+        if not _put(net, socket, tasks.size[task], task):
             return False
         _send(net, socket, now_s)
     return True
@@ -506,17 +527,17 @@ def _begin(net: _Net, task: int, now_s: float) -> bool:
 def _hop(net: _Net, kind: int, hop: int, socket: int, number: int, path: int, wire: float, now_s: float) -> bool:
     """Pass a packet on to the next link of its path; return False where it has no further one."""
     queues = net.queues
-    link, end = queues.hop_of[path] + hop, queues.hop_of[path + 1]
+    link, end = queues.paths[path].first + hop, queues.paths[path].end
     at_s = now_s
     if link < end:
-        at_s = _pass(queues, queues.hop[link], wire, now_s)
+        at_s = _pass(queues.links, queues.hops[link], wire, now_s)
         if at_s < 0.0:
             return True
         at_s += _HOP_S
-    elif link > end or queues.delay_s[path] <= 0.0:
+    elif link > end or queues.paths[path].delay_s <= 0.0:
         return False
     else:
-        at_s += queues.delay_s[path]
+        at_s += queues.paths[path].delay_s
     machine.push(net.heap, at_s, _code(kind, hop + 1, socket, number))
     return True
 
@@ -525,65 +546,67 @@ def _hop(net: _Net, kind: int, hop: int, socket: int, number: int, path: int, wi
 def _arrived(net: _Net, socket: int, number: int, now_s: float) -> None:
     """Receive a segment, and acknowledge every second one; at once where one is missing or a message ends."""
     sockets, acks = net.sockets, net.acks
+    segments = net.segments
     place = socket * WINDOW + (number & (WINDOW - 1))
-    at_once = number != sockets.rcv[socket] or sockets.window[socket] < 4.0
-    if number >= sockets.rcv[socket]:
-        sockets.got[place] = 1
-    while sockets.rcv[socket] < sockets.nxt[socket]:
-        place = socket * WINDOW + (sockets.rcv[socket] & (WINDOW - 1))
-        if sockets.got[place] == 0:
+    at_once = number != sockets[socket].rcv or sockets[socket].window < 4.0
+    if number >= sockets[socket].rcv:
+        segments[place].got = 1
+    while sockets[socket].rcv < sockets[socket].nxt:
+        place = socket * WINDOW + (sockets[socket].rcv & (WINDOW - 1))
+        if segments[place].got == 0:
             break
-        sockets.got[place] = 0
-        mark = sockets.mark[place]
+        segments[place].got = 0
+        mark = segments[place].mark
         if mark != _NONE:
             at_once = True
             if mark >= 0:
                 cost_s = net.costs[0] + net.costs[1] * net.tasks.size[mark]
                 machine.push(net.heap, now_s + cost_s, _code(_TASK, 0, 0, mark))
-        sockets.rcv[socket] += 1
-    sockets.owed[socket] += 1
-    if at_once or sockets.owed[socket] >= 2:
-        sockets.owed[socket] = 0
-        ticket = acks.given[0] & (_ACKS - 1)
-        acks.given[0] += 1
-        acks.before[ticket], acks.one[ticket] = sockets.rcv[socket], number
-        _hop(net, _ACK, 0, socket, ticket, net.queues.back[sockets.path[socket]], float(HEADER), now_s)
+        sockets[socket].rcv += 1
+    sockets[socket].owed += 1
+    if at_once or sockets[socket].owed >= 2:
+        sockets[socket].owed = 0
+        ticket = net.numbers[3] & (_ACKS - 1)
+        net.numbers[3] += 1
+        acks[ticket].before, acks[ticket].one = sockets[socket].rcv, number
+        _hop(net, _ACK, 0, socket, ticket, net.queues.paths[sockets[socket].path].back, float(HEADER), now_s)
 
 
 @compiled
 def _happen(net: _Net, code: int, connections: int, now_s: float) -> None:
     """Carry out an event."""
     sockets = net.sockets
+    segments = net.segments
     kind, hop, socket, number = code & 3, (code >> 2) & 15, (code >> 6) & 0x3FFFFF, code >> 28
     if kind == _TASK:
         net.numbers[0] = machine.ended(net.tasks, number, now_s, net.ready, net.numbers[0])
     elif kind == _DATA:
-        wire = sockets.size[socket * WINDOW + (number & (WINDOW - 1))] + HEADER
+        wire = segments[socket * WINDOW + (number & (WINDOW - 1))].size + HEADER
         if hop == 1:
-            sockets.in_nic[socket] -= wire
+            sockets[socket].in_nic -= wire
             if _waits(sockets, socket):
                 _send(net, socket, now_s)
-        if not _hop(net, kind, hop, socket, number, sockets.path[socket], wire, now_s):
+        if not _hop(net, kind, hop, socket, number, sockets[socket].path, wire, now_s):
             _arrived(net, socket, number, now_s)
     elif kind == _ACK:
-        back = net.queues.back[sockets.path[socket]]
-        if _hop(net, kind, hop, socket, number, back, float(HEADER), now_s) or sockets.bytes[socket] < 0.0:
+        back = net.queues.paths[sockets[socket].path].back
+        if _hop(net, kind, hop, socket, number, back, float(HEADER), now_s) or sockets[socket].bytes < 0.0:
             return
-        _acknowledged(net, socket, net.acks.before[number], net.acks.one[number], now_s)
-        whole = sockets.una[socket] == sockets.nxt[socket] and sockets.first[socket] < 0
+        _acknowledged(net, socket, net.acks[number].before, net.acks[number].one, now_s)
+        whole = sockets[socket].una == sockets[socket].nxt and sockets[socket].first < 0
         if whole and socket >= connections:
-            sockets.bytes[socket] = -1.0
-            sockets.due_s[socket] = _NEVER
+            sockets[socket].bytes = -1.0
+            sockets[socket].due_s = _NEVER
             net.fresh[net.numbers[1]] = socket
             net.numbers[1] += 1
         else:
             _send(net, socket, now_s)
     else:
-        sockets.event_s[socket] = _NEVER
-        if sockets.due_s[socket] <= now_s + 1e-9:
+        sockets[socket].event_s = _NEVER
+        if sockets[socket].due_s <= now_s + 1e-9:
             _expired(net, socket, now_s)
-        elif sockets.due_s[socket] < _NEVER:
-            _due(net, socket, sockets.due_s[socket])
+        elif sockets[socket].due_s < _NEVER:
+            _due(net, socket, sockets[socket].due_s)
 
 
 @compiled
@@ -592,14 +615,14 @@ def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
     sockets = net.sockets
     socket = arrivals.connection[coming]
     if socket >= 0:
-        sockets.bytes[socket] += arrivals.size[coming]
+        sockets[socket].bytes += arrivals.size[coming]
     else:
         if net.numbers[1] == 0:
             return False
         net.numbers[1] -= 1
         socket = net.fresh[net.numbers[1]]
         _open(sockets, socket, arrivals.path[coming])
-        if not _put(sockets, net.messages, socket, arrivals.size[coming], _FLOW):
+        if not _put(net, socket, arrivals.size[coming], _FLOW):
             return False
     _send(net, socket, now_s)
     return True
@@ -634,21 +657,21 @@ def _run(net: _Net, arrivals: Arrivals, connections: int, wanted: int, until_s: 
 
 
 @compiled
-def _open(sockets: _Sockets, socket: int, path: int) -> None:
+def _open(sockets: Records, socket: int, path: int) -> None:
     """Begin a connection; its segments go on being numbered where those of the one before ended."""
-    sockets.path[socket] = path
-    sockets.una[socket] = sockets.rcv[socket] = sockets.recover[socket] = sockets.nxt[socket]
-    sockets.owed[socket] = sockets.pipe[socket] = sockets.lost[socket] = sockets.sacked[socket] = 0
-    sockets.recovering[socket] = sockets.backoff[socket] = sockets.probed[socket] = sockets.probing[socket] = 0
-    sockets.limited[socket] = 0
-    sockets.window[socket], sockets.threshold[socket] = _INITIAL_WINDOW, _NEVER
-    sockets.rtt_s[socket] = sockets.least_s[socket] = -1.0
-    sockets.var_s[socket] = sockets.rack_s[socket] = sockets.w_max[socket] = 0.0
-    sockets.epoch_s[socket] = -1.0
-    sockets.due_s[socket] = _NEVER
-    sockets.round_end[socket] = 0
-    sockets.bytes[socket] = 0.0
-    sockets.first[socket] = -1
+    sockets[socket].path = path
+    sockets[socket].una = sockets[socket].rcv = sockets[socket].recover = sockets[socket].nxt
+    sockets[socket].owed = sockets[socket].pipe = sockets[socket].lost = sockets[socket].sacked = 0
+    sockets[socket].recovering = sockets[socket].backoff = sockets[socket].probed = sockets[socket].probing = 0
+    sockets[socket].limited = 0
+    sockets[socket].window, sockets[socket].threshold = _INITIAL_WINDOW, _NEVER
+    sockets[socket].rtt_s = sockets[socket].least_s = -1.0
+    sockets[socket].var_s = sockets[socket].rack_s = sockets[socket].w_max = 0.0
+    sockets[socket].epoch_s = -1.0
+    sockets[socket].due_s = _NEVER
+    sockets[socket].round_end = 0
+    sockets[socket].bytes = 0.0
+    sockets[socket].first = -1
 
 
 def run(
@@ -668,31 +691,25 @@ def run(
     """
     connections = len(path_of)
     count = connections + MOST_FLOWS
-    fields: dict[str, Any] = {
-        name: np.zeros(count * WINDOW if name in _OF_SEGMENTS else count, np.float64 if kind == Floats else np.int64)
-        for name, kind in get_type_hints(_Sockets).items()
-    }
-    sockets = _Sockets(**fields)
-    sockets.event_s[:] = np.inf
+    sockets = np.zeros(count, _SOCKET)
+    sockets["event_s"] = np.inf
     for number, path in enumerate(path_of):
         _open(sockets, number, path)
     entries = max(4096, 4 * len(tasks.owner) + 2 * MOST_FLOWS)
+    messages = np.zeros(entries, _MESSAGE)
+    messages["next"] = np.append(np.arange(1, entries), -1)
     most = 4 * len(tasks.owner) + 4 * _ACKS
     net = _Net(
         tasks=tasks,
         queues=queues,
         sockets=sockets,
-        messages=_Messages(
-            next=np.append(np.arange(1, entries), -1),
-            left=np.zeros(entries),
-            mark=np.zeros(entries, np.int64),
-            free=np.zeros(1, np.int64),
-        ),
-        acks=_Acks(np.zeros(_ACKS, np.int64), np.zeros(_ACKS, np.int64), np.zeros(1, np.int64)),
+        segments=np.zeros(count * WINDOW, _SEGMENT),
+        messages=messages,
+        acks=np.zeros(_ACKS, _ACK_OF),
         heap=Heap(np.zeros(most), np.zeros(most, np.int64), np.zeros(1, np.int64)),
         ready=np.zeros(len(tasks.owner) + 1, np.int64),
         fresh=np.arange(connections, count),
-        numbers=np.array([0, MOST_FLOWS]),
+        numbers=np.array([0, MOST_FLOWS, 0, 0]),
         costs=costs,
         mss=mss,
     )

@@ -68,7 +68,7 @@ def simulate(
     machine.seeded(seed % 2**32)
     if by_packets:
         queues = _queues(network, paths, numbers)
-        carried = queues.carried
+        carried = queues.links["carried"]
         stopped = packets.run(
             tasks, queues, arrivals, connections, wanted=wanted, until_s=until_s, costs=costs, mss=float(network.mss)
         )
@@ -133,23 +133,17 @@ def _links(network: SimulatedNetwork, ways: Sequence[Way], traffic: Sequence[Sen
 
 def _queues(network: SimulatedNetwork, ways: Sequence[Way], numbers: dict[Way, int]) -> Queues:
     """Return the queues of all links, full of tokens; the way back of each way must be among the ways."""
-    paths = [network.path(*way) for way in ways] or [()]
-    rates = [link.rate for link in network.links]
-    depths = [float(link.depth) for link in network.links]
-    return Queues(
-        rate=np.array(rates),
-        depth=np.array(depths),
-        limit=np.array([float(link.queue) for link in network.links]),
-        loss=np.array([link.loss for link in network.links]),
-        tokens=np.array(depths),
-        counted_s=np.zeros(len(rates)),
-        carried=np.zeros(len(rates)),
-        dropped=np.zeros(len(rates), dtype=np.int64),
-        hop_of=np.array(list(accumulate(map(len, paths), initial=0)), dtype=np.int64),
-        hop=np.array(list(chain.from_iterable(paths)) or [0], dtype=np.int64),
-        back=np.array([numbers[dst, src, rail] for src, dst, rail in ways] or [0], dtype=np.int64),
-        delay_s=np.array([network.delay_s(src, dst) for src, dst, _ in ways] or [0.0]),
-    )
+    hops = [network.path(*way) for way in ways] or [()]
+    queues = np.zeros(len(network.links), packets.QUEUE)
+    for queue, link in zip(queues, network.links, strict=True):
+        queue["rate"], queue["limit"], queue["loss"] = link.rate, link.queue, link.loss
+        queue["depth"] = queue["tokens"] = link.depth
+    paths = np.zeros(len(hops), packets.PATH)
+    first = list(accumulate(map(len, hops), initial=0))
+    paths["first"], paths["end"] = first[:-1], first[1:]
+    for path, (src, dst, rail) in zip(paths, ways, strict=False):
+        path["back"], path["delay_s"] = numbers[dst, src, rail], network.delay_s(src, dst)
+    return Queues(links=queues, paths=paths, hops=np.array(list(chain.from_iterable(hops)) or [0], dtype=np.int64))
 
 
 def _arrivals(traffic: Sequence[Sent], numbers: dict[Way, int], *, offset: int, mss: int) -> tuple[Arrivals, list[int]]:
