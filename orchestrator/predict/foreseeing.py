@@ -227,9 +227,7 @@ def _window(
     )
 
 
-def _jittered(
-    experiment: Experiment, jobs: Sequence[SimulatedJob], *, salt: str, count: int
-) -> Iterator[SimulatedJob]:
+def _jittered(experiment: Experiment, jobs: Sequence[SimulatedJob], *, salt: str, count: int) -> Iterator[SimulatedJob]:
     """Yield the jobs with the factors of their compute times that the run of this salt draws, where they have jitter."""
     run = Draws(salt=salt).of_run(experiment.name, experiment.seed, 1)
     for one, spec in zip(jobs, experiment.all_jobs(), strict=True):

@@ -103,7 +103,6 @@ def _begin(net: _Net, slot: int, size: float, task: int, now_s: float) -> None:
         if flows.head[link] >= 0:
             flows.before[flows.head[link]] = code
         flows.head[link] = code
-        links.carried[link] += size
         _mark(flows, link)
 
 
@@ -129,6 +128,7 @@ def _end(net: _Net, slot: int) -> None:
     first = links.hop_of[flows.path[slot]]
     for hop in range(links.hop_of[flows.path[slot] + 1] - first):
         link, code = links.hop[first + hop], slot * net.hops + hop
+        links.carried[link] += flows.left[slot]
         after, before = flows.after[code], flows.before[code]
         if before >= 0:
             flows.after[before] = after
@@ -186,11 +186,15 @@ def _fix(net: _Net, slot: int, share: float, now_s: float) -> None:
     """Give a flow its rate, and take that from the room of its links."""
     flows, links = net.flows, net.links
     net.fixed[slot] = 1
+    sent = flows.rate[slot] * (now_s - flows.since_s[slot])
+    changed = abs(flows.rate[slot] - share) > 1e-9 * share
     for other in range(links.hop_of[flows.path[slot]], links.hop_of[flows.path[slot] + 1]):
         net.growing[links.hop[other]] -= 1
         net.room[links.hop[other]] -= share
-    if abs(flows.rate[slot] - share) > 1e-9 * share:
-        flows.left[slot] -= flows.rate[slot] * (now_s - flows.since_s[slot])
+        if changed:
+            links.carried[links.hop[other]] += sent
+    if changed:
+        flows.left[slot] -= sent
         flows.rate[slot], flows.since_s[slot] = share, now_s
         flows.ends_s[slot] = now_s + max(flows.left[slot], 0.0) / share
 
@@ -255,7 +259,7 @@ def _finish(net: _Net, connections: int, now_s: float, soon_s: float) -> None:
 @compiled
 def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
     """Begin a flow of cross traffic, or add to a stream; return whether there was room for it."""
-    flows, links = net.flows, net.links
+    flows = net.flows
     slot, size = arrivals.connection[coming], arrivals.size[coming]
     if slot < 0:
         if net.numbers[1] == 0:
@@ -267,8 +271,6 @@ def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
         _begin(net, slot, size, -1, now_s)
         return True
     flows.left[slot] += size  # of a paced stream: its bytes join those that it still has to send
-    for hop in range(links.hop_of[flows.path[slot]], links.hop_of[flows.path[slot] + 1]):
-        links.carried[links.hop[hop]] += size
     if flows.rate[slot] > 0.0:
         flows.ends_s[slot] += size / flows.rate[slot]
     return True
