@@ -34,7 +34,7 @@ DRAWS, MOST_DRAWS = 5, 1000
 WARMUP = 3  # iterations of a simulation that are not counted
 ITERATIONS = 40  # where a file ends its window by time alone
 INTERVAL = (5.0, 95.0)  # percentiles over draws: an interval of 90 %
-MOST_PACKETS = 5_000_000  # of a window that is simulated packet by packet unless asked for
+MOST_PACKETS = 2_000_000  # of a window that is simulated packet by packet unless asked for
 CONGESTED = 1.1  # times the iteration without load: where congestion is said to begin
 KNOWN = frozenset({"rate", "delay", "loss", "congestion-control", "offloads", "firewall"})
 MODELLED_CONTROL = "cubic"
@@ -228,7 +228,7 @@ def _window(
 
 
 def _jittered(experiment: Experiment, jobs: Sequence[SimulatedJob], *, salt: str, count: int) -> Iterator[SimulatedJob]:
-    """Yield the jobs with the factors of their compute times that the run of this salt draws, where they have jitter."""
+    """Yield the jobs; those with jitter with the factors of compute times that the run of this salt draws."""
     run = Draws(salt=salt).of_run(experiment.name, experiment.seed, 1)
     for one, spec in zip(jobs, experiment.all_jobs(), strict=True):
         config = spec.workload.config

@@ -640,6 +640,8 @@ def _run(net: _Net, arrivals: Arrivals, connections: int, wanted: int, until_s: 
             net.numbers[0] -= 1
             if not _begin(net, net.ready[net.numbers[0]], now_s):
                 return OVERLOADED
+        if tasks.done[0] >= wanted:
+            break
         if heap.held[0] > room:
             return OVERLOADED
         then_s = heap.at_s[0] if heap.held[0] > 0 else _NEVER
