@@ -1,4 +1,4 @@
-"""Flow-size distributions: those supplied as data files, and any file of the user's in the same two columns."""
+"""Distributions of sizes, of flows in bytes or of prompts in tokens: supplied ones, and any file of the user's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 
 from orchestrator.core.errors import ConfigError
 
-FOLDER = Path(__file__).parent / "cdf"
+SIZES = Path(__file__).parent / "cdf"
+CONTEXTS = Path(__file__).parent / "contexts"
+HEADS = ("bytes,cdf", "tokens,cdf")
 MOST_POINTS = 10_000
 LARGEST_BYTES = 1e15
 NEARLY_ONE = 1e-9
@@ -17,7 +19,7 @@ NEARLY_ONE = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """A piecewise-linear cumulative distribution: (bytes, probability) of each point; the last probability is 1.
+    """A piecewise-linear cumulative distribution: (size, probability) of each point; the last probability is 1.
 
     What probability the first point has lies on it, as an atom.
     """
@@ -27,19 +29,20 @@ class Distribution:
     points: tuple[tuple[float, float], ...]
 
 
-def known() -> tuple[str, ...]:
-    """Return the names of the supplied distributions."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.csv")))
+def known(folder: Path = SIZES) -> tuple[str, ...]:
+    """Return the names of the distributions that are supplied in a folder."""
+    return tuple(sorted(path.stem for path in folder.glob("*.csv")))
 
 
-def find(name: str) -> Distribution:
+def find(name: str, *, folder: Path = SIZES) -> Distribution:
     """Return a distribution by its name, or from the file at this path; ConfigError tells what is wrong with it."""
-    if name in known():
-        return load(FOLDER / f"{name}.csv")
+    if name in known(folder):
+        return load(folder / f"{name}.csv")
     path = Path(name).expanduser()
     if not path.is_file():
         raise ConfigError(
-            f"there is no distribution {name!r}", hint=f"one of {', '.join(known())}, or the path of a file bytes,cdf"
+            f"there is no distribution {name!r}",
+            hint=f"one of {', '.join(known(folder))}, or the path of a file of lines size,cdf",
         )
     return load(path)
 
@@ -47,7 +50,8 @@ def find(name: str) -> Distribution:
 def load(path: Path) -> Distribution:
     """Read a file of lines `bytes,cdf`: sizes and probabilities that never fall, the last one 1.
 
-    Lines that begin with '#' are comments, the first of them is the source; a line `bytes,cdf` may head the columns.
+    Lines that begin with '#' are comments, the first of them is the source; a line `bytes,cdf` may head the columns, or
+    `tokens,cdf` where sizes are counted in tokens.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -56,7 +60,7 @@ def load(path: Path) -> Distribution:
     source = next((line.lstrip("# ").strip() for line in lines if line.startswith("#")), "")
     points: list[tuple[float, float]] = []
     for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.startswith("#") or line.replace(" ", "").lower() == "bytes,cdf":
+        if not line.strip() or line.startswith("#") or line.replace(" ", "").lower() in HEADS:
             continue
         point = _point(line, f"{path}:{number}")
         _refuse_fall(points, point, f"{path}:{number}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import json
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,7 @@ from cross_traffic.agents import flow_drawing
 from cross_traffic.agents.flow_drawing import StreamSpec
 from cross_traffic.agents.flow_sender import RecordedSpec, SenderSpec
 from cross_traffic.agents.flow_sink import SinkSpec
+from cross_traffic.schedule_files import FlowLine
 from orchestrator.core.fields import Model
 from orchestrator.core.units import rate_text
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
@@ -61,6 +63,18 @@ class Sender:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The flows of a sending host in order, each with its start in seconds as they pass there, bytes and receiver.
+
+    They come again every `length_s`. `wire` has their layer-2 bytes by receiver. Sizes are unscaled.
+    """
+
+    flows: Iterable[FlowLine]
+    wire: Mapping[str, int]
+    length_s: float
+
+
 def processes(rate_bps: float) -> int:
     """Return how many processes carry so many bits a second (as they are on the wire)."""
     return int(min(MOST_PROCESSES, max(1, -(-rate_bps // PER_PROCESS_BPS))))
@@ -102,6 +116,30 @@ def requirements(config: SendingConfig, senders: Sequence[str], *, needed_by: st
     return [
         Requirement(node=node, kind="privilege", what=right, remedy=remedy, needed_by=needed_by) for node in senders
     ]
+
+
+def recorded_launches(
+    config: SendingConfig, source: Source, topology: Topology, *, schedules: Mapping[str, Recorded]
+) -> list[Launch]:
+    """Return launches of sinks, then of the senders in `schedules`, with their flows in the form that they read."""
+    receiving: dict[str, float] = defaultdict(float)
+    senders = []
+    for host, schedule in schedules.items():
+        sinks = tuple(schedule.wire)
+        lines = [f"{round(flow.start_s * 1e9)},{flow.size},{sinks.index(flow.to)}\n" for flow in schedule.flows]
+        rates = {to: wire * 8 / schedule.length_s / topology.scale for to, wire in schedule.wire.items()}
+        for to, rate in rates.items():
+            receiving[to] += rate
+        recorded: RecordedSpec = {"path": "flows.csv", "factor": 1 / topology.scale, "length_s": schedule.length_s}
+        sender = Sender(
+            host=host,
+            sinks=sinks,
+            rate=sum(rates.values()),
+            recorded=recorded,
+            files={"flows.csv": "".join(lines).encode()},
+        )
+        senders.append(sender)
+    return launches(config, source, topology, senders=senders, receiving=receiving)
 
 
 def launches(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from pydantic import Field, model_validator
 
 from cross_traffic import flow_launches, flow_records, schedule_files
 from cross_traffic.agents import flow_drawing
-from cross_traffic.agents.flow_sender import RecordedSpec
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration
 from orchestrator.core.paths.lookup import NamedFile
@@ -146,29 +145,18 @@ def escalate(config: Config) -> Escalation | None:  # noqa: ARG001 - it opens a 
 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
     """Return launches of sinks, then of the senders with their files in the form that they read."""
-    measured = _measured(config)
-    receiving: dict[str, float] = defaultdict(float)
-    senders = []
-    for host, file in measured.items():
-        length_s = file.length_s * (1 if config.length is not None else topology.dilation)  # `length` is dilated
-        sinks = tuple(file.wire)
-        lines = [
-            f"{round(flow.start_s * topology.dilation * 1e9)},{flow.size},{sinks.index(flow.to or config.to or '')}\n"
-            for flow in schedule_files.read_schedule(config.files[host])
-        ]
-        rates = {to: wire * 8 / length_s / topology.scale for to, wire in file.wire.items()}
-        for to, rate in rates.items():
-            receiving[to] += rate
-        recorded: RecordedSpec = {"path": "flows.csv", "factor": 1 / topology.scale, "length_s": length_s}
-        sender = flow_launches.Sender(
-            host=host,
-            sinks=sinks,
-            rate=sum(rates.values()),
-            recorded=recorded,
-            files={"flows.csv": "".join(lines).encode()},
+    schedules = {
+        host: flow_launches.Recorded(
+            flows=[
+                replace(flow, start_s=flow.start_s * topology.dilation, to=flow.to or config.to or "")
+                for flow in schedule_files.read_schedule(config.files[host])
+            ],
+            wire=file.wire,
+            length_s=file.length_s * (1 if config.length is not None else topology.dilation),  # `length` is dilated
         )
-        senders.append(sender)
-    return flow_launches.launches(config, source, topology, senders=senders, receiving=receiving)
+        for host, file in _measured(config).items()
+    }
+    return flow_launches.recorded_launches(config, source, topology, schedules=schedules)
 
 
 def sent(config: Config, source: Source, topology: Topology) -> Iterator[Sent]:

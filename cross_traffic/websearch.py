@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import AfterValidator, Field
 
-from cross_traffic import distributions, flow_launches, flow_records
+from cross_traffic import distributions, drawn_schedules, flow_launches, flow_records
 from cross_traffic.agents import flow_drawing
-from cross_traffic.agents.flow_drawing import Arrivals, StreamSpec
+from cross_traffic.agents.flow_drawing import Arrivals
 from cross_traffic.distributions import Distribution
 from cross_traffic.schedule_files import BurstShape
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration, Load, Model
-from orchestrator.core.paths import lookup
-from orchestrator.core.units import Mistake, duration_text, size_text
+from orchestrator.core.units import duration_text, size_text
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Sent, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
 NAME = "websearch"
-ARRIVALS: Mapping[Arrivals, str] = {
-    "poisson": "Poisson, with sizes drawn until every two seconds carry the load, which so hardly varies beyond them",
-    "compound-poisson": "a compound Poisson process, whose load varies as its flows come",
-    "poisson-gaps": "nearly regular gaps",
-}
-COMPOUND_BLOCKS = 4  # over which the load of an unsteered schedule is looked at before ranks begin
 
 
 class Burst(Model):
@@ -44,17 +36,6 @@ class Burst(Model):
     """How many times the mean load a burst is."""
 
 
-def _distribution(named: str, info: ValidationInfo) -> str:
-    """Return the name of a distribution, or the path of its file."""
-    if named in distributions.known():
-        return named
-    try:
-        return lookup.looked_up(named, info)
-    except Mistake as mistake:
-        accepted = f"one of {', '.join(distributions.known())}, or {mistake.accepted}"
-        raise Mistake(f"there is no distribution {named!r}: {mistake.message}", accepted=accepted) from None
-
-
 class Config(flow_launches.SendingConfig):
     """Flows of a size distribution from some hosts to others."""
 
@@ -65,7 +46,7 @@ class Config(flow_launches.SendingConfig):
     load: Load
     """What all of it puts on the wire together on average (layer 2, headers included, without preamble and FCS); or
     a share, such as "50%": the load at which the first of its links carries this share of what it can."""
-    distribution: Annotated[str, AfterValidator(_distribution)] = "websearch"
+    distribution: Annotated[str, AfterValidator(drawn_schedules.named_distribution)] = "websearch"
     """Flow sizes: "websearch", "datamining", "facebook", or the path of a file of lines bytes,cdf, looked up beside the
     file that names it, then from the current folder."""
     arrivals: Arrivals = "poisson"
@@ -140,14 +121,14 @@ def demands(config: Config) -> list[Demand]:
     for stream in streams(config):
         for sender in stream.senders:
             total[sender, stream.to] += stream.rate / len(stream.senders)
-    over_s = flow_drawing.BLOCK_S * (COMPOUND_BLOCKS if config.arrivals == "compound-poisson" else 1)
+    over_s = flow_drawing.BLOCK_S * (drawn_schedules.COMPOUND_BLOCKS if config.arrivals == "compound-poisson" else 1)
     return [Demand(src=src, dst=dst, rate=rate, over_s=over_s, rail=config.rail) for (src, dst), rate in total.items()]
 
 
 def remarks(config: Config, topology: Topology) -> list[str]:
     """Describe how arrivals are drawn, and by how much bursts shrink flows to fit a period's bytes."""
     if config.burst is None:
-        return [f"arrivals: {ARRIVALS[config.arrivals]}"]
+        return [f"arrivals: {drawn_schedules.ARRIVALS[config.arrivals]}"]
     specs = [spec for sender in _senders(config, topology, seed=0) for spec in sender.streams]
     period_s = config.burst.period / topology.dilation
     largest = max(flow_drawing.largest_bytes(spec) for spec in specs) * topology.scale
@@ -199,7 +180,7 @@ def _sender(
 ) -> flow_launches.Sender:
     sinks = tuple(dict.fromkeys(stream.to for _, stream in parts))
     specs = tuple(
-        stream_spec(
+        drawn_schedules.stream_spec(
             distribution,
             load_bps=stream.rate / len(stream.senders) / topology.wire_scale,
             mtu=topology.mtu,
@@ -216,63 +197,6 @@ def _sender(
     )
     rate = sum(made["load_bps"] for made in specs)
     return flow_launches.Sender(host=host, sinks=sinks, rate=rate, streams=specs)
-
-
-def stream_spec(
-    distribution: Distribution,
-    *,
-    load_bps: float,
-    mtu: int,
-    ip: Literal[4, 6] = 4,
-    seed: int | str,
-    factor: float = 1.0,
-    arrivals: Arrivals = "poisson",
-    burst: BurstShape | None = None,
-    duration_s: float | None = None,
-    pool: bool = False,
-    sink: int = 0,
-    dilation: int = 1,
-) -> StreamSpec:
-    """Return the specification of a sender's schedule; ConfigError when no such schedule is possible.
-
-    `load_bps` is layer-2 bit/s towards the sink, without FCS and preamble: payload, headers, opening and closing of
-    connections (without the latter two when they come from a pool). `factor` multiplies the distribution's sizes,
-    `dilation` the times of the random process itself.
-    """
-    made: StreamSpec = {
-        "points": [list(point) for point in distribution.points],
-        "factor": factor,
-        "load_bps": load_bps,
-        "mtu": mtu,
-        "ip": ip,
-        "flow_bytes": (flow_drawing.SEGMENT_HEADER_BYTES if pool else flow_drawing.FLOW_WIRE_BYTES)[ip],
-        "arrivals": arrivals,
-        "burst": None
-        if burst is None
-        else {"width_s": burst.width_s, "period_s": burst.period_s, "height": burst.height},
-        "seed": seed,
-        "duration_s": duration_s,
-        "sink": sink,
-    }
-    if dilation != 1:
-        made["dilation"] = dilation
-    if not (math.isfinite(load_bps) and load_bps > 0):
-        raise ConfigError(f"a load of {load_bps:g} bit/s cannot be scheduled")
-    if burst is not None and arrivals == "compound-poisson":
-        raise ConfigError("bursts carry the same bytes every period, which no compound Poisson process does")
-    if burst is not None:
-        if not 0 < burst.width_s < burst.period_s:
-            raise ConfigError(f"a burst of {burst.width_s:g} s does not fit a period of {burst.period_s:g} s")
-        if not 1 <= burst.height <= burst.period_s / burst.width_s * (1 + 1e-9):
-            most = burst.period_s / burst.width_s
-            raise ConfigError(
-                f"a height of {burst.height:g} would put more than all bytes into the bursts (1 to {most:g})"
-            )
-    try:
-        flow_drawing.process(made)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    return made
 
 
 def sent(config: Config, source: Source, topology: Topology) -> Iterator[Sent]:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Size
 from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.launch import Launch, Line, Requirement
@@ -29,9 +30,10 @@ from workloads.common import (
     torch_ranks,
 )
 from workloads.common.collective_tasks import Done, Ready
-from workloads.common.collective_traffic import bus_factor, exchanged, members, sent_in
+from workloads.common.collective_traffic import bus_factor, exchanged, members
 from workloads.common.mpi_ranks import Mpi
 from workloads.common.placement import placement_problems, ranks
+from workloads.common.skew import Skew, busiest, parts_of
 from workloads.common.torch_ranks import TorchConfig
 from workloads.nccl_tests import Benchmark
 from workloads.rank import collective_passes as benchmark
@@ -94,9 +96,17 @@ class Config(TorchConfig):
     """Message sizes as nccl-tests counts them, divided by the testbed's scale; rounded up to a float for each rank. For
     nccl-tests itself each is the same multiple of the one before."""
 
+    skew: Skew | None = None
+    """How uneven an all-to-all is, as that of experts whose popularity differs: `{zipf: 0.5}`, or `{matrix: FILE}` of
+    recorded tokens. `sizes` are then what a rank sends on average. Default: even. For gloo and nccl."""
+
     repeats: int = Field(default=3, ge=1)
     """How often an operation is done back to back; what is told is the mean time of one. With nccl-tests twice: with
     the result beside the message, and in its place."""
+
+
+def own_pace(config: Config) -> str:
+    return "a program of nccl-tests" if config.backend == "nccl-tests" else ""
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
@@ -105,6 +115,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
         return found
     found = _foreign_options(config)
     found += _group_problems(config, len(ranks(config.hosts, topology)))
+    found += _skew_problems(config, len(ranks(config.hosts, topology)) // config.groups)
     if config.backend == "mpi":
         return [*found, *mpi_ranks.problems(config.hosts or []), *torch_ranks.transport_problems(config, "mpi")]
     if config.backend == "nccl-tests":
@@ -133,6 +144,20 @@ def _group_problems(config: Config, count: int) -> list[Problem]:
     return found
 
 
+def _skew_problems(config: Config, own: int) -> list[Problem]:
+    """Find a skew that is of no operation, or not of groups of so many ranks."""
+    if config.skew is None:
+        return []
+    if "all-to-all" not in config.operations or config.backend in ("mpi", "nccl-tests"):
+        accepted = "operations with all-to-all, and backend: gloo or nccl"
+        return [Problem(at=("skew",), message="is of an all-to-all of gloo or nccl alone", accepted=accepted)]
+    try:
+        parts_of(config.skew, own)
+    except ConfigError as error:
+        return [Problem(at=("skew",), message=error.message, accepted=error.hint or "a file of numbers")]
+    return []
+
+
 def _foreign_options(config: Config) -> list[Problem]:
     """Find options that the backend does not have."""
     of_mpi, of_tests = ("mpi",), ("nccl-tests",)
@@ -153,11 +178,13 @@ def _foreign_options(config: Config) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """Return a launch for each rank; training and rendezvous flows stand on that of rank 0."""
+    parts = parts_of(config.skew, len(job.ranks) // config.groups)
     passes: benchmark.PassSettings = {
         "operations": config.operations,
         "sizes": [max(1, round(size / topology.scale)) for size in config.sizes],
         "repeats": config.repeats,
         "link_bps": [topology.link(rank.node).rate / topology.wire_scale for rank in job.ranks],
+        "busiest": None if parts is None else busiest(parts),
     }
     if config.backend == "mpi":
         return _mpi_launches(config, job, topology, passes)
@@ -167,6 +194,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         **torch_ranks.settings(config, job, seed=seed),
         **passes,
         "groups": members(len(job.ranks), config.groups),
+        "parts": parts,
     }
     return torch_ranks.launches(
         config,
@@ -262,14 +290,24 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
         own = world // config.groups
         sizes, times = tuple(_whole(asked / topology.scale, own) for asked in config.sizes), config.repeats
     once = rank_traffic.summed(
-        exchanged(operation, world, size, groups=config.groups, backend=backend, algorithm=config.algorithm)[0]
+        exchanged(
+            operation,
+            world,
+            size,
+            groups=config.groups,
+            backend=backend,
+            algorithm=config.algorithm,
+            parts=parts_of(config.skew, world // config.groups),
+        )[0]
         for operation in config.operations
         for size in sizes
     )
     total = {pair: sent * times for pair, sent in once.items()}
     reduced = f", all-reduce by {config.algorithm}" if config.algorithm else ""
     at_once = f" in {config.groups} groups at once" if config.groups > 1 else ""
-    source = f"one pass of {', '.join(config.operations)}: rings, mesh and binomial tree on {backend}{reduced}{at_once}"
+    uneven = f", all-to-all by {_skewed(config.skew)}" if config.skew is not None else ""
+    source = f"one pass of {', '.join(config.operations)}: rings, mesh and binomial tree on {backend}"
+    source += f"{reduced}{uneven}{at_once}"
     return rank_traffic.theory(job, total, parameters=0, source=source)
 
 
@@ -288,7 +326,16 @@ def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
             for _ in range(config.repeats):
                 for group in members(world, config.groups):
                     ready = {rank: (last[rank],) for rank in group}
-                    done = _operation(graph, operation, group, size, ready, backend=backend, algorithm=config.algorithm)
+                    done = _operation(
+                        graph,
+                        operation,
+                        group,
+                        size,
+                        ready,
+                        backend=backend,
+                        algorithm=config.algorithm,
+                        skew=config.skew,
+                    )
                     for rank in group:
                         last[rank] = graph.join(rank, (last[rank], *done[rank]))
     graph.end([(task,) for task in last])
@@ -304,6 +351,7 @@ def _operation(
     *,
     backend: str,
     algorithm: mpi_ranks.Algorithm | None,
+    skew: Skew | None,
 ) -> Done:
     if backend == "mpi" and operation == "all-reduce":
         return replicated_tasks.by_mpi(graph, algorithm or "ring", len(group), size, ready)
@@ -313,9 +361,13 @@ def _operation(
         return collective_tasks.ring_pass(graph, group, size, ready, step=1)
     if operation == "broadcast":
         return collective_tasks.broadcast(graph, group, size, ready)
-    within = sent_in(operation, len(group), size, backend=backend)
+    within, _ = exchanged(operation, len(group), size, groups=1, backend=backend, parts=parts_of(skew, len(group)))
     pairs = {(group[src], group[dst]): sent for (src, dst), sent in within.items()}
     return collective_tasks.exchange(graph, pairs, ready)
+
+
+def _skewed(skew: Skew) -> str:
+    return f"Zipf's law, exponent {skew.zipf:g}" if skew.matrix is None else str(skew.matrix)
 
 
 def _whole(size: float, world: int) -> int:
@@ -347,6 +399,9 @@ def _row(record: JsonObject) -> Row | None:
         or not all(record[name] for name in ("bytes", "repeats", "world"))
     ):
         return None
+    busy = record.get("busiest", bus_factor(str(operation), record["world"]))
+    if not isinstance(busy, int | float) or not lines.is_real(busy) or busy < 0:
+        return None
     algorithm = record["bytes"] * 8 / seconds
     if not lines.is_text(operation) or not lines.is_real(algorithm):
         return None
@@ -357,6 +412,6 @@ def _row(record: JsonObject) -> Row | None:
         "repeats": record["repeats"],
         "seconds": seconds,
         "algorithm_bps": algorithm,
-        "bus_bps": algorithm * bus_factor(operation, record["world"]),
+        "bus_bps": algorithm * busy,
         "link_bps": float(record["link_bps"]),
     }

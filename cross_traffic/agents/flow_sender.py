@@ -578,10 +578,19 @@ def main(argv: list[str]) -> int:
     workers: list[tuple[int, int]] = []
     for number in range(spec["workers"]):
         workers.append(fork_worker(spec, number, [pipe for _, pipe in workers]))
-    pipes = [pipe for _, pipe in workers]
     status = 0
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        status = send(spec, schedule, workers)
+    except Stopped:  # also where the signal comes while the workers are ended for another reason
+        status = given_up(workers)
+    return status
+
+
+def send(spec: SenderSpec, schedule: Any, workers: list[tuple[int, int]]) -> int:
+    """Deal the schedule out to the workers, and return their worst status once they have sent it."""
+    pipes = [pipe for _, pipe in workers]
+    try:
         common_start(spec)
         zero = struct.pack("<q", time.monotonic_ns() + LEAD_NS)
         for pipe in pipes:
@@ -594,14 +603,13 @@ def main(argv: list[str]) -> int:
         deal(events, pipes)
         for pipe in pipes:
             os.close(pipe)
-        status = finished(workers)
-    except (Stopped, BrokenPipeError):  # a worker may be told to end before this process is
-        status = given_up(workers)
+        return finished(workers)
+    except BrokenPipeError:  # a worker may be told to end before this process is
+        return stopped(workers)
     except OSError as error:
         say("cannot send: %s" % (error.strerror or error))
-        given_up(workers)
-        status = 1
-    return status
+        stopped(workers)
+        return 1
 
 
 def finished(workers: list[tuple[int, int]]) -> int:

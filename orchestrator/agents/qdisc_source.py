@@ -1,6 +1,7 @@
 """Queue counters of network devices for the sampler, from the kernel's queueing disciplines.
 
-Arguments: seconds between samples, 1 to keep also the queueing disciplines below the root, then the devices.
+Arguments: seconds between samples, 1 to keep also the queueing disciplines below the root, then the devices, each as
+DEVICE/RATE with what its link carries in bit/s of layer 2 (0: not known).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ TCA_STATS_BASIC, TCA_STATS_QUEUE, TCA_STATS_PKT64 = 1, 3, 8
 TC_H_ROOT = 0xFFFFFFFF
 
 COUNTERS = ("bytes", "packets", "backlog_packets", "backlog_bytes", "drops", "requeues", "overlimits")
+BACKLOG = COUNTERS.index("backlog_bytes")
 
 
 def attributes(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -49,11 +51,15 @@ def counters(data: bytes, start: int, end: int) -> tuple[int, ...]:
 
 
 class Queues:
-    """One dump of the kernel's queueing disciplines a sample."""
+    """One dump of the kernel's queueing disciplines a sample, with their backlogs as time on the link.
+
+    `rates` is what the link of each device carries, in bit/s; 0 where that is not known.
+    """
 
     name = "qdisc"
 
-    def __init__(self, devices: list[str], every_s: float, children: bool) -> None:
+    def __init__(self, rates: dict[str, float], every_s: float, children: bool) -> None:
+        devices, self.rates = list(rates), rates
         self.every_s = every_s
         self.children = children
         self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ROUTE)
@@ -71,7 +77,7 @@ class Queues:
                 print("qdisc: %s has none" % device, file=sys.stderr, flush=True)
         if not self.labels:
             raise OSError("no queueing discipline on " + ", ".join(devices))
-        self.columns = ["%s.%s" % (label, counter) for label in self.labels for counter in COUNTERS]
+        self.columns = ["%s.%s" % (label, name) for label in self.labels for name in (*COUNTERS, "backlog_s")]
 
     def rows(self) -> list[list[object]]:
         found = self.dump()
@@ -83,14 +89,14 @@ class Queues:
         if not self.changed and list(found) != self.labels:
             self.changed = True
             print("qdisc: changed from %s to %s" % (self.labels, list(found)), file=sys.stderr, flush=True)
-        missing: tuple[object, ...] = ("",) * len(COUNTERS)
+        missing: tuple[object, ...] = ("",) * (len(COUNTERS) + 1)
         row: list[object] = []
         for label in self.labels:
             row.extend(found.get(label, missing))
         return [row]
 
     def dump(self) -> dict[str, tuple[object, ...]]:
-        """Return the label of each kept queueing discipline ("eth0|qdisc.tbf") and the values of COUNTERS."""
+        """Return the label of each kept queueing discipline ("eth0|qdisc.tbf") and the values of its columns."""
         header = struct.pack("=IHHII", 36, RTM_GETQDISC, NLM_F_REQUEST | NLM_F_DUMP, 0, 0)
         self.socket.send(header + bytes(20))
         found: dict[str, tuple[object, ...]] = {}
@@ -120,8 +126,11 @@ class Queues:
             elif kind == TCA_STATS2:
                 values = counters(data, at, stop)
         place = "" if parent == TC_H_ROOT else "@%x:%x" % (parent >> 16, parent & 0xFFFF)
-        found["%s|qdisc.%s%s" % (device, name, place)] = values
+        rate = self.rates[device]
+        waiting = "%.9f" % (8 * values[BACKLOG] / rate) if rate else ""
+        found["%s|qdisc.%s%s" % (device, name, place)] = (*values, waiting)
 
 
 def open_streams(arguments: list[str]) -> list[object]:
-    return [Queues(arguments[2:], float(arguments[0]), arguments[1] == "1")]
+    pairs = [argument.rpartition("/")[::2] for argument in arguments[2:]]
+    return [Queues({device: float(rate) for device, rate in pairs}, float(arguments[0]), arguments[1] == "1")]

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.analysis import launch_outputs, packed_tables
-from orchestrator.analysis.capture import captures, flowtable, oneway
+from orchestrator.analysis.capture import captures, flowtable, metered, oneway
 from orchestrator.analysis.launch_outputs import RowsInIterations
 from orchestrator.analysis.windows import windows
 from orchestrator.core import memory
@@ -30,8 +30,8 @@ from orchestrator.parts import registry
 from orchestrator.parts.dilated_time import DividedTime
 from orchestrator.parts.registry import COLLECTOR
 from orchestrator.parts.rows import TABLES, LaunchOutput
-from orchestrator.parts.shared import capture_files
-from orchestrator.store.manifests.capture_points import CAPTURING, capture_point
+from orchestrator.parts.shared import capture_files, meter_files
+from orchestrator.store.manifests.capture_points import CAPTURING, METERING, alone, capture_point
 from orchestrator.store.manifests.coding import encoded
 from orchestrator.store.manifests.manifest import load
 from orchestrator.store.manifests.records import CaptureCounts, Manifest, Reduced, Reply
@@ -64,6 +64,7 @@ def reduce(folder: Path, *, before: Path | None = None, engine: Executor | None 
     with nullcontext(engine) if engine else _processes() as pool:
         pending: list[_Pending] = [(output, pool.submit(captures.reduce, job).result) for output, job in jobs]
         pending += list(_from_hosts(outputs, manifest, gone))
+        pending += list(_from_meters(outputs, manifest))
         with TableWriter(folder / "tables", run=manifest.run) as writer:
             held = RowsInIterations(manifest.run)
             for part, output in outputs:
@@ -144,6 +145,15 @@ def _from_hosts(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest,
             yield output, partial(_made_there, output, stays=stays)
 
 
+def _from_meters(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest) -> Iterator[_Pending]:
+    """Yield the results for what meters counted, read one after the other."""
+    for part, output in outputs:
+        if part == METERING and (port := capture_files.listening(output.folder)) is not None:
+            point = capture_point(manifest, node=output.node, launch=output.launch, port=port)
+            job = captures.job_of(point, [output.folder / meter_files.FILE], workers=1)
+            yield output, partial(metered.reduce, job)
+
+
 def _made_there(output: LaunchOutput, *, stays: bool) -> captures.Tables:
     """Read the tables that a host made of a capture that it keeps; CaptureError where there are none."""
     packed = _packed(output)
@@ -214,11 +224,18 @@ def _add_captures(
     How long packets took needs all captures: where some are gone, that is as it was `before`.
     """
     problems, seen = [], []
+    meters = {(one.node, one.name) for one in manifest.launches if one.part == METERING}
+    beside = meters - {(node, name) for node, name, _ in alone(manifest)}
     for output, made in pending:
         try:
             found = made()
         except CaptureError as error:
             problems.append(f"{output.node}: {output.launch}: {error.message}")
+            continue
+        problems += [f"{output.node}: {problem}" for problem in found.problems]
+        if (output.node, output.launch) in beside:
+            rows = _time(manifest).columns("metered", found.packets)
+            writer.add("metered", rows, node=output.node, launch=output.launch)
             continue
         for table in (
             "capture_flows",
@@ -228,8 +245,8 @@ def _add_captures(
         ):
             rows = _time(manifest).columns(table, getattr(found, table))
             writer.add(table, rows, node=output.node, launch=output.launch)
-        seen.append((output.node, found.sightings))
-        problems += [f"{output.node}: {problem}" for problem in found.problems]
+        if (output.node, output.launch) not in meters:
+            seen.append((output.node, found.sightings))
     if before is None:
         took = oneway.one_way(seen, {node.name: node.addresses for node in manifest.topology.nodes})
         writer.add("one_way", _time(manifest).columns("one_way", took))

@@ -152,7 +152,7 @@ def _quantity(kind: str, text: str, option: str) -> float:
 
 
 def _spec(arguments: argparse.Namespace) -> StreamSpec:
-    from cross_traffic import distributions, schedule_files, websearch
+    from cross_traffic import distributions, drawn_schedules, schedule_files
 
     if arguments.scale < 1 or not 576 <= arguments.mtu <= 65535:
         raise ConfigError("--scale must be at least 1, --mtu between 576 and 65535")
@@ -165,7 +165,7 @@ def _spec(arguments: argparse.Namespace) -> StreamSpec:
             raise ConfigError(f"--burst: {arguments.burst!r} is not width,period,height, such as 1ms,10ms,3") from None
         width, period = (_quantity("duration", part, "--burst") for part in parts[:2])
         burst = schedule_files.BurstShape(width_s=width, period_s=period, height=height)
-    return websearch.stream_spec(
+    return drawn_schedules.stream_spec(
         distributions.find(arguments.distribution),
         load_bps=_quantity("rate", arguments.load, "--load") / arguments.scale,
         mtu=arguments.mtu,

@@ -146,7 +146,7 @@ class Run:
             first = self._to_measure()[0]
             if self.standing is None:
                 self._traffic_up(first, self.traffic[first.name].launches)
-            self.processes.go(ranks)
+            self.processes.go(plan.jobs, dilation=plan.topology.dilation)
 
     def _check_room(self) -> None:
         """See that hosts elsewhere are large enough; this machine was asked before anything started."""

@@ -10,9 +10,10 @@ from importlib import metadata
 from pathlib import Path
 
 from orchestrator.core import secret_looks
+from orchestrator.experiment.pacing import Pace
 from orchestrator.experiment.plan import PlannedJob, RunPlan, launch_record
 from orchestrator.parts import outside
-from orchestrator.store.manifests.records import Git, Job, Manifest, OfSweep, Rank
+from orchestrator.store.manifests.records import Git, Job, JobPace, Manifest, OfSweep, Rank
 from orchestrator.store.rundir import controller
 
 PACKAGES = ("orch-testbed", "fabric", "paramiko", "pydantic", "numpy", "numba", "pyarrow", "torch", "torchvision")
@@ -59,7 +60,12 @@ def _job(planned: PlannedJob) -> Job:
         compute=_compute(planned.config),
         ranks=tuple(Rank(rank=one.rank, node=one.node, logs=one.rank in logging) for one in planned.job.ranks),
         theory=planned.theory,
+        pace=None if planned.pace == Pace() else _pace(planned.pace),
     )
+
+
+def _pace(pace: Pace) -> JobPace:
+    return JobPace(every_s=pace.every_s, after=pace.after, by_s=pace.by_s, held=pace.held)
 
 
 def _compute(config: object) -> str | None:

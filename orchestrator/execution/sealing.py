@@ -56,6 +56,8 @@ def _window(plan: RunPlan, planned: PlannedWindow, measured: Window, time_: Divi
             src=demand.src,
             dst=demand.dst,
             rail=demand.rail,
+            period_s=demand.period_s,
+            pause_s=demand.pause_s,
             requested_bps=demand.rate / plan.topology.scale,
         )
         for source in planned.sources

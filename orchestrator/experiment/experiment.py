@@ -26,6 +26,9 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration, Model
 from orchestrator.core.opendata import JsonSchema, YamlMapping
 from orchestrator.core.units import Mistake, rate_text
+from orchestrator.experiment import pacing
+from orchestrator.experiment.pacing import Pace, Start
+from orchestrator.experiment.placements import Placement
 from orchestrator.parts import registry
 from orchestrator.testbed.inventory import Inventory
 from orchestrator.testbed.local.local_spec import Folder, ImageName, LocalTestbed, Program, RuntimeName
@@ -223,6 +226,13 @@ class JobSpec(Model):
     """Its name in every table."""
     workload: Choice
     """What it runs."""
+    start: Start | None = None
+    """When its first iteration begins; default: with that of every other job."""
+    every: Duration | None = Field(default=None, gt=0)
+    """Period of its iterations: each waits for its turn, and one whose turn has passed begins at once. Jobs of one
+    period keep their offset. Default: each begins when the one before it has ended."""
+    placement: Placement | None = None
+    """Where its ranks run, in place of `hosts` of its workload: `packed`, `spread` or `random`."""
 
 
 class WindowSpec(Model):
@@ -288,7 +298,12 @@ class Experiment(Model):
             for place, name in enumerate(names):
                 if name in names[:place]:
                     raise Mistake(f"{name!r} stands here twice", accepted="each name once", at=(key, place, *below))
+        pacing.check_starts([(job.name, job.start) for job in self.jobs])
         return self
+
+    def paces(self) -> dict[str, Pace]:
+        """Return when iterations of each job may begin, by its name."""
+        return pacing.paces([(job.name, job.start, job.every) for job in self.all_jobs()])
 
     def all_jobs(self) -> tuple[JobSpec, ...]:
         """Return the jobs, the shorthand spelled out."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.fields import LinkShare
-from orchestrator.core.units import rate_text
-from orchestrator.experiment import testbeds
-from orchestrator.experiment.experiment import Choice, Experiment, WindowSpec
+from orchestrator.core.units import duration_text, rate_text
+from orchestrator.experiment import pacing, placements, seeds, testbeds
+from orchestrator.experiment.experiment import Choice, Experiment, JobSpec, WindowSpec
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import tcpdump
-from orchestrator.parts.protocols import Collector, Condition, Problem, Traffic, end_name
+from orchestrator.parts.conditions import congestion_control
+from orchestrator.parts.protocols import Collector, Condition, OwnPaced, Problem, Traffic, end_name
 from orchestrator.parts.shared import capture_files
 from orchestrator.parts.topology import Topology
 from workloads.common import container_config
@@ -38,7 +41,7 @@ def fitted(experiment: Experiment, place: Callable[[Sequence[str | int]], str]) 
     One ConfigError tells every problem; `place` turns a path into file:line:column.
     """
     topology = topology_of(experiment)
-    sized = _with_rates(experiment, topology)
+    sized = _with_rates(_placed(experiment, topology), topology)
     lines = [
         f"{place(loc)}: {'.'.join(map(str, loc))}: {shortened(problem.message)}; accepted: {problem.accepted}"
         for loc, problem in problems(sized, topology)
@@ -46,6 +49,73 @@ def fitted(experiment: Experiment, place: Callable[[Sequence[str | int]], str]) 
     if lines:
         raise ConfigError("\n".join(lines))
     return sized
+
+
+def _placed(experiment: Experiment, topology: Topology) -> Experiment:
+    """Put the hosts of each rank in the place of every placement that fits."""
+    jobs: list[JobSpec] = []
+    taken: list[str] = []
+    for spec in experiment.jobs:
+        config, placement = spec.workload.config, spec.placement
+        job = spec
+        if placement is not None and config.hosts is None:
+            with contextlib.suppress(ValueError):  # which `problems` tells
+                seed = seeds.of_placement(experiment.seed, spec.name)
+                config = config.model_copy(update={"hosts": placements.hosts(placement, topology, taken, seed)})
+                job = spec.model_copy(update={"workload": spec.workload.with_config(config), "placement": None})
+        taken += topology.placed if config.hosts is None else config.hosts
+        jobs.append(job)
+    return experiment.model_copy(update={"jobs": tuple(jobs)})
+
+
+def _jobs_problems(experiment: Experiment, topology: Topology) -> Iterator[Located]:
+    """Find placements without room, periods that nothing keeps, and jobs that idle longer than a run waits."""
+    for i, job in enumerate(experiment.jobs):
+        at = ("jobs", i)
+        if job.placement is not None and job.workload.config.hosts is not None:
+            accepted = "one of both"
+            yield (*at, "placement"), Problem(at=(), message="stands beside hosts of the workload", accepted=accepted)
+        elif job.placement is not None:
+            slots = len(topology.placed)
+            message = f"{job.placement.ranks} ranks do not fit on hosts that take {slots}"
+            yield (*at, "placement", "ranks"), Problem(at=(), message=message, accepted=f"at most {slots}")
+        own = _own_pace(job.workload)
+        if job.every is not None and own:
+            message = f"{own} begins iterations by itself"
+            yield (*at, "every"), Problem(at=(), message=message, accepted="`start` alone, or another workload")
+    names = [job.name for job in experiment.jobs]
+    stall_s = min(
+        window.measure.stall_timeout if window.measure else experiment.measure.stall_timeout
+        for window in experiment.all_windows()
+    )
+    for name, why in pacing.too_long(experiment.paces(), stall_s):
+        accepted = f"less, or a larger `measure: {{stall_timeout: ...}}` than {duration_text(stall_s)}"
+        yield ("jobs", names.index(name)), Problem(at=(), message=why, accepted=accepted)
+
+
+def _own_pace(workload: Choice) -> str:
+    module = registry.workload(workload.name)
+    return cast("OwnPaced", module).own_pace(workload.config) if hasattr(module, "own_pace") else ""
+
+
+def _controls_problems(experiment: Experiment) -> Iterator[Located]:
+    """Find congestion control for jobs that are not there, have two, or whose connections are a program's of others."""
+    jobs, seen = {job.name: job for job in experiment.all_jobs()}, set[str]()
+    for i, choice in enumerate(experiment.conditions):
+        name = choice.config.job if choice.name == congestion_control.NAME else None
+        if name is None:
+            continue
+        at = ("conditions", i, choice.name, "job")
+        own = _own_pace(jobs[name].workload) if name in jobs else ""
+        if name not in jobs:
+            yield at, Problem(at=(), message=f"no job is called {name}", accepted=f"one of {', '.join(jobs)}")
+        elif name in seen:
+            yield at, Problem(at=(), message=f"an earlier condition sets that of {name} already", accepted="one a job")
+        elif own:
+            message = f"the connections of {name} are those of {own}, not of its rank"
+            accepted = "hosts that the job has for itself, not job"
+            yield at, Problem(at=(), message=message, accepted=accepted)
+        seen.add(name)
 
 
 def _with_rates(experiment: Experiment, topology: Topology) -> Experiment:
@@ -92,6 +162,8 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
         ask("workload", job.workload, *place)
         found.extend(_undilated(job.workload, place, topology))
         found.extend(_in_containers(job.workload, place, topology))
+    found.extend(_jobs_problems(experiment, topology))
+    found.extend(_controls_problems(experiment))
     for i, window in enumerate(experiment.all_windows()):
         at = ("windows", i, "traffic") if experiment.windows else ("traffic",)
         before = len(found)

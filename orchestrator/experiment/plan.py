@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
@@ -16,9 +16,11 @@ from orchestrator.experiment import fitting, seeds
 from orchestrator.experiment.dilation import dilated
 from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.experiment import Choice, Experiment, Measure, resolved_data
+from orchestrator.experiment.pacing import Pace
 from orchestrator.experiment.seeds import Draws
 from orchestrator.parts import contained, ranks, registry
 from orchestrator.parts.collectors import processor, tcpdump
+from orchestrator.parts.conditions import congestion_control
 from orchestrator.parts.launch import Change, Container, Launch, LaunchFacts, Listening, Requirement
 from orchestrator.parts.protocols import Demand, Remarking, Source
 from orchestrator.parts.theory import Theory
@@ -26,6 +28,7 @@ from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
 from orchestrator.store.manifests import records
 from orchestrator.testbed import inventory as inventory_testbed
 from workloads.common import container_config, placement, trained_model
+from workloads.rank.lifecycle import CONGESTION_CONTROL
 
 REDUCTION_MODULES = ("numpy", "numba")  # of the interpreter on a host that reduces captures itself
 REDUCTION_PYTHON = "python>=3.10"
@@ -46,6 +49,7 @@ class PlannedJob:
     launches: tuple[Launch, ...]
     theory: Theory | None
     remarks: tuple[str, ...] = ()
+    pace: Pace = field(default_factory=Pace)  # at full size, as all that a plan says of time; the gate's is dilated
 
     def ranks(self) -> list[Launch]:
         """Return the processes of the job's ranks, without those of the rendezvous."""
@@ -215,12 +219,19 @@ def _owned(
     return replace(launch, part=f"{kind}.{choice.name}", window=window, source=source)
 
 
-def _with_secrets(launch: Launch, env_from: Mapping[str, str]) -> Launch:
-    """Return a rank with variables whose values the run itself looks up; a rendezvous process needs none of them."""
-    return launch if launch.rank is None else replace(launch, env_from=env_from)
+def _of_rank(launch: Launch, env_from: Mapping[str, str], more: Mapping[str, str]) -> Launch:
+    """Return a rank with variables whose values the run itself looks up, and more; a rendezvous process needs none."""
+    return launch if launch.rank is None else replace(launch, env_from=env_from, env={**launch.env, **more})
+
+
+def _controls(experiment: Experiment) -> dict[str, dict[str, str]]:
+    """Return the variable that tells ranks of a job their congestion control, by the names of jobs that have one."""
+    configs = [choice.config for choice in experiment.conditions if choice.name == congestion_control.NAME]
+    return {config.job: {CONGESTION_CONTROL: config.algorithm} for config in configs if config.job is not None}
 
 
 def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedJob]:
+    paces, controls = experiment.paces(), _controls(experiment)
     for index, spec in enumerate(experiment.all_jobs()):
         config = spec.workload.config
         module = registry.workload(spec.workload.name)
@@ -233,11 +244,14 @@ def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[Pla
             workload=spec.workload.name,
             config=config,
             launches=tuple(
-                contained.wrapped(_with_secrets(_owned(launch, "workload", spec.workload), secrets), inside)
+                contained.wrapped(
+                    _of_rank(_owned(launch, "workload", spec.workload), secrets, controls.get(spec.name, {})), inside
+                )
                 for launch in module.launches(in_testbed_time, job, seen, seeds.of_job(seed, spec.name))
             ),
             theory=module.theory(config, job, topology),
             remarks=tuple(cast("Remarking", module).remarks(config)) if hasattr(module, "remarks") else (),
+            pace=paces[spec.name],
         )
 
 
@@ -437,6 +451,7 @@ def plan_data(plan: RunPlan) -> JsonObject:
                 "ranks": [dataclasses.asdict(rank) for rank in planned.job.ranks],
                 "theory": dataclasses.asdict(planned.theory) if planned.theory else None,
                 "launches": _launches(planned.launches),
+                **({"pace": dataclasses.asdict(planned.pace)} if planned.pace != Pace() else {}),
             }
             for planned in plan.jobs
         ],

@@ -132,6 +132,8 @@ def _job(text: _Text, job: PlannedJob, topology: Topology, *, verbose: bool) -> 
     if job.theory is not None:
         size = bytes_text(job.theory.bytes_per_iteration)
         text.add(f"theory: each rank sends {size} an iteration: {job.theory.source}", deep=1)
+    if job.pace.text:
+        text.add(f"pace: {job.pace.text}", deep=1)
     for remark in job.remarks:
         text.add(remark, deep=1)
     _processes(text, job.launches, topology, verbose=verbose)
@@ -178,9 +180,13 @@ def _demands(sources: Sequence[PlannedSource], scale: int) -> Iterator[str]:
     for demands in zip(*(source.demands for source in sources), strict=True):
         senders.setdefault((demands[0].dst, tuple(one.rate for one in demands)), []).append(demands[0].src)
     for (dst, rates), nodes in senders.items():
-        listed = ", ".join(map(rate_text, rates)) + (" each" if len(nodes) > 1 else "")
-        scaled = "" if scale == 1 else f" (scaled: {', '.join(rate_text(rate / scale) for rate in rates)})"
+        listed = ", ".join(map(_rate, rates)) + (" each" if len(nodes) > 1 else "")
+        scaled = "" if scale == 1 else f" (scaled: {', '.join(_rate(rate / scale) for rate in rates)})"
         yield f"traffic {sources[0].name}: {alike.names(nodes)} -> {dst} at {listed}{scaled}"
+
+
+def _rate(rate: float) -> str:
+    return rate_text(float(f"{rate:.6g}"))
 
 
 def _measure(window: PlannedWindow) -> str:

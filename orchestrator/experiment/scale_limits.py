@@ -34,7 +34,8 @@ def knees(plan: RunPlan) -> dict[str, float]:
 def iteration_s(plan: RunPlan, window: str) -> float | None:
     """Return about how long an iteration of a window takes: computing, then sending at what the link has free.
 
-    Of the slowest job, at full size, seconds; None where computing or traffic of one is not known, or nothing is free.
+    Or its period, where that is longer. Of the slowest job, at full size, seconds; None where computing or traffic of
+    one is not known, or nothing is free.
     """
     loads = _loads(plan).get(window, {})
     longest = 0.0
@@ -43,7 +44,8 @@ def iteration_s(plan: RunPlan, window: str) -> float | None:
         free = min(plan.topology.carries_bps(rank.node) - loads.get(rank.node, 0.0) for rank in job.job.ranks)
         if computing is None or job.theory is None or free <= 0:
             return None
-        longest = max(longest, computing + _wire_bytes(job.theory, plan) * 8 / free)
+        taken = computing + _wire_bytes(job.theory, plan) * 8 / free
+        longest = max(longest, taken, job.pace.every_s or 0.0)
     return longest
 
 

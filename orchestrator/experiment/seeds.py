@@ -65,6 +65,11 @@ def of_job(run: int, job: str) -> int:
     return _seed(run, "job", job)
 
 
+def of_placement(seed: int, job: str) -> int:
+    """Return the seed of the placement of a job, which is the same in each run; `seed` is the experiment's own key."""
+    return _seed(seed, "placement", job)
+
+
 def _seed(*path: str | int) -> int:
     """Return the first 32 bits of the digest (SHA-256) of a path."""
     return int.from_bytes(hashlib.sha256(json.dumps(path).encode()).digest()[:_SEED_BYTES], "big")

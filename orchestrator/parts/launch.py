@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 # What parts ask for.
-PRIVILEGES = ("root", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_NET_RAW of tcpdump", "CAP_SYS_NICE", "perf events")
+PRIVILEGES = (
+    "root", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_NET_RAW of tcpdump", "CAP_SYS_NICE", "perf events",
+    "programs in the kernel",
+)  # fmt: skip
 Role = Literal["collector", "traffic", "rank", "condition"]
 
 
@@ -177,7 +180,8 @@ class Requirement:
     kind "module": `what` is a Python module that `python` on the node can import; "python>=3.10": it is so new itself.
     kind "privilege": `what` is "root" or a capability of Linux ("CAP_NET_ADMIN") that the agent must be able to pass
     on to what it starts; "CAP_NET_RAW of tcpdump": or that program has it by its file. "perf events": performance
-    events of a process may be counted, at least while it runs in user space.
+    events of a process may be counted, at least while it runs in user space. "programs in the kernel": a program may
+    be loaded into it and attached to network devices (eBPF by TCX).
     kind "device": `what` is a network device of the node.
     kind "link": `what` is a network device that is up and has a carrier.
     kind "mtu": `what` is "9000 on eth0", the MTU in bytes that the device has.

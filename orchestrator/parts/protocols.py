@@ -43,13 +43,16 @@ class Source:
 class Demand:
     """Cross traffic asked for from one host to another over a rail: layer-2 bits a second (no FCS, no preamble).
 
-    Unscaled. `over_s`: the least time over which its mean is the rate.
+    Unscaled. `over_s`: the least time over which its mean is the rate. `period_s`: after how long the same flows come
+    again; 0 where they do not. `pause_s`: for how long it may pause by its own nature.
     """
 
     src: str
     dst: str
     rate: float
     over_s: float = 1.0
+    period_s: float = 0.0
+    pause_s: float = 0.0
     rail: int = 0
 
     @property
@@ -113,6 +116,14 @@ class Remarking(Workload, Protocol):
 
     def remarks(self, config: Any) -> Sequence[str]:
         """Return what a reader of the plan has to know before anything is measured."""
+        ...
+
+
+class OwnPaced(Workload, Protocol):
+    """A workload that may run a program whose iterations begin when that likes: they cannot be paced from outside."""
+
+    def own_pace(self, config: Any) -> str:
+        """Return what begins iterations there, such as "the command"; empty where a rank waits for each one's turn."""
         ...
 
 

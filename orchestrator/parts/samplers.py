@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from orchestrator.parts.topology import Node, Topology
 
 AGENTS = Path(__file__).parents[1] / "agents"
+RUN_PROCESSES = AGENTS / "run_processes.py"  # which a source imports that tells processes of the run apart
+PROCESSES = ("/proc", "../.containers")  # where it finds them: procfs, and the agent's list of containers
 TEXTS = ("src", "dst", "congestion", "process")  # columns that hold no numbers
 SHORTEST_S, LONGEST_S = 0.001, 10.0
 MOST_NOTES = 5  # of each kind on one file
@@ -79,11 +81,12 @@ def sampler_launch(
     required: bool,
     source: Path | None = None,
     packages: bool = False,
+    beside: Sequence[Path] = (),
 ) -> Launch:
     """Return a sampler on a node for the collector `name`; `arguments` are those of its source.
 
     `source` is the module that says what is sampled (orchestrator/agents/sampler.py says how), by default that of ours;
-    `packages`: it imports what is installed for the node's Python.
+    `packages`: it imports what is installed for the node's Python; `beside`: the files that it finds in its folder.
     """
     source = source or AGENTS / f"{name}_source.py"
     return Launch(
@@ -91,7 +94,7 @@ def sampler_launch(
         node=node.name,
         role="collector",
         argv=(node.python, *(() if packages else ("-I", "-S")), "-B", "sampler.py", source.stem, *arguments),
-        files={"sampler.py": AGENTS / "sampler.py", source.name: source},
+        files={path.name: path for path in (AGENTS / "sampler.py", source, *beside)},
         ready=Line(pattern="^sampling$"),
         stop=Stop(signals=((signal.SIGTERM, 5.0),), ok=(0,)),
         required=required,

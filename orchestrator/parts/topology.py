@@ -99,6 +99,11 @@ class Link:
     switch_port: str = ""
     rate: float
 
+    @property
+    def ends(self) -> tuple[tuple[str, str], ...]:
+        """Node and device at either end."""
+        return (self.host, self.device), (self.switch, self.switch_port)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
@@ -190,15 +195,20 @@ class Topology:
         """Return the links of all of a host's rails, in their order."""
         return tuple(link for link in self.links if link.host == host)
 
+    def link_at(self, node: str, device: str) -> Link | None:
+        """Return the link that a device of a host, or a port of a switch, is an end of; None if of none."""
+        ends = (link for link in self.links if (node, device) in link.ends)
+        return next(ends, None)
+
     def rail_of(self, node: str, device: str) -> int:
         """Return the number of the rail that a device of a host, or a port of a switch, is an end of.
 
         KeyError if of none.
         """
-        for link in self.links:
-            if (node, device) in ((link.host, link.device), (link.switch, link.switch_port)):
-                return self.links_of(link.host).index(link)
-        raise KeyError(f"{node}:{device}")
+        link = self.link_at(node, device)
+        if link is None:
+            raise KeyError(f"{node}:{device}")
+        return self.links_of(link.host).index(link)
 
     def carries_bps(self, host: str, rail: int = 0) -> float:
         """Return what the link of a host's rail carries as a load: layer-2 bit/s, unscaled, to a whole Mbit/s.

@@ -22,6 +22,7 @@ from orchestrator.store.tabular import tables
 from workloads.common import placement, rank_traffic, torch_ranks
 from workloads.common.collective_traffic import exchanged
 from workloads.common.rank_traffic import Pairs
+from workloads.common.skew import parts_of
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
@@ -211,5 +212,6 @@ def _timed(entry: Listed) -> Iterator[Timed]:
             seconds[row["operation"], row["bytes"]].append(row["seconds"])
     for (operation, size), times in sorted(seconds.items()):
         backend = torch_ranks.backend_of(config, job.ranks)
-        pairs, rounds = exchanged(operation, len(job.ranks), size, groups=config.groups, backend=backend)
+        parts = parts_of(config.skew, len(job.ranks) // config.groups)
+        pairs, rounds = exchanged(operation, len(job.ranks), size, groups=config.groups, backend=backend, parts=parts)
         yield Timed(pairs=pairs, rounds=rounds, network=net, seconds=median(times))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.analysis.stats import agreement
 from orchestrator.core.errors import ConfigError
 from orchestrator.questions.registry import step
 from orchestrator.questions.rows import REPETITION, RUN, Rows, grouped
@@ -60,6 +61,20 @@ def noise(rows: Rows, *, column: str, seed: int = 1) -> Rows:
     digest = hashlib.sha256(f"{column} {seed}".encode()).digest()
     drawn = np.random.default_rng(int.from_bytes(digest[:8], "big")).uniform(low, high, len(rows))
     return [{**row, column: float(value)} for row, value in zip(rows, drawn, strict=True)]
+
+
+@step
+def interval(rows: Rows, *, column: str, by: list[str]) -> Rows:
+    """Return the rows with `column_low` and `column_high`: the 95 % interval of its mean over repetitions.
+
+    `by` has the columns that tell apart what is repeated. NaN of a single repetition.
+    """
+    found: Rows = []
+    for of in grouped(rows, by).values():
+        each = [np.mean([row[column] for row in mine]) for mine in grouped(of, [REPETITION]).values()]
+        level = agreement.over_runs(map(float, each))
+        found += [{**row, f"{column}_low": level.low, f"{column}_high": level.high} for row in of]
+    return found
 
 
 @step

@@ -187,10 +187,14 @@ class AgentClient:
         except (AgentError, OSError) as error:
             raise _not_started(launch, error) from error
 
-    def go(self, name: str, deadline: Deadline) -> int:
-        """Open a launch's gate; return when, by the node's clock in nanoseconds."""
+    def go(self, name: str, deadline: Deadline, *, at_ns: int = 0, every_ns: int = 0) -> int:
+        """Open a launch's gate; return when, by the node's clock in nanoseconds.
+
+        It begins at `at_ns` of that clock, at once where that is 0, and its iterations `every_ns` from there on.
+        """
+        paced = {"at_ns": at_ns, "every_ns": every_ns} if at_ns else {}
         try:
-            return self._connection.ask("go", deadline, {"name": name}).read(Instant).wall_ns
+            return self._connection.ask("go", deadline, {"name": name, **paced}).read(Instant).wall_ns
         except AgentError as error:
             message = f"{name} cannot go: {error.message}"
             raise LaunchError(message, node=self.node.name, tail=error.tail) from error

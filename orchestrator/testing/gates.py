@@ -24,6 +24,7 @@ from orchestrator.validity.window import (
     GeneratedFlows,
     JobIterations,
     LoadCourse,
+    MeteredBytes,
     PortBytes,
     ProcessorUse,
     ProcessorWait,
@@ -60,6 +61,7 @@ class MadeWindow:
     generated: tuple[GeneratedFlows, ...] = ()
     captures: tuple[Capture, ...] = ()
     port_bytes: tuple[PortBytes, ...] = ()
+    metered: tuple[MeteredBytes, ...] = ()
     rails: tuple[RailBytes, ...] = ()
     congestion: tuple[RailCongestion, ...] = ()
     switch_ports: tuple[SwitchPort, ...] = ()

@@ -116,6 +116,21 @@ class Capture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeteredBytes:
+    """Layer-2 bytes of frames of a port in a window, by a meter and by a capture beside it (NaN: not whole).
+
+    `edges` is what may lie on either side of the window's ends.
+    """
+
+    node: str
+    port: str
+    direction: str
+    metered: float
+    captured: float
+    edges: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PortBytes:
     """Layer-2 bytes of a port in a window: by the capture (NaN: not whole), and the interface's counter (NaN: unknown).
 
@@ -138,6 +153,7 @@ class PortBytes:
     wire: float = 0.0
     counted_packets: float = 0.0
     counting: bool = False  # whether the counters were to be sampled
+    metered: bool = False  # by a meter in the place of a capture
     earlier: PortBytes | None = None
 
     @property
@@ -292,6 +308,10 @@ class MeasuredWindow(Protocol):
     @property
     def port_bytes(self) -> tuple[PortBytes, ...]:
         """Both directions of each port that was to be captured, beside the port's counters."""
+
+    @property
+    def metered(self) -> tuple[MeteredBytes, ...]:
+        """Both directions of each port that was metered beside its capture."""
 
     @property
     def rails(self) -> tuple[RailBytes, ...]:

@@ -22,7 +22,7 @@ from tests.bench.figure import Figure, Settings, Table
 
 BENCHMARKS = (
     "start", "reader", "captures", "closing", "big_captures", "testbed", "samplers", "counters", "transport",
-    "overhead", "load", "payload", "variants", "collectors", "logs", "flow_generator", "overload", "flow_cost",
+    "overhead", "load", "payload", "variants", "collectors", "meter", "logs", "flow_generator", "overload", "flow_cost",
     "flow_times",
     "nights", "validity", "papers", "store", "site", "sweep", "size", "predict", "containers", "slurm", "dilation",
 )  # fmt: skip

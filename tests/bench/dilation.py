@@ -61,15 +61,14 @@ def points() -> tuple[Point, ...]:
     found = [Point(load=load, dilation=dilation) for load in HEAVY for dilation in (10, LARGEST, 1)]
     found += [Point(load=load) for load in (0.0, 8.0)]
     found += [Point(traffic="iperf", load=18.0, dilation=dilation) for dilation in (1, 10)]
-    found += [Point(load=load, dilation=dilation, repetition=2) for load in HEAVY for dilation in (10, LARGEST, 1)]
-    found += [Point(load=20.0, dilation=10, repetition=3)]
-    found += [Point(traffic="iperf", load=18.0, dilation=LARGEST)]
     found += [Point(load=load, dilation=dilation) for dilation in (5, 2) for load in (18.0, 20.0, 16.0)]
+    found += [Point(traffic="iperf", load=18.0, dilation=LARGEST)]
     found += [Point(load=load, dilation=10) for load in (0.0, 8.0)]
     changed: tuple[dict[str, int], ...] = ({"queue_ms": 1}, {"queue_ms": 20}, {"scale": 400}, {"scale": 50})
     found += [Point(load=load, dilation=d, **one) for load in (18.0, 20.0, 16.0) for one in changed for d in (1, 10)]
     found += [Point(traffic="iperf", load=18.0, dilation=dilation) for dilation in (5, 2)]
     found += [Point(load=load, dilation=dilation) for load in (8.0, 0.0) for dilation in (5, 2, LARGEST)]
+    found += [Point(load=load, dilation=dilation, repetition=2) for load in HEAVY for dilation in (10, LARGEST, 1)]
     return tuple(found)
 
 
@@ -153,13 +152,13 @@ def _run(store: Path, point: Point, *, iterations: int) -> dict[str, Any]:
     rows = pq.read_table(run.path / "tables" / "iterations.parquet")
     rows = rows.filter(pc.and_(pc.equal(rows["window_name"], "w1"), pc.equal(rows["rank"], 0)))
     window = run.manifest["windows"][0]
-    gates = {gate["name"]: gate for gate in window["gates"]}
+    waits = [gate for gate in window["gates"] if gate["name"] == "processor"]  # of the training, and of senders
     found = {
         "point": point.name,
         "run": run.path.name,
         "ms": ((rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()) / 1e6).tolist(),
-        "kept_share": gates["processor"]["measured"],
-        "disturbed": not gates["processor"]["passed"],
+        "kept_share": max(gate["measured"] for gate in waits),
+        "disturbed": not all(gate["passed"] for gate in waits),
         "achieved_gbps": [
             load["achieved_bps"] and load["achieved_bps"] * run.manifest["scale"] / 1e9 for load in window["loads"]
         ],

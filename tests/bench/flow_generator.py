@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cross_traffic import distributions, flow_launches, flow_records, websearch
+from cross_traffic import distributions, drawn_schedules, flow_launches, flow_records
 from cross_traffic.agents import flow_drawing
 from orchestrator.analysis.windows import generated_flows
 from tests.bench import local
@@ -163,7 +163,7 @@ def _agent(namespace: str, agent: str, spec: Mapping[str, Any], folder: Path) ->
 def websearch_streams(load_bps: float, seconds: float, *, scale: int = 1, **options: Any) -> list[dict[str, Any]]:
     """A stream of web-search flows."""
     return [
-        websearch.stream_spec(
+        drawn_schedules.stream_spec(
             distributions.find("websearch"),
             load_bps=load_bps / scale,
             mtu=1500,
@@ -178,7 +178,7 @@ def websearch_streams(load_bps: float, seconds: float, *, scale: int = 1, **opti
 def small(flows_per_s: float, seconds: float) -> list[dict[str, Any]]:
     """A stream of flows of 100 B."""
     load_bps = flows_per_s * flow_drawing.Framing(1500).wire_bytes(100) * 8.0
-    return [websearch.stream_spec(SMALL, load_bps=load_bps, mtu=1500, seed=5, duration_s=float(seconds))]
+    return [drawn_schedules.stream_spec(SMALL, load_bps=load_bps, mtu=1500, seed=5, duration_s=float(seconds))]
 
 
 def iperf(between: Pair, seconds: float, *, limit_bps: float = 0) -> tuple[float, float]:

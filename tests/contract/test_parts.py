@@ -35,6 +35,7 @@ OURS_ALLOWED = {
         "orchestrator.core.units",
         "orchestrator.core.errors",
         "orchestrator.parts.shared.capture_files",
+        "orchestrator.parts.shared.meter_files",
         "orchestrator.parts.shared.named_hosts",
         "orchestrator.parts.shared.offload_change",
         "orchestrator.core.paths.lookup",

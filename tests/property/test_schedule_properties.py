@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cross_traffic import distributions, schedule_files, websearch
+from cross_traffic import distributions, drawn_schedules, schedule_files
 from cross_traffic.agents import flow_drawing
 from cross_traffic.schedule_files import BurstShape
 from orchestrator.core.errors import ConfigError
@@ -56,7 +56,7 @@ def test_sizes_never_fall_with_the_share_and_stay_within_the_table(distribution,
 @given(names, st.sampled_from([1, 10, 100]), st.floats(5e9, 24e9), st.integers(0, 2**31), st.booleans())
 def test_a_schedule_carries_what_is_asked_for(name, scale, load, seed, regular):
     """Within half a per cent over 30 s, tails and headers included."""
-    made = websearch.stream_spec(
+    made = drawn_schedules.stream_spec(
         distributions.find(name),
         load_bps=load / scale / 10,
         mtu=MTU,
@@ -81,7 +81,7 @@ def test_a_schedule_carries_what_is_asked_for(name, scale, load, seed, regular):
 def test_bursts_carry_their_share_and_nothing_is_lost(load, width, shares, seed):
     periods, height = shares[0], min(shares[1], 0.9 * shares[0])
     period, scale, count = width * periods, 10, 100
-    made = websearch.stream_spec(
+    made = drawn_schedules.stream_spec(
         distributions.find("websearch"),
         load_bps=load / scale,
         mtu=MTU,
@@ -113,7 +113,7 @@ def test_poisson_numbers_have_their_mean_and_variance(mean, seed):
 @settings(max_examples=10, deadline=None)
 def test_the_same_seed_gives_the_same_schedule_and_another_seed_another(name, seed):
     def first(number):
-        made = websearch.stream_spec(distributions.find(name), load_bps=1e8, mtu=MTU, seed=number, factor=0.01)
+        made = drawn_schedules.stream_spec(distributions.find(name), load_bps=1e8, mtu=MTU, seed=number, factor=0.01)
         return list(itertools.islice(flow_drawing.drawn(made), 50))
 
     one = first(seed)

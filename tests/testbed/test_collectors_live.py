@@ -8,15 +8,19 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cross_traffic import iperf
+from orchestrator.agents.agent import bpf
+from orchestrator.analysis.capture import captures, metered
 from orchestrator.core.deadline import Deadline
-from orchestrator.parts.collectors import nic, qdisc, tcp, tcpdump
+from orchestrator.parts.collectors import meter, nic, qdisc, tcp, tcpdump
 from orchestrator.parts.launch import Launch, Line
 from orchestrator.parts.protocols import Source
 from orchestrator.parts.rows import LaunchOutput
@@ -133,6 +137,139 @@ def pair(tmp_path):
             process.wait(60)
 
 
+EXCHANGE = """
+import socket, sys
+if sys.argv[1] == "serve":
+    s = socket.create_server(("10.77.0.2", 5001)); print("up", flush=True); c = s.accept()[0]
+    while c.recv(65536): pass
+else:
+    s = socket.create_connection(("10.77.0.2", 5001)); s.sendall(bytes(int(sys.argv[2]))); s.shutdown(1); s.recv(1)
+"""
+
+
+def exchange(pair: Pair, size: int) -> None:
+    """Send so many bytes over TCP from h1 to h2, to the end of the connection."""
+    script = [sys.executable, "-I", "-S", "-c", EXCHANGE]
+    server = pair.popen("h2", *script, "serve", stdout=subprocess.PIPE)
+    assert server.stdout.readline() == "up\n"
+    pair.do("h1", *script, "send", str(size))
+    assert server.wait(60) == 0
+
+
+def port_of(output: LaunchOutput, name: str, address: str) -> captures.Job:
+    return captures.Job(files=(output.folder / name,), port="ea", addresses=(address,), segment=1500)
+
+
+def counted(pair: Pair) -> dict[str, tuple[int, int]]:
+    """Bytes and packets by the device's own counters, of each direction."""
+    said = json.loads(pair.do("h1", "ip", "-s", "-j", "link", "show", "ea"))[0]["stats64"]
+    return {way: (said[key]["bytes"], said[key]["packets"]) for way, key in (("out", "tx"), ("in", "rx"))}
+
+
+def attached(pair: Pair, node: str, device: str, where: int) -> int:
+    """The number of programs at a device, as the kernel says (BPF_PROG_QUERY)."""
+    folder = Path(bpf.__file__).parent
+    code = (
+        f"import sys, socket, struct; sys.path.insert(0, {str(folder)!r}); import bpf\n"
+        f"query = struct.pack('=IIII', socket.if_nametoindex({device!r}), {where}, 0, 0)\n"
+        "print(struct.unpack_from('=I', bpf.call(16, query)[1], 24)[0])"
+    )
+    return int(pair.do(node, sys.executable, "-I", "-S", "-c", code))
+
+
+@pytest.mark.parametrize("offloads", ["off", "on"])
+def test_a_meter_counts_what_the_device_and_a_capture_count(pair, offloads):
+    for node, device in (("h1", "ea"), ("h2", "eb")):
+        pair.do(node, "ethtool", "-K", device, "tso", offloads, "gso", offloads, "gro", offloads)
+    started = []
+    for module, one in ((meter, meter.Config(hosts=("h1",))), (tcpdump, tcpdump.Config(hosts=("h1",)))):
+        launch = module.launches(one, TOPOLOGY)[0]
+        started.append((launch, *pair.launch(launch)))
+
+    before = counted(pair)
+    pair.do("h1", sys.executable, "-I", "-S", "-c", SEND_UDP, "2000", "20000")
+    exchange(pair, 4_000_000)
+    after = counted(pair)
+    time.sleep(started[1][0].stop.drain_s)  # the drain itself, as the runner gives it
+    for launch, process, _ in started:
+        pair.stop(process, launch)
+    ours = metered.reduce(port_of(started[0][2], "meter.bin", "10.77.0.1"))
+    theirs = captures.reduce(port_of(started[1][2], "capture.pcap", "10.77.0.1"))
+    # A device without offloads counts the frames that the kernel cuts a packet into after the meter has seen it.
+    names = ("captured_bytes", "packets") if offloads == "on" else ("wire_bytes", "frames")
+    for way in ("out", "in"):
+        mine = np.array(ours.packets["direction"]) == way
+        sums = [ours.packets[name][mine].sum() for name in names]
+        due = [late - soon for late, soon in zip(after[way], before[way], strict=True)]
+        assert sums == pytest.approx(due, rel=0.001), way
+    assert flows(ours) == flows(theirs)
+    for ends, bins in fine(ours).items():
+        other = fine(theirs)[ends]
+        ahead = np.cumsum([bins.get(at, 0) - other.get(at, 0) for at in sorted({*bins, *other})])
+        # A packet is stamped twice, microseconds apart, so that one or two may fall on either side of a bin's end.
+        assert np.abs(ahead).max() <= 2 * 65_536 * 1.1, ends
+
+
+def flows(tables: captures.Tables) -> dict[tuple[object, ...], tuple[int, ...]]:
+    """Bytes on the wire and payload of each flow of IP."""
+    keys = ("direction", "protocol", "src", "src_port", "dst", "dst_port")
+    sums = ("wire_bytes", "payload_bytes")
+    rows = zip(*(tables.capture_flows[name] for name in (*keys, *sums)), strict=True)
+    return {row[:6]: tuple(map(int, row[6:])) for row in rows if row[1] in ("tcp", "udp")}
+
+
+def fine(tables: captures.Tables) -> dict[tuple[object, ...], dict[int, int]]:
+    """Bytes on the wire of each flow of IP in its bins."""
+    keys = ("direction", "protocol", "src", "src_port", "dst", "dst_port")
+    ends = list(zip(*(tables.capture_flows[name] for name in keys), strict=True))
+    found: dict[tuple[object, ...], dict[int, int]] = {}
+    names = ("flow", "bin_ns", "wire_bytes")
+    for flow, at, size in zip(*(tables.flow_packets[name] for name in names), strict=True):
+        if ends[flow][1] in ("tcp", "udp"):
+            found.setdefault(ends[flow], {})[int(at)] = int(size)
+    return found
+
+
+def test_a_full_table_of_a_meter_is_counted_and_nothing_else_is_lost(pair):
+    launch = meter.launches(meter.Config.model_validate({"hosts": ["h1"], "every": "10s"}), TOPOLOGY)[0]
+    code = json.loads(launch.files["meter.bpf.json"].read_text())
+    code["maps"]["counted"][3] = 4  # ARP fills it
+    small = pair.folder / "small.json"
+    small.write_text(json.dumps(code))
+    process, output = pair.launch(replace(launch, files={**launch.files, "meter.bpf.json": small}))
+    before = counted(pair)
+    pair.do("h1", sys.executable, "-I", "-S", "-c", SEND_UDP, "2000", "10000")
+    passed = sum(counted(pair)[way][1] - before[way][1] for way in before)
+    pair.stop(process, launch)
+    captured = meter.read(output)["captures"]
+    assert captured["dropped"][0] > 0
+    assert captured["captured"][0] + captured["dropped"][0] == captured["received"][0] == passed
+
+
+@pytest.mark.parametrize(("rights", "enough"), [("+net_admin,+bpf", True), ("+net_admin", False), ("+bpf", False)])
+def test_a_user_with_two_capabilities_may_use_a_meter(rights, enough):
+    look = Path(bpf.__file__).read_text() + "\nprint(*usable())"  # the user may not see where it lies
+    words = [
+        option for name in ("bounding-set", "inh-caps", "ambient-caps") for option in (f"--{name}", f"-all,{rights}")
+    ]
+    user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *words]
+    said = subprocess.run([*user, "/usr/bin/python3", "-c", look], check=True, capture_output=True, text=True).stdout
+    assert said.split()[0] == str(enough), said
+    assert ("CAP_BPF and CAP_NET_ADMIN" in said) is not enough
+
+
+def test_nothing_of_a_meter_outlives_it(pair):
+    launch = meter.launches(meter.Config(hosts=("h1",)), TOPOLOGY)[0]
+    process, output = pair.launch(launch)
+    places = (bpf.TCX_INGRESS, bpf.TCX_EGRESS)
+    assert [attached(pair, "h1", "ea", where) for where in places] == [1, 1]
+    process.kill()
+    process.wait(60)
+    gone = lambda: [attached(pair, "h1", "ea", where) for where in places] == [0, 0]  # noqa: E731
+    Deadline.after(60).poll(gone, every_s=0.05, waiting_for="the kernel to let go of the programs")
+    assert meter.read(output) == {}
+
+
 def shape(pair: Pair, *, rate: str, limit: str, how: str = "add") -> None:
     words = f"tc qdisc {how} dev ea root handle 1: tbf rate {rate} burst 32kb limit {limit}"
     pair.do("h1", *words.split())
@@ -212,6 +349,8 @@ def test_queue_counters_equal_those_of_tc(pair):
         ("backlog_packets", "qlen"),
     ):
         assert counted[f"qdisc.tbf.{ours}"] == said[theirs], ours
+    most = max(columns["value"][columns["counter"] == "qdisc.tbf.backlog_s"])
+    assert most == pytest.approx(longest() * 8 / 250e6)  # of the link, whose rate is 25 Gbit/s over the scale
 
 
 def test_children_are_counted_when_asked(pair):
@@ -263,6 +402,55 @@ def test_sockets_equal_those_of_ss(pair):
     assert columns["rtt_s"][-1] * 1000 == pytest.approx(float(re.search(r"rtt:([\d.]+)", text)[1]), abs=0.0011)
     retransmits = re.search(r"retrans:\d+/(\d+)", text)
     assert columns["retransmits"][-1] == (int(retransmits[1]) if retransmits else 0)
+
+
+SLOW_READER = """
+import socket, sys
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, int(sys.argv[1]))
+s.bind(("10.77.0.2", 5000)); s.listen(); print("up", flush=True)
+c = s.accept()[0]
+print("got", flush=True)
+while c.recv(65536): pass
+"""
+SEND_ALL = """
+import socket, sys
+s = socket.create_connection(("10.77.0.2", 5000))
+print("open", flush=True)
+s.sendall(bytes(int(sys.argv[1]))); print("sent", flush=True); sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("window", "limited"), [(4096, True), (4_000_000, False)])
+def test_a_small_receive_window_is_told_from_a_slow_link(pair, window, limited):
+    shape(pair, rate="20mbit", limit="60kb")
+    script = [sys.executable, "-I", "-S", "-c"]
+    server = pair.popen("h2", *script, SLOW_READER, str(window), stdout=subprocess.PIPE)
+    assert server.stdout.readline() == "up\n"
+    launch = tcp.launches(tcp.Config(hosts=("h1",)), TOPOLOGY)[0]
+    process, output = pair.launch(launch)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    client = pair.popen("h1", *script, SEND_ALL, "1500000", env={**os.environ, "ORCH_LAUNCH": "job.rank0"}, **pipes)
+    assert [client.stdout.readline() for _ in range(2)] == ["open\n", "sent\n"]
+
+    def seen() -> bool:
+        found = tcp.read(output).get("sockets")
+        if found is None or "job.rank0" not in found["process"]:
+            return False
+        return found["bytes_acked"][-1] == 1_500_001 and found["notsent_bytes"][-1] == 0
+
+    Deadline.after(60).poll(seen, every_s=0.1, waiting_for="the connection's owner and its last byte")
+    pair.stop(process, launch)
+    columns = tcp.read(output)["sockets"]
+    assert set(columns["process"]) == {"job.rank0"}
+    last_one = {name: values[-1] for name, values in columns.items()}
+    share = last_one["rwnd_limited_s"] / last_one["busy_s"]
+    assert (share > 0.5) == limited, share
+    assert last_one["delivery_rate_bps"] > 0
+    assert 0 < last_one["min_rtt_s"] <= last_one["rtt_s"]
+    assert (last_one["snd_wnd_bytes"] < 10_000) == limited
+    # What has no place in the queue of 60 kB waits in the sender's buffer, unless the receiver's window is the limit.
+    assert (max(columns["notsent_bytes"]) > 0) or limited
 
 
 def test_only_the_data_planes_sockets_are_kept(pair):

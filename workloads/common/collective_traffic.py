@@ -6,6 +6,7 @@ import math
 
 from workloads.common import mpi_ranks, rank_traffic
 from workloads.common.rank_traffic import Pairs
+from workloads.common.skew import Shares
 
 
 def bus_factor(operation: str, world: int) -> float:
@@ -26,11 +27,24 @@ def members(ranks: int, groups: int) -> list[list[int]]:
 
 
 def exchanged(
-    operation: str, ranks: int, size: float, *, groups: int, backend: str, algorithm: mpi_ranks.Algorithm | None = None
+    operation: str,
+    ranks: int,
+    size: float,
+    *,
+    groups: int,
+    backend: str,
+    algorithm: mpi_ranks.Algorithm | None = None,
+    parts: Shares | None = None,
 ) -> tuple[Pairs, int]:
-    """Return the bytes between ranks in one operation of all groups, and its number of consecutive rounds."""
+    """Return the bytes between ranks in one operation of all groups, and its number of consecutive rounds.
+
+    `parts` are those of an uneven all-to-all, in messages, of each rank of a group to each one.
+    """
     own = ranks // groups
-    within = sent_in(operation, own, size, backend=backend, algorithm=algorithm)
+    if parts is not None and operation == "all-to-all":
+        within: Pairs = {(a, b): size * parts[a][b] for a in range(own) for b in range(own) if a != b and parts[a][b]}
+    else:
+        within = sent_in(operation, own, size, backend=backend, algorithm=algorithm)
     pairs = {(group[src], group[dst]): sent for group in members(ranks, groups) for (src, dst), sent in within.items()}
     return pairs, rounds(operation, own, backend=backend)
 

@@ -24,6 +24,7 @@ class PassSettings(TypedDict):
     sizes: Sequence[int]  # of messages in bytes
     repeats: int  # of an operation back to back
     link_bps: Sequence[float]  # of each rank
+    busiest: float | None  # messages that the busiest link carries in an uneven all-to-all, one way
 
 
 def floats_of(size: int, world: int) -> int:
@@ -60,17 +61,18 @@ def passes(
             finished()
             end_ns = time.monotonic_ns()
             moved += size * repeats
-            log.write(
-                {
-                    "iteration": iteration,
-                    "operation": name,
-                    "bytes": size,
-                    "repeats": repeats,
-                    "seconds": (end_ns - start_ns) / repeats / 1e9,
-                    "world": world,
-                    "link_bps": config["link_bps"][number],
-                }
-            )
+            record = {
+                "iteration": iteration,
+                "operation": name,
+                "bytes": size,
+                "repeats": repeats,
+                "seconds": (end_ns - start_ns) / repeats / 1e9,
+                "world": world,
+                "link_bps": config["link_bps"][number],
+            }
+            if name == "all-to-all" and config["busiest"] is not None:
+                record["busiest"] = config["busiest"]
+            log.write(record)
             trace.communicated(name, start_ns, size=size * repeats, what=f"{repeats} x {size} bytes")
         spent_s = (time.monotonic_ns() - begin_ns) / 1e9
         return {"forward_s": 0.0, "backward_s": 0.0, "wait_s": spent_s, "loss": 0.0, "samples": len(planned) * repeats}

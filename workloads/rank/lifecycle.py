@@ -1,28 +1,32 @@
 """Run a rank from its start to its end: read its settings, meet the others, wait for the gate, iterate, end.
 
-A rank prints `ready` once it can begin, waits for the line `go` on standard input, and writes a line an iteration to
-`iterations.jsonl` in its working folder. SIGTERM ends it at any moment; a failure is one line on standard error.
+A rank prints `ready` once it can begin, waits for the line `go` on standard input, which may say when to begin and how
+often, and writes a line an iteration to `iterations.jsonl` in its working folder. SIGTERM ends it at any moment; a
+failure is one line on standard error.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import itertools
 import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NoReturn, Protocol, Tuple, TypedDict, TypeVar
+from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Protocol, Tuple, TypedDict, TypeVar
 
 from .logs import IterationLog, Trace
 
 SETTINGS_FILE = "config.json"
+CONGESTION_CONTROL = "ORCH_CONGESTION_CONTROL"  # environment variable: the algorithm of the job's connections
 SCRATCH = Path("scratch")  # of temporary files: a framework removes its own only at a usual exit
 
 # A rank whose peer went away waits this long before it calls that a failure. When a run ends its ranks are asked to
@@ -110,12 +114,76 @@ def report_ready() -> None:
     print("ready", flush=True)
 
 
-def wait_for_go() -> None:
-    """Block until the line "go" arrives on standard input; fail when it ends first."""
-    for line in sys.stdin:
-        if line.strip() == "go":
+class Pace(NamedTuple):
+    """When iterations may begin: the first at an instant of the monotonic clock, each other a period later.
+
+    One whose turn has passed begins at once, and the turns of those after it stay where they are. In step, ranks of a
+    job must not leave out a turn: each would decide that by itself.
+    """
+
+    begin_ns: int
+    every_ns: int  # 0: each begins when the one before it has ended
+
+    def wait(self, iteration: int) -> None:
+        """Sleep until an iteration's turn has come."""
+        if iteration and not self.every_ns:
             return
+        due_ns = self.begin_ns + iteration * self.every_ns
+        left_ns = due_ns - time.monotonic_ns()
+        if left_ns > 0:
+            time.sleep(left_ns * 1e-9)
+
+
+def wait_for_go() -> Pace:
+    """Block until the gate opens, and it is time to begin; fail when standard input ends first.
+
+    It opens by the line "go", or by "go AT EVERY": the instant of this host's wall clock to begin at, and the period
+    of iterations, both in nanoseconds.
+    """
+    for line in sys.stdin:
+        word, *numbers = line.split() or [""]
+        if word == "go":
+            at_ns, every_ns = map(int, numbers or ("0", "0"))
+            now_ns = time.monotonic_ns()
+            pace = Pace(now_ns + at_ns - time.time_ns() if at_ns else now_ns, every_ns)
+            pace.wait(0)
+            return pace
     fail('standard input ended before "go" came')
+
+
+def set_congestion_control(algorithm: str) -> int:
+    """Have the connections of this process use an algorithm of TCP; return how many there are.
+
+    A connection is set by its socket, so that jobs that share a host can differ. Fail where the kernel refuses.
+    """
+    count = 0
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        try:
+            copy = os.dup(int(entry.name))
+        except OSError:  # it was that of the listing itself
+            continue
+        try:
+            connection = socket.socket(fileno=copy)
+        except OSError:  # it is no socket
+            os.close(copy)
+            continue
+        with connection:
+            if connection.type != socket.SOCK_STREAM or connection.family not in (socket.AF_INET, socket.AF_INET6):
+                continue
+            try:
+                connection.getpeername()
+            except OSError:  # it listens
+                continue
+            try:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
+            except OSError as error:
+                reasons = {
+                    errno.ENOENT: "this kernel has none of this name: `modprobe tcp_%s`" % algorithm,
+                    errno.EPERM: "root alone may: net.ipv4.tcp_allowed_congestion_control says which others may use",
+                }
+                fail(f"congestion control {algorithm}: {reasons.get(error.errno or 0, error.strerror)}")
+            count += 1
+    return count
 
 
 def own_scratch() -> Callable[[], None]:
@@ -151,10 +219,17 @@ class Ended(Protocol):
 
 
 def iterate(step: Step, log: IterationLog, *, ended: Ended | None = None) -> None:
-    """Report ready, wait for the gate, and iterate without end."""
+    """Report ready, wait for the gate, and iterate without end, at the pace that the gate gives.
+
+    Before, connections get the congestion control of the job, where it has one of its own.
+    """
+    algorithm = os.environ.get(CONGESTION_CONTROL)
+    if algorithm and not set_congestion_control(algorithm):
+        fail(f"congestion control {algorithm}: this rank has no connection yet that could use it")
     report_ready()
-    wait_for_go()
+    pace = wait_for_go()
     for iteration in itertools.count():
+        pace.wait(iteration)
         start_ns, mono_start_ns = time.time_ns(), time.monotonic_ns()
         fields = step(iteration)
         mono_end_ns, end_ns = time.monotonic_ns(), time.time_ns()

@@ -9,6 +9,7 @@ import re
 import sys
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict
 
+from . import bpf
 from .children import capabilities, find_program
 from .commands import Commands
 from .proc import command_line, holding, listeners
@@ -209,6 +210,9 @@ def granted(what: str) -> Tuple[bool, str]:
     """
     if what == "perf events":
         return may_count()
+    if what == "programs in the kernel":
+        usable, why = bpf.usable()
+        return usable, "%s, and the agent is %s" % (why, who())
     right, _, program = what.partition(" of ")
     if right == "root":
         return os.geteuid() == 0, "the agent is " + who()

@@ -225,14 +225,16 @@ class Launches:
             raise Refusal("unknown", "no process named %r was started" % name)
         return self.processes[name]
 
-    def go(self, *, name: str) -> Steps[Instant]:
+    def go(self, *, name: str, at_ns: int = 0, every_ns: int = 0) -> Steps[Instant]:
+        """Open a launch's gate; by `at_ns`, on this node's clock, it begins, and every `every_ns` an iteration may."""
         process = self.known(name)
         child = process.child
+        line = b"go %d %d\n" % (at_ns, every_ns) if at_ns else b"go\n"
         if child.stdin is None:
             raise Refusal("bad-request", "%s has no gate" % name)
         if child.status is None:
             try:
-                child.stdin.write(b"go\n")
+                child.stdin.write(line)
                 return Instant(time.time_ns())
             except BrokenPipeError:  # it is about to end, or will never listen
                 yield from self.ended(child, DYING_S)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.traffic import throughput
-from orchestrator.parts.topology import Link, Topology, carried_bps
+from orchestrator.parts.topology import Topology, carried_bps
 
 Floats = npt.NDArray[np.float64]
 
@@ -101,9 +101,5 @@ def _grown(time_ns: Any, value: Floats, span_ns: tuple[int, int]) -> float:
 
 def _rate_bps(topology: Topology, node: str, port: str) -> float:
     """Return the rate of the link behind a port at full size; of the slowest one where the port is not known."""
-    known = [link for link in topology.links if (node, port) in _ends(link)]
-    return min(link.rate for link in known or topology.links)
-
-
-def _ends(link: Link) -> tuple[tuple[str, str], ...]:
-    return (link.host, link.device), (link.switch, link.switch_port)
+    link = topology.link_at(node, port)
+    return link.rate if link else min(link.rate for link in topology.links)

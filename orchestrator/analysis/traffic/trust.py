@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from orchestrator.parts.shared import capture_files
-from orchestrator.store.manifests.capture_points import CAPTURING
+from orchestrator.store.manifests.capture_points import CAPTURING, alone
 from orchestrator.store.manifests.records import Manifest
 
 State = Literal["complete", "ended early", "never began"]
@@ -15,13 +15,17 @@ State = Literal["complete", "ended early", "never began"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A capture that a run was to make; `counts` are what its tool said at its exit (captured, received, dropped)."""
+    """A capture that a run was to make, or a meter in its place.
+
+    `counts` are what its tool said at its exit (captured, received, dropped).
+    """
 
     node: str
     port: str
     state: State
     why: str
     counts: Mapping[str, int] | None
+    metered: bool = False  # by a meter in the place of a capture
     until_ns: int | None = None  # until when it is whole, where its host's budget of disk was used up
 
 
@@ -35,10 +39,11 @@ def planned(manifest: Manifest, captures: Any, packets: Any) -> tuple[Planned, .
     heard = packets.select(["node", "launch"]).group_by(["node", "launch"], use_threads=False).aggregate([])
     began = {(row["node"], row["launch"]) for row in heard.to_pylist()} | said.keys()
     found = []
+    meters = {(node, name) for node, name, _ in alone(manifest)}
     for launch in manifest.launches:
-        if launch.part != CAPTURING:
-            continue
         key = (launch.node, launch.name)
+        if launch.part != CAPTURING and key not in meters:
+            continue
         counts = said.get(key)
         state: State = "never began" if key not in began else "complete"
         if key in began and (launch.failed or counts is None):
@@ -50,6 +55,7 @@ def planned(manifest: Manifest, captures: Any, packets: Any) -> tuple[Planned, .
                 state=state,
                 why=launch.failed or ("" if state == "complete" else "it left no counts"),
                 counts={name: counts[name] for name in ("captured", "received", "dropped")} if counts else None,
+                metered=key in meters,
                 until_ns=counts["ended_ns"] if counts else None,
             )
         )

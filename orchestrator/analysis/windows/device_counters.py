@@ -12,7 +12,7 @@ import numpy as np
 
 from orchestrator.analysis.traffic import throughput, trust
 from orchestrator.parts.topology import Topology
-from orchestrator.validity.window import PortBytes, RailCongestion, SwitchPort
+from orchestrator.validity.window import MeteredBytes, PortBytes, RailCongestion, SwitchPort
 
 BYTES = {"in": "rx_bytes", "out": "tx_bytes"}
 PACKETS = {"in": "rx_packets", "out": "tx_packets"}
@@ -161,7 +161,32 @@ def _between(
         frames=captured("frames").within(*span),
         wire=captured("wire_bytes").within(*span),
         counted_packets=counted(PACKETS[direction]),
+        metered=one.metered,
     )
+
+
+def metered(
+    meters: throughput.CachedTable,
+    packets: throughput.CachedTable,
+    planned: Iterable[trust.Planned],
+    span_ns: tuple[int, int],
+) -> tuple[MeteredBytes, ...]:
+    """Return both directions of every captured port that was metered, too; `meters` and `packets` are tables."""
+    found = []
+    for one in planned:
+        for direction in BYTES:
+            where = {"node": one.node, "port": one.port, "direction": direction}
+            counted, captured = throughput.bins(meters, where), throughput.bins(packets, where)
+            if len(counted.start_ns):
+                found.append(
+                    MeteredBytes(
+                        **where,
+                        metered=counted.within(*span_ns),
+                        captured=captured.within(*span_ns) if one.state == "complete" else math.nan,
+                        edges=sum(float(_at(captured, np.array([instant]))[0]) for instant in span_ns),
+                    )
+                )
+    return tuple(found)
 
 
 def _quietest(bins: throughput.Bins, instants: throughput.Ints, otherwise: int) -> int:

@@ -96,12 +96,20 @@ def generated(folder: Path, manifest: Manifest, window: Window) -> tuple[Generat
 
 
 def sent(folder: Path, window: Window) -> dict[tuple[str, str], dict[str, float]]:
-    """Return by source and receiver's address the bytes that each sender's address had acknowledged in a window."""
+    """Return by source and receiver's address the bytes that each sender's address had acknowledged in a window.
+
+    Of a flow at the window's edge it is the share of its time that lies inside.
+    """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    ended = (pc.field("end_ns") >= window.start_ns) & (pc.field("end_ns") < window.end_ns)
-    mine = (pc.field("window_name") == window.name) & pc.field("planned_bytes").is_valid() & ended
-    rows = tables.read(folder, "flows", where=mine).select(["source", "dst", "src", "bytes"])
+    inside = (pc.field("end_ns") >= window.start_ns) & (pc.field("start_ns") < window.end_ns)
+    mine = (pc.field("window_name") == window.name) & pc.field("planned_bytes").is_valid() & inside
+    rows = tables.read(folder, "flows", where=mine).select(["source", "dst", "src", "bytes", "start_ns", "end_ns"])
+    start, end = _ints(rows["start_ns"]), _ints(rows["end_ns"])
+    part = np.minimum(end, window.end_ns) - np.maximum(start, window.start_ns)
+    share = np.where(end > start, part / np.maximum(end - start, 1), 1.0)
+    rows = rows.set_column(3, "bytes", pa.array(_ints(rows["bytes"]) * share))
     found: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows.group_by(["source", "dst", "src"], use_threads=False).aggregate([("bytes", "sum")]).to_pylist():
         found.setdefault((row["source"], row["dst"]), {})[row["src"]] = float(row["bytes_sum"])

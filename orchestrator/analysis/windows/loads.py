@@ -101,6 +101,7 @@ class Arrivals:
     def _captured(self, window: Window, load: records.Load, sent: Sent) -> ArrivedLoad:
         begin, end = window.span_ns
         source, there = load.source, self._rail(load.dst, load.rail)
+        counted = whole_periods(window.span_ns, [load])
         achieved = throughput.achieved_bps(
             self.packets,
             self.capture_flows,
@@ -108,8 +109,8 @@ class Arrivals:
             dst=load.dst,
             port=there.device or None,
             src_address=self._rail(load.src, load.rail).address,
-            begin_ns=begin,
-            end_ns=end,
+            begin_ns=counted[0],
+            end_ns=counted[1],
             sent=sent.get((source, there.address)),
         )
         arrived = throughput.bins(self.packets, self._match(source, load.dst, load.rail))
@@ -118,6 +119,8 @@ class Arrivals:
             src=load.src,
             dst=load.dst,
             rail=load.rail,
+            period_s=load.period_s,
+            pause_s=load.pause_s,
             requested_bps=load.requested_bps,
             achieved_bps=achieved,
             longest_gap_s=arrived.longest_gap_s(begin, end),
@@ -126,6 +129,17 @@ class Arrivals:
     def _match(self, source: str, dst: str, rail: int) -> Mapping[str, str | None]:
         port = self._rail(dst, rail).device or None
         return {"node": dst, "port": port, "direction": "in", "kind": "cross", "name": source}
+
+
+def whole_periods(span_ns: tuple[int, int], loads: Sequence[records.Load]) -> tuple[int, int]:
+    """Return the part of a span, from its beginning, in which the longest period of some loads fits whole times.
+
+    The mean of a load over whole periods is what is asked, whenever the first one begins. It is empty where none fits,
+    and the whole span where the loads have no period.
+    """
+    begin, end = span_ns
+    period_ns = round(max(load.period_s for load in loads) * 1e9)
+    return (begin, begin + (end - begin) // period_ns * period_ns) if period_ns else span_ns
 
 
 def counted_bins(
@@ -174,7 +188,8 @@ def counted_loads(
         why = f"nor are there counters of its device over the window: add `nic` to `collect` for {dst}"
     if arrived is None:
         return tuple(_counted_load([one], one.requested_bps, math.nan, math.nan, unseen=why) for one in asked)
-    total = arrived.within(*span) * 8e9 / max(1, span[1] - span[0])
+    begin, end = whole_periods(span, asked)
+    total = arrived.within(begin, end) * 8e9 / (end - begin) if end > begin else math.nan
     wanted = sum(one.requested_bps for one in asked)
     gap = _busy(arrived, wanted).longest_gap_s(*span)
     by_sender = sent.get((asked[0].source, topology.node(dst).addresses[rail]), {})
@@ -197,6 +212,8 @@ def _counted_load(
         src=" and ".join(hosts),
         dst=asked[0].dst,
         rail=asked[0].rail,
+        period_s=max(one.period_s for one in asked),
+        pause_s=max(one.pause_s for one in asked),
         requested_bps=requested,
         achieved_bps=achieved,
         longest_gap_s=gap,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from orchestrator.analysis.windows import (
     device_counters,
     generated_flows,
     loads,
+    paces,
     processors,
     rails,
     timeouts,
@@ -36,6 +38,7 @@ from orchestrator.validity.window import (
     GeneratedFlows,
     JobIterations,
     LoadCourse,
+    MeteredBytes,
     PortBytes,
     ProcessorUse,
     ProcessorWait,
@@ -214,6 +217,13 @@ class MeasuredWindow:
         )
 
     @cached_property
+    def metered(self) -> tuple[MeteredBytes, ...]:
+        """Both directions of each port that was metered beside its capture."""
+        return device_counters.metered(
+            throughput.CachedTable(self.table("metered")), self.run.packets, self._planned, self.record.span_ns
+        )
+
+    @cached_property
     def rails(self) -> tuple[RailBytes, ...]:
         """The bytes that each rail carried of each job."""
         return tuple(
@@ -375,4 +385,5 @@ class MeasuredWindow:
             drift_high=trend.high,
             drift_p=trend.p,
             interval_note=interval_note(summary),
+            **asdict(paces.kept(job, part, self.run.jobs)),
         )

@@ -12,6 +12,8 @@ from orchestrator.core.errors import Interrupted, NeverStartedError, OrchError
 from orchestrator.core.screen import alike
 from orchestrator.core.unwind import combined
 from orchestrator.execution.session import CALL_S, Session
+from orchestrator.experiment.pacing import Pace
+from orchestrator.experiment.plan import PlannedJob
 from orchestrator.parts import ranks
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.shared.capture_files import CLOSING
@@ -20,6 +22,7 @@ from orchestrator.remote.agent_client import come_back
 TAIL_BYTES = 4000
 SETTLE_S = 2.0  # for a command that was requested and is about to end
 EVERY_S = 0.1
+AHEAD_S = 1.0  # of the instant at which paced ranks begin: by then every host has been told
 
 
 class Processes:
@@ -91,15 +94,28 @@ class Processes:
                     pids[launch.node, found.name] = found.pid
         return ranks.with_pids(launch, pids)
 
-    def go(self, launches: Sequence[Launch]) -> None:
-        """Open the gate of every process that waits at one."""
-        gated = {(launch.node, launch.name) for launch in launches if launch.gate}
-        fanout.each(
-            sorted(gated),
-            lambda key: self._session.clients[key[0]].go(key[1], Deadline.after(CALL_S)),
-            deadline=Deadline.after(CALL_S),
-            what="opening the gate",
-        )
+    def go(self, jobs: Sequence[PlannedJob], *, dilation: int) -> None:
+        """Open the gate of every rank of some jobs; where one begins after another, or by a period, all by one instant.
+
+        That instant is AHEAD_S away, so that each rank hears of it before.
+        """
+        paces = {
+            (launch.node, launch.name): job.pace.dilated(dilation)
+            for job in jobs
+            for launch in job.launches
+            if launch.gate
+        }
+        paced = any(pace != Pace() for pace in paces.values())
+        begin_ns = time.time_ns() + int(AHEAD_S * 1e9)
+
+        def go(key: tuple[str, str]) -> None:
+            node, name = key
+            at_ns = begin_ns - self._session.watch.offsets_ns.get(node, 0) + round(paces[key].begin_s * 1e9)
+            every_ns = round((paces[key].every_s or 0.0) * 1e9)
+            timing = {"at_ns": at_ns, "every_ns": every_ns} if paced else {}
+            self._session.clients[node].go(name, Deadline.after(CALL_S), **timing)
+
+        fanout.each(sorted(paces), go, deadline=Deadline.after(CALL_S), what="opening the gate")
 
     def stop(self, launches: Sequence[Launch], *, measured_until: float) -> None:
         """Ask processes to end, later orders first; those that drain wait until their time after `measured_until`.

@@ -48,9 +48,11 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:  # no
 
 
 def launches(config: Config, topology: Topology) -> list[Launch]:
-    arguments = (f"{config.every:.9g}", "/proc", "/sys/fs/cgroup", "../.containers")
+    proc, containers = samplers.PROCESSES
+    arguments = (f"{config.every:.9g}", proc, "/sys/fs/cgroup", containers)
+    beside = (samplers.RUN_PROCESSES,)
     return [
-        samplers.sampler_launch(NAME, topology.node(name), arguments, required=config.required)
+        samplers.sampler_launch(NAME, topology.node(name), arguments, required=config.required, beside=beside)
         for name in samplers.ports(topology, config.hosts)
     ]
 

@@ -1,12 +1,13 @@
 """Backlog, drops and totals of the kernel's queues at network devices over time.
 
 Counters are "qdisc.KIND.NAME" for the root queueing discipline ("qdisc.tbf.backlog_bytes") and "qdisc.KIND@PARENT.NAME"
-for those below it. Backlogs are what was queued at that instant; the rest is cumulative, and drops, requeues and
-overlimits wrap at 32 bits.
+for those below it. Backlogs are what was queued at that instant, "backlog_s" as time on the link at the rate that the
+testbed's file gives it; the rest is cumulative, and drops, requeues and overlimits wrap at 32 bits.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from orchestrator.core.fields import Duration, Model
@@ -46,7 +47,12 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
 def launches(config: Config, topology: Topology) -> list[Launch]:
     options = (f"{config.every:.9g}", "1" if config.children else "0")
     return [
-        samplers.sampler_launch(NAME, topology.node(node), (*options, *devices), required=config.required)
+        samplers.sampler_launch(
+            NAME,
+            topology.node(node),
+            (*options, *(f"{device}/{_carried_bps(topology, node, device):.9g}" for device in devices)),
+            required=config.required,
+        )
         for node, devices in samplers.ports(topology, config.hosts).items()
     ]
 
@@ -54,3 +60,11 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `counters`."""
     return samplers.counter_rows(samplers.counters(output))
+
+
+def _carried_bps(topology: Topology, node: str, device: str) -> float:
+    """Return the layer-2 bit/s that the link of a device carries on the wire; 0 where none is known."""
+    link = topology.link_at(node, device)
+    if link is None or not math.isfinite(link.rate):
+        return 0.0
+    return topology.carries_bps(link.host, topology.rail_of(node, device)) / topology.wire_scale

@@ -172,12 +172,10 @@ def _ring(config: Config, topology: Topology, node: str, device: str) -> float:
 
     The kernel fills a ring with zeros and never swaps it out: 64 containers with 64 MiB each would take 4 GiB.
     """
-    ends = [
-        link for link in topology.links if (node, device) in ((link.host, link.device), (link.switch, link.switch_port))
-    ]
-    if not ends:
+    link = topology.link_at(node, device)
+    if link is None:
         return LARGEST_RING
-    packets = 2 * ends[0].rate / topology.wire_scale / 8 / FULL_FRAME
+    packets = 2 * link.rate / topology.wire_scale / 8 / FULL_FRAME
     return min(max(RING_S * packets * (_snaplen(config, topology) + RING_HEADER), SMALLEST_RING), LARGEST_RING)
 
 

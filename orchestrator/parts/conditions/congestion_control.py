@@ -2,7 +2,7 @@
 
 One is the connected route of a rail, by which it reaches other hosts, the other one that to its own address there, in
 the table `local`: ranks of one host meet by it. In IPv6 the latter has a metric of 0, which only the kernel can give,
-and stays as it is.
+and stays as it is. What is for one job is no attribute of a route: its ranks set their own sockets.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from orchestrator.parts.shared import named_hosts
 from orchestrator.parts.topology import Node, Rail, Topology
 
 NAME = "congestion-control"
+FROM_HANDSHAKE = ("dctcp",)  # algorithms that a connection must ask for as it is opened (TCP_CONG_NEEDS_ECN)
 
 # What `ip route show` prints before a value and `ip route replace` reads back unchanged.
 _PAIRS = frozenset(
@@ -44,14 +45,25 @@ class Config(OrWord):
     """Its name in the kernel: cubic, bbr, reno, dctcp..."""
     hosts: tuple[str, ...] = ()
     """Only connections that end on these hosts; default: all."""
+    job: str | None = None
+    """Only the connections between ranks of this job, set by their sockets as the ranks have met, so that jobs on one
+    host can differ. It wins over what `hosts` have."""
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
+    if config.job is not None and config.hosts:
+        message = "stand beside job"
+        return [Problem(at=("hosts",), message=message, accepted="one of both: a job is set wherever it runs")]
+    if config.job is not None and config.algorithm in FROM_HANDSHAKE:
+        message = f"{config.algorithm} needs ECN from the handshake on, before a socket can be set"
+        return [Problem(at=("algorithm",), message=message, accepted="hosts that the job has for itself, not job")]
     return named_hosts.problems(named_hosts.listed("hosts", config.hosts), topology)
 
 
 def requirements(config: Config, topology: Topology) -> list[Requirement]:
     by = f"condition {NAME}"
+    if config.job is not None:
+        return []
     return [
         requirement
         for node in named_hosts.chosen(config.hosts, topology)
@@ -128,6 +140,8 @@ def _replace(state: str, *, kind: Sequence[str], device: str) -> list[tuple[str,
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
+    if config.job is not None:
+        return []  # its ranks set their sockets, which end with them
     return [
         _change(node, rail, config.algorithm, own=own)
         for node in named_hosts.chosen(config.hosts, topology)

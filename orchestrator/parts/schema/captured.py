@@ -44,7 +44,9 @@ TABLES: Mapping[str, Table] = {
             ),
             "wire_bytes": Column("int64", "layer 2, without FCS; of the frames that such a packet is cut into"),
             "payload_bytes": Column("int64", "transport payload"),
-            "repeated_bytes": Column("int64", "payload whose sequence numbers were captured before at this point"),
+            "repeated_bytes": Column(
+                "int64", "payload whose sequence numbers were captured before at this point; 0 where a meter counted"
+            ),
             "first_ns": Column("int64", "first packet"),
             "last_ns": Column("int64", "last packet"),
         },
@@ -84,7 +86,8 @@ TABLES: Mapping[str, Table] = {
         required=("port", "flow", "bin_ns", "width_ns", "packets", "wire_bytes", "payload_bytes", "repeated_bytes"),
     ),
     "one_way": Table(
-        "a pair of hosts: how long packets took that both captured, of all with TCP payload an even sample",
+        "a pair of hosts: how long packets took that both captured, of all with TCP payload an even sample; a meter "
+        "tells no packets apart",
         {
             "src": Column("string", "node that sent them"),
             "dst": Column("string", "node that received them"),
@@ -108,6 +111,33 @@ TABLES: Mapping[str, Table] = {
             "repeated_bytes": Column("int64", "payload that was captured before at this point"),
             "frames": Column("int64", "that these packets are on the wire, cut to the MTU"),
             "captured_bytes": Column("int64", "layer 2, of the packets as they were captured"),
+        },
+        required=(
+            "port",
+            "direction",
+            "kind",
+            "name",
+            "bin_ns",
+            "packets",
+            "wire_bytes",
+            "payload_bytes",
+            "repeated_bytes",
+        ),
+    ),
+    "metered": Table(
+        "likewise, by a meter at a port that was captured, too: such as it counted beside the capture",
+        {
+            "port": Column("string", "network device that was metered"),
+            "direction": Column("string", "out or in, seen from the node"),
+            "kind": Column("string", "training, cross, control or other"),
+            "name": Column("string", "name of the job or of the traffic source"),
+            "bin_ns": Column("int64", "start of the bin"),
+            "packets": Column("int64", "packets, joined"),
+            "wire_bytes": Column("int64", "layer-2 bytes, without FCS"),
+            "payload_bytes": Column("int64", "transport payload"),
+            "repeated_bytes": Column("int64", "0: a meter follows no sequence numbers"),
+            "frames": Column("int64", "that these packets are on the wire, cut to the MTU"),
+            "captured_bytes": Column("int64", "layer 2, of the packets as they were counted"),
         },
         required=(
             "port",

@@ -91,6 +91,8 @@ TABLES: Mapping[str, Table] = {
             "src": Column("string", "sending host"),
             "dst": Column("string", "receiving host"),
             "rail": Column("int64", "number of the rail that it crosses, from 0"),
+            "period_s": Column("float64", "after how long the same flows come again, s; 0 where they do not"),
+            "pause_s": Column("float64", "for how long it may pause by its own nature, s"),
             "requested_bps": Column("float64", "requested, layer 2, scaled"),
             "achieved_bps": Column("float64", "layer 2, where it is received; NaN when nothing captured there"),
         },

@@ -255,6 +255,20 @@ TABLES: Mapping[str, Table] = {
             "interval_note": Column(
                 "string", "why there is no interval, or what slow iterations there are; empty for ordinary ones"
             ),
+            "period_s": Column(
+                "float64", "of a job with a period: mean time between the begins of iterations; missing for others"
+            ),
+            "period_low_s": Column("float64", "lower end of its 95% interval, within the run"),
+            "period_high_s": Column("float64", "upper end"),
+            "late_s": Column("float64", "mean time by which its iterations began after their turn"),
+            "offset_s": Column(
+                "float64",
+                "of a job that begins after another: mean time from the begin of an iteration of that one, of the "
+                "nearest to what was asked; missing for others",
+            ),
+            "offset_low_s": Column("float64", "lower end of its 95% interval, within the run"),
+            "offset_high_s": Column("float64", "upper end"),
+            "off_s": Column("float64", "mean distance of that time from what was asked"),
         },
     ),
     "rails": Table(

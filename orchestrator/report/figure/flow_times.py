@@ -99,7 +99,7 @@ def flow_times(chosen: Chosen, *, slowdown: bool, series: str = "", conditions: 
     if not any(curve.bins for curve in curves):
         raise ConfigError(
             f"{chosen.name}: fewer than {FEWEST} flows of any planned size in its valid windows; "
-            "accepted: runs with websearch or replay"
+            "accepted: runs with websearch, replay or another source of single flows"
         )
     return FlowTimes(
         slowdown=slowdown, series=by, curves=tuple(curves), lost=lost, common=windows.shared_settings(seen, chosen)

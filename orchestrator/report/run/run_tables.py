@@ -29,7 +29,9 @@ where the level of another run would lie. Iterations follow one another, so inte
 independent iterations that would say as much. "unknown": too few of them for an interval, or no one level; the note
 beside the iterations says which. Slow iterations that are rarer than 3 in all iterations may be missed altogether.
 Drift: the change from the
-window's first iteration to its last one, as a share of the mean."""
+window's first iteration to its last one, as a share of the mean. Period: from the begin of an iteration to that of
+the next, of a job that was to keep one. Offset: from the begin of another job's iteration, of the nearest to what was
+asked."""
 _OVER_RUNS = """Medians of the iteration time in milliseconds: windows that were set alike and loaded alike, in all runs
 of this page. The 95 % interval is of the level over runs. Runs differ by: the standard deviation of their medians.
 Within runs: how much of its square the iterations of a run explain by themselves; the rest is what sets runs apart,
@@ -75,6 +77,8 @@ def windows(runs: Sequence[Run]) -> Table:
         Number("median"),
         Number("p99"),
         Number("drift"),
+        Number("period"),
+        Number("offset"),
         "cross traffic received",
         Number("bytes sent an iteration"),
     ]
@@ -94,6 +98,8 @@ def _window(run: Run, row: Row) -> Iterator[str]:
     maximum = is_maximum(row["iterations"], 0.99)
     yield Cell(p99, notes=("this is the maximum",)) if maximum else p99
     yield _drift(row)
+    yield _estimate(row, "period", empty="")
+    yield _estimate(row, "offset", empty="")
     yield _total_load(window.loads if window else (), run.scale)
     yield _bytes(row, run.scale)
 
@@ -102,11 +108,11 @@ def _effective(count: float | None) -> str:
     return "unknown" if count is None or math.isnan(count) else f"{count:.0f}"
 
 
-def _estimate(row: Row, key: str) -> Cell:
-    """Return value and interval in milliseconds, to the digits that the interval bears out."""
-    value, low, high = (row[f"{key}{part}_s"] * 1e3 for part in ("", "_low", "_high"))
+def _estimate(row: Row, key: str, *, empty: str = "none") -> Cell:
+    """Return value and interval in milliseconds, to the digits that the interval bears out; `empty` where unknown."""
+    value, low, high = (known(row[f"{key}{part}_s"]) * 1e3 for part in ("", "_low", "_high"))
     if math.isnan(value):
-        return Cell("none")
+        return Cell(empty)
     width = high - low
     digits = 1 if math.isnan(width) or width <= 0 else max(0, min(3, 1 - math.floor(math.log10(width))))
     interval = "unknown" if math.isnan(width) else f"{low:.{digits}f} to {high:.{digits}f}"

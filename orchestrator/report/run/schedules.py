@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from cross_traffic.drawn_schedules import ARRIVALS
 from cross_traffic.schedule_files import BurstShape
-from cross_traffic.websearch import ARRIVALS
 from orchestrator.analysis.traffic import throughput
 from orchestrator.core.units import duration_text
 from orchestrator.parts.rows import Row

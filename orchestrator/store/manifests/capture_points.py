@@ -5,8 +5,9 @@ from __future__ import annotations
 from orchestrator.parts.shared.capture_files import CapturePoint, device
 from orchestrator.store.manifests.records import Clock, Manifest
 
-GENERATORS = frozenset({"traffic.websearch", "traffic.replay"})
+GENERATOR = "flow_sender.py"  # the program of every source of single flows
 CAPTURING = "collector.tcpdump"
+METERING = "collector.meter"  # which gives the tables of captures where nothing is captured
 
 
 def capture_point(manifest: Manifest, *, node: str, launch: str, port: str) -> CapturePoint:
@@ -17,7 +18,7 @@ def capture_point(manifest: Manifest, *, node: str, launch: str, port: str) -> C
     generated = [
         flow
         for one in manifest.launches
-        if one.part in GENERATORS
+        if GENERATOR in one.argv
         for flow in one.flows
         if {flow.src, flow.dst} & set(addresses)
     ]
@@ -33,6 +34,13 @@ def capture_point(manifest: Manifest, *, node: str, launch: str, port: str) -> C
         segment=manifest.topology.mtu,
         dilation=manifest.dilation,
     )
+
+
+def alone(manifest: Manifest) -> list[tuple[str, str, str]]:
+    """Return node, launch and port of each meter whose rows are those of its port, since it is not captured."""
+    captured = {(one.node, device(one.argv)) for one in manifest.launches if one.part == CAPTURING}
+    found = [(one.node, one.name, device(one.argv)) for one in manifest.launches if one.part == METERING]
+    return [one for one in found if (one[0], one[2]) not in captured]
 
 
 def capture_points(manifest: Manifest, node: str) -> list[CapturePoint]:

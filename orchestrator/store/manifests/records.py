@@ -101,12 +101,18 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Cross traffic of a source from one host to another over a rail in a window."""
+    """Cross traffic of a source from one host to another over a rail in a window.
+
+    Its flows are the same in every `period_s` seconds; 0 where they are not. It may pause for `pause_s` seconds by its
+    own nature.
+    """
 
     source: str
     src: str
     dst: str
     rail: Whole = 0
+    period_s: Real = 0.0
+    pause_s: Real = 0.0
     requested_bps: Real
     achieved_bps: Real | None = None
 
@@ -120,6 +126,8 @@ class Training:
     iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left. `absorbed` is the
     largest share of its iterations in which a rank did something else while its emulated layers were to compute.
     `interval_note` says why there is no interval, or what slow iterations there are; empty for ordinary ones.
+    Of a job with a pace, `period_s` is the mean time between the begins of its iterations, `late_s` the mean time by
+    which they missed their turn, `offset_s` their mean offset to another job's, and `off_s` by how much that is off.
     """
 
     job: str
@@ -144,6 +152,14 @@ class Training:
     drift_high: Real | None = None
     drift_p: Real | None = None
     interval_note: str = ""
+    period_s: Real | None = None
+    period_low_s: Real | None = None
+    period_high_s: Real | None = None
+    late_s: Real | None = None
+    offset_s: Real | None = None
+    offset_low_s: Real | None = None
+    offset_high_s: Real | None = None
+    off_s: Real | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +311,19 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobPace:
+    """When iterations of a job were to begin: every `every_s`, if not at once, and `by_s` after those of another job.
+
+    The offset is `held` where the periods of both keep it; seconds, at full size.
+    """
+
+    every_s: Real | None = None
+    after: str = ""
+    by_s: Real = 0.0
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A training; `theory` is what a rank sends in an iteration by a model, where there is one."""
 
@@ -304,6 +333,7 @@ class Job:
     compute: str | None = None
     ranks: tuple[Rank, ...]
     theory: Theory | None = None
+    pace: JobPace | None = None
 
     @property
     def nodes(self) -> list[str]:

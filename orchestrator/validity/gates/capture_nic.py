@@ -4,7 +4,8 @@ A capture sees packets before the device cuts them (TSO) and after they were joi
 for many frames. What the counters see differs by device: some count what they are handed (virtio, ena, a veth that
 sends), some frames as they are on the wire (mlx5, ixgbe, ice, i40e), with their checksums (e1000e) or without
 Ethernet's headers (a veth that receives with GRO), and some frames with the bytes that they are handed (netvsc). A
-window is judged by one of these readings alone. Of a local testbed's veth it is known. Of any other device it is the
+window is judged by one of these readings alone. Of a local testbed's veth it is known; a meter sees packets before its
+queue, which may cut them, so that there the nearer one of packets and frames counts. Of any other device it is the
 one by which packets and bytes agreed best, and far more closely than the limit, when `orch doctor` measured it
 (`manifest.device_readings`) and in the run's first seconds: until a fifth of its first window is over. Where one of
 these alone tells, it judges; where they differ the gate says so. Where neither tells and too few packets passed in the
@@ -31,12 +32,12 @@ QUIET_BYTES = 1e6  # below it a direction of a port is too quiet to compare
 READ_FRAMES = 1000  # least number by which a device is read
 READ_OFF = 0.002  # largest difference at that: checksums are 0.26 % of full frames
 ALIKE = 0.0005  # of what is due by two readings, below which they are one
-HANDED = "packets as they are handed over"
+HANDED, FRAMES = "packets as they are handed over", "frames"
 Due = tuple[float, float]  # packets and bytes that a device counts for what was captured
 READINGS: Mapping[str, Callable[[PortBytes], Due]] = MappingProxyType(
     {
         HANDED: lambda port: (port.packets, port.captured),
-        "frames": lambda port: (port.frames, port.wire),
+        FRAMES: lambda port: (port.frames, port.wire),
         "frames with their checksums": lambda port: (port.frames, port.wire + 4 * port.frames),
         "frames with all that stands between them": lambda port: (port.frames, port.wire + 24 * port.frames),
         "frames without Ethernet's headers": lambda port: (port.frames, port.wire - 14 * port.frames),
@@ -79,7 +80,7 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
             text += ", which were to be sampled" if port.counting else ""
             yield verdict("capture-nic", None, text, measured=math.nan, limit=limit, required=port.counting)
         elif max(port.counted, port.captured) >= QUIET_BYTES:
-            known = LOCAL if local else _known(port, measured.get((port.node, port.port, port.direction)))
+            known = _local(port) if local else _known(port, measured.get((port.node, port.port, port.direction)))
             yield _held(port, name, known, limit)
 
 
@@ -107,6 +108,13 @@ class _Known(NamedTuple):
 
 LOCAL = _Known([HANDED])
 FIRST_SECONDS = "the run's first seconds"
+
+
+def _local(port: PortBytes) -> _Known:
+    """Return the reading of a device of a local testbed."""
+    if not port.metered:
+        return LOCAL
+    return _Known([min((HANDED, FRAMES), key=lambda one: sum(map(abs, _off(port, READINGS[one](port)))))])
 
 
 def _known(port: PortBytes, measured: DeviceReading | None) -> _Known:

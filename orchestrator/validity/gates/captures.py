@@ -20,13 +20,14 @@ GATES = (
         name="capture",
         passes="a capture did not end early",
         limit="none",
-        remedy="Look at the output of tcpdump and at free space under `work:`.",
+        remedy="Look at the output of tcpdump or of the meter, and at free space under `work:`.",
     ),
     GateSpec(
         name="capture-drops",
-        passes="tcpdump lost no packets",
+        passes="tcpdump lost no packets, and a meter's table was never full",
         limit=MOST_DROPPED,
-        remedy="Set `work:` to a faster local disk, or name fewer `hosts` of `tcpdump`.",
+        remedy="Set `work:` to a faster local disk, or name fewer `hosts` of `tcpdump`; let a `meter` "
+        "empty its table more often (`every`).",
     ),
 )
 

@@ -24,7 +24,7 @@ LATEST = Limit(
 GATES = (
     GateSpec(
         name="flows",
-        passes="flows of a generator (`websearch`, `replay`) neither failed nor were shed",
+        passes="flows of a generator (`websearch`, `replay`, `checkpoint`, ...) neither failed nor were shed",
         limit="0.1 % failed, none shed",
         remedy="The message says whether too many flows were open or the sender had no processor time. Request less, "
         "or use a host with free processors.",

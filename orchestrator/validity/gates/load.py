@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import Literal
 
 from orchestrator.core.fields import Share
-from orchestrator.core.units import rate_text
+from orchestrator.core.units import rate_text, span_text
 from orchestrator.store.manifests.records import Gate
 from orchestrator.validity.declaration import GateSpec, Limit, verdict
 from orchestrator.validity.window import ArrivedLoad, MeasuredWindow
 
 NAME = "load"
 ORDER = 40
-GAP_S = 1.0  # longest time without any received cross traffic of a load
+GAP_S = 1.0  # longest time without any received cross traffic of a load, beyond what it does by its nature
 MOST_OFF = Limit(
     key="load",
     kind=Share | Literal["as-achieved"],
@@ -25,7 +25,7 @@ GATES = (
     GateSpec(
         name="load",
         passes="the mean cross traffic that arrived is the requested load, by the capture at the receiver or by the "
-        "counters of its network device",
+        "counters of its network device; of a periodic source over whole periods",
         limit=MOST_OFF,
         remedy="Request less, or use more `streams`. Check the link rate of the inventory. Where nothing says what "
         "arrived, capture at the receiver, or send to a host on which nothing trains and collect `nic`. To accept any "
@@ -34,7 +34,7 @@ GATES = (
     GateSpec(
         name="gap",
         passes="the cross traffic never paused",
-        limit="1 s without a packet of it",
+        limit="1 s without a packet of it, and what a source pauses by its nature: a period, or between requests",
         remedy="Request less, or use more `streams`. Look at the sender's output.",
     ),
 )
@@ -51,13 +51,17 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
         if math.isnan(load.achieved_bps):
             text = f"{name}: there is no whole capture at {load.end}, so the load that arrived is not known"
             text += f" ({load.unseen})" if load.unseen else ""
+            begin, end = window.record.span_ns
+            if load.period_s * 1e9 > end - begin:
+                text = f"{name}: the window is shorter than its period of {span_text(load.period_s)}"
             yield verdict("load", None, text, measured=math.nan, limit=most_off, required=most_off is not None)
             continue
         yield _mean(load, f"{name}, {load.seen_by}" if load.seen_by else name, most_off, window.manifest.scale)
-        steady = load.longest_gap_s <= GAP_S
+        longest = GAP_S + load.pause_s
+        steady = load.longest_gap_s <= longest
         text = f"{name}: longest pause {load.longest_gap_s:.3g} s"
-        text += "" if steady else f", above {GAP_S:.3g} s: it did not run throughout the window"
-        yield verdict("gap", steady, text, measured=load.longest_gap_s, limit=GAP_S)
+        text += "" if steady else f", above {longest:.3g} s: it did not run throughout the window"
+        yield verdict("gap", steady, text, measured=load.longest_gap_s, limit=longest)
 
 
 def _mean(load: ArrivedLoad, name: str, most_off: float | None, scale: int) -> Gate:

@@ -57,6 +57,7 @@ GOOD: tuple[dict[str, Any], ...] = (
     {**STARTED, "argv": ["sh", "-c", "echo 1; echo 2"], "ready": {"kind": "exited"}, "follow": "stdout"},
     {**STARTED, "argv": ["cat"], "gate": True, "privileged": True},
     {**STARTED, "ready": {"kind": "listening", "port": 9}, "ready_within_s": 0.1},
+    {"op": "go", "name": "p", "at_ns": 1 << 60, "every_ns": 10**8},
     {"op": "go", "name": "p"}, {"op": "signal", "name": "p", "number": 15}, {"op": "list_processes"},
     {"op": "stop", "name": "p", "signals": [[2, 0.1], [15, 0.1]]}, {"op": "wait", "name": "p", "timeout_s": 0.1},
     {"op": "put", "path": "p/x", "mode": 420, "privileged": False, "append": False, "content": "hello"},

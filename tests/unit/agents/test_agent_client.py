@@ -253,6 +253,15 @@ def test_a_gate_holds_until_go(connect_agent):
         client.go("p", soon())
 
 
+def test_a_gate_can_say_when_to_begin_and_how_often(connect_agent):
+    client = connect_agent()
+    client.start(launch("print(input())", gate=True, follow="stdout"), soon())
+    client.go("p", soon(), at_ns=1_795_000_000_000_000_000, every_ns=400_000_000)
+    assert client.await_event(
+        lambda event: isinstance(event, LineRead) and event.text == "go 1795000000000000000 400000000"
+    )
+
+
 def test_whole_lines_are_followed_in_order_and_before_the_end(connect_agent):
     client = connect_agent()
     script = (

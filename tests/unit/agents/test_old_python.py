@@ -107,7 +107,10 @@ def test_what_is_sent_beside_it_is_understood(python):
         "            assert all(hasattr(found, alias.name) for alias in node.names), (path, node.module)\n"
         "        for name in names: importlib.import_module(name)\n"
     )
-    done = subprocess.run([python, "-c", program, *map(str, SENT)], capture_output=True, text=True, check=False)
+    beside = ":".join(str(ROOT / folder) for folder in ("orchestrator/agents", "orchestrator/agents/agent"))
+    env = {**os.environ, "PYTHONPATH": beside}  # what is sent to the same folder
+    argv = [python, "-c", program, *map(str, SENT)]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -144,6 +144,7 @@ def test_only_what_needs_them_gets_the_rights_of_an_agent(connect_agent, tmp_pat
     client = connect_agent(hello=False, python=str(script))
     client.hello(soon(), folder=f"{shared}/run")
     wanted = [("CAP_NET_ADMIN", True), ("CAP_NET_RAW of tcpdump", True), ("CAP_SYS_NICE", False), ("root", False)]
+    wanted.append(("programs in the kernel", False))
     asked = [Requirement(node="n1", kind="privilege", what=what, remedy="", needed_by="") for what, _ in wanted]
     assert [finding.found for finding in client.check(asked, soon())] == [found for _, found in wanted]
     for name, privileged in (("plain", False), ("privileged", True)):

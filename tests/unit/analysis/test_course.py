@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cross_traffic import distributions, schedule_files, websearch
+from cross_traffic import distributions, drawn_schedules, schedule_files
 from cross_traffic.agents import flow_drawing
 from orchestrator.analysis.traffic.throughput import Bins
 from orchestrator.analysis.windows.courses import Bursts, End, course, served, worst_span
@@ -45,7 +45,7 @@ def test_a_load_that_is_right_in_its_mean_alone_is_found(tmp_path, load, shape, 
 
 def scheduled(seconds=60.0, load_bps=40e6, seed=3, **options):
     """Flows of web search as they are scheduled at a scale of 100."""
-    made = websearch.stream_spec(
+    made = drawn_schedules.stream_spec(
         distributions.find("websearch"),
         load_bps=load_bps,
         mtu=1500,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ from orchestrator.analysis.traffic import trust
 from orchestrator.analysis.windows import device_counters
 from orchestrator.parts import samplers
 from orchestrator.validity.gates import capture_nic
+from orchestrator.validity.window import PortBytes
 from tests.helpers.gate_windows import judged
 from workloads.models import catalog
 
@@ -148,3 +151,25 @@ def test_a_twentieth_of_the_bytes_is_missed_in_every_model(model):
             inward = training(model, iterations=iterations, missing=missing, every_ns=every_ns, random=random)
             (told,) = judged(capture_nic, port_bytes=(inward,))
             assert told.passed is (missing == 0.0), (iterations, every_ns, missing, told.message)
+
+
+@pytest.mark.parametrize(("metered", "passed"), [(True, True), (False, False)])
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_meter_sees_packets_before_a_queue_that_may_cut_them(metered, passed, cut):
+    counted = (66_000, 1.04e8) if cut else (2000, 1e8)
+    port = PortBytes(
+        node="h1",
+        port="eth0",
+        direction="out",
+        captured=1e8,
+        packets=2000,
+        frames=66_000,
+        wire=1.04e8,
+        counted_packets=counted[0],
+        counted=counted[1],
+        metered=metered,
+    )
+    (told,) = judged(capture_nic, port_bytes=(port,))
+    assert told.passed is (passed or not cut), told.message
+    (short,) = judged(capture_nic, port_bytes=(replace(port, counted=1.2e8),))
+    assert not short.passed

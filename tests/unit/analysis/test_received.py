@@ -45,13 +45,44 @@ def window(*loads):
     return manifests.window(start_ns=BEGIN + 2 * SECOND, end_ns=BEGIN + 18 * SECOND, loads=loads)
 
 
-def asked(src="h1", source="iperf0", rate=100e6):
-    return Load(source=source, src=src, dst="h3", requested_bps=rate)
+def asked(src="h1", source="iperf0", rate=100e6, period_s=0.0):
+    return Load(source=source, src=src, dst="h3", requested_bps=rate, period_s=period_s, pause_s=period_s)
 
 
 def judged(table_of, *wanted, jobs=(), sent=None):
     found = loads.counted_loads(table_of, topology(), window(), wanted, jobs=jobs, sent=sent or {})
-    return found, gate_windows.judged(load_gate, loads=found)
+    return found, gate_windows.judged(load_gate, loads=found, record=window())
+
+
+def bursts(period_s, duty):
+    """A rate that is 100 Mbit/s on average: all of it in the first part of each period, from the window's middle on."""
+    return lambda at: 100e6 / duty if (at - 1.0) % period_s < duty * period_s else 0.0
+
+
+@pytest.mark.parametrize("period_s", [3.0, 5.0])
+def test_a_periodic_load_is_judged_over_whole_periods_and_may_pause_for_one(period_s):
+    """The window of 16 s has 5.33 or 3.2 periods, of which it would see more or less than the mean."""
+    traffic = counters(bursts(period_s, 0.2))
+    (load,), (mean, gap) = judged(traffic, asked(period_s=period_s))
+    assert load.achieved_bps == pytest.approx(100e6, rel=0.02)
+    assert (mean.passed, gap.passed) == (True, True)
+    assert gap.limit == 1 + period_s
+    (_,), (mean, gap) = judged(traffic, asked())
+    assert (mean.passed, gap.passed) == (False, False)
+
+
+def test_a_periodic_load_that_is_too_small_or_stops_does_not_count():
+    (_,), (mean, _) = judged(counters(lambda at: 0.9 * bursts(3.0, 0.2)(at)), asked(period_s=3.0))
+    assert mean.passed is False
+    (_,), (_, gap) = judged(counters(lambda at: bursts(3.0, 0.2)(at) if at < 8 else 0.0), asked(period_s=3.0))
+    assert gap.passed is False
+
+
+def test_a_window_without_a_whole_period_does_not_tell_the_load():
+    (_,), (mean,) = judged(counters(bursts(20.0, 0.2)), asked(period_s=20.0))
+    assert mean.passed is None
+    assert mean.required
+    assert "shorter than its period of 20 s" in mean.message
 
 
 @pytest.mark.parametrize("per_packet", [1, 44])

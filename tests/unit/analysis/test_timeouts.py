@@ -132,18 +132,21 @@ def test_a_kernels_own_count_is_read_where_it_stands(tmp_path):
     assert tcp_source.Timeouts(0.1, str(file)).rows() == [("",)]
 
 
-@pytest.mark.parametrize(("length", "counted"), [(248, "3"), (232, "")])
+@pytest.mark.parametrize(("length", "counted"), [(248, 3), (232, "")])
 def test_tcp_info_tells_time_outs_where_it_is_long_enough(length, counted):
     info = bytearray(length)
     info[4] = 2
     struct.pack_into("=I", info, 8, 204_000)
+    struct.pack_into("=IQ", info, 148, tcp_source.UNKNOWN, 0)
+    struct.pack_into("=I", info, 228, 65_536)
     if length > 242:
         struct.pack_into("=H", info, 240, 3)
     message = bytearray(tcp_source.MESSAGE_BYTES)
     message[16] = socket.AF_INET
     message += struct.pack("=HH", 4 + length, tcp_source.INET_DIAG_INFO) + info
-    row = dict(zip(tcp_source.Sockets.columns, tcp_source.parse(bytes(message)), strict=True))
-    assert (row["timeouts"], row["backoff"], row["rto_us"]) == (counted, "2", "204000")
+    row = dict(zip(tcp_source.Sockets.columns, (*tcp_source.parse(bytes(message)), "job.rank0"), strict=True))
+    assert (row["timeouts"], row["backoff"], row["rto_us"]) == (counted, 2, 204_000)
+    assert (row["snd_wnd_bytes"], row["min_rtt_us"], row["process"]) == (65_536, "", "job.rank0")
 
 
 def test_a_scaled_run_without_the_collector_is_told_to_add_it():

@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from cross_traffic import distributions, schedule_files, websearch
+from cross_traffic import distributions, drawn_schedules, schedule_files
 from cross_traffic.agents import flow_drawing
 from cross_traffic.schedule_files import BurstShape
 from orchestrator.core.errors import ConfigError
@@ -15,7 +15,7 @@ WEBSEARCH = distributions.find("websearch")
 
 
 def spec(**options):
-    return websearch.stream_spec(WEBSEARCH, **{"load_bps": 10e9, "mtu": 1500, "seed": 1, **options})
+    return drawn_schedules.stream_spec(WEBSEARCH, **{"load_bps": 10e9, "mtu": 1500, "seed": 1, **options})
 
 
 def test_the_mean_of_web_search_is_what_its_table_makes_it():
@@ -172,7 +172,7 @@ def test_a_flow_of_a_wanted_length_on_the_wire_has_it(wire):
 
 
 def test_a_schedule_without_end_is_drawn_in_constant_memory():
-    made = websearch.stream_spec(
+    made = drawn_schedules.stream_spec(
         distributions.Distribution(name="small", source="", points=((100.0, 1.0),)), load_bps=50e6, mtu=1500, seed=1
     )
     flows = flow_drawing.drawn(made)
@@ -201,7 +201,7 @@ def test_a_recorded_schedule_begins_again(tmp_path):
 
 def loads(seconds, *, arrivals, every_s, load_bps=3.63e9):
     """Relative standard deviation of the bytes that start in pieces of a schedule of web search, unscaled."""
-    made = websearch.stream_spec(
+    made = drawn_schedules.stream_spec(
         distributions.find("websearch"), load_bps=load_bps, mtu=1500, seed=11, arrivals=arrivals, duration_s=seconds
     )
     at, sizes, _ = (np.array(one) for one in zip(*flow_drawing.drawn(made), strict=True))
@@ -219,7 +219,7 @@ def test_a_compound_poisson_process_varies_as_one_and_a_steered_one_does_not(eve
 
 def test_bursts_are_no_compound_poisson_process():
     with pytest.raises(ConfigError, match="no compound Poisson process"):
-        websearch.stream_spec(
+        drawn_schedules.stream_spec(
             distributions.find("websearch"),
             load_bps=1e9,
             mtu=1500,
@@ -232,7 +232,7 @@ def test_bursts_are_no_compound_poisson_process():
 @pytest.mark.parametrize("load_bps", [4e9, 20e9])
 def test_no_flow_of_a_schedule_is_larger_than_what_a_period_holds(load_bps):
     burst = schedule_files.BurstShape(width_s=0.001, period_s=0.01, height=3.0)
-    made = websearch.stream_spec(
+    made = drawn_schedules.stream_spec(
         distributions.find("websearch"), load_bps=load_bps, mtu=1500, seed=2, burst=burst, duration_s=20.0
     )
     largest = flow_drawing.largest_bytes(made)

@@ -155,6 +155,23 @@ def test_sockets_of_the_streams_and_of_the_control_connection():
     assert columns["bytes_acked"].max() > 1_000_000
 
 
+def test_samples_before_its_owner_was_looked_up_have_the_connections_owner(tmp_path):
+    lines = ["time_ns,late_ns,src,src_port,dst,dst_port,congestion,rtt_us,process"]
+    for at, port, owner in ((5, 1, ""), (5, 2, ""), (6, 1, "job.rank0"), (6, 2, ""), (7, 1, "")):
+        lines.append(f"{at},0,10.0.0.1,{port},10.0.0.2,2,cubic,7,{owner}")
+    (tmp_path / "tcp.csv").write_text("\n".join(lines) + "\n")
+    columns = tcp.read(output(tmp_path))["sockets"]
+    assert list(columns["process"]) == ["job.rank0", "", "job.rank0", "", ""]
+
+
+def test_a_queue_is_told_as_time_of_the_link_at_the_wires_rate():
+    argv = {launch.node: launch.argv for launch in qdisc.launches(qdisc.Config(), TOPOLOGY)}
+    assert argv["h1"][-1:] == ("eth0/250000000",)
+    assert argv["sw"][-2:] == ("p1/250000000", "p2/250000000")
+    endless = replace(TOPOLOGY, links=(replace(TOPOLOGY.links[0], rate=float("inf")),))
+    assert [one.argv[-1] for one in qdisc.launches(qdisc.Config(hosts=("h1", "h2")), endless)] == ["eth0/0", "eth1/0"]
+
+
 def test_a_socket_of_which_an_old_kernel_tells_nothing_is_left_out(tmp_path):
     header = (DATA / "tcp/tcp.csv").read_text().splitlines()[0]
     (tmp_path / "tcp.csv").write_text(
@@ -362,7 +379,8 @@ def test_samplers_are_pushed_with_their_source():
     for module in (nic, qdisc, tcp, cpu):
         launch = module.launches(module.Config(), TOPOLOGY)[0]
         assert launch.argv[1:6] == ("-I", "-S", "-B", "sampler.py", f"{module.NAME}_source")
-        assert set(launch.files) == {"sampler.py", f"{module.NAME}_source.py"}
+        beside = {"run_processes.py"} if module is tcp else set()
+        assert set(launch.files) == {"sampler.py", f"{module.NAME}_source.py"} | beside
         assert all(isinstance(path, Path) and path.is_file() for path in launch.files.values())
         assert launch.ready == Line(pattern="^sampling$")
         assert not launch.required

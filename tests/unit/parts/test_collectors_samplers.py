@@ -75,8 +75,9 @@ def test_a_full_disk_is_said_and_is_no_success(tmp_path):
 
 
 def test_an_unknown_device_is_said_without_a_traceback(tmp_path):
-    for source, arguments in (("nic_source", ("0.01", "0.1", "0", "/sys")), ("qdisc_source", ("0.01", "0"))):
-        process = start(tmp_path, source, *arguments, "nosuch9")
+    nic_arguments, qdisc_arguments = ("0.01", "0.1", "0", "/sys", "nosuch9"), ("0.01", "0", "nosuch9/0")
+    for source, arguments in (("nic_source", nic_arguments), ("qdisc_source", qdisc_arguments)):
+        process = start(tmp_path, source, *arguments)
         _, said = process.communicate(timeout=60)
         assert process.returncode == 1
         assert "Traceback" not in said

@@ -109,7 +109,7 @@ def test_progress_is_that_of_the_whole_study(tmp_path, monkeypatch):
     said = io.StringIO()
     carry_out(studied(tmp_path), tmp_path / "r", said=said)
     assert re.search(r"study s-quick: 2 sweeps, 0 of 12 done, about \d+ min left", said.getvalue())
-    assert re.search(r"about \d+ s left, until about .*\d\d:\d\d\]", testbed.labels[7])
+    assert re.search(r"about \d+ (s|min) left, until about .*\d\d:\d\d\]", testbed.labels[7])
     assert "[s-quick: 0 of 12 done" in testbed.labels[0]
     assert "[s-quick: 7 of 12 done" in testbed.labels[7]
 

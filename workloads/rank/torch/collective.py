@@ -13,9 +13,10 @@ from .program import Join, Rank, TorchSettings, run
 
 
 class CollectiveSettings(TorchSettings, benchmark.PassSettings):
-    """Settings of the passes on torch.distributed, and the ranks of each group."""
+    """Settings of the passes on torch.distributed, the ranks of each group, and what goes where in an all-to-all."""
 
     groups: Sequence[Sequence[int]]
+    parts: Sequence[Sequence[float]] | None  # of an uneven all-to-all, in messages, of each rank of a group to each one
 
 
 def operation(
@@ -27,6 +28,9 @@ def operation(
 
     world = len(own)
     part = floats_of(size, world)
+    parts = rank.config["parts"]
+    if name == "all-to-all" and parts is not None:
+        return uneven(parts, part * world, place=own.index(rank.number), rank=rank, group=group), 4 * part * world
     whole = torch.ones(part * world, device=rank.device)
     share = torch.ones(part, device=rank.device)
     result = torch.empty_like(whole)
@@ -46,6 +50,20 @@ def operation(
         "send-receive": send_receive,
     }
     return done[name], 4 * part * world
+
+
+def uneven(
+    parts: Sequence[Sequence[float]], message: int, *, place: int, rank: Rank[CollectiveSettings], group: Any
+) -> Operation:
+    """Return an all-to-all in which the rank at `place` sends and receives its parts of a message of so many floats."""
+    import torch
+    import torch.distributed as dist
+
+    sizes = [[round(share * message) for share in row] for row in parts]
+    sent, received = sizes[place], [row[place] for row in sizes]
+    whole = torch.ones(sum(sent), device=rank.device)
+    result = torch.empty(sum(received), device=rank.device)
+    return lambda: dist.all_to_all_single(result, whole, received, sent, group=group)
 
 
 def build(rank: Rank[CollectiveSettings]) -> Join:
