@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cross_traffic import periodic
-from cross_traffic.periodic import demands, escalate, launches, problems, read, remarks, requirements
+from cross_traffic.periodic import demands, escalate, launches, problems, read, remarks, requirements, sent
 from orchestrator.core.fields import Duration
 
 __all__ = ["NAME", "Config", "demands", "escalate", "launches", "problems", "read", "remarks", "requirements", "sent"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -12,7 +12,7 @@ from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.taskgraph import TaskGraph
-from orchestrator.parts.theory import Bucket, Replicated, Theory
+from orchestrator.parts.theory import Replicated, Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import (
     collective_tasks,
@@ -26,7 +26,6 @@ from workloads.common import (
 from workloads.common.collective_tasks import Done, Ready
 from workloads.common.real_training import TorchModelConfig
 from workloads.common.trained_model import BYTES_PER_PARAMETER
-from workloads.rank.lifecycle import LayerPlan
 from workloads.rank.torch.ddp import DdpSettings
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
@@ -36,8 +35,6 @@ NAME = "ddp"
 AT_ONCE = 2  # threads of gloo's process group, each with one collective
 
 _ELEMENT_BYTES = {"none": BYTES_PER_PARAMETER, "fp16": 2, "bf16": 2}
-
-_BUFFER_ELEMENT_BYTES = 4  # DDP counts a bucket as it lies in memory, before any compression
 
 
 class Config(TorchModelConfig):
@@ -135,7 +132,7 @@ def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
         forward_s=sum(forward_s for forward_s, _, _ in layers),
         backward_s=sum(backward_s for _, backward_s, _ in layers),
         passes=config.accumulate,
-        buckets=buckets(
+        buckets=replicated_tasks.buckets(
             layers,
             cap=config.bucket / topology.scale,
             element_bytes=_ELEMENT_BYTES[config.compression],
@@ -165,34 +162,6 @@ def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
         passes=found.passes,
         at_once=AT_ONCE,
     )
-
-
-def buckets(layers: Sequence[LayerPlan], *, cap: float, first: float | None, element_bytes: int) -> tuple[Bucket, ...]:
-    """Return DDP's buckets from its second iteration on, when they are made in the order in which gradients come.
-
-    A bucket is closed by the first tensor with which it has `cap` bytes or more (`first` for the first bucket, where
-    that is another size); `element_bytes` is what an element travels as (torch's `compute_bucket_assignment_by_size`).
-    """
-    found = []
-    held, limit = 0, cap if first is None else first
-    ready_s = 0.0
-    for ready_s, size in gradients(layers):
-        held += size
-        if held * _BUFFER_ELEMENT_BYTES >= int(limit):
-            found.append(Bucket(size=held * element_bytes, ready_s=ready_s))
-            held, limit = 0, cap
-    if held:
-        found.append(Bucket(size=held * element_bytes, ready_s=ready_s))
-    return tuple(found)
-
-
-def gradients(layers: Sequence[LayerPlan]) -> Iterator[tuple[float, int]]:
-    """Yield each gradient's instant in the backward pass, in seconds, and its elements, the last layer's first."""
-    ready_s = 0.0
-    for _, backward_s, sizes in reversed(layers):
-        ready_s += backward_s
-        for size in sizes:
-            yield ready_s, size
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -31,9 +31,9 @@ from workloads.common.collective_tasks import Done, Ready
 from workloads.common.jitter import JitteredConfig
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.rank_traffic import Pairs
+from workloads.common.replicated_tasks import buckets
 from workloads.common.torch_ranks import TorchConfig
 from workloads.common.trained_model import ModelName
-from workloads.ddp import buckets
 from workloads.models import catalog
 from workloads.models.catalog import EmulatedLayer
 from workloads.readers.communication import read_communication

@@ -32,7 +32,7 @@ from workloads.common.collective_tasks import Done, Ready
 from workloads.common.mpi_ranks import Mpi
 from workloads.common.nccl_evidence import NcclConfig
 from workloads.common.real_training import RealConfig
-from workloads.ddp import gradients
+from workloads.common.replicated_tasks import gradients
 from workloads.rank.horovod.on_torch import HorovodTorchSettings
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.horovod_timeline import read_timeline

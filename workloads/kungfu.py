@@ -17,8 +17,8 @@ from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology, in_url
 from workloads.common import environments, rank_traffic, replicated_tasks, shipping, trained_model
 from workloads.common.collective_tasks import Done, Ready
+from workloads.common.replicated_tasks import buckets
 from workloads.common.trained_model import EmulatedConfig
-from workloads.ddp import buckets
 from workloads.rank.external.command import LoggedCommandSettings as CommandSettings
 from workloads.rank.torch.exchange import schedule
 from workloads.readers.iteration_logs import LOG, read_iterations

@@ -17,8 +17,8 @@ from orchestrator.parts.topology import Job, Topology
 from workloads.common import rank_traffic, real_training, replicated_tasks, torch_ranks, trained_model
 from workloads.common.collective_tasks import Done, Ready
 from workloads.common.real_training import TorchModelConfig
+from workloads.common.replicated_tasks import buckets
 from workloads.common.trained_model import BYTES_PER_PARAMETER
-from workloads.ddp import buckets
 from workloads.models import catalog
 from workloads.rank.torch.exchange import P2pSettings, asking_share, schedule
 from workloads.readers.evaluations import read_evaluations

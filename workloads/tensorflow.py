@@ -31,7 +31,7 @@ from workloads.common import (
 from workloads.common.collective_tasks import Done, Ready
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.real_training import RealConfig
-from workloads.ddp import buckets
+from workloads.common.replicated_tasks import buckets
 from workloads.rank.tensorflow import mirrored, parameter_server
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import LOG, read_iterations, read_training

@@ -91,7 +91,7 @@ def refusals(experiment: Experiment) -> Iterator[str]:
             yield f"workload {spec.workload.name} does not say what its ranks compute and send"
     for spec in experiment.jobs:
         if spec.start is not None or spec.every is not None:
-            yield f"job {spec.name} begins at an instant of its own, which is not simulated; accepted: no start, no every"
+            yield f"job {spec.name} begins at instants of its own, which are not simulated; accepted: neither"
     for window in experiment.all_windows():
         for choice in window.traffic:
             if not fitting.is_silent(choice) and not hasattr(registry.traffic(choice.name), "sent"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from orchestrator.parts.taskgraph import TaskGraph
@@ -10,7 +10,10 @@ from orchestrator.parts.theory import Bucket
 from workloads.common import collective_tasks
 from workloads.common.collective_tasks import Done, Ready
 from workloads.common.mpi_ranks import Algorithm
+from workloads.rank.lifecycle import LayerPlan
 from workloads.rank.torch.exchange import Round
+
+_BUFFER_ELEMENT_BYTES = 4  # DDP counts a bucket as it lies in memory, before any compression
 
 # Adds the reduction of a bucket (its number and its bytes) to a graph.
 Reduce = Callable[[TaskGraph, int, float, Ready], Done]
@@ -53,6 +56,34 @@ def overlapped(
         ends = finish(graph, ends)
     graph.end([ends[rank] for rank in everyone])
     return graph
+
+
+def buckets(layers: Sequence[LayerPlan], *, cap: float, first: float | None, element_bytes: int) -> tuple[Bucket, ...]:
+    """Return DDP's buckets from its second iteration on, when they are made in the order in which gradients come.
+
+    A bucket is closed by the first tensor with which it has `cap` bytes or more (`first` for the first bucket, where
+    that is another size); `element_bytes` is what an element travels as (torch's `compute_bucket_assignment_by_size`).
+    """
+    found = []
+    held, limit = 0, cap if first is None else first
+    ready_s = 0.0
+    for ready_s, size in gradients(layers):
+        held += size
+        if held * _BUFFER_ELEMENT_BYTES >= int(limit):
+            found.append(Bucket(size=held * element_bytes, ready_s=ready_s))
+            held, limit = 0, cap
+    if held:
+        found.append(Bucket(size=held * element_bytes, ready_s=ready_s))
+    return tuple(found)
+
+
+def gradients(layers: Sequence[LayerPlan]) -> Iterator[tuple[float, int]]:
+    """Yield each gradient's instant in the backward pass, in seconds, and its elements, the last layer's first."""
+    ready_s = 0.0
+    for _, backward_s, sizes in reversed(layers):
+        ready_s += backward_s
+        for size in sizes:
+            yield ready_s, size
 
 
 def scheduled(graph: TaskGraph, rounds: Mapping[int, Sequence[Round]], ready: Ready, *, element_bytes: int) -> Done:

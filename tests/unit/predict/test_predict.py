@@ -16,7 +16,7 @@ from orchestrator.predict import inputs, messages, predicting, whatif
 from orchestrator.predict.network_costs import Costs, Network, Quantity, Rates, all_reduce_s, network
 from orchestrator.predict.pipeline import Schedule, StageTimes
 from tests.helpers.experiments import orch
-from workloads.ddp import buckets
+from workloads.common.replicated_tasks import buckets
 from workloads.models import catalog, formulation
 
 MIB = 2**20
