@@ -24,6 +24,7 @@ PARTS: Mapping[str, Callable[[], str]] = MappingProxyType(
         "questions": questions.page,
         "tables": query.tables_page,
         "validity": partial(measurements.page_of, "validity"),
+        "choose": partial(measurements.page_of, "choose"),
         "workloads": workloads.page,
     }
 )

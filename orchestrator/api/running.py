@@ -16,6 +16,7 @@ from orchestrator.execution.run_options import RunOptions, wait_seconds
 from orchestrator.experiment import loading, seeds
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.report.site import refreshing
+from orchestrator.sweep import repeating
 
 
 def load(path: str | Path, *, settings: Mapping[str, object] | None = None, local: bool = False) -> Experiment:
@@ -56,7 +57,7 @@ def run(
         progress=Progress(io.StringIO() if quiet else None),
         after_run=refreshing.refresh_apart,
     )
-    outcomes = execute.carry_out(experiment, options)
+    outcomes = execute.carry_out(experiment, options, enough=repeating.rule(experiment, options))
     for outcome in outcomes:
         if isinstance(outcome.error, Interrupted):
             raise outcome.error

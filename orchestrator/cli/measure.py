@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from orchestrator.cli import compare, options, study
 from orchestrator.cli.commands import Commands
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.predict.predicttext import PredictedSetting
     from orchestrator.predict.whatif import Setting
     from orchestrator.sweep.detecting import Detection
+    from orchestrator.sweep.run_sweep import SweepOutcome
 
 REPORT_S = 600.0
 
@@ -118,6 +119,10 @@ def _plan(arguments: argparse.Namespace) -> int:
     else:
         print(plantext.variables_text(document.variables, width=layout.columns()), end="")
         print(plantext.plan_text(runs, verbose=arguments.verbose, width=layout.columns()))
+        if (until := experiment.until) is not None:
+            from orchestrator.sweep import choicetext
+
+            print(f"run {choicetext.count_text(until)}, {choicetext.aim(until)}")
     if arguments.detect:
         from orchestrator.sweep import detecting
 
@@ -135,11 +140,12 @@ def _run(arguments: argparse.Namespace) -> int:
     from orchestrator.execution import execute
     from orchestrator.experiment import loading, runtext
     from orchestrator.report.site import refreshing
+    from orchestrator.sweep import repeating
 
     with options.observed(arguments) as observer:
         how = options.of_runs(arguments, observer)
         experiment, _ = loading.checked(arguments.file, arguments.overrides, local=arguments.local)
-        outcomes = execute.carry_out(experiment, how)
+        outcomes = execute.carry_out(experiment, how, enough=repeating.rule(experiment, how))
         last = execute.last_tries(outcomes)
         shown = [outcome.path for outcome in outcomes if outcome.sealed and outcome.manifest.windows]
         page = None if arguments.no_report or not shown else _reported(shown, how.progress)
@@ -221,7 +227,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from orchestrator.experiment import sweepfile
     from orchestrator.report.site import refreshing
     from orchestrator.store import sweeps
-    from orchestrator.sweep import run_sweep, sweeptext
+    from orchestrator.sweep import choicetext, run_sweep, sweeptext
 
     if arguments.baseline:
         compare.rule_of(arguments)
@@ -234,11 +240,15 @@ def _sweep(arguments: argparse.Namespace) -> int:
         outcome = run_sweep.carry_out(definition, how, new=arguments.new, conditions=conditions)
     out = sys.stderr if arguments.json else sys.stdout  # JSON stands alone on standard output
     console.tell(sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys), stream=out)
+    _tell_choices(definition, outcome, out)
     if outcome.runs_s:
         console.tell(sweeptext.cost_text(outcome.runs_s, outcome.measured_s), stream=out)
     if arguments.json:
         data = sweeptext.summary_data(outcome.sweep, outcome.ledger, outcome.keys)
-        console.tell(json.dumps({**data, "runs_s": outcome.runs_s, "measured_s": outcome.measured_s}))
+        known = [choicetext.data(standing) for standing in outcome.standings]
+        bends = [choicetext.bend_data(bend) for bend in outcome.bends]
+        took = {"runs_s": outcome.runs_s, "measured_s": outcome.measured_s}
+        console.tell(json.dumps({**data, "known": known, "bends": bends, **took}))
     if outcome.status == Exit.INTERRUPTED:
         console.tell(
             sweeptext.resume_text(f"sweep {outcome.sweep.id}", outcome.done, len(outcome.keys), new=arguments.new),
@@ -267,25 +277,37 @@ def _sweep(arguments: argparse.Namespace) -> int:
     return status
 
 
+def _tell_choices(definition: Definition, outcome: SweepOutcome, out: TextIO) -> None:
+    """Print why a sweep measured what it did, and write the page that says so."""
+    from orchestrator.report import choices_page
+    from orchestrator.sweep import choicetext
+
+    for bend in outcome.bends:
+        console.tell("\n".join([choicetext.bend(definition, bend), *choicetext.chosen(definition, bend)]), stream=out)
+    for standing in outcome.standings:
+        console.tell(choicetext.line(definition, standing), stream=out)
+    if (page := choices_page.write(definition, outcome)) is not None:
+        console.tell(str(page), stream=out)
+
+
 def _plan_sweep(arguments: argparse.Namespace, definition: Definition) -> int:
     """Print every run of a sweep, and its estimated duration by earlier runs of the store; return the exit code."""
     from orchestrator.experiment import feasibility, seeds
     from orchestrator.sweep import run_sweep, sweepplan, sweeptext
 
     salt = seeds.given(arguments.seed) or seeds.PLANNED
-    found = list(sweepplan.batches(definition, sweepplan.in_order(definition, salt)))
-    estimate = sweepplan.estimate(found, run_sweep.earlier_windows(arguments.results, definition.file.name))
+    found = run_sweep.outlined(definition, arguments.results, salt)
     if arguments.json:
-        print(json.dumps(sweeptext.plan_data(definition, found, estimate, salt), indent=1))
+        print(json.dumps(sweeptext.plan_data(definition, found, salt), indent=1))
     else:
-        print(sweeptext.plan_text(definition, found, estimate, salt))
+        print(sweeptext.plan_text(definition, found, salt))
     if arguments.detect:
         from orchestrator.sweep import detecting
 
         change = compare.share(arguments.detect, "--detect")
-        planned = detecting.of_sweep(definition, arguments.results, change, estimate=estimate)
+        planned = detecting.of_sweep(definition, arguments.results, change, estimate=found.fewest or found.estimate)
         _tell_detection(planned, as_json=arguments.json)
-    return feasibility.tell(sweepplan.first_runs(found))
+    return feasibility.tell(sweepplan.first_runs(found.batches))
 
 
 def _tell_detection(planned: Detection, *, as_json: bool) -> None:

@@ -14,24 +14,33 @@ from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.run_options import Attempt, RunOptions
 from orchestrator.experiment import feasibility, loading, plan, seeds, testbeds
 from orchestrator.experiment.experiment import Experiment
+from orchestrator.experiment.seeds import Draws
 
 T = TypeVar("T")
+Enough = Callable[[Sequence[runner.Outcome]], bool]  # whether what was measured is enough, after each run
 
 
-def carry_out(experiment: Experiment, options: RunOptions) -> list[runner.Outcome]:
+def carry_out(experiment: Experiment, options: RunOptions, *, enough: Enough | None = None) -> list[runner.Outcome]:
     """Carry out every run of an experiment until one is interrupted; what went wrong with one is told on the way.
+
+    Where the experiment goes on `until` something is known, `enough` says whether it is.
 
     A run that is not valid for what may pass is tried again, `attempts` times in all; each try is an outcome. A further
     try has the same random numbers, so that no draw is left out for how it turned out.
     """
     outcomes: list[runner.Outcome] = []
-    runs = plan.build(experiment, options.salt or seeds.drawn())
-    forced = feasibility.settle(runs[:1], force=options.force, say=options.progress.say)
-    tries = [(run, number) for run in runs for number in range(1, experiment.attempts + 1)]
-    for run, number in tries:
+    until, salt = experiment.until, options.salt or seeds.drawn()
+    most = experiment.repetitions if until is None else until.most
+    first = plan.single(experiment, 1, Draws(salt=salt))
+    forced = feasibility.settle([first], force=options.force, say=options.progress.say)
+    tries = ((repetition, number) for repetition in range(1, most + 1) for number in range(1, experiment.attempts + 1))
+    for repetition, number in tries:
         if number > 1 and not outcomes[-1].manifest.disturbed:
             continue
-        label = f"run {run.repetition} of {experiment.repetitions}"
+        if number == 1 and enough is not None and enough(outcomes):
+            break
+        run = plan.single(experiment, repetition, Draws(salt=salt))
+        label = f"run {repetition} of {'at most ' if enough is not None else ''}{most}"
         if number > 1:
             label += f" again, since it was disturbed (try {number} of {experiment.attempts})"
         outcome = run_planned(experiment, run, options, Attempt(label=label, forced=forced))

@@ -29,6 +29,7 @@ from orchestrator.core.units import Mistake, rate_text
 from orchestrator.experiment import pacing
 from orchestrator.experiment.pacing import Pace, Start
 from orchestrator.experiment.placements import Placement
+from orchestrator.experiment.until import Until
 from orchestrator.parts import registry
 from orchestrator.testbed.inventory import Inventory
 from orchestrator.testbed.local.local_spec import Folder, ImageName, LocalTestbed, Program, RuntimeName
@@ -273,6 +274,8 @@ class Experiment(Model):
     """When a window ends, such as {iterations: 100}."""
     repetitions: int = Field(default=1, ge=1, le=1000)
     """How many runs."""
+    until: Until | None = None
+    """Instead of `repetitions`, go on until the level of every window is known, such as {interval: 2%}."""
     attempts: int = Field(default=1, ge=1, le=100)
     """Most tries of a run that is not valid for what may pass, such as other work on a host (gates `processor` and
     `drift`). A sweep has its own."""
@@ -290,6 +293,10 @@ class Experiment(Model):
             raise Mistake("stands beside workload", accepted="exactly one of workload, jobs", at=("jobs",))
         if self.traffic and self.windows:
             raise Mistake("stands beside windows", accepted="the traffic of each window in it", at=("traffic",))
+        if self.until is not None and self.repetitions != 1:
+            raise Mistake("stands beside repetitions", accepted="exactly one of repetitions, until", at=("until",))
+        if self.until is not None and self.until.effect is not None:
+            raise Mistake("compares points of a sweep", accepted="interval, or a sweep", at=("until", "effect"))
         for key, below, names in (
             ("jobs", ("name",), [job.name for job in self.jobs]),
             ("windows", ("name",), [window.name for window in self.windows]),
@@ -402,10 +409,11 @@ def _of_slurm(spec: SlurmSpec, asked: YamlMapping) -> YamlMapping:
 
 
 def resolved_data(experiment: Experiment) -> YamlMapping:
-    """Return the experiment as data with its defaults: run again, it is the same experiment, in any allocation."""
+    """Return the experiment as data with its defaults: run again, it measures the same, in any allocation."""
     data = recorded_data(experiment)
     data["testbed"].get("slurm", {}).pop("allocation", None)
-    del data["attempts"]  # how often is tried decides nothing of what is measured
+    for key in ("attempts", "until"):  # how often is tried and repeated decides nothing of what is measured
+        data.pop(key, None)
     return data
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from orchestrator.core.units import Mistake
 from orchestrator.experiment.documents import Keys
 
 MOST_POINTS = 10_000
+_SLOWER = re.compile(r"\+[0-9]{1,4}(\.[0-9]+)?%")
 
 
 class Axis(Model):
@@ -36,6 +38,14 @@ class Axis(Model):
     """From one number of a range to the next."""
     count: int | None = Field(default=None, ge=2)
     """How many numbers of a range, equally far apart, instead of `step`."""
+    find: str | None = None
+    """Measure only those numbers of a range that tell where the curve bends: `knee`, where congestion begins (the
+    question `congestion point`); "+10%", where the mean is longer than at the lowest number by so much; or
+    `first-invalid`, the lowest number at which no measurement is valid."""
+    within: float | None = Field(default=None, gt=0)
+    """With `find`, how far the interval of the answer reaches at most; numbers are twice as far apart by default."""
+    most: int = Field(default=20, ge=5, le=200)
+    """With `find`, most measurements of a curve."""
     named: YamlMapping = Field(default_factory=dict)
     """Name of each value (a mapping or a list that would be unreadable in a table), and the value."""
 
@@ -52,9 +62,11 @@ class Axis(Model):
     @model_validator(mode="after")
     def _one_way(self) -> Axis:
         is_range = self.first is not None or self.to is not None
+        if self.find is not None:
+            self._check_find()
         if bool(self.values) + is_range + bool(self.named) != 1:
             raise Mistake("not an axis", accepted="a list, or exactly one of values, from and to, named")
-        if is_range and (self.first is None or self.to is None or (self.step is None) == (self.count is None)):
+        if is_range and (self.first is None or self.to is None or self._spacings() != 1):
             raise Mistake("not a whole range", accepted="from, to, and one of step, count")
         if self.first is not None and self.to is not None and self.to < self.first:
             raise Mistake("the range is empty", accepted="to that is at least from")
@@ -63,6 +75,28 @@ class Axis(Model):
         if self.unit and not all(isinstance(v, int | float) and not isinstance(v, bool) for v in self.values):
             raise Mistake("values beside a unit are numbers alone", accepted="[0, 4, 8], or no unit", at=("values",))
         return self
+
+    def _check_find(self) -> None:
+        if self.find is not None and not (self.find in ("knee", "first-invalid") or _SLOWER.fullmatch(self.find)):
+            raise Mistake("nothing that can be found", accepted='knee, first-invalid, or "+10%"', at=("find",))
+        if self.first is None or self.to is None:
+            raise Mistake("is found in a range alone", accepted="from and to beside it", at=("find",))
+        if self.within is None:
+            raise Mistake("how well it is to be known is not said", accepted="within: 0.5 beside it", at=("find",))
+
+    def _spacings(self) -> int:
+        """Return how many keys say how far apart the numbers are."""
+        given = sum(one is not None for one in (self.step, self.count))
+        return given or int(self.find is not None)
+
+    @property
+    def _apart(self) -> float:
+        return self.step or 2 * (self.within or 0.5)
+
+    @property
+    def slower(self) -> float:
+        """Return by what share of the lowest number's time a slower one's is longer; infinite if validity decides."""
+        return math.inf if self.find == "first-invalid" else float((self.find or "+10%")[1:-1]) / 100
 
     def pairs(self) -> list[tuple[Any, Any]]:
         """Return the label of each value, and the value; a value without a name is its own label."""
@@ -75,14 +109,14 @@ class Axis(Model):
         """Return how many numbers a range has, without making them."""
         if self.count is not None:
             return self.count
-        return ((self.to or 0.0) - (self.first or 0.0)) / (self.step or 1.0) + 1
+        return ((self.to or 0.0) - (self.first or 0.0)) / self._apart + 1
 
     def _range(self) -> list[float]:
         if self.first is None or self.to is None:
             raise AssertionError("the model lets whole ranges through")
         if self.count is not None:
             return [self.first + (self.to - self.first) * i / (self.count - 1) for i in range(self.count)]
-        step = self.step or 1.0
+        step = self._apart
         return [self.first + step * i for i in range(math.floor((self.to - self.first) / step + 1e-9) + 1)]
 
 
@@ -118,7 +152,7 @@ def combinations(
     found = 0
     for chosen in itertools.product(*groups):
         named = {axis: pair[0] for part in chosen for axis, pair in part.items()}
-        if any(_is_excluded(named, entry) for entry in exclude):
+        if any(has_values(named, entry) for entry in exclude):
             continue
         found += 1
         yield {axis: pair[1] for part in chosen for axis, pair in part.items()}, named
@@ -126,7 +160,8 @@ def combinations(
         raise ConfigError(f"{path}: exclude: leaves no point; accepted: an exclude that leaves some")
 
 
-def _is_excluded(names: AxisValues, entry: AxisValues) -> bool:
+def has_values(names: AxisValues, entry: AxisValues) -> bool:
+    """Return whether a point has all of these values (of a list: one of them; of text such as ">8gbit": a bound)."""
     for key, unwanted in entry.items():
         choices = unwanted if isinstance(unwanted, list) else [unwanted]
         if not any(_bound(key, choice).holds(names) for choice in choices):

@@ -128,10 +128,13 @@ class RunPlan:
 
 
 def build(experiment: Experiment, salt: str = seeds.PLANNED) -> tuple[RunPlan, ...]:
-    """Plan the runs of an experiment that has no problems, with the random numbers of this salt."""
+    """Plan the runs of an experiment that has no problems, with the random numbers of this salt.
+
+    Of one that goes on `until` something is known, the fewest that there will be.
+    """
     topology = fitting.topology_of(experiment)
     text = json.dumps(resolved_data(experiment), sort_keys=True)
-    numbers = range(1, experiment.repetitions + 1)
+    numbers = range(1, (experiment.repetitions if experiment.until is None else experiment.until.least) + 1)
     return tuple(_run(experiment, topology, number, text, Draws(salt=salt)) for number in numbers)
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from orchestrator.core import secret_looks, units, where
 from orchestrator.core.errors import ConfigError, shortened
-from orchestrator.core.fields import Model
+from orchestrator.core.fields import Duration, Model
 from orchestrator.core.opendata import AxisValues, YamlMapping, YamlValue
 from orchestrator.core.units import Mistake
 from orchestrator.experiment import documents, loading, matrix, variables
@@ -22,6 +22,7 @@ from orchestrator.experiment.documents import Document, Keys, Variable
 from orchestrator.experiment.experiment import Experiment, Name, TestbedChoice, resolved_data
 from orchestrator.experiment.loading import Files
 from orchestrator.experiment.matrix import Axis
+from orchestrator.experiment.until import Until
 from orchestrator.experiment.validation import validate
 
 NEEDS = "name, experiment and axes"
@@ -43,7 +44,12 @@ class SweepFile(Model):
     exclude: tuple[YamlMapping, ...] = ()
     """Points to leave out: those with all of these values (a list: one of them; text such as ">8gbit": a bound)."""
     repetitions: int | None = Field(default=None, ge=1, le=1000)
-    """How often every point is measured; default: the experiment's own."""
+    """How often every point is measured; default: the experiment's own, or its `until`."""
+    until: Until | None = None
+    """Instead of `repetitions`, repeat each point until its level, or an effect, is known, such as {interval: 2%}."""
+    budget: Duration | None = Field(default=None, gt=0)
+    """With `until.interval`, spend no more than this time on runs: after the fewest repetitions of all points, each run
+    goes to the point whose interval it narrows most, for the time that it takes."""
     order: Literal["random", "alternate", "fixed"] = "random"
     """Order of the points within a repetition: shuffled, so that drift follows no axis, and otherwise every night;
     alternately as they stand here and backwards (A B, B A), so that a steady drift cancels out; or as they stand."""
@@ -86,9 +92,29 @@ class SweepFile(Model):
                     what = "stands twice" if path in seen else "not a key path"
                     raise Mistake(what, accepted="each key path once, as traffic.0.iperf.load", at=(*at, path))
                 seen.add(path)
+        if self.until is not None and self.repetitions is not None:
+            raise Mistake("stands beside repetitions", accepted="exactly one of repetitions, until", at=("until",))
+        if self.budget is not None and (self.until is None or self.until.interval is None):
+            raise Mistake("nothing is to be narrowed", accepted="until: {interval: 2%} beside it", at=("budget",))
+        self._check_search()
         if self.recheck and self.mode == "runs":
             raise Mistake("every run is a fresh one already", accepted="mode: windows", at=("recheck",))
         return self
+
+    def _check_search(self) -> None:
+        searched = self.searched
+        if any(axis.find is not None for group in self.zip for axis in group.values()):
+            raise Mistake("what is found has no partner", accepted="find below axes", at=("zip",))
+        if len(searched) > 1:
+            raise Mistake("one thing is found at a time", accepted="find on a single axis", at=("axes", searched[1]))
+        for key in ("repetitions", "until", "budget", "recheck"):
+            if searched and getattr(self, key):
+                raise Mistake("what is measured again follows from find", accepted=f"no {key}", at=(key,))
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """Return the axes along which something is found."""
+        return tuple(path for path, axis in self.axes.items() if axis.find is not None)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -108,12 +134,18 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A sweep that has been read and checked; `digest` covers all that decides what is measured."""
+    """A sweep that has been read and checked; `digest` covers all that decides what is measured.
+
+    Every point has `repetitions`, none for sure where the sweep finds something; with `until` more may follow, and
+    `sides` are the points that it compares, in pairs.
+    """
 
     file: SweepFile
     points: tuple[Point, ...]
     repetitions: int
     digest: str
+    until: Until | None = None
+    sides: tuple[tuple[str, str], ...] = ()
     variables: tuple[Variable, ...] = ()  # whose values are in all points: those that are axes are in each point's own
 
     @property
@@ -200,13 +232,18 @@ def definition(
     _refuse_twins(points, path)
     if file.mode == "windows":
         _refuse_windows(points, path)
+    if file.searched and points[0].experiment.until is not None:
+        raise ConfigError(f"{path}: find beside the experiment's until; accepted: one of both")
+    until = file.until or (points[0].experiment.until if file.repetitions is None else None)
     repetitions = file.repetitions or points[0].experiment.repetitions
     points = tuple(_once(point) for point in points)
     return Definition(
         file=file,
         points=points,
-        repetitions=repetitions,
-        digest=_digest(file, points, repetitions),
+        repetitions=0 if file.searched else until.least if until is not None else repetitions,
+        digest=_digest(file, points, repetitions, until),
+        until=until,
+        sides=_sides(until, points, path) if until is not None and until.effect is not None else (),
         variables=base.filled(combinations[0][0]).variables,
     )
 
@@ -279,7 +316,7 @@ def _experiment(sweep: Document, named: Any, files: Files) -> tuple[Document, tu
 
 
 def _once(point: Point) -> Point:
-    experiment = point.experiment.model_copy(update={"repetitions": 1})
+    experiment = point.experiment.model_copy(update={"repetitions": 1, "until": None})
     return replace(point, experiment=experiment, resolved=resolved_data(experiment))
 
 
@@ -346,7 +383,32 @@ def _refuse_windows(points: Sequence[Point], path: Path) -> None:
         raise ConfigError(f"{path}: mode: windows of an experiment that has windows itself; accepted: mode: runs")
 
 
-def _digest(file: SweepFile, points: Sequence[Point], repetitions: int) -> str:
+def _sides(until: Until, points: Sequence[Point], path: Path) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of points that have the values of both sides and agree in all other axes.
+
+    ConfigError for a key that no axis is about, and where there is no pair.
+    """
+    axes = list(points[0].values)
+    own: set[str] = set()
+    for key in until.between:
+        found = [axis for axis in axes if axis == key or axis.endswith("." + key)]
+        if len(found) != 1:
+            raise ConfigError(f"{path}: until: between: no single axis {key}; accepted: {', '.join(axes)}")
+        own.update(found)
+
+    def of_side(side: YamlMapping) -> dict[str, str]:
+        chosen = [point for point in points if matrix.has_values(point.values, side)]
+        rest = ({axis: value for axis, value in point.values.items() if axis not in own} for point in chosen)
+        return {json.dumps(values, sort_keys=True): point.point for values, point in zip(rest, chosen, strict=True)}
+
+    reference, other = of_side(until.between), of_side(until.and_)
+    pairs = tuple((point, other[rest]) for rest, point in reference.items() if rest in other)
+    if not pairs or any(one == two for one, two in pairs):
+        raise ConfigError(f"{path}: until: no two points differ by between and and alone; `orch plan` lists the points")
+    return pairs
+
+
+def _digest(file: SweepFile, points: Sequence[Point], repetitions: int, until: Until | None) -> str:
     data: dict[str, object] = {
         "points": [[point.point, point.resolved] for point in points],
         "repetitions": repetitions,
@@ -356,4 +418,9 @@ def _digest(file: SweepFile, points: Sequence[Point], repetitions: int) -> str:
     }
     if file.draws != "own":  # which sweeps that are older than the key had
         data["draws"] = file.draws
+    if file.searched:
+        data["find"] = {axis: file.axes[axis].model_dump(mode="json", by_alias=True) for axis in file.searched}
+    if until is not None:
+        data["until"] = until.model_dump(mode="json", by_alias=True)
+        data["budget"] = file.budget
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]

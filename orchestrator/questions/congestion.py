@@ -5,104 +5,12 @@ Salamy (2022), sections 3.1 to 3.4 and appendix A.2. What a load leaves of a lin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-import numpy.typing as npt
 
+from orchestrator.analysis.stats.onset import NO_FLAT, RULES, Floats, Onset, onset
 from orchestrator.questions.curves import same
 from orchestrator.questions.registry import step
 from orchestrator.questions.rows import REPETITION, Row, Rows, grouped
-
-Floats = npt.NDArray[np.float64]
-
-FLAT_WITHIN = 0.05  # what is flat stays so close to the time at the lowest load
-FLAT_SHARE = 0.2  # of the capacity that a flat region must reach, to be called one
-FEWEST_FLAT = 3
-GAP_SHARE = 0.35  # of the capacity: points further apart do not tell where a flat region ends
-NO_FLAT = "none: it has no flat region, its time grows from the lowest loads on"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """The parameters of appendix A.2's construction, which the thesis did by eye.
-
-    The tangent is a line through the first `tangent_points` points whose time is above `above` times that at the lowest
-    load.
-    """
-
-    above: float
-    tangent_points: int
-
-
-# Fixed before anything was measured, in the middle of RULES; the range over all of them says what it is worth.
-RULE = Rule(above=1.1, tangent_points=3)
-RULES = tuple(Rule(above=above, tangent_points=count) for above in (1.05, 1.1, 1.2, 1.3, 1.5) for count in (2, 3, 4))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Onset:
-    """The crossing of the flat region's line and the tangent, and the index of the measured point next to it.
-
-    `flat` and `tangent` are the lines: seconds without load, and by which they grow for each Gbit/s of it.
-    """
-
-    crossing_gbps: float
-    place: int
-    flat: tuple[float, float]
-    tangent: tuple[float, float]
-
-
-def flat_points(load_gbps: Floats, seconds: Floats, capacity_gbps: float) -> int:
-    """Return how many of the first points form a flat region; 0 where there is none.
-
-    It begins at the lowest load, stays within FLAT_WITHIN of its time, holds FEWEST_FLAT points, and reaches FLAT_SHARE
-    of the capacity: a model that fills the link by itself slows down from the first bit of cross traffic on.
-    """
-    flat = seconds <= (1 + FLAT_WITHIN) * seconds[0]
-    count = int(np.argmin(flat)) if not flat.all() else len(flat)
-    return count if count >= FEWEST_FLAT and load_gbps[count - 1] >= FLAT_SHARE * capacity_gbps else 0
-
-
-def onset(load_gbps: Floats, seconds: Floats, capacity_gbps: float, rule: Rule = RULE) -> Onset | str:
-    """Return where congestion begins by appendix A.2's construction, points ordered by load; or why nowhere."""
-    if unclear := _unclear(load_gbps, seconds, capacity_gbps):
-        return unclear
-    flat = flat_points(load_gbps, seconds, capacity_gbps)
-    if not flat:
-        return NO_FLAT
-    steep = np.flatnonzero(seconds > rule.above * seconds[0])
-    steep = steep[steep >= flat][: rule.tangent_points]
-    if len(steep) < rule.tangent_points:
-        return f"none: fewer than {rule.tangent_points} points lie above {rule.above:g} times the lowest time"
-    level, rise = _line(load_gbps[:flat], seconds[:flat])
-    start, slope = _line(load_gbps[steep], seconds[steep])
-    if slope <= rise:
-        return "none: the tangent does not rise"
-    crossing = (level - start) / (slope - rise)
-    if not 0 < crossing < capacity_gbps:
-        return "none: the lines do not cross on the link"
-    # The measured point next to the crossing, in the graph whose axes end with the points.
-    width, height = float(np.ptp(load_gbps)) or 1.0, float(np.ptp(seconds)) or 1.0
-    off = ((load_gbps - crossing) / width) ** 2 + ((seconds - level - rise * crossing) / height) ** 2
-    return Onset(crossing_gbps=crossing, place=int(np.argmin(off)), flat=(level, rise), tangent=(start, slope))
-
-
-def _unclear(load_gbps: Floats, seconds: Floats, capacity_gbps: float) -> str:
-    """Return why these points do not tell where a flat region ends; empty where they do."""
-    if len(load_gbps) < FEWEST_FLAT:
-        return "none: too few points"
-    grown = np.flatnonzero(seconds > (1 + FLAT_WITHIN) * seconds[0])
-    if not len(grown):
-        return ""
-    below, beyond = load_gbps[grown[0] - 1], load_gbps[grown[0]]
-    wide = beyond - below > GAP_SHARE * capacity_gbps
-    return f"none: no point between {below:.3g} and {beyond:.3g} Gbit/s" if wide else ""
-
-
-def _line(x: Floats, y: Floats) -> tuple[float, float]:
-    intercept, slope = np.polynomial.polynomial.polyfit(x, y, 1)
-    return float(intercept), float(slope)
 
 
 def by_load(rows: Rows) -> Rows:

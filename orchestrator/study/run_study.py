@@ -13,7 +13,7 @@ from orchestrator.experiment.paperfile import Study
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
-from orchestrator.sweep import run_sweep, sweepplan
+from orchestrator.sweep import choosing, run_sweep, sweepplan
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.run_sweep import SweepOutcome, Whole
 from orchestrator.sweep.sweepplan import Estimate
@@ -80,7 +80,7 @@ def carry_out(study: Study, options: RunOptions, *, new: bool = False) -> StudyO
 def first_runs(study: Study) -> Iterator[RunPlan]:
     """Give the plans of its runs that differ in more than their repetition."""
     for definition in study.sweeps:
-        yield from sweepplan.first_runs(sweepplan.batches(definition, sweepplan.in_order(definition)))
+        yield from sweepplan.first_runs(sweepplan.batches(definition, sweepplan.in_order(definition, repetitions=1)))
 
 
 def _whole(study: Study, place: int, options: RunOptions) -> Whole:
@@ -104,9 +104,11 @@ def _state(definition: Definition, options: RunOptions) -> _State:
     for entry in sweeps.runs(results, sweep):
         if entry.sealed:
             ledger.take(entry.path, entry.manifest)
-    keys = sweepplan.in_order(definition, sweep.salt)
-    batches = list(sweepplan.batches(definition, ledger.left(keys)))
     earlier = run_sweep.earlier_windows(results, definition.file.name)
+    points = frozenset(point.point for point in definition.points)
+    so_far = choosing.asked(definition, ledger, sweep.salt, points=points)
+    keys = choosing.likely(definition, sweep.salt, [*earlier, *ledger.found], so_far)
+    batches = list(sweepplan.batches(definition, ledger.left(keys)))
     done = len(ledger.done.intersection(keys))
     return _State(done=done, total=len(keys), left=sweepplan.estimate(batches, earlier))
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from orchestrator.core.screen import layout
 from orchestrator.experiment.paperfile import PaperFile, Study
 from orchestrator.experiment.plan import RunPlan
+from orchestrator.experiment.seeds import PLANNED
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.study import run_study
 from orchestrator.sweep import run_sweep, sweepplan, sweeptext
@@ -53,13 +54,13 @@ def what_text(study: Study, results: Path) -> str:
         lines.append(f"  first: compute of {models} is fitted to this machine, unless it was (`orch calibrate`)")
     total = []
     for definition in study.sweeps:
-        batches = list(sweepplan.batches(definition, sweepplan.in_order(definition)))
-        estimate = sweepplan.estimate(batches, run_sweep.earlier_windows(results, definition.file.name))
-        total.append(estimate)
+        outlined = run_sweep.outlined(definition, results, PLANNED)
+        total.append(outlined.estimate)
         lines.append(
-            f"  {definition.file.name}: {len(definition.points)} points, {len(batches)} runs, "
-            f"{sweeptext.estimate_text(estimate)}"
+            f"  {definition.file.name}: {len(definition.points)} points, {len(outlined.batches)} runs, "
+            f"{sweeptext.estimate_text(outlined.estimate)}"
         )
+        lines += [f"    {line}" for line in outlined.how]
         lines += [f"    {line}" for line in _axes(definition)]
     lines.append(f"needs {needs_text(needs_of(run_study.first_runs(study)))}")
     lines.append(f"takes {sweeptext.estimate_text(sweepplan.together(total))}")

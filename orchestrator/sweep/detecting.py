@@ -60,7 +60,7 @@ class Detection:
 
 def of_sweep(definition: Definition, results: Path, change: float, *, estimate: Estimate) -> Detection:
     """Return the plan for a sweep; `estimate` is of its own repetitions."""
-    repetition_s = None if estimate.seconds is None else estimate.seconds / definition.repetitions
+    repetition_s = None if estimate.seconds is None else estimate.seconds / max(1, definition.repetitions)
     points = len(definition.points)
     return _detection(definition.file.name, results, change, repetition_s=repetition_s, points=points)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 
 from orchestrator.store import sweeps
 from orchestrator.store.manifests.records import Point, Summary
@@ -23,7 +24,9 @@ class Ledger:
         self.why: dict[Key, str] = {}
         self.failed: set[Key] = set()  # their last try gave no window at all
         self.quarantined: dict[str, str] = {}  # host -> what it failed with
+        self.spent_s = 0.0  # on sealed runs, from opening to sealing
         self._in_a_row: Counter[str] = Counter()
+        self._costs: dict[str, list[float]] = {}  # by point, what each of its windows took of its run
         self._attempts = attempts
         self._quarantine = quarantine
 
@@ -31,6 +34,10 @@ class Ledger:
         """Count what a sealed run says of its measurements; of one that was cut off only what is valid counts."""
         measured = sweeps.windows_of(path, manifest)
         self.found += measured
+        took_s = manifest.phases.get("total", 0.0)
+        self.spent_s += took_s
+        for one in measured:
+            self._costs.setdefault(one.point, []).append(took_s / len(measured))
         self.done |= {one.key for one in measured if one.valid}
         if manifest.outcome not in ("completed", "failed"):
             return
@@ -62,9 +69,24 @@ class Ledger:
         self.quarantined[failed] = why
         return failed
 
+    def settled(self, key: Key) -> bool:
+        """Return whether a measurement is done, or was tried as often as it may be."""
+        return key in self.done or self.tries[key] >= self._attempts
+
+    def cost_s(self, point: str) -> float:
+        """Return the seconds of a run that a measurement of a point takes: the median of those made.
+
+        Of a point without any it is what all took on average; 1 where there are none.
+        """
+        costs = self._costs.get(point)
+        if costs is not None:
+            return median(costs)
+        made = sum(map(len, self._costs.values()))
+        return self.spent_s / made if made else 1.0
+
     def left(self, keys: Sequence[Key]) -> list[Key]:
         """Return what is worth a (further) try: those with fewer tries first, else in the given order."""
-        open_ = [key for key in keys if key not in self.done and self.tries[key] < self._attempts]
+        open_ = [key for key in keys if not self.settled(key)]
         return sorted(open_, key=lambda key: self.tries[key])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -22,10 +22,11 @@ from orchestrator.experiment.testbeds import Named
 from orchestrator.store import rundir, sweeps
 from orchestrator.store.manifests.records import Manifest, OfSweep
 from orchestrator.store.sweeps import Key, Sweep
-from orchestrator.sweep import sweepplan, sweeptext
+from orchestrator.sweep import choicetext, choosing, sweepplan, sweeptext
+from orchestrator.sweep.choosing import Asked, Bend, Standing
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.sweepplan import Batch, Estimate
-from orchestrator.sweep.sweeptext import Outlook
+from orchestrator.sweep.sweeptext import Outlined, Outlook
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class SweepOutcome:
     status: int
     ledger: Ledger
     keys: tuple[Key, ...]  # what was asked for
+    standings: tuple[Standing, ...]  # what is known, where it was measured until something was
+    bends: tuple[Bend, ...]  # where each curve bends, where that was looked for
     runs_s: float  # what the runs took, from opening to sealing
     measured_s: float  # of that, inside measured windows
 
@@ -62,12 +65,13 @@ class _Sweeping:
     definition: Definition
     sweep: Sweep
     ledger: Ledger
-    keys: tuple[Key, ...]
+    points: frozenset[str]  # those that are measured
     options: RunOptions
     earlier: list[sweeps.MeasuredWindow]
     whole: Whole | None
     forced: tuple[str, ...]  # what speaks against this machine
     outlook: Outlook | None = None  # since the run that goes on began
+    told: set[tuple[str, ...] | str] = field(default_factory=set)  # points and lines
     runs_s: float = 0.0
     measured_s: float = 0.0
 
@@ -76,7 +80,41 @@ class _Sweeping:
         return self.outlook.brief(windows, datetime.now().astimezone()) if self.outlook else ""
 
     def outcome(self, status: int) -> SweepOutcome:
-        return SweepOutcome(self.sweep, status, self.ledger, self.keys, self.runs_s, self.measured_s)
+        asked = self.asked()
+        return SweepOutcome(
+            sweep=self.sweep,
+            status=status,
+            ledger=self.ledger,
+            keys=asked.keys,
+            standings=asked.standings,
+            bends=asked.bends,
+            runs_s=self.runs_s,
+            measured_s=self.measured_s,
+        )
+
+    def asked(self) -> Asked:
+        """Return what is asked for after all that was measured, and tell each point that needs no more."""
+        out = self.out()
+        asked = choosing.asked(self.definition, self.ledger, self.sweep.salt, points=self.points, out=out)
+        for bend in asked.bends:
+            text = choicetext.bend(self.definition, bend)
+            if text not in self.told:
+                self.told.add(text)
+                self.options.progress.say(f"  {text}")
+        for one in asked.standings:
+            if one.ended and one.points not in self.told:
+                self.told.add(one.points)
+                self.options.progress.say(f"  {choicetext.line(self.definition, one)}")
+        return asked
+
+    def out(self) -> frozenset[str]:
+        """Return the points that need a host which is left out."""
+        hosts = set(self.ledger.quarantined)
+        if not hosts:
+            return frozenset()
+        return frozenset(
+            point.point for point in self.definition.points if hosts & set(plan.single(point.experiment, 1).nodes())
+        )
 
     def recover(self) -> None:
         """Seal what an earlier controller left: its windows may count, and its hosts are tidied up."""
@@ -98,12 +136,8 @@ class _Sweeping:
 
     def open_keys(self) -> list[Key]:
         """Return what is worth a further try, and can have one."""
-        left = self.ledger.left(self.keys)
-        if not self.ledger.quarantined:
-            return left
-        points = {point.point: point for point in self.definition.points}
-        out = set(self.ledger.quarantined)
-        return [key for key in left if not out & set(plan.single(points[key[0]].experiment, key[1]).nodes())]
+        out = self.out()
+        return [key for key in self.ledger.left(self.asked().keys) if key[0] not in out]
 
     def measure(self, batch: Batch) -> Interrupted | None:
         """Carry out one run and enter it; gives the interrupt that ended it, if one did."""
@@ -141,19 +175,25 @@ class _Sweeping:
             )
 
     def look_ahead(self) -> Outlook:
-        """How far all is, as the next run begins."""
-        batches = list(sweepplan.batches(self.definition, self.open_keys()))
+        """How far all is, as the next run begins; of measurements that depend on others those that are likely."""
+        asked, out = self.asked(), self.out()
         known = [*self.earlier, *self.ledger.found]
+        keys = choosing.likely(self.definition, self.sweep.salt, known, asked)
+        open_keys = [key for key in self.ledger.left(keys) if key[0] not in out]
+        batches = list(sweepplan.batches(self.definition, open_keys))
         left, after = (sweepplan.estimate(part, known) for part in (batches, batches[1:]))
-        done, total, name = len(self.ledger.done.intersection(self.keys)), len(self.keys), self.sweep.name
+        if (budget_s := self.definition.file.budget) is not None:
+            left, after = (sweepplan.at_most(part, budget_s - self.ledger.spent_s) for part in (left, after))
+        done, total, name = len(self.ledger.done.intersection(keys)), len(keys), self.sweep.name
         if (whole := self.whole) is not None:
             done, total, name = done + whole.done, total + whole.total, whole.name
             left, after = (sweepplan.together([part, whole.after]) for part in (left, after))
         return Outlook(name=name, done=done, total=total, left=left, after=after, since=datetime.now().astimezone())
 
     def status(self) -> int:
-        missing = [key for key in self.keys if key not in self.ledger.done]
-        if not missing:
+        asked = self.asked()
+        missing = [key for key in asked.keys if key not in self.ledger.done]
+        if not missing or (asked.bends and all(choosing.is_found(one) for one in asked.bends)):
             return 0
         failed = any(key in self.ledger.failed or not self.ledger.tries[key] for key in missing)
         return Exit.FAILED if failed else Exit.INCONCLUSIVE
@@ -192,8 +232,8 @@ def begun(definition: Definition, results: Path, *, salt: str) -> Sweep:
     )
 
 
-def chosen_keys(definition: Definition, conditions: Sequence[Condition], salt: str = seeds.PLANNED) -> tuple[Key, ...]:
-    """Return the measurements of a sweep of this salt at points that keep to all conditions.
+def chosen_points(definition: Definition, conditions: Sequence[Condition]) -> frozenset[str]:
+    """Return the points of a sweep that keep to all conditions.
 
     ConfigError for one that no axis is about.
     """
@@ -205,7 +245,9 @@ def chosen_keys(definition: Definition, conditions: Sequence[Condition], salt: s
     }
     if not wanted:
         raise ConfigError("--where: no point matches; `orch plan` lists the points")
-    return tuple(key for key in sweepplan.in_order(definition, salt) if key[0] in wanted)
+    if definition.sides and not any(wanted >= set(pair) for pair in definition.sides):
+        raise ConfigError("--where: leaves no two points that `until` compares; accepted: one that leaves both sides")
+    return frozenset(wanted)
 
 
 def carry_out(
@@ -221,18 +263,20 @@ def carry_out(
     Every run is sealed as it ends, so that the sweep may be cut off at any moment.
     """
     results, progress = options.results, options.progress
-    forced = settle(definition, chosen_keys(definition, conditions), options)
+    points = chosen_points(definition, conditions)
+    first = [key for key in sweepplan.in_order(definition, repetitions=1) if key[0] in points]
+    forced = settle(definition, first, options)
     resumed = None if new else newest(definition, results, salt=options.salt)
     sweep = resumed or begun(definition, results, salt=options.salt or seeds.drawn())
-    keys = chosen_keys(definition, conditions, sweep.salt)
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
     earlier = earlier_windows(results, sweep.name)
-    sweeping = _Sweeping(definition, sweep, ledger, keys, options, earlier, whole, forced)
+    sweeping = _Sweeping(definition, sweep, ledger, points, options, earlier, whole, forced)
     with lock.within(sweep.path.parent, f"sweep-{sweep.id}", holder(sweep.id)):
         sweeping.recover()
         for entry in sweeps.runs(results, sweep):
             if entry.sealed:
                 ledger.take(entry.path, entry.manifest)
+        keys = choosing.asked(definition, ledger, sweep.salt, points=points).keys
         progress.say(sweeptext.head_text(sweep, ledger, keys))
         progress.part_of(sweeping.brief)
         while (batch := sweeping.next_batch()) is not None:
@@ -240,6 +284,27 @@ def carry_out(
             if interrupted is not None:
                 return sweeping.outcome(interrupted.exit_code)
     return sweeping.outcome(sweeping.status())
+
+
+def outlined(definition: Definition, results: Path, salt: str) -> Outlined:
+    """Return what a sweep of this salt will measure, or is likely to, by what earlier ones of its name show."""
+    points = frozenset(point.point for point in definition.points)
+    earlier, until = earlier_windows(results, definition.file.name), definition.until
+    keys, spread = choosing.expected(definition, salt, earlier, points=points)
+    batches = list(sweepplan.batches(definition, keys))
+    estimate = sweepplan.estimate(batches, earlier)
+    if until is None:
+        return Outlined(batches=batches, estimate=estimate, how=choicetext.searching_for(definition))
+
+    def at(repetitions: int) -> Estimate:
+        order = sweepplan.in_order(definition, salt, repetitions=repetitions)
+        return sweepplan.estimate(list(sweepplan.batches(definition, order)), earlier)
+
+    fewest, most = at(until.least), at(until.most)
+    if (budget_s := definition.file.budget) is not None:
+        estimate, most = (sweepplan.at_most(one, budget_s, least=fewest) for one in (estimate, most))
+    how = choicetext.outlook(definition, spread)
+    return Outlined(batches=batches, estimate=estimate, fewest=fewest, most=most, how=how)
 
 
 def settle(definition: Definition, keys: Sequence[Key], options: RunOptions) -> tuple[str, ...]:

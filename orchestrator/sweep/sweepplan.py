@@ -7,7 +7,7 @@ import os
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -64,8 +64,10 @@ class Estimate:
     runs: int
 
 
-def in_order(definition: Definition, salt: str = PLANNED) -> list[Key]:
+def in_order(definition: Definition, salt: str = PLANNED, *, repetitions: int | None = None) -> list[Key]:
     """Every measurement of the sweep of this salt in the order in which it is tried first.
+
+    Of so many repetitions, those that it surely has by default; those of fewer come in the same order.
 
     Each repetition is a block of all points; in random order each block is shuffled in its own way (a randomized
     complete block design), and each sweep in another, so that no night repeats the order of the one before. In
@@ -73,7 +75,7 @@ def in_order(definition: Definition, salt: str = PLANNED) -> list[Key]:
     """
     source = random.Random(f"{definition.file.seed} {salt}")  # noqa: S311 - a design, no secret
     keys: list[Key] = []
-    for repetition in range(1, definition.repetitions + 1):
+    for repetition in range(1, (definition.repetitions if repetitions is None else repetitions) + 1):
         block = [(point.point, repetition, False) for point in definition.points]
         if definition.file.order == "random":
             source.shuffle(block)
@@ -225,6 +227,14 @@ def _reckoned(point: Point) -> _Reckoned:
     window_s = measure.iterations * iteration_s
     warm_up_s = (measure.warmup if measure.warmup != "auto" else 0) * iteration_s * planned.topology.dilation
     return _Reckoned(min(window_s, measure.at_most or window_s), beside_s + warm_up_s)
+
+
+def at_most(found: Estimate, most_s: float, *, least: Estimate | None = None) -> Estimate:
+    """How long runs may take that end after so many seconds, but not before those of `least` are made."""
+    if found.seconds is None:
+        return found
+    floor_s = 0.0 if least is None or least.seconds is None else least.seconds
+    return replace(found, seconds=max(floor_s, min(found.seconds, most_s)))
 
 
 def together(found: Sequence[Estimate]) -> Estimate:

@@ -70,6 +70,21 @@ def estimate_text(found: Estimate) -> str:
     return f"{'at most' if found.bound else 'about'} {time_text(found.seconds)}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlined:
+    """A sweep as it is planned: the runs that it will make, or is likely to, and how long these take.
+
+    `fewest` and `most` are the seconds of a sweep that chooses, if all of it ends early or late; else both are None.
+    `how` says until when it goes on, and from what the number of runs is expected; empty for one that does not choose.
+    """
+
+    batches: Sequence[Batch]
+    estimate: Estimate
+    fewest: Estimate | None = None
+    most: Estimate | None = None
+    how: tuple[str, ...] = ()
+
+
 def _reckoned(estimate: Estimate) -> str:
     """Return what the time of a sweep is reckoned from."""
     if estimate.bound:
@@ -81,17 +96,21 @@ def _reckoned(estimate: Estimate) -> str:
     return f"if {estimate.known} windows take what earlier ones at their points took{like}"
 
 
-def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate, salt: str) -> str:
+def plan_text(definition: Definition, outlined: Outlined, salt: str) -> str:
     """Every run of a sweep of this salt and what each measures."""
-    file = definition.file
+    file, found, estimate = definition.file, outlined.batches, outlined.estimate
     measurements = sum(len(batch.windows) for batch in found)
     rechecks = sum(key[2] for batch in found for key in batch.windows.values())
     variables = plantext.variables_text(definition.variables)
     lines = [
         *variables.splitlines(),
-        f"sweep {file.name}: {len(definition.points)} points, {_times(definition.repetitions)} each"
+        f"sweep {file.name}: {len(definition.points)} points, "
+        + ("" if definition.until is None else "at least ")
+        + (f"{_times(definition.repetitions)} each" if definition.repetitions else "of which some are measured")
         + (f", and {rechecks} again in fresh runs" if file.recheck else ""),
-        f"  {measurements} measurements in {len(found)} runs ({file.mode} mode, {file.order} order); "
+        *(f"  {line}" for line in outlined.how),
+        f"  {'about ' if outlined.how else ''}{measurements} measurements in {len(found)} runs "
+        f"({file.mode} mode, {file.order} order); "
         f"each tried {_times(file.attempts)} at most",
         f"  {plantext.salt_text(salt)}; "
         + (
@@ -104,6 +123,11 @@ def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate
             f", {_reckoned(estimate)}"
             if estimate.seconds
             else ": no earlier run of it is known, and `measure.at_most` sets no bound"
+        ),
+        *(
+            [f"  {estimate_text(outlined.fewest)} if all ends early, {estimate_text(outlined.most)} if nothing does"]
+            if outlined.fewest is not None and outlined.most is not None
+            else []
         ),
         "",
     ]
@@ -143,7 +167,7 @@ class EstimateData(TypedDict):
 
 
 class PlanData(TypedDict):
-    """What a sweep would do."""
+    """What a sweep would do; of one that goes on `until` something is known, the runs that are likely."""
 
     sweep: str
     definition: str
@@ -151,12 +175,16 @@ class PlanData(TypedDict):
     variables: dict[str, plan.VariableData]
     points: list[PointData]
     repetitions: int
+    until: JsonObject | None
     runs: list[BatchData]
     estimate: EstimateData
+    fewest_s: float | None
+    most_s: float | None
 
 
-def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate, salt: str) -> PlanData:
+def plan_data(definition: Definition, outlined: Outlined, salt: str) -> PlanData:
     """Return the same for JSON."""
+    found, estimate, until = outlined.batches, outlined.estimate, definition.until
     return {
         "sweep": definition.file.name,
         "definition": definition.digest,
@@ -164,8 +192,11 @@ def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate
         "variables": plan.variables_data(definition.variables),
         "points": [{"point": point.point, "values": point.values} for point in definition.points],
         "repetitions": definition.repetitions,
+        "until": None if until is None else until.model_dump(mode="json", by_alias=True, exclude_defaults=True),
         "runs": [{"repetition": batch.repetition, "windows": _points_data(batch)} for batch in found],
         "estimate": {"seconds": estimate.seconds, "known_windows": estimate.known, "windows": estimate.windows},
+        "fewest_s": None if outlined.fewest is None else outlined.fewest.seconds,
+        "most_s": None if outlined.most is None else outlined.most.seconds,
     }
 
 

@@ -12,7 +12,7 @@ from tests.helpers.orch_runs import measured, nothing_is_left, small, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.alone]
 
-EVERY_S, BY_S = 0.45, 0.03
+EVERY_S, BY_S = 0.8, 0.03
 WORKLOAD = {"ddp": {"model": "vgg16", "compute_time": "60ms", "hosts": ["h1", "h2"]}}  # 177 ms of the link
 
 
@@ -28,7 +28,7 @@ def run_of(folder, name, jobs):
             *([{"congestion-control": {"algorithm": "reno", "job": "b"}}] if jobs[1:] else []),
         ],
         collect=["nic", "tcp"],
-        measure={"warmup": 2, "iterations": 12, "at_most": "30s"},
+        measure={"warmup": 2, "iterations": 8, "at_most": "30s"},
     )
     summary, results = measured(write(folder, data, f"{name}.yaml"), folder / name, "--no-report")
     (run,) = summary["runs"]
@@ -37,7 +37,7 @@ def run_of(folder, name, jobs):
 
 
 def test_two_jobs_at_an_offset(tmp_path):
-    first = {"name": "a", "workload": WORKLOAD, "every": "450ms"}
+    first = {"name": "a", "workload": WORKLOAD, "every": "800ms"}
     second = {**first, "name": "b", "start": {"after": "a", "by": "30ms"}}
     together = run_of(tmp_path, "together", [first, second])
     alone = [run_of(tmp_path, f"alone{job['name']}", [job]) for job in (first, {**first, "name": "b"})]

@@ -319,7 +319,8 @@ def _sweep(results: Path, sweep: Sweep, runs: Sequence[Listed]) -> SweepBrief:
     measured = [one for entry in runs if entry.sealed for one in sweeps.windows_of(entry.path, entry.manifest)]
     planned = [key for key in sweep.planned() if not key[2]]
     judged = Counter(called for _, called in verdicts_of(sweep.path))
-    judgement = sweep.path / "verdict.html"
+    pages = (sweep.path / name for name in ("verdict.html", "choices.html"))
+    page = next((one for one in pages if one.is_file()), None)
     return {
         "id": sweep.id,
         "name": sweep.name,
@@ -331,7 +332,7 @@ def _sweep(results: Path, sweep: Sweep, runs: Sequence[Listed]) -> SweepBrief:
         "missing": len(sweeps.missing(sweep, measured)),
         "runs": len(runs),
         "verdict": {name: count for name in VERDICTS if (count := judged[name])},
-        "page": quote(str(judgement.relative_to(results))) if judgement.is_file() else "",
+        "page": quote(str(page.relative_to(results))) if page is not None else "",
     }
 
 

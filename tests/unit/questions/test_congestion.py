@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from orchestrator.analysis.stats import onset as onsets
+from orchestrator.analysis.stats.onset import Onset
 from orchestrator.questions import congestion, fit
-from orchestrator.questions.congestion import Onset
 from tests.helpers.answered import salamy
 
 LOADS = (0, 2, 4, 6, 8, 10, 12, 14, 16, 17, 18, 19, 20, 21, 22)
@@ -23,7 +24,7 @@ def rows(times):
 
 
 def onset(times):
-    return congestion.onset(np.array(list(times), float), np.array(list(times.values())), 25.0)
+    return onsets.onset(np.array(list(times), float), np.array(list(times.values())), 25.0)
 
 
 def test_the_congestion_point_is_where_the_lines_cross():
