@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pydantic import Field
 
 from cross_traffic import periodic
-from cross_traffic.periodic import demands, escalate, launches, problems, read, remarks, requirements
+from cross_traffic.periodic import demands, escalate, launches, problems, read, remarks, requirements, sent
 
-__all__ = ["NAME", "Config", "demands", "escalate", "launches", "problems", "read", "remarks", "requirements"]
+__all__ = ["NAME", "Config", "demands", "escalate", "launches", "problems", "read", "remarks", "requirements", "sent"]
 
 NAME = "checkpoint"
 

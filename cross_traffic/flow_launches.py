@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import signal
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
+from cross_traffic.agents import flow_drawing
 from cross_traffic.agents.flow_drawing import StreamSpec
 from cross_traffic.agents.flow_sender import RecordedSpec, SenderSpec
 from cross_traffic.agents.flow_sink import SinkSpec
@@ -19,11 +21,12 @@ from cross_traffic.schedule_files import FlowLine
 from orchestrator.core.fields import Model
 from orchestrator.core.units import rate_text
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
-from orchestrator.parts.protocols import Problem, Source
+from orchestrator.parts.protocols import Problem, Sent, Source
 from orchestrator.parts.shared import named_hosts, rails
 from orchestrator.parts.topology import Topology
 
 AGENTS = Path(__file__).parent / "agents"
+SENDER = "flow_sender.py"
 PER_PROCESS_BPS = 10e9  # what one sending or receiving process carries
 MOST_PROCESSES = 4
 MOST_OPEN = 8000
@@ -207,12 +210,12 @@ def _sender(
         "pool": config.connections == "pool",
         "realtime": config.realtime,
     }
-    agents = {f"{stem}.py": AGENTS / f"{stem}.py" for stem in ("flow_sender", "flow_drawing")}
+    agents = {name: AGENTS / name for name in (SENDER, "flow_drawing.py")}
     return Launch(
         name=f"{name}.sender",
         node=sender.host,
         role="traffic",
-        argv=(node.python, "-I", "-S", "-B", "flow_sender.py", "spec.json"),
+        argv=(node.python, "-I", "-S", "-B", SENDER, "spec.json"),
         files={**agents, "spec.json": spec_file(spec), **sender.files},
         order=1,
         ready=Line(pattern="^sending$"),
@@ -225,6 +228,37 @@ def _sender(
             for port in ports[host]
         ),
     )
+
+
+def sent(planned: Sequence[Launch], source: Source, topology: Topology, *, rail: int) -> Iterator[Sent]:
+    """Yield the very flows that these launches will send, by the specs that their senders read."""
+    host_of = {host.addresses[rail]: host.name for host in topology.hosts}
+    return heapq.merge(
+        *(_sent_by(launch, host_of, source, rail=rail) for launch in planned if SENDER in launch.files),
+        key=lambda one: one.at_s,
+    )
+
+
+def _sent_by(launch: Launch, host_of: Mapping[str, str], source: Source, *, rail: int) -> Iterator[Sent]:
+    spec: SenderSpec = json.loads(_content(launch, "spec.json"))
+    sinks = [host_of[sink["address"]] for sink in spec["sinks"]]
+    framing = flow_drawing.Framing(spec["mtu"], spec["ip"])
+    if spec["recorded"] is None:
+        events = flow_drawing.merged([flow_drawing.drawn(stream) for stream in spec["streams"]])
+    else:
+        lines = _content(launch, spec["recorded"]["path"]).decode("ascii").splitlines()
+        events = flow_drawing.repeated(lambda: iter(lines), spec["recorded"]["factor"], spec["recorded"]["length_s"])
+    for at_ns, size, sink in events:
+        if at_ns > source.duration_s * 1e9:
+            return
+        payload = flow_drawing.payload_bytes(size)
+        wire = framing.wire_bytes(size)
+        yield Sent(at_ns * 1e-9, launch.node, sinks[sink], rail, payload, wire)
+
+
+def _content(launch: Launch, name: str) -> bytes:
+    content = launch.files[name]
+    return content if isinstance(content, bytes) else Path(content).read_bytes()
 
 
 def spec_file(data: SenderSpec | SinkSpec) -> bytes:

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cross_traffic import periodic
-from cross_traffic.periodic import demands, escalate, launches, problems, read, remarks, requirements
+from cross_traffic.periodic import demands, escalate, launches, problems, read, remarks, requirements, sent
 from cross_traffic.schedule_files import LARGEST_FLOW
 from orchestrator.core.fields import Size
 
-__all__ = ["NAME", "Config", "demands", "escalate", "launches", "problems", "read", "remarks", "requirements"]
+__all__ = ["NAME", "Config", "demands", "escalate", "launches", "problems", "read", "remarks", "requirements", "sent"]
 
 NAME = "incast"
 

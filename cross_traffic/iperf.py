@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from orchestrator.core.fields import Load, Model, Size
 from orchestrator.core.machines import packages
 from orchestrator.core.units import rate_text
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
+from orchestrator.parts.protocols import Demand, Escalation, Problem, Sent, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.shared import named_hosts, rails
 from orchestrator.parts.topology import Topology
@@ -117,6 +117,16 @@ def block_bytes(config: Config, topology: Topology) -> int:
     segment = topology.mtu - topology.tcp_header_bytes
     wanted = min(max(SMALL_BLOCK, stream_rate(config, topology) / 8 * TICK_S), LARGE_BLOCK)
     return max(1, round(wanted / segment)) * segment
+
+
+def sent(config: Config, source: Source, topology: Topology) -> Iterator[Sent]:
+    """Yield the blocks that iperf3 writes, stream after stream: the next one once its average is below its rate."""
+    block = block_bytes(config, topology)
+    period_s = block * 8 / stream_rate(config, topology)
+    wire = block * topology.wire_per_payload
+    for number in range(int(source.duration_s / period_s)):
+        for stream in range(config.streams):
+            yield Sent(number * period_s, config.src, config.to, config.rail, block, wire, stream)
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

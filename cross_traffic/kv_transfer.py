@@ -16,7 +16,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Model
 from orchestrator.core.units import size_text, span_text
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
+from orchestrator.parts.protocols import Demand, Escalation, Problem, Sent, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
@@ -183,6 +183,11 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
     ]
     each = sum(sender.rate for sender in senders) / len(receivers)
     return flow_launches.launches(config, source, topology, senders=senders, receiving=dict.fromkeys(receivers, each))
+
+
+def sent(config: Config, source: Source, topology: Topology) -> Iterator[Sent]:
+    """Yield the flows that the launches will send."""
+    return flow_launches.sent(launches(config, source, topology), source, topology, rail=config.rail)
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
@@ -22,7 +22,7 @@ from cross_traffic.schedule_files import LARGEST_FLOW, FlowLine
 from orchestrator.core.fields import Duration, Size
 from orchestrator.core.units import Mistake, duration_text, rate_text, size_text, span_text
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Demand, Escalation, Problem, Source, end_name
+from orchestrator.parts.protocols import Demand, Escalation, Problem, Sent, Source, end_name
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.shared import rails
 from orchestrator.parts.topology import Topology
@@ -201,6 +201,11 @@ def launches(config: PeriodicConfig, source: Source, topology: Topology) -> list
         flows = [FlowLine(start_s=one.after_s, size=one.size, to=one.dst) for one in mine]
         schedules[src] = flow_launches.Recorded(flows=flows, wire=wire, length_s=config.period)
     return flow_launches.recorded_launches(config, source, topology, schedules=schedules)
+
+
+def sent(config: PeriodicConfig, source: Source, topology: Topology) -> Iterator[Sent]:
+    """Yield the flows that the launches will send."""
+    return flow_launches.sent(launches(config, source, topology), source, topology, rail=config.rail)
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from orchestrator.core.fields import Duration
 from orchestrator.core.paths.lookup import NamedFile
 from orchestrator.core.units import Mistake
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
+from orchestrator.parts.protocols import Demand, Escalation, Problem, Sent, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.shared import rails
 from orchestrator.parts.topology import Topology
@@ -157,6 +157,11 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
         for host, file in _measured(config).items()
     }
     return flow_launches.recorded_launches(config, source, topology, schedules=schedules)
+
+
+def sent(config: Config, source: Source, topology: Topology) -> Iterator[Sent]:
+    """Yield the flows that the launches will send; a pool's connections are as good as new ones to each flow."""
+    return flow_launches.sent(launches(config, source, topology), source, topology, rail=config.rail)
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

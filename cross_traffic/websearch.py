@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -18,7 +18,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration, Load, Model
 from orchestrator.core.units import duration_text, size_text
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
+from orchestrator.parts.protocols import Demand, Escalation, Problem, Sent, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
@@ -197,6 +197,11 @@ def _sender(
     )
     rate = sum(made["load_bps"] for made in specs)
     return flow_launches.Sender(host=host, sinks=sinks, rate=rate, streams=specs)
+
+
+def sent(config: Config, source: Source, topology: Topology) -> Iterator[Sent]:
+    """Yield the flows that the launches will send; a pool's connections are as good as new ones to each flow."""
+    return flow_launches.sent(launches(config, source, topology), source, topology, rail=config.rail)
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -14,10 +14,22 @@ from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.launch import Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput, Row, gathered
+from orchestrator.parts.taskgraph import TaskGraph
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads import nccl_tests
-from workloads.common import environments, footprints, mpi_ranks, nccl_evidence, rank_traffic, shipping, torch_ranks
+from workloads.common import (
+    collective_tasks,
+    environments,
+    footprints,
+    mpi_ranks,
+    nccl_evidence,
+    rank_traffic,
+    replicated_tasks,
+    shipping,
+    torch_ranks,
+)
+from workloads.common.collective_tasks import Done, Ready
 from workloads.common.collective_traffic import bus_factor, exchanged, members
 from workloads.common.mpi_ranks import Mpi
 from workloads.common.placement import placement_problems, ranks
@@ -297,6 +309,61 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     source = f"one pass of {', '.join(config.operations)}: rings, mesh and binomial tree on {backend}"
     source += f"{reduced}{uneven}{at_once}"
     return rank_traffic.theory(job, total, parameters=0, source=source)
+
+
+def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
+    """Return a pass over all operations and sizes as tasks, each operation once all ranks of its group are ready."""
+    if config.backend == "nccl-tests":
+        return "which algorithms NCCL's own programs choose is not known; accepted: backend gloo, nccl or mpi"
+    world = len(job.ranks)
+    backend = "mpi" if config.backend == "mpi" else torch_ranks.backend_of(config, job.ranks)
+    own = world // config.groups
+    graph = TaskGraph(ranks=world)
+    last = list(graph.begins)
+    for operation in config.operations:
+        for asked in config.sizes:
+            size = _whole(asked / topology.scale, own)
+            for _ in range(config.repeats):
+                for group in members(world, config.groups):
+                    ready = {rank: (last[rank],) for rank in group}
+                    done = _operation(
+                        graph,
+                        operation,
+                        group,
+                        size,
+                        ready,
+                        backend=backend,
+                        algorithm=config.algorithm,
+                        skew=config.skew,
+                    )
+                    for rank in group:
+                        last[rank] = graph.join(rank, (last[rank], *done[rank]))
+    graph.end([(task,) for task in last])
+    return graph
+
+
+def _operation(
+    graph: TaskGraph,
+    operation: Operation,
+    group: Sequence[int],
+    size: float,
+    ready: Ready,
+    *,
+    backend: str,
+    algorithm: mpi_ranks.Algorithm | None,
+    skew: Skew | None,
+) -> Done:
+    if backend == "mpi" and operation == "all-reduce":
+        return replicated_tasks.by_mpi(graph, algorithm or "ring", len(group), size, ready)
+    if operation == "all-reduce" or (operation == "reduce-scatter" and backend == "gloo"):
+        return collective_tasks.ring_all_reduce(graph, group, size, ready)
+    if operation in ("all-gather", "reduce-scatter"):
+        return collective_tasks.ring_pass(graph, group, size, ready, step=1)
+    if operation == "broadcast":
+        return collective_tasks.broadcast(graph, group, size, ready)
+    within, _ = exchanged(operation, len(group), size, groups=1, backend=backend, parts=parts_of(skew, len(group)))
+    pairs = {(group[src], group[dst]): sent for (src, dst), sent in within.items()}
+    return collective_tasks.exchange(graph, pairs, ready)
 
 
 def _skewed(skew: Skew) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -11,21 +11,30 @@ from orchestrator.core.fields import Size
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
-from orchestrator.parts.theory import Bucket, Replicated, Theory
+from orchestrator.parts.taskgraph import TaskGraph
+from orchestrator.parts.theory import Replicated, Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import jitter, rank_traffic, real_training, torch_ranks, trained_model
+from workloads.common import (
+    collective_tasks,
+    jitter,
+    rank_traffic,
+    real_training,
+    replicated_tasks,
+    torch_ranks,
+    trained_model,
+)
+from workloads.common.collective_tasks import Done, Ready
 from workloads.common.real_training import TorchModelConfig
 from workloads.common.trained_model import BYTES_PER_PARAMETER
-from workloads.rank.lifecycle import LayerPlan
 from workloads.rank.torch.ddp import DdpSettings
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
 
 NAME = "ddp"
 
-_ELEMENT_BYTES = {"none": BYTES_PER_PARAMETER, "fp16": 2, "bf16": 2}
+AT_ONCE = 2  # threads of gloo's process group, each with one collective
 
-_BUFFER_ELEMENT_BYTES = 4  # DDP counts a bucket as it lies in memory, before any compression
+_ELEMENT_BYTES = {"none": BYTES_PER_PARAMETER, "fp16": 2, "bf16": 2}
 
 
 class Config(TorchModelConfig):
@@ -112,7 +121,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
 def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
     """Return the work of a rank in an iteration, or why it cannot be predicted."""
     if config.compute == "real":
-        return "real compute takes the time that it takes; compute: emulated, with the compute_time of the accelerator"
+        return real_training.UNPREDICTED
     if config.jitter is not None:
         return jitter.UNPREDICTED
     if config.compression == "powersgd":
@@ -123,7 +132,7 @@ def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
         forward_s=sum(forward_s for forward_s, _, _ in layers),
         backward_s=sum(backward_s for _, backward_s, _ in layers),
         passes=config.accumulate,
-        buckets=buckets(
+        buckets=replicated_tasks.buckets(
             layers,
             cap=config.bucket / topology.scale,
             element_bytes=_ELEMENT_BYTES[config.compression],
@@ -132,32 +141,27 @@ def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
     )
 
 
-def buckets(layers: Sequence[LayerPlan], *, cap: float, first: float | None, element_bytes: int) -> tuple[Bucket, ...]:
-    """Return DDP's buckets from its second iteration on, when they are made in the order in which gradients come.
+def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
+    """Return an iteration as tasks: passes, and buckets that are reduced beside the last backward pass, two at once."""
+    found = work(config.model_copy(update={"jitter": None}), job, topology)
+    if isinstance(found, str):
+        return found
+    everyone = range(found.ranks)
+    even = torch_ranks.spread(config, job, traced=True) == "even"
 
-    A bucket is closed by the first tensor with which it has `cap` bytes or more (`first` for the first bucket, where
-    that is another size); `element_bytes` is what an element travels as (torch's `compute_bucket_assignment_by_size`).
-    """
-    found = []
-    held, limit = 0, cap if first is None else first
-    ready_s = 0.0
-    for ready_s, size in _gradients(layers):
-        held += size
-        if held * _BUFFER_ELEMENT_BYTES >= int(limit):
-            found.append(Bucket(size=held * element_bytes, ready_s=ready_s))
-            held, limit = 0, cap
-    if held:
-        found.append(Bucket(size=held * element_bytes, ready_s=ready_s))
-    return tuple(found)
+    def reduce(graph: TaskGraph, number: int, size: float, ready: Ready) -> Done:
+        rails = range(topology.rails) if even else (number % topology.rails,)
+        return collective_tasks.ring_all_reduce(graph, everyone, size, ready, rails=rails)
 
-
-def _gradients(layers: Sequence[LayerPlan]) -> Iterator[tuple[float, int]]:
-    """Yield each gradient's instant in the backward pass, in seconds, and its elements, the last layer's first."""
-    ready_s = 0.0
-    for _, backward_s, sizes in reversed(layers):
-        ready_s += backward_s
-        for size in sizes:
-            yield ready_s, size
+    return replicated_tasks.overlapped(
+        found.ranks,
+        found.buckets,
+        reduce,
+        forward_s=found.forward_s,
+        backward_s=found.backward_s,
+        passes=found.passes,
+        at_once=AT_ONCE,
+    )
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -13,12 +13,25 @@ from orchestrator.core.fields import Duration, Size
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
-from orchestrator.parts.theory import Theory
+from orchestrator.parts.taskgraph import TaskGraph
+from orchestrator.parts.theory import Pipelined, StageWork, Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import environments, jitter, rank_traffic, torch_ranks, trained_model
+from workloads.common import (
+    collective_tasks,
+    environments,
+    jitter,
+    pipelined_tasks,
+    rank_traffic,
+    replicated_tasks,
+    sharded_tasks,
+    torch_ranks,
+    trained_model,
+)
+from workloads.common.collective_tasks import Done, Ready
 from workloads.common.jitter import JitteredConfig
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.rank_traffic import Pairs
+from workloads.common.replicated_tasks import buckets
 from workloads.common.torch_ranks import TorchConfig
 from workloads.common.trained_model import ModelName
 from workloads.models import catalog
@@ -211,6 +224,74 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
         return None
     pairs, parameters, source = _zero_traffic(config, job, topology, element_bytes=element)
     return rank_traffic.theory(job, pairs, parameters=parameters, source=source)
+
+
+def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
+    """Return an iteration as tasks: a pipeline, parameters that are gathered (ZeRO-3), or buckets of gradients."""
+    world = len(job.ranks)
+    each = ELEMENT_BYTES[config.precision]
+    if config.pipeline_stages > 1:
+        return pipelined_tasks.pipelined(_pipeline_work(config, topology, world))
+    layers = trained_model.layers(config, topology)
+    if config.zero_stage == 3:
+        if config.prefetch:
+            return "how much is gathered twice depends on where the prefetching stands; accepted: no prefetch"
+        units = [
+            (sum(-(-size // world) * world for size in sizes) * each, forward_s, backward_s)
+            for forward_s, backward_s, sizes in layers
+        ]
+        parts = config.microbatches
+        units = [(size, forward_s / parts, backward_s / parts) for size, forward_s, backward_s in units]
+        whole = torch_ranks.backend_of(config, job.ranks) == "gloo"
+        return sharded_tasks.sharded(world, units, again=True, whole=whole, passes=parts)
+    reductions = config.microbatches if config.zero_stage == 2 else 1
+    cap = config.bucket / topology.scale / reductions
+    single = buckets(layers, cap=cap, first=None, element_bytes=each * reductions)
+
+    def reduce(graph: TaskGraph, _number: int, size: float, ready: Ready) -> Done:
+        return collective_tasks.ring_all_reduce(graph, range(world), size, ready)
+
+    def gather(graph: TaskGraph, ready: Ready) -> Done:
+        moved = trained_model.parameters(config, topology) * each
+        return collective_tasks.ring_pass(graph, range(world), moved, ready, step=1)
+
+    return replicated_tasks.overlapped(
+        world,
+        single,
+        reduce,
+        forward_s=sum(forward_s for forward_s, _, _ in layers),
+        backward_s=sum(backward_s for _, backward_s, _ in layers),
+        finish=gather if config.zero_stage else None,
+    )
+
+
+def _pipeline_work(config: Config, topology: Topology, world: int) -> Pipelined:
+    """Return the work of a pipeline's ranks; what ZeRO-1 gathers counts as half a reduction more."""
+    each = ELEMENT_BYTES[config.precision]
+    replicas = world // config.pipeline_stages
+    stages = [
+        StageWork(
+            forward_s=plan["forward_s"],
+            forward_pieces=1,
+            forward_all_reduces=0,
+            backward_s=plan["backward_s"],
+            backward_pieces=1,
+            backward_all_reduces=0,
+            gradients=round(sum(plan["sizes"]) * each * (1.5 if config.zero_stage else 1.0)),
+        )
+        for plan in _stage_plans(config, topology)
+    ]
+    return Pipelined(
+        microbatches=config.microbatches,
+        activation=_activation(config, topology) * each,
+        embedding=0,
+        stages=tuple(stages),
+        stage_of=tuple(rank // replicas for rank in range(world)),
+        tensor_groups=[[rank] for rank in range(world)],
+        lines=[list(range(replica, world, replicas)) for replica in range(replicas)],
+        data_groups=[list(range(first, first + replicas)) for first in range(0, world, replicas)],
+        ends=[],
+    )
 
 
 def _zero_traffic(config: Config, job: Job, topology: Topology, *, element_bytes: int) -> tuple[Pairs, int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -11,11 +11,13 @@ from orchestrator.core.fields import Duration, Size
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
+from orchestrator.parts.taskgraph import TaskGraph
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import jitter, rank_traffic, torch_ranks, trained_model
+from workloads.common import jitter, rank_traffic, sharded_tasks, torch_ranks, trained_model
 from workloads.common.jitter import JitteredConfig
 from workloads.common.placement import placement_problems
+from workloads.common.sharded_tasks import Unit
 from workloads.common.torch_ranks import TorchConfig
 from workloads.common.trained_model import BYTES_PER_PARAMETER, ModelName
 from workloads.models import catalog
@@ -101,6 +103,28 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
         [rank_traffic.ring(world, scatters * share), rank_traffic.turned(rank_traffic.ring(world, gathers * share))]
     )
     return rank_traffic.theory(job, pairs, parameters=padded, source=source)
+
+
+def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph:
+    """Return an iteration as tasks: each unit is gathered before it computes, and scattered after its backward pass."""
+    world = len(job.ranks)
+    gloo = torch_ranks.backend_of(config, job.ranks) == "gloo"
+    return sharded_tasks.sharded(world, list(_units(config, topology, world)), again=config.reshard, whole=gloo)
+
+
+def _units(config: Config, topology: Topology, world: int) -> Iterator[Unit]:
+    """Yield the bytes of each unit, each parameter padded to equal shards, and its forward and backward time."""
+    held, size, forward_s, backward_s = 0, 0, 0.0, 0.0
+    for layer_forward_s, layer_backward_s, sizes in trained_model.layers(config, topology):
+        forward_s += layer_forward_s
+        backward_s += layer_backward_s
+        held += sum(sizes) * BYTES_PER_PARAMETER
+        size += sum(-(-one // world) * world for one in sizes) * BYTES_PER_PARAMETER
+        if held >= config.unit / topology.scale:
+            yield size, forward_s, backward_s
+            held, size, forward_s, backward_s = 0, 0, 0.0, 0.0
+    if held or forward_s:
+        yield size, forward_s, backward_s
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -12,22 +12,27 @@ from orchestrator.core.fields import Duration, Size
 from orchestrator.parts.launch import Launch, Line, Listening, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
-from orchestrator.parts.theory import Theory
+from orchestrator.parts.taskgraph import TaskGraph
+from orchestrator.parts.theory import Bucket, Theory
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology, in_url
 from workloads.common import (
+    collective_tasks,
     environments,
     mpi_ranks,
     nccl_evidence,
     placement,
     rank_traffic,
     real_training,
+    replicated_tasks,
     shipping,
     torch_ranks,
     trained_model,
 )
+from workloads.common.collective_tasks import Done, Ready
 from workloads.common.mpi_ranks import Mpi
 from workloads.common.nccl_evidence import NcclConfig
 from workloads.common.real_training import RealConfig
+from workloads.common.replicated_tasks import gradients
 from workloads.rank.horovod.on_torch import HorovodTorchSettings
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.horovod_timeline import read_timeline
@@ -285,6 +290,54 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
         parameters=moved,
         source=f"ring all-reduce, 2 (N-1)/N x {exchanged} (Salamy, eq. 3.1)",
     )
+
+
+def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
+    """Return an iteration as tasks: gradients that are ready when a cycle begins are fused and reduced together.
+
+    A cycle begins when the one before has ended, which is reckoned by the slowest link alone.
+    """
+    if config.compute == "real":
+        return real_training.UNPREDICTED
+    if config.hierarchical:
+        return (
+            "what NCCL does within a host before Open MPI reduces between them is not known; accepted: not hierarchical"
+        )
+    layers = trained_model.layers(config, topology)
+    world = len(job.ranks)
+    each = _ELEMENT_BYTES[config.compression]
+    rate = min(topology.link(node).rate for node in job.nodes) / 8 / topology.scale
+    by_mpi = config.controller == "mpi" and config.operations == "cpu"
+
+    def reduce(graph: TaskGraph, _number: int, size: float, ready: Ready) -> Done:
+        if by_mpi:
+            return replicated_tasks.by_mpi(graph, config.algorithm or "ring", world, size, ready)
+        return collective_tasks.ring_all_reduce(graph, range(world), size, ready)
+
+    return replicated_tasks.overlapped(
+        world,
+        _fused(config, list(gradients(layers)), scale=topology.scale, element_bytes=each, second=2 / rate),
+        reduce,
+        forward_s=sum(forward_s for forward_s, _, _ in layers),
+        backward_s=sum(backward_s for _, backward_s, _ in layers),
+    )
+
+
+def _fused(
+    config: Config, ready: Sequence[tuple[float, int]], *, scale: int, element_bytes: int, second: float
+) -> list[Bucket]:
+    """Return what is reduced together; a byte of it is taken to need so many seconds."""
+    most = config.fusion / scale
+    found: list[Bucket] = []
+    at_s, left = 0.0, deque(ready)
+    while left:
+        at_s = max(at_s + config.cycle_time, left[0][0])
+        size = left.popleft()[1] * element_bytes
+        while left and left[0][0] <= at_s and size + left[0][1] * element_bytes <= most:
+            size += left.popleft()[1] * element_bytes
+        found.append(Bucket(size=size, ready_s=min(at_s, ready[-1][0])))
+        at_s += size * second
+    return found
 
 
 def _python(config: Config, node: str, topology: Topology) -> str:

@@ -12,11 +12,15 @@ from pydantic import Field
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
+from orchestrator.parts.taskgraph import TaskGraph
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology, in_url
-from workloads.common import environments, rank_traffic, shipping, trained_model
+from workloads.common import environments, rank_traffic, replicated_tasks, shipping, trained_model
+from workloads.common.collective_tasks import Done, Ready
+from workloads.common.replicated_tasks import buckets
 from workloads.common.trained_model import EmulatedConfig
 from workloads.rank.external.command import LoggedCommandSettings as CommandSettings
+from workloads.rank.torch.exchange import schedule
 from workloads.readers.iteration_logs import LOG, read_iterations
 
 NAME = "kungfu"
@@ -25,6 +29,17 @@ _PROGRAM = "external.kungfu_worker"
 _STARTER = "external.command"
 _GRACE_S = 5.0
 _FIELDS = ("seconds", "forward_s", "backward_s", "wait_s", "loss", "absorbed_s")
+_GRAPHS = {  # of one worker a host, where several stars or trees carry parts of the gradients
+    "STAR": "star",
+    "MULTI_STAR": "clique",
+    "RING": "ring",
+    "CLIQUE": "clique",
+    "TREE": "tree",
+    "BINARY_TREE": "binary-tree-star",
+    "BINARY_TREE_STAR": "binary-tree-star",
+    "MULTI_BINARY_TREE_STAR": "binary-tree-star",
+    "AUTO": "binary-tree-star",
+}
 _REMEDY = "build KungFu (github.com/lsds/KungFu) there: no package index has it, and PyPI's `kungfu` is another project"
 
 
@@ -151,6 +166,30 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
         parameters=moved,
         source="mean over ranks of a reduction tree and the way back, 2 (N-1)/N x parameters x 4 bytes, whatever its "
         "shape",
+    )
+
+
+def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph:
+    """Return an iteration as tasks: each gradient along the strategy's graph as soon as it is there, all at once."""
+    layers = trained_model.layers(config, topology)
+    world = len(job.ranks)
+
+    def reduce(graph: TaskGraph, _number: int, size: float, ready: Ready) -> Done:
+        elements = round(size / trained_model.BYTES_PER_PARAMETER)
+        rounds = {
+            rank: schedule(_GRAPHS[config.strategy], rank=rank, hosts=list(range(world)), size=elements)
+            for rank in range(world)
+        }
+        return replicated_tasks.scheduled(graph, rounds, ready, element_bytes=trained_model.BYTES_PER_PARAMETER)
+
+    single = buckets(layers, cap=0.0, first=None, element_bytes=trained_model.BYTES_PER_PARAMETER)
+    return replicated_tasks.overlapped(
+        world,
+        single,
+        reduce,
+        forward_s=sum(forward_s for forward_s, _, _ in layers),
+        backward_s=sum(backward_s for _, backward_s, _ in layers),
+        at_once=len(single),
     )
 
 

@@ -12,9 +12,10 @@ from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput, Row, gathered
+from orchestrator.parts.taskgraph import TaskGraph
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import footprints, jitter, rank_traffic, torch_ranks
+from workloads.common import collective_tasks, footprints, jitter, rank_traffic, torch_ranks
 from workloads.common.jitter import JitteredConfig
 from workloads.common.placement import placement_problems
 from workloads.common.rank_traffic import Pairs
@@ -184,6 +185,46 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     )
     moved = _dense(config, topology.scale)
     return rank_traffic.theory(job, rank_traffic.summed(kinds.values()), parameters=moved, source=source)
+
+
+def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph:
+    """Return an iteration as tasks, with even gates: blocks, tokens all to all and back, a reduction at the end."""
+    shape = gpt.shape_of(config.model)
+    (whole,) = gpt.stages(shape, pipeline=1, tensor=1)
+    second = config.compute_time * FORWARD_SHARE / whole.flops
+    back = (1 - FORWARD_SHARE) / FORWARD_SHARE
+    world = len(job.ranks)
+    everyone = range(world)
+    sparse = _sparse(config)
+    kinds = traffic(config, world, topology.scale)
+    exchanged = {pair: size / (4 * len(sparse)) for pair, size in kinds["experts"].items()}
+    graph = TaskGraph(ranks=world)
+    last = {rank: graph.begins[rank] for rank in everyone}
+
+    def compute(seconds: float) -> None:
+        for rank in everyone:
+            last[rank] = graph.compute(rank, seconds, (last[rank],), pieces=1)
+
+    def exchange() -> None:
+        done = collective_tasks.exchange(graph, exchanged, {rank: (last[rank],) for rank in everyone})
+        last.update({rank: graph.join(rank, done[rank]) for rank in everyone})
+
+    for times, blocks in ((1.0, range(shape.layers)), (back, reversed(range(shape.layers)))):
+        for block in blocks:
+            if times == 1.0:
+                compute(whole.attention_flops * second)
+            if block in sparse:
+                exchange()
+            compute(whole.feed_forward_flops * second * times * (config.top if block in sparse else 1))
+            if block in sparse:
+                exchange()
+            if times != 1.0:
+                compute(whole.attention_flops * second * times)
+        compute(whole.head_flops * second * times)
+    reduced = kinds["data"][0, world - 1] * world / (2 * (world - 1)) if world > 1 else 0.0
+    done = collective_tasks.ring_all_reduce(graph, everyone, reduced, {rank: (last[rank],) for rank in everyone})
+    graph.end([done[rank] for rank in everyone])
+    return graph
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -11,10 +11,13 @@ from orchestrator.core.fields import Size
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
+from orchestrator.parts.taskgraph import TaskGraph
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import rank_traffic, real_training, torch_ranks, trained_model
+from workloads.common import rank_traffic, real_training, replicated_tasks, torch_ranks, trained_model
+from workloads.common.collective_tasks import Done, Ready
 from workloads.common.real_training import TorchModelConfig
+from workloads.common.replicated_tasks import buckets
 from workloads.common.trained_model import BYTES_PER_PARAMETER
 from workloads.models import catalog
 from workloads.rank.torch.exchange import P2pSettings, asking_share, schedule
@@ -156,6 +159,35 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
                 pairs[rank, send.peer] = pairs.get((rank, send.peer), 0) + sent
         source = f"the schedule of {config.strategy}, mean over ranks"
     return rank_traffic.theory(job, pairs, parameters=moved, source=source)
+
+
+def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
+    """Return an iteration as tasks: each bucket's rounds of sends and receives, one bucket after the other."""
+    if config.compute == "real":
+        return real_training.UNPREDICTED
+    if config.strategy == "pair-averaging":
+        return "pair averaging is asynchronous, and whom a rank asks is drawn anew in each iteration"
+    if config.order is not None:
+        return "what a worker pulls while its next forward pass begins has no model; accepted: no order"
+    layers = trained_model.layers(config, topology)
+    world = len(job.ranks)
+
+    def reduce(graph: TaskGraph, _number: int, size: float, ready: Ready) -> Done:
+        elements = round(size / BYTES_PER_PARAMETER)
+        rounds = {
+            rank: schedule(config.strategy, rank=rank, hosts=_hosts(job), size=elements, servers=config.servers)
+            for rank in range(world)
+        }
+        return replicated_tasks.scheduled(graph, rounds, ready, element_bytes=BYTES_PER_PARAMETER)
+
+    return replicated_tasks.overlapped(
+        world,
+        buckets(layers, cap=config.bucket / topology.scale, first=None, element_bytes=BYTES_PER_PARAMETER),
+        reduce,
+        forward_s=sum(forward_s for forward_s, _, _ in layers),
+        backward_s=sum(backward_s for _, backward_s, _ in layers),
+        idle=range(config.servers) if config.strategy == "parameter-server" else (),
+    )
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

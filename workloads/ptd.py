@@ -14,9 +14,10 @@ from orchestrator.core.fields import Duration
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
+from orchestrator.parts.taskgraph import TaskGraph
 from orchestrator.parts.theory import Pipelined, StageWork, Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import footprints, jitter, rank_traffic, torch_ranks
+from workloads.common import footprints, jitter, pipelined_tasks, rank_traffic, torch_ranks
 from workloads.common.jitter import JitteredConfig
 from workloads.common.placement import placement_problems
 from workloads.common.rank_traffic import Pairs
@@ -287,6 +288,13 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 def work(config: Config, job: Job, topology: Topology) -> Pipelined | str:  # noqa: ARG001 - a work of any placement
     """Return the work of the ranks in an iteration, stage by stage, or why it cannot be predicted."""
     return pipelined(config, topology) if config.jitter is None else jitter.UNPREDICTED
+
+
+def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:  # noqa: ARG001
+    """Return an iteration as tasks: 1F1B with a flush, and reductions where the model is split."""
+    if topology.rails > 1:
+        return "what each group of ptd sends over which of several rails is not known; accepted: one rail"
+    return pipelined_tasks.pipelined(pipelined(config, topology))
 
 
 def pipelined(config: Config, topology: Topology) -> Pipelined:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,11 +15,23 @@ from orchestrator.core.fields import Size
 from orchestrator.parts.launch import Launch, Line, Listening, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
-from orchestrator.parts.theory import Theory
+from orchestrator.parts.taskgraph import TaskGraph
+from orchestrator.parts.theory import Bucket, Theory
 from orchestrator.parts.topology import TASK_PORT, Job, Topology, in_url
-from workloads.common import environments, rank_traffic, real_training, shipping, torch_ranks, trained_model
+from workloads.common import (
+    collective_tasks,
+    environments,
+    rank_traffic,
+    real_training,
+    replicated_tasks,
+    shipping,
+    torch_ranks,
+    trained_model,
+)
+from workloads.common.collective_tasks import Done, Ready
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.real_training import RealConfig
+from workloads.common.replicated_tasks import buckets
 from workloads.rank.tensorflow import mirrored, parameter_server
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import LOG, read_iterations, read_training
@@ -274,6 +286,31 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     pairs = {(rank, (rank + 1) % world): edge for rank in range(world)}
     return rank_traffic.theory(
         job, pairs, parameters=moved, source=source, spread="even" if _by_nccl(config, job) else "first"
+    )
+
+
+def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
+    """Return an iteration as tasks: packs of gradients, which by default travel together once the last one is there."""
+    if config.strategy == "parameter-server":
+        return "its servers are no ranks, and what they send overlaps in ways that nobody has described"
+    if config.compute == "real":
+        return real_training.UNPREDICTED
+    layers = trained_model.layers(config, topology)
+    world = len(job.ranks)
+    backward_s = sum(backward_s for _, backward_s, _ in layers)
+    each = trained_model.BYTES_PER_PARAMETER
+    packs: Sequence[Bucket] = (Bucket(size=trained_model.parameters(config, topology) * each, ready_s=backward_s),)
+    if config.pack:
+        packs = buckets(layers, cap=config.pack / topology.scale, first=None, element_bytes=each)
+    by_nccl = _by_nccl(config, job)
+
+    def reduce(graph: TaskGraph, _number: int, size: float, ready: Ready) -> Done:
+        if by_nccl:
+            return collective_tasks.ring_all_reduce(graph, range(world), size, ready)
+        return replicated_tasks.turning(graph, range(world), size, ready)
+
+    return replicated_tasks.overlapped(
+        world, packs, reduce, forward_s=sum(forward_s for forward_s, _, _ in layers), backward_s=backward_s
     )
 
 

@@ -413,12 +413,21 @@ def recorded(path: str, factor: float, length_s: float | None) -> Iterator[Event
 
     They are repeated every `length_s` seconds, unless that is None.
     """
+
+    def lines() -> Iterator[str]:
+        with open(path, encoding="ascii") as file:  # noqa: PTH123 - pathlib would take as long as starting Python
+            yield from file
+
+    return repeated(lines, factor, length_s)
+
+
+def repeated(lines: Callable[[], Iterator[str]], factor: float, length_s: float | None) -> Iterator[Event]:
+    """Yield the flows of such lines, which are taken anew for each repetition."""
     begin_ns = 0
     while True:
-        with open(path, encoding="ascii") as lines:  # noqa: PTH123 - pathlib would take as long as starting Python
-            for line in lines:
-                at_ns, size, sink = line.split(",")
-                yield begin_ns + int(at_ns), int(int(size) * factor + 0.5) or 1, int(sink)
+        for line in lines():
+            at_ns, size, sink = line.split(",")
+            yield begin_ns + int(at_ns), int(int(size) * factor + 0.5) or 1, int(sink)
         if length_s is None:
             return
         begin_ns += round(length_s * 1e9)

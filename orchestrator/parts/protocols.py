@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +11,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.fields import Model
 from orchestrator.parts.launch import Change, Launch, Requirement, Wrapper
 from orchestrator.parts.rows import Columns, LaunchOutput
+from orchestrator.parts.taskgraph import TaskGraph
 from orchestrator.parts.theory import Theory, Work
 from orchestrator.parts.topology import Job, Topology
 
@@ -102,6 +103,14 @@ class Predictable(Workload, Protocol):
         ...
 
 
+class Foreseeable(Workload, Protocol):
+    """A workload of which a simulation knows what its ranks do."""
+
+    def tasks(self, config: Any, job: Job, topology: Topology) -> TaskGraph | str:
+        """Return an iteration as a graph of computing and transfers; of what has no model, why, and what would have."""
+        ...
+
+
 class Remarking(Workload, Protocol):
     """A workload that has something to say of a job to whoever reads the plan."""
 
@@ -138,6 +147,30 @@ class Traffic(Part, Protocol):
         """
 
     def read(self, output: LaunchOutput) -> Mapping[str, Columns]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message of cross traffic before it is sent: when, from host to host over a rail, and its payload in bytes.
+
+    Messages of one `connection` follow one another on it; -1 is one on a new connection. `wire` are its layer-2 bytes.
+    """
+
+    at_s: float
+    src: str
+    dst: str
+    rail: int
+    size: int
+    wire: float
+    connection: int = -1
+
+
+class ForeseeableTraffic(Traffic, Protocol):
+    """A source of which a simulation knows what it sends, message by message."""
+
+    def sent(self, config: Any, source: Source, topology: Topology) -> Iterator[Sent]:
+        """Yield what is sent in the order of its instants, in the testbed's time, until `source.duration_s`."""
+        ...
 
 
 class Collector(Part, Protocol):

@@ -103,6 +103,18 @@ def subject(experiment: Experiment, *, file: str) -> Subject:
     )
 
 
+def refused(experiment: Experiment) -> bool:
+    """Return whether the terms of an experiment cannot be predicted."""
+    return bool(next(_refusals(experiment), "")) or isinstance(_work(experiment), str)
+
+
+def _work(experiment: Experiment) -> Work | str:
+    topology = fitting.topology_of(experiment)
+    spec = experiment.all_jobs()[0]
+    job = Job(name=spec.name, index=0, ranks=placement.ranks(spec.workload.config.hosts, topology))
+    return work_of(spec.workload.name, spec.workload.config, job, topology)
+
+
 def work_of(workload: str, config: Any, job: Job, topology: Topology) -> Work | str:
     """Return the work of a workload's ranks; where it cannot be predicted, why."""
     return cast("Predictable", registry.workload(workload)).work(config, job, topology)

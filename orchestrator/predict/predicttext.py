@@ -35,8 +35,8 @@ class PredictedSetting:
         return None if self.measured is None else self.prediction.iteration_s / self.measured.iteration_s - 1
 
 
-def text(found: Sequence[PredictedSetting], costs: Costs) -> str:
-    """Return the best setting in full, all of them as a table where there are several, and the inputs."""
+def text(found: Sequence[PredictedSetting]) -> str:
+    """Return the best setting in full, and all of them as a table where there are several."""
     best = min(found, key=lambda one: one.prediction.iteration_s)
     parts = [headline(best.prediction.subject)]
     if len(found) > 1:
@@ -44,7 +44,7 @@ def text(found: Sequence[PredictedSetting], costs: Costs) -> str:
     parts += [terms_table(best), messages_table(best.prediction.subject)]
     if paper := equations(best.prediction):
         parts.append(paper)
-    return "\n\n".join([*parts, inputs_table(costs)])
+    return "\n\n".join(parts)
 
 
 def headline(subject: Subject) -> str:

@@ -56,6 +56,11 @@ def axes(options: Sequence[str]) -> list[Axis]:
     return found
 
 
+def is_load(axes: Sequence[Axis]) -> bool:
+    """Return whether all that changes is a load."""
+    return len(axes) == 1 and axes[0].key.rpartition(".")[2] == "load"
+
+
 def _split(text: str) -> Iterator[str]:
     """Split values at the commas that no bracket holds."""
     depth, begin = 0, 0

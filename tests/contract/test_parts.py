@@ -24,6 +24,7 @@ OURS_ALLOWED = {
         "orchestrator.parts.ranks",
         "orchestrator.parts.rows",
         "orchestrator.parts.protocols",
+        "orchestrator.parts.taskgraph",
         "orchestrator.parts.theory",
         "orchestrator.parts.theory",
         "orchestrator.parts.topology",

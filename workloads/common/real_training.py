@@ -23,6 +23,7 @@ from workloads.common.trained_model import EmulatedConfig, ModelName
 from workloads.models import catalog
 from workloads.rank.compute.training import ModelSettings, RealSettings
 
+UNPREDICTED = "real compute takes the time that it takes; compute: emulated, with the compute_time of the accelerator"
 GRATINGS = "gratings"
 SMALL = "small_cnn"
 _CLASSES = 10

@@ -16,7 +16,7 @@ from orchestrator.predict import inputs, messages, predicting, whatif
 from orchestrator.predict.network_costs import Costs, Network, Quantity, Rates, all_reduce_s, network
 from orchestrator.predict.pipeline import Schedule, StageTimes
 from tests.helpers.experiments import orch
-from workloads.ddp import buckets
+from workloads.common.replicated_tasks import buckets
 from workloads.models import catalog, formulation
 
 MIB = 2**20
@@ -235,9 +235,8 @@ def test_fitted_inputs_are_those_that_made_the_times() -> None:
 def test_what_cannot_be_predicted_is_refused_with_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "e.yaml"
     for text, reason in (
-        (DDP.replace("ddp: {model: resnet50}", "moe: {compute_time: 1s, experts: 4}"), "decided by its gates"),
-        (DDP + "traffic:\n  - iperf: {from: h1, to: h2, load: 1gbit}\n", "iperf shares the links in window w1"),
-        (DDP + "conditions:\n  - delay: {host: h1, time: 1ms}\n", "condition delay"),
+        (DDP.replace("ddp: {model: resnet50}", "p2p: {model: resnet50, strategy: pair-averaging}"), "asynchronous"),
+        (DDP + "conditions:\n  - ecn: {where: nic, host: h1, share: 1%}\n", "condition ecn"),
         (DDP.replace("resnet50", "resnet50, compute: real").replace(", scale: 100", ""), "real compute takes"),
     ):
         file.write_text(text)

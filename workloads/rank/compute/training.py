@@ -127,11 +127,16 @@ class Jitter:
 
 def clock_of(config: Jittered, rank: int) -> ComputeClock:
     """Return a rank's clock, with the jitter that the settings ask for."""
+    return ComputeClock(jitter_of(config, rank))
+
+
+def jitter_of(config: Jittered, rank: int) -> Jitter | None:
+    """Return the jitter of a rank's compute; None where the settings ask for none."""
     given = config.get("jitter")
     if given is None:
-        return ComputeClock()
+        return None
     whose = "all" if given["common"] else str(rank)
-    return ComputeClock(Jitter(given["factors"], stretch=given["stretch"], seed=f"{given['seed']} jitter {whose}"))
+    return Jitter(given["factors"], stretch=given["stretch"], seed=f"{given['seed']} jitter {whose}")
 
 
 def sharpen_timer() -> None:

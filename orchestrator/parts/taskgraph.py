@@ -1,0 +1,90 @@
+"""Describe what the ranks of a job do in an iteration as a graph of computing and transfers, for simulation.
+
+A graph is built once and stands for every iteration: each rank begins again as soon as it has ended. A workload's own
+theory decides its tasks (`Foreseeable` in `parts/protocols.py`), and nothing here knows a framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+NOWHERE = -1  # rank of the other end of a task that sends nothing
+
+
+@dataclass(slots=True, kw_only=True)
+class TaskGraph:
+    """Tasks of an iteration of `ranks` ranks, and which of them each one waits for.
+
+    A task is of its rank and takes `seconds`; one that sends has a `peer` and so many `sizes` (bytes, scaled), and ends
+    where these have arrived. Tasks of a rank run at once unless one waits for the other; the transfers from one rank to
+    another share a connection in the order in which they begin. `begins` and `ends` are the first and last task of each
+    rank.
+    """
+
+    ranks: int
+    owners: list[int] = field(default_factory=list)
+    peers: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+    rails: list[int] = field(default_factory=list)
+    pieces: list[int] = field(default_factory=list)  # of emulated compute, each of which ends a little late
+    waits: list[tuple[int, ...]] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    computing_s: list[float] = field(default_factory=list)  # of each rank, where tasks overlap that compute
+
+    def __post_init__(self) -> None:
+        self.begins = [self._add(rank, ()) for rank in range(self.ranks)]
+
+    def compute(self, rank: int, seconds: float, after: Iterable[int], *, pieces: int = 0) -> int:
+        """Add computing of a rank; return its number."""
+        return self._add(rank, after, seconds=seconds, pieces=pieces)
+
+    def join(self, rank: int, after: Iterable[int]) -> int:
+        """Add a task that takes no time, such as the instant at which a rank posts a message; return its number."""
+        return self._add(rank, after)
+
+    def send(self, src: int, dst: int, size: float, after: Iterable[int], *, rail: int = 0) -> int:
+        """Add a transfer of `size` bytes (scaled) between two ranks over a rail; return its number."""
+        return self._add(src, after, peer=dst, size=size, rail=rail)
+
+    def also(self, task: int, after: int) -> None:
+        """Have a task wait for one more."""
+        self.waits[task] = tuple(dict.fromkeys((*self.waits[task], after)))
+
+    def end(self, after: Sequence[Iterable[int]], *, step_s: Sequence[float] | None = None) -> None:
+        """End the iteration of each rank after these tasks and a step of so many seconds; call it once."""
+        steps = step_s or [0.0] * self.ranks
+        self.ends = [self._add(rank, last, seconds=steps[rank]) for rank, last in enumerate(after)]
+
+    @property
+    def computed_s(self) -> list[float]:
+        """What each rank computes in an iteration, in seconds, its last task left out."""
+        if self.computing_s:
+            return self.computing_s
+        found = [0.0] * self.ranks
+        for task, owner in enumerate(self.owners):
+            if task not in self.ends:
+                found[owner] += self.seconds[task]
+        return found
+
+    def _add(
+        self,
+        rank: int,
+        after: Iterable[int],
+        *,
+        peer: int = NOWHERE,
+        seconds: float = 0.0,
+        size: float = 0.0,
+        rail: int = 0,
+        pieces: int = 0,
+    ) -> int:
+        self.owners.append(rank)
+        self.peers.append(peer)
+        self.seconds.append(seconds)
+        self.sizes.append(size)
+        self.rails.append(rail)
+        self.pieces.append(pieces)
+        self.waits.append(tuple(dict.fromkeys(after)))
+        return len(self.owners) - 1

@@ -1,0 +1,137 @@
+"""Print simulated windows: iteration times with their intervals, the use of links, and what runs measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.core.screen import layout
+from orchestrator.core.units import rate_text
+from orchestrator.predict import foreseeing
+from orchestrator.predict.foreseeing import ForeseenJob, ForeseenWindow, Spread
+from orchestrator.predict.measured_windows import MeasuredWindow
+
+NOTHING = "-"
+MOST_LINKS = 6  # of which the use is printed, the busiest first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeseenSetting:
+    """A setting's windows by simulation, and by window and job what was measured of it."""
+
+    label: str
+    windows: tuple[ForeseenWindow, ...]
+    measured: Mapping[tuple[str, str], MeasuredWindow]
+
+    def rows(self) -> list[tuple[ForeseenWindow, ForeseenJob, MeasuredWindow | None]]:
+        """Return each job of each window, and what runs measured of it, if any did."""
+        return [
+            (window, job, self.measured.get((window.window, job.job))) for window in self.windows for job in window.jobs
+        ]
+
+
+def congestion(found: Sequence[ForeseenSetting]) -> float:
+    """Return the congestion point over settings that differ in their load alone (bit/s); NaN where there is none."""
+    points = [(window.load_bps, window.jobs[0].mean.value) for one in found for window in one.windows]
+    return foreseeing.congestion_bps(points)
+
+
+def text(found: Sequence[ForeseenSetting], *, congestion: float | None) -> str:
+    """Return all windows of all settings as a table, the use of links of the slowest one, and how they were found."""
+    rows = [(one.label, *row) for one in found for row in one.rows()]
+    head = ["simulated", "mean\nms", "from\nto", "p50\nms", "p99\nms", "from\nto", "computing\nms", "waiting\nms"]
+    head += ["busiest\nlink", "its\nuse %", "measured\nmean, p50, p99", "error %"]
+    table = layout.table(*layout.saying(head, [_row(*row) for row in rows]))
+    _, slowest, *_ = max(rows, key=lambda row: row[2].mean.value)
+    parts = [table, _links(slowest), _method(slowest)]
+    if congestion is not None:
+        parts.append(_congestion(congestion))
+    runs = list(dict.fromkeys(run for _, _, _, measured in rows if measured is not None for run in measured.runs))
+    if runs:
+        doubtful = any(measured is not None and not measured.valid for _, _, _, measured in rows)
+        parts.append(f"measured: {', '.join(runs)}{' (not all valid)' if doubtful else ''}")
+    return "\n\n".join(parts)
+
+
+def _row(label: str, window: ForeseenWindow, job: ForeseenJob, measured: MeasuredWindow | None) -> list[str]:
+    where = [label] if label else []
+    where += [window.window] if window.window else []
+    where += [job.job] if len(window.jobs) > 1 else []
+    where += [" + ".join(window.traffic) or "no cross traffic"]
+    beside = [NOTHING, NOTHING]
+    if measured is not None:
+        values = (measured.mean_s, measured.p50_s, measured.p99_s)
+        predicted = (job.mean.value, job.p50.value, job.p99.value)
+        errors = (value / true - 1 for value, true in zip(predicted, values, strict=True))
+        beside = [", ".join(map(_ms, values)), ", ".join(f"{error * 100:+.1f}" for error in errors)]
+    return [
+        ", ".join(where),
+        _ms(job.mean.value),
+        _ends(job.mean),
+        _ms(job.p50.value),
+        _ms(job.p99.value),
+        _ends(job.p99),
+        _ms(job.compute_s),
+        _ms(job.waiting_s),
+        window.busiest,
+        f"{window.use[window.busiest] * 100:.0f}" if window.busiest else NOTHING,
+        *beside,
+    ]
+
+
+def _ends(spread: Spread) -> str:
+    return f"{_ms(spread.low)} to {_ms(spread.high)}"
+
+
+def _links(window: ForeseenWindow) -> str:
+    """Return the use of the busiest links of a window."""
+    ordered = sorted(window.use.items(), key=lambda one: -one[1])[:MOST_LINKS]
+    rows = [[name, f"{use * 100:.1f}"] for name, use in ordered]
+    return layout.table(("link of the slowest window", "use %"), rows)
+
+
+def _method(window: ForeseenWindow) -> str:
+    grain = {
+        "packets": "packet by packet: token-bucket queues, CUBIC, selective acknowledgements, time-outs",
+        "flows": "flow by flow: max-min shares, without queues, losses and time-outs",
+    }[window.grain]
+    return (
+        f"simulated {grain}; from and to: 90 % of {window.draws} draws of costs and of cross traffic, "
+        "which do not hold what the model itself gets wrong"
+    )
+
+
+def _congestion(bps: float) -> str:
+    share = f"{(foreseeing.CONGESTED - 1) * 100:.0f} %"
+    if math.isnan(bps):
+        return f"congestion point: none of these loads makes an iteration {share} longer than the lowest one does"
+    return f"congestion point: from {rate_text(bps)} on an iteration takes {share} longer than at the lowest load"
+
+
+def data(found: Sequence[ForeseenSetting], *, congestion: float | None) -> dict[str, Any]:
+    """Return the same as JSON data, times in seconds."""
+    windows = []
+    for one in found:
+        for window in foreseeing.data(one.windows):
+            for job in window["jobs"]:
+                measured = one.measured.get((window["window"], job["job"]))
+                job["measured"] = (
+                    None
+                    if measured is None
+                    else {
+                        "runs": list(measured.runs),
+                        "salts": list(measured.salts),
+                        "mean_s": measured.mean_s,
+                        "p50_s": measured.p50_s,
+                        "p99_s": measured.p99_s,
+                        "valid": measured.valid,
+                    }
+                )
+            windows.append({"setting": one.label, **window})
+    return {"windows": windows, "congestion_bps": None if congestion is None or math.isnan(congestion) else congestion}
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f}"

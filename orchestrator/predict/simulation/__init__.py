@@ -1,0 +1,1 @@
+"""Simulate a plan: ranks as graphs of computing and transfers, links with queues, the flows of its schedule."""

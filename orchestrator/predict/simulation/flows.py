@@ -1,0 +1,362 @@
+"""Simulate at the grain of flows: transfers and cross traffic share links by max-min fairness, from event to event.
+
+Rates are those of progressive filling (Bertsekas and Gallager, "Data Networks", 6.5.2): all flows that share a link
+grow alike until a link is full. A connection carries one message after the other and counts as one flow; a flow of
+cross traffic on a new connection is one, too. Queues, losses and time-outs are not known here: see `packets`.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: C901 - compiled: calls hand over every word of every array
+from typing import NamedTuple
+
+import numpy as np
+
+from orchestrator.predict.simulation import machine
+from orchestrator.predict.simulation.machine import Floats, Heap, Ints, Tasks, compiled
+
+OVERLOADED, LATE = 1, 2  # what stops a simulation before its end
+_MOST_FLOWS = 4096  # that are under way at once
+_LEAST_RATE = 1e-3  # bytes a second
+_TOGETHER_S = 1e-9  # what is to happen within this time happens at once
+_NEVER = np.inf
+
+
+class Links(NamedTuple):
+    """Rates of links, and the links of each path; a connection has one path for good."""
+
+    rate: Floats  # bytes a second
+    hop_of: Ints  # the first entry in `hop` of each path; one more entry ends them
+    hop: Ints
+    delay_s: Floats  # of each path, beside its queues
+    carried: Floats  # bytes that each link has carried
+
+
+class Arrivals(NamedTuple):
+    """Cross traffic in the order of its instants: bytes on the wire, path, and its connection, -1 of a new one."""
+
+    at_s: Floats
+    size: Floats
+    path: Ints
+    connection: Ints
+
+
+class _Waiting(NamedTuple):
+    """Messages that wait on connections: the next one, and its task."""
+
+    next: Ints
+    task: Ints
+    first: Ints  # of each connection, -1 for none
+    last: Ints
+    free: Ints  # one number
+
+
+class _Flows(NamedTuple):
+    """Flows under way, in slots: the first ones belong to connections, the others to flows on new ones."""
+
+    path: Ints
+    left: Floats  # bytes
+    rate: Floats  # bytes a second
+    since_s: Floats  # when `left` was true
+    ends_s: Floats
+    task: Ints  # -1 of cross traffic
+    place: Ints  # among those that are active, -1 if it is not
+    active: Ints
+    after: Ints  # of a slot on a link (slot * hops + hop): the next one there, -1 for none
+    before: Ints
+    head: Ints  # of each link
+    dirty: Ints  # links whose flows have changed, then a mark of each link
+    numbers: Ints  # how many are active, how many links are dirty
+
+
+class _Net(NamedTuple):
+    """All that a simulation changes, and what it costs."""
+
+    tasks: Tasks
+    links: Links
+    flows: _Flows
+    waiting: _Waiting
+    heap: Heap
+    ready: Ints  # tasks that can begin
+    fresh: Ints  # slots without a flow
+    numbers: Ints  # how many tasks are ready, how many slots are fresh
+    room: Floats  # of each link, while rates are found
+    growing: Ints  # flows on each link whose rates are not found yet
+    fixed: Ints  # whether a slot's rate is found
+    costs: Floats  # seconds of a message, of a byte of it, of one within a host, and by how much computing is late
+    hops: int  # the most links of a path
+
+
+@compiled
+def _begin(net: _Net, slot: int, size: float, task: int, now_s: float) -> None:
+    """Put a flow onto the links of its slot's path; its rate is not found yet."""
+    flows, links = net.flows, net.links
+    flows.left[slot], flows.rate[slot], flows.since_s[slot] = size, 0.0, now_s
+    flows.ends_s[slot], flows.task[slot] = _NEVER, task
+    flows.place[slot] = flows.numbers[0]
+    flows.active[flows.numbers[0]] = slot
+    flows.numbers[0] += 1
+    first = links.hop_of[flows.path[slot]]
+    for hop in range(links.hop_of[flows.path[slot] + 1] - first):
+        link, code = links.hop[first + hop], slot * net.hops + hop
+        flows.after[code], flows.before[code] = flows.head[link], -1
+        if flows.head[link] >= 0:
+            flows.before[flows.head[link]] = code
+        flows.head[link] = code
+        _mark(flows, link)
+
+
+@compiled
+def _mark(flows: _Flows, link: int) -> None:
+    """Note that rates on a link are to be found anew."""
+    half = len(flows.dirty) // 2
+    if flows.dirty[half + link] == 0:
+        flows.dirty[half + link] = 1
+        flows.dirty[flows.numbers[1]] = link
+        flows.numbers[1] += 1
+
+
+@compiled
+def _end(net: _Net, slot: int) -> None:
+    """Take a flow off its links."""
+    flows, links = net.flows, net.links
+    last = flows.active[flows.numbers[0] - 1]
+    flows.active[flows.place[slot]] = last
+    flows.place[last] = flows.place[slot]
+    flows.place[slot] = -1
+    flows.numbers[0] -= 1
+    first = links.hop_of[flows.path[slot]]
+    for hop in range(links.hop_of[flows.path[slot] + 1] - first):
+        link, code = links.hop[first + hop], slot * net.hops + hop
+        links.carried[link] += flows.left[slot]
+        after, before = flows.after[code], flows.before[code]
+        if before >= 0:
+            flows.after[before] = after
+        else:
+            flows.head[link] = after
+        if after >= 0:
+            flows.before[after] = before
+        _mark(flows, link)
+
+
+@compiled
+def _reach(net: _Net) -> None:
+    """Find all links that share a flow, directly or by others, with one whose flows have changed; count their flows."""
+    flows, links = net.flows, net.links
+    at = 0
+    while at < flows.numbers[1]:  # the list grows by the links of flows that are found
+        link = flows.dirty[at]
+        at += 1
+        net.room[link], net.growing[link] = links.rate[link], 0
+        code = flows.head[link]
+        while code >= 0:
+            slot = code // net.hops
+            net.fixed[slot] = 0
+            net.growing[link] += 1
+            for other in range(links.hop_of[flows.path[slot]], links.hop_of[flows.path[slot] + 1]):
+                _mark(flows, links.hop[other])
+            code = flows.after[code]
+
+
+@compiled
+def _share(net: _Net, now_s: float) -> None:
+    """Find the rates of all flows that a change reaches, the fullest link first."""
+    _reach(net)
+    flows = net.flows
+    half = len(flows.dirty) // 2
+    while True:
+        share, full = _NEVER, -1
+        for link in flows.dirty[: flows.numbers[1]]:
+            if net.growing[link] > 0 and net.room[link] < share * net.growing[link]:
+                share, full = net.room[link] / net.growing[link], link
+        if full < 0:
+            break
+        code = flows.head[full]
+        while code >= 0:
+            if net.fixed[code // net.hops] == 0:
+                _fix(net, code // net.hops, max(share, _LEAST_RATE), now_s)
+            code = flows.after[code]
+    for link in flows.dirty[: flows.numbers[1]]:
+        flows.dirty[half + link] = 0
+    flows.numbers[1] = 0
+
+
+@compiled
+def _fix(net: _Net, slot: int, share: float, now_s: float) -> None:
+    """Give a flow its rate, and take that from the room of its links."""
+    flows, links = net.flows, net.links
+    net.fixed[slot] = 1
+    sent = flows.rate[slot] * (now_s - flows.since_s[slot])
+    changed = abs(flows.rate[slot] - share) > 1e-9 * share
+    for other in range(links.hop_of[flows.path[slot]], links.hop_of[flows.path[slot] + 1]):
+        net.growing[links.hop[other]] -= 1
+        net.room[links.hop[other]] -= share
+        if changed:
+            links.carried[links.hop[other]] += sent
+    if changed:
+        flows.left[slot] -= sent
+        flows.rate[slot], flows.since_s[slot] = share, now_s
+        flows.ends_s[slot] = now_s + max(flows.left[slot], 0.0) / share
+
+
+@compiled
+def _start(net: _Net, task: int, now_s: float) -> bool:
+    """Begin a task that can; return whether there was room for it."""
+    tasks, links, waiting = net.tasks, net.links, net.waiting
+    again = True
+    while again:
+        again = machine.take(tasks, task)
+        slot = tasks.connection[task]
+        if slot < 0:
+            seconds = machine.duration_s(tasks, task, net.costs[3])
+            if seconds > 0.0 or again:
+                machine.push(net.heap, now_s + seconds, task)
+            else:
+                net.numbers[0] = machine.ended(tasks, task, now_s, net.ready, net.numbers[0])
+        elif links.hop_of[net.flows.path[slot]] == links.hop_of[net.flows.path[slot] + 1]:
+            machine.push(net.heap, now_s + net.costs[0] + (net.costs[1] + net.costs[2]) * tasks.size[task], task)
+        elif net.flows.place[slot] < 0:
+            _begin(net, slot, tasks.size[task], task, now_s)
+        else:
+            entry = waiting.free[0]
+            if entry < 0:
+                return False
+            waiting.free[0] = waiting.next[entry]
+            waiting.next[entry], waiting.task[entry] = -1, task
+            if waiting.first[slot] < 0:
+                waiting.first[slot] = entry
+            else:
+                waiting.next[waiting.last[slot]] = entry
+            waiting.last[slot] = entry
+    return True
+
+
+@compiled
+def _finish(net: _Net, connections: int, now_s: float, soon_s: float) -> None:
+    """End the flows that have nothing left; the next message of a connection begins."""
+    flows, waiting = net.flows, net.waiting
+    at = 0
+    while at < flows.numbers[0]:
+        slot = flows.active[at]
+        if flows.ends_s[slot] > soon_s:
+            at += 1
+            continue
+        task = flows.task[slot]
+        _end(net, slot)
+        if task >= 0:
+            cost_s = net.costs[0] + net.costs[1] * net.tasks.size[task] + net.links.delay_s[flows.path[slot]]
+            machine.push(net.heap, now_s + cost_s, task)
+        if slot >= connections:
+            net.fresh[net.numbers[1]] = slot
+            net.numbers[1] += 1
+        elif waiting.first[slot] >= 0:
+            entry = waiting.first[slot]
+            waiting.first[slot] = waiting.next[entry]
+            waiting.next[entry], waiting.free[0] = waiting.free[0], entry
+            _begin(net, slot, net.tasks.size[waiting.task[entry]], waiting.task[entry], now_s)
+
+
+@compiled
+def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
+    """Begin a flow of cross traffic, or add to a stream; return whether there was room for it."""
+    flows = net.flows
+    slot, size = arrivals.connection[coming], arrivals.size[coming]
+    if slot < 0:
+        if net.numbers[1] == 0:
+            return False
+        net.numbers[1] -= 1
+        slot = net.fresh[net.numbers[1]]
+        flows.path[slot] = arrivals.path[coming]
+    if flows.place[slot] < 0:
+        _begin(net, slot, size, -1, now_s)
+        return True
+    flows.left[slot] += size  # of a paced stream: its bytes join those that it still has to send
+    if flows.rate[slot] > 0.0:
+        flows.ends_s[slot] += size / flows.rate[slot]
+    return True
+
+
+@compiled
+def _run(net: _Net, arrivals: Arrivals, connections: int, wanted: int, until_s: float) -> int:
+    """Carry out the graphs until rank 0 has done `wanted` iterations; return 0, or what stopped it."""
+    tasks, heap, flows = net.tasks, net.heap, net.flows
+    now_s, coming = 0.0, 0
+    net.numbers[0] = machine.start(tasks, net.ready)
+    while tasks.done[0] < wanted:
+        while net.numbers[0] > 0:
+            net.numbers[0] -= 1
+            if not _start(net, net.ready[net.numbers[0]], now_s):
+                return OVERLOADED
+        if tasks.done[0] >= wanted:
+            break
+        if flows.numbers[1] > 0:
+            _share(net, now_s)
+        then_s = heap.at_s[0] if heap.held[0] > 0 else _NEVER
+        if coming < len(arrivals.at_s):
+            then_s = min(then_s, arrivals.at_s[coming])
+        for slot in flows.active[: flows.numbers[0]]:
+            then_s = min(then_s, flows.ends_s[slot])
+        if then_s > until_s:
+            return LATE
+        now_s = max(now_s, then_s)
+        soon_s = now_s + _TOGETHER_S
+        _finish(net, connections, now_s, soon_s)
+        while coming < len(arrivals.at_s) and arrivals.at_s[coming] <= soon_s:
+            if not _come(net, arrivals, coming, now_s):
+                return OVERLOADED
+            coming += 1
+        while heap.held[0] > 0 and heap.at_s[0] <= soon_s:
+            net.numbers[0] = machine.ended(tasks, machine.pop(heap), now_s, net.ready, net.numbers[0])
+    return 0
+
+
+def run(
+    tasks: Tasks, links: Links, arrivals: Arrivals, path_of: Ints, *, wanted: int, until_s: float, costs: Floats
+) -> int:
+    """Simulate until rank 0 has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
+
+    `path_of` is the path of each connection; `costs` as in `_Net`.
+    """
+    connections = len(path_of)
+    slots = connections + _MOST_FLOWS
+    hops = max(1, int(np.diff(links.hop_of).max(initial=1)))
+    entries = max(1024, 4 * len(tasks.owner))
+    most = 4 * len(tasks.owner) + 1024
+    count = len(links.rate)
+    none = np.full(slots * hops, -1, np.int64)
+    net = _Net(
+        tasks=tasks,
+        links=links,
+        flows=_Flows(
+            path=np.append(path_of, np.zeros(_MOST_FLOWS, np.int64)),
+            left=np.zeros(slots),
+            rate=np.zeros(slots),
+            since_s=np.zeros(slots),
+            ends_s=np.full(slots, np.inf),
+            task=np.full(slots, -1, np.int64),
+            place=np.full(slots, -1, np.int64),
+            active=np.zeros(slots, np.int64),
+            after=none,
+            before=none.copy(),
+            head=np.full(count, -1, np.int64),
+            dirty=np.zeros(2 * count, np.int64),
+            numbers=np.zeros(2, np.int64),
+        ),
+        waiting=_Waiting(
+            next=np.append(np.arange(1, entries), -1),
+            task=np.zeros(entries, np.int64),
+            first=np.full(connections, -1, np.int64),
+            last=np.full(connections, -1, np.int64),
+            free=np.zeros(1, np.int64),
+        ),
+        heap=Heap(np.zeros(most), np.zeros(most, np.int64), np.zeros(1, np.int64)),
+        ready=np.zeros(len(tasks.owner) + 1, np.int64),
+        fresh=np.arange(connections, slots),
+        numbers=np.array([0, _MOST_FLOWS]),
+        room=np.zeros(count),
+        growing=np.zeros(count, np.int64),
+        fixed=np.zeros(slots, np.int64),
+        costs=costs,
+        hops=hops,
+    )
+    return int(_run(net, arrivals, connections, wanted, until_s))

@@ -1,0 +1,718 @@
+"""Simulate at the grain of packets: token-bucket queues as the testbed sets them, and TCP as Linux sends it.
+
+Of TCP there are CUBIC with HyStart's train of acknowledgements (RFC 9438, net/ipv4/tcp_cubic.c), selective
+acknowledgements with losses found by time (RACK, RFC 8985), the tail loss probe (ibid., section 7), time-outs of at
+least 200 ms that double (RFC 6298), and small queues (net/ipv4/tcp_output.c, `tcp_small_queue_check`). Handshakes,
+receive windows and delayed acknowledgements by timer are left out.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: C901, PLR0917 - compiled: calls hand over every word of every array
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.predict.simulation import machine
+from orchestrator.predict.simulation.flows import LATE, OVERLOADED, Arrivals
+from orchestrator.predict.simulation.machine import Floats, Heap, Ints, Tasks, compiled
+
+HEADER = 66  # bytes of a segment's headers, and of an acknowledgement
+WINDOW = 512  # segments of a connection that may be under way; a power of two
+MOST_FLOWS = 2048  # on new connections that are open at once
+
+_TASK, _DATA, _ACK, _TIMER = 0, 1, 2, 3  # kinds of events
+_NONE, _FLOW = -1, -2  # what ends with a segment: nothing, or a flow of cross traffic; else a task
+_HOP_S = 3e-6  # between two packets that a bucket lets through at once, and for a packet to pass a host
+_LATE_S = 20e-6  # of a bucket's timer; without it, packets of two equal links would fall into step at a full queue
+_RTO_S = 0.2
+_TIMEOUT_MIN_S = 0.008  # two ticks of a kernel at 250 Hz
+_MOST_RTO_S = 120.0
+_INITIAL_WINDOW = 10.0
+_BETA, _C = 717.0 / 1024.0, 0.4  # of CUBIC
+_LOW_WINDOW, _TRAIN_S = 16.0, 0.002  # of HyStart
+_TRUE_SIZE = 2304.0  # of a full segment in the sender's queue
+_ACKS = 1 << 18  # acknowledgements on their way, at most
+_NEVER = np.inf
+
+
+Records = npt.NDArray[np.void]
+
+# A token bucket at the end of a link.
+QUEUE = np.dtype(
+    [
+        ("rate", np.float64),  # bytes a second
+        ("depth", np.float64),  # bytes
+        ("limit", np.float64),  # bytes
+        ("loss", np.float64),  # probability at each packet
+        ("tokens", np.float64),
+        ("counted_s", np.float64),  # when `tokens` was true: the departure of the last packet
+        ("carried", np.float64),
+        ("dropped", np.int64),
+    ]
+)
+
+# A way from host to host: its links are `hops[first:end]`.
+PATH = np.dtype(
+    [
+        ("first", np.int64),
+        ("end", np.int64),
+        ("back", np.int64),  # the path of acknowledgements
+        ("delay_s", np.float64),  # beside its queues
+    ]
+)
+
+
+class Queues(NamedTuple):
+    """The queues of all links, and the links of each path; a connection has one path for good."""
+
+    links: Records
+    paths: Records
+    hops: Ints
+
+
+# A connection, with both of its ends.
+_SOCKET = np.dtype(
+    [
+        ("path", np.int64),
+        ("una", np.int64),  # the first segment that is not acknowledged
+        ("nxt", np.int64),  # the next new one
+        ("rcv", np.int64),  # the next one that the receiver lacks
+        ("owed", np.int64),  # segments that the receiver has not acknowledged
+        ("window", np.float64),  # segments (cwnd)
+        ("threshold", np.float64),
+        ("pipe", np.int64),  # segments under way
+        ("lost", np.int64),  # that are to be sent again
+        ("sacked", np.int64),
+        ("in_nic", np.float64),  # bytes in the first queue
+        ("rtt_s", np.float64),
+        ("var_s", np.float64),
+        ("least_s", np.float64),  # round trip
+        ("rack_s", np.float64),  # when the latest segment was sent that has arrived
+        ("recover", np.int64),  # recovery ends there
+        ("recovering", np.int64),  # 0: open, 1: recovery, 2: after a time-out
+        ("backoff", np.int64),
+        ("probed", np.int64),
+        ("due_s", np.float64),  # of the timer
+        ("probing", np.int64),  # whether the timer is that of a probe
+        ("event_s", np.float64),  # for when the timer has an event
+        ("limited", np.int64),  # whether the window kept something back
+        ("w_max", np.float64),
+        ("epoch_s", np.float64),  # of CUBIC, -1 where none has begun
+        ("k_s", np.float64),
+        ("origin", np.float64),
+        ("friend", np.float64),  # window of the TCP that CUBIC is to be no slower than
+        ("acked", np.float64),  # since the epoch's last growth
+        ("round_end", np.int64),
+        ("round_s", np.float64),
+        ("train_s", np.float64),
+        ("bytes", np.float64),  # of a paced stream, still to be sent; less than 0 of a connection that is closed
+        ("first", np.int64),  # of messages that wait, -1 for none
+        ("last", np.int64),
+    ]
+)
+
+# A segment of a connection, in the place of its number modulo `WINDOW`.
+_SEGMENT = np.dtype(
+    [
+        ("sent_s", np.float64),
+        ("size", np.float64),
+        ("flags", np.int64),  # of a segment: 1 lost, 2 selectively acknowledged, 4 sent again
+        ("got", np.int64),
+        ("mark", np.int64),  # what ends with it
+    ]
+)
+
+# Messages that wait on connections, and acknowledgements on their way, in turn.
+_MESSAGE = np.dtype([("next", np.int64), ("left", np.float64), ("mark", np.int64)])
+_ACK_OF = np.dtype([("before", np.int64), ("one", np.int64)])
+
+
+class _Net(NamedTuple):
+    """All that a simulation changes, and what it costs."""
+
+    tasks: Tasks
+    queues: Queues
+    sockets: Records
+    segments: Records
+    messages: Records
+    acks: Records
+    heap: Heap
+    ready: Ints  # tasks that can begin
+    fresh: Ints  # sockets that no connection has
+    numbers: Ints  # how many are ready, how many sockets are fresh, the first free message, acknowledgements so far
+    costs: Floats  # seconds of a message, of a byte of it, of one within a host, and by how much computing is late
+    mss: float  # payload of a full segment
+
+
+@compiled
+def _pass(links: Records, link: int, size: float, now_s: float) -> float:
+    """Return when a packet leaves a link's queue; -1 where it is dropped."""
+    queue = links[link]
+    if queue.loss > 0.0 and np.random.random() < queue.loss:
+        queue.dropped += 1
+        return -1.0
+    waiting_s = queue.counted_s - now_s
+    if waiting_s > 0.0 and waiting_s * queue.rate + size > queue.limit:
+        queue.dropped += 1
+        return -1.0
+    at_s = max(now_s, queue.counted_s + _HOP_S)
+    tokens = min(queue.depth, queue.tokens + queue.rate * max(0.0, at_s - queue.counted_s))
+    if tokens >= size:
+        queue.tokens = tokens - size
+    else:  # a timer wakes the bucket, a little late
+        late_s = _LATE_S * np.random.exponential()
+        at_s += (size - tokens) / queue.rate + late_s
+        queue.tokens = min(late_s * queue.rate, queue.depth)
+    queue.counted_s = at_s
+    queue.carried += size
+    return float(at_s)
+
+
+@compiled
+def _code(kind: int, hop: int, socket: int, number: int) -> int:
+    return kind | (hop << 2) | (socket << 6) | (number << 28)
+
+
+@compiled
+def _transmit(net: _Net, socket: int, number: int, now_s: float) -> bool:
+    """Put a segment into the first queue of its path; return whether it was taken."""
+    sockets, queues = net.sockets, net.queues
+    segments = net.segments
+    place = socket * WINDOW + (number & (WINDOW - 1))
+    wire = segments[place].size + HEADER
+    at_s = _pass(queues.links, queues.hops[queues.paths[sockets[socket].path].first], wire, now_s)
+    if at_s < 0.0:
+        return False
+    segments[place].sent_s = now_s
+    sockets[socket].pipe += 1
+    sockets[socket].in_nic += wire
+    machine.push(net.heap, at_s + _HOP_S, _code(_DATA, 1, socket, number))
+    return True
+
+
+@compiled
+def _reduce(sockets: Records, socket: int) -> None:
+    """Shrink the window after a loss (RFC 9438, section 4.6 and fast convergence)."""
+    window = sockets[socket].window
+    if window < sockets[socket].w_max:
+        sockets[socket].w_max = window * (1.0 + _BETA) / 2.0
+    else:
+        sockets[socket].w_max = window
+    sockets[socket].threshold = max(window * _BETA, 2.0)
+    sockets[socket].epoch_s = -1.0
+
+
+@compiled
+def _due(net: _Net, socket: int, at_s: float) -> None:
+    """Set the timer; a socket has one event at a time, which is put off when it comes too early."""
+    sockets = net.sockets
+    sockets[socket].due_s = at_s
+    if sockets[socket].event_s > at_s:
+        sockets[socket].event_s = at_s
+        machine.push(net.heap, at_s, _code(_TIMER, 0, socket, 0))
+
+
+@compiled
+def _arm(net: _Net, socket: int, now_s: float) -> None:
+    """Set the timer: a probe of the tail where nothing is known to be lost, else a time-out."""
+    sockets = net.sockets
+    if sockets[socket].una == sockets[socket].nxt:
+        sockets[socket].due_s = _NEVER
+        return
+    rtt_s = sockets[socket].rtt_s
+    wait_s = 1.0  # before any round trip is known (RFC 6298, 2.1)
+    if rtt_s >= 0.0:
+        wait_s = (rtt_s + max(4.0 * sockets[socket].var_s, _RTO_S)) * (1 << min(sockets[socket].backoff, 9))
+    sockets[socket].probing = 0
+    if sockets[socket].recovering == 0 and sockets[socket].sacked == 0 and sockets[socket].probed == 0 and rtt_s >= 0.0:
+        one = sockets[socket].nxt - sockets[socket].una == 1
+        probe_s = 2.0 * rtt_s + (_RTO_S if one else _TIMEOUT_MIN_S)
+        if probe_s < wait_s:
+            sockets[socket].probing = 1
+            wait_s = probe_s
+    _due(net, socket, now_s + min(wait_s, _MOST_RTO_S))
+
+
+@compiled
+def _waits(sockets: Records, socket: int) -> bool:
+    """Return whether a socket has something to send."""
+    return bool(sockets[socket].lost > 0 or sockets[socket].first >= 0 or sockets[socket].bytes >= 1.0)
+
+
+@compiled
+def _quota(net: _Net, socket: int) -> float:
+    """Return the bytes that may lie in the first queue: a millisecond of the pace, or two segments."""
+    sockets = net.sockets
+    rtt_s, window = sockets[socket].rtt_s, sockets[socket].window
+    if rtt_s <= 0.0:
+        return 2.0 * _TRUE_SIZE
+    ahead = 2.0 if window < sockets[socket].threshold / 2.0 else 1.2
+    return max(2.0 * _TRUE_SIZE, float(ahead * window * (net.mss + HEADER) / rtt_s * 1e-3))
+
+
+@compiled
+def _send(net: _Net, socket: int, now_s: float) -> None:
+    """Send what window and queue let through: lost segments first, then new ones."""
+    sockets = net.sockets
+    segments = net.segments
+    sent = False
+    again = sockets[socket].una
+    while _waits(sockets, socket) and sockets[socket].in_nic < _quota(net, socket):
+        if sockets[socket].pipe >= int(sockets[socket].window):
+            sockets[socket].limited = 1
+            break
+        if sockets[socket].lost > 0:
+            while segments[socket * WINDOW + (again & (WINDOW - 1))].flags & 1 == 0:
+                again += 1
+            taken = _transmit(net, socket, again, now_s)
+            if taken:
+                segments[socket * WINDOW + (again & (WINDOW - 1))].flags = 4
+                sockets[socket].lost -= 1
+        else:
+            if sockets[socket].nxt - sockets[socket].una >= WINDOW - 1:
+                break
+            taken = _send_new(net, socket, now_s)
+        if not taken:
+            _told(sockets, socket)
+            break
+        sent = True
+    if sent:
+        if sockets[socket].due_s == _NEVER or sockets[socket].probing:
+            _arm(net, socket, now_s)
+    elif sockets[socket].due_s == _NEVER and _waits(sockets, socket) and sockets[socket].in_nic <= 0.0:
+        sockets[socket].probing = 0  # the host's own queue took nothing, and no acknowledgement will come
+        _due(net, socket, now_s + _TIMEOUT_MIN_S)
+
+
+@compiled
+def _send_new(net: _Net, socket: int, now_s: float) -> bool:
+    """Send the next segment of the first message that waits, or of a paced stream; return whether it was taken."""
+    sockets, messages = net.sockets, net.messages
+    segments = net.segments
+    place = socket * WINDOW + (sockets[socket].nxt & (WINDOW - 1))
+    message = sockets[socket].first
+    left = messages[message].left if message >= 0 else sockets[socket].bytes
+    segments[place].size = min(left, net.mss)
+    segments[place].flags = segments[place].got = 0
+    segments[place].mark = _NONE
+    if not _transmit(net, socket, sockets[socket].nxt, now_s):
+        return False
+    sockets[socket].nxt += 1
+    left -= segments[place].size
+    if message < 0:
+        sockets[socket].bytes = left
+    elif left >= 0.5:
+        messages[message].left = left
+    else:
+        segments[place].mark = messages[message].mark
+        sockets[socket].first = messages[message].next
+        messages[message].next = net.numbers[2]
+        net.numbers[2] = message
+    return True
+
+
+@compiled
+def _told(sockets: Records, socket: int) -> None:
+    """Shrink the window since the host's own queue dropped a segment, of which TCP is told; once a round trip."""
+    if sockets[socket].recovering == 0 and sockets[socket].una >= sockets[socket].recover:
+        _reduce(sockets, socket)
+        sockets[socket].window = sockets[socket].threshold
+        sockets[socket].recover = sockets[socket].nxt
+
+
+@compiled
+def _grow(sockets: Records, socket: int, count: float, now_s: float) -> None:
+    """Let the window grow by so many acknowledged segments: slow start, else CUBIC (tcp_cubic.c)."""
+    window = sockets[socket].window
+    if window < sockets[socket].threshold:
+        sockets[socket].window = min(window + count, float(WINDOW))
+        return
+    sockets[socket].acked += count
+    if sockets[socket].epoch_s < 0.0:
+        sockets[socket].epoch_s = now_s
+        sockets[socket].acked = count
+        sockets[socket].friend = window
+        below = max(sockets[socket].w_max - window, 0.0)
+        sockets[socket].k_s = (below / _C) ** (1.0 / 3.0)
+        sockets[socket].origin = window + below
+    since_s = now_s - sockets[socket].epoch_s + max(sockets[socket].least_s, 0.0) - sockets[socket].k_s
+    target = sockets[socket].origin + _C * since_s**3
+    each = window / (target - window) if target > window else 100.0 * window
+    if sockets[socket].w_max == 0.0:
+        each = min(each, 20.0)
+    step = window * 15.0 / 8.0
+    while sockets[socket].acked > step:
+        sockets[socket].acked -= step
+        sockets[socket].friend += 1.0
+    if sockets[socket].friend > window:
+        each = min(each, window / (sockets[socket].friend - window))
+    sockets[socket].window = min(window + count / max(each, 2.0), float(WINDOW))
+
+
+@compiled
+def _train(sockets: Records, socket: int, now_s: float) -> None:
+    """End slow start where a train of acknowledgements is as long as half of the least round trip (HyStart)."""
+    if sockets[socket].window >= sockets[socket].threshold:
+        return
+    if sockets[socket].una >= sockets[socket].round_end:
+        sockets[socket].round_end = sockets[socket].nxt
+        sockets[socket].round_s = sockets[socket].train_s = now_s
+    elif now_s - sockets[socket].train_s <= _TRAIN_S:
+        sockets[socket].train_s = now_s
+        long = now_s - sockets[socket].round_s > sockets[socket].least_s / 2.0
+        if long and sockets[socket].window >= _LOW_WINDOW:
+            sockets[socket].threshold = sockets[socket].window
+
+
+@compiled
+def _round_trip(sockets: Records, socket: int, rtt_s: float) -> None:
+    """Take a measured round trip (RFC 6298, section 2)."""
+    if sockets[socket].rtt_s < 0.0:
+        sockets[socket].rtt_s = sockets[socket].least_s = rtt_s
+        sockets[socket].var_s = rtt_s / 2.0
+        return
+    sockets[socket].var_s += (abs(rtt_s - sockets[socket].rtt_s) - sockets[socket].var_s) / 4.0
+    sockets[socket].rtt_s += (rtt_s - sockets[socket].rtt_s) / 8.0
+    sockets[socket].least_s = min(sockets[socket].least_s, rtt_s)
+
+
+@compiled
+def _left(sockets: Records, segments: Records, socket: int, place: int) -> None:
+    """Note that a segment is no longer under way, or no longer lost, since it has arrived."""
+    if segments[place].flags & 1:
+        sockets[socket].lost -= 1
+    else:
+        sockets[socket].pipe -= 1
+
+
+@compiled
+def _acknowledged(net: _Net, socket: int, before: int, one: int, now_s: float) -> None:
+    """Take an acknowledgement of all segments before a number and of one: find losses, and let the window grow."""
+    sockets = net.sockets
+    segments = net.segments
+    base, una, count = socket * WINDOW, sockets[socket].una, 0
+    place = base + (one & (WINDOW - 1))
+    if una <= one < sockets[socket].nxt and segments[place].flags & 2 == 0:
+        if segments[place].flags & 4 == 0:
+            _round_trip(sockets, socket, now_s - segments[place].sent_s)
+        sockets[socket].rack_s = max(sockets[socket].rack_s, segments[place].sent_s)
+        _left(sockets, segments, socket, place)
+        segments[place].flags = 2
+        sockets[socket].sacked += 1
+        count += 1
+    advanced = una < before
+    while una < before:
+        place = base + (una & (WINDOW - 1))
+        if segments[place].flags & 2:
+            sockets[socket].sacked -= 1
+        else:
+            _left(sockets, segments, socket, place)
+            count += 1
+        segments[place].flags = 0
+        una += 1
+    sockets[socket].una = una
+    if advanced:
+        sockets[socket].backoff = sockets[socket].probed = 0
+    if sockets[socket].recovering and una >= sockets[socket].recover:
+        sockets[socket].recovering = 0
+    if sockets[socket].sacked > 0:
+        _find_lost(sockets, segments, socket)
+    if count > 0:
+        if sockets[socket].recovering != 1:
+            _train(sockets, socket, now_s)
+            if sockets[socket].limited:
+                _grow(sockets, socket, float(count), now_s)
+        _arm(net, socket, now_s)
+    sockets[socket].limited = 0
+
+
+@compiled
+def _find_lost(sockets: Records, segments: Records, socket: int) -> None:
+    """Take for lost what was sent before a segment that has arrived; no packets overtake others here."""
+    found = False
+    for number in range(sockets[socket].una, sockets[socket].nxt):
+        place = socket * WINDOW + (number & (WINDOW - 1))
+        if segments[place].flags & 3 == 0 and segments[place].sent_s < sockets[socket].rack_s - 1e-9:
+            segments[place].flags |= 1
+            sockets[socket].lost += 1
+            sockets[socket].pipe -= 1
+            found = True
+    if found and sockets[socket].recovering == 0:
+        sockets[socket].recovering = 1
+        sockets[socket].recover = sockets[socket].nxt
+        _reduce(sockets, socket)
+        sockets[socket].window = sockets[socket].threshold
+
+
+@compiled
+def _expired(net: _Net, socket: int, now_s: float) -> None:
+    """Carry out a timer: probe the tail, or take all that is under way for lost."""
+    sockets = net.sockets
+    segments = net.segments
+    if sockets[socket].una < sockets[socket].nxt and sockets[socket].probing:
+        sockets[socket].probed = 1
+        number = sockets[socket].nxt - 1
+        place = socket * WINDOW + (number & (WINDOW - 1))
+        if segments[place].flags & 3 == 0 and _transmit(net, socket, number, now_s):
+            segments[place].flags |= 4
+            sockets[socket].pipe -= 1
+        _arm(net, socket, now_s)
+        return
+    sockets[socket].due_s = _NEVER
+    if sockets[socket].una < sockets[socket].nxt:
+        if sockets[socket].recovering != 2:
+            _reduce(sockets, socket)
+        sockets[socket].window = 1.0
+        sockets[socket].recovering = 2
+        sockets[socket].recover = sockets[socket].nxt
+        sockets[socket].backoff += 1
+        for number in range(sockets[socket].una, sockets[socket].nxt):
+            place = socket * WINDOW + (number & (WINDOW - 1))
+            if segments[place].flags & 3 == 0:
+                segments[place].flags |= 1
+                sockets[socket].lost += 1
+                sockets[socket].pipe -= 1
+        _arm(net, socket, now_s)
+    _send(net, socket, now_s)
+
+
+@compiled
+def _put(net: _Net, socket: int, size: float, mark: int) -> bool:
+    """Have a message wait on a connection; return whether there was room for it."""
+    sockets, messages = net.sockets, net.messages
+    message = net.numbers[2]
+    if message < 0:
+        return False
+    net.numbers[2] = messages[message].next
+    messages[message].next = -1
+    messages[message].left = max(size, 1.0)
+    messages[message].mark = mark
+    if sockets[socket].first < 0:
+        sockets[socket].first = message
+    else:
+        messages[sockets[socket].last].next = message
+    sockets[socket].last = message
+    return True
+
+
+@compiled
+def _begin(net: _Net, task: int, now_s: float) -> bool:
+    """Begin a task that can; return whether there was room for it."""
+    tasks, queues = net.tasks, net.queues
+    again = True
+    while again:
+        again = machine.take(tasks, task)
+        socket = tasks.connection[task]
+        if socket < 0:
+            seconds = machine.duration_s(tasks, task, net.costs[3])
+            if seconds > 0.0 or again:
+                machine.push(net.heap, now_s + seconds, _code(_TASK, 0, 0, task))
+            else:
+                net.numbers[0] = machine.ended(tasks, task, now_s, net.ready, net.numbers[0])
+            continue
+        path = net.sockets[socket].path
+        if queues.paths[path].first == queues.paths[path].end:
+            inside_s = net.costs[0] + (net.costs[1] + net.costs[2]) * tasks.size[task]
+            machine.push(net.heap, now_s + inside_s, _code(_TASK, 0, 0, task))
+            continue
+        if not _put(net, socket, tasks.size[task], task):
+            return False
+        _send(net, socket, now_s)
+    return True
+
+
+@compiled
+def _hop(net: _Net, kind: int, hop: int, socket: int, number: int, path: int, wire: float, now_s: float) -> bool:
+    """Pass a packet on to the next link of its path; return False where it has no further one."""
+    queues = net.queues
+    link, end = queues.paths[path].first + hop, queues.paths[path].end
+    at_s = now_s
+    if link < end:
+        at_s = _pass(queues.links, queues.hops[link], wire, now_s)
+        if at_s < 0.0:
+            return True
+        at_s += _HOP_S
+    elif link > end or queues.paths[path].delay_s <= 0.0:
+        return False
+    else:
+        at_s += queues.paths[path].delay_s
+    machine.push(net.heap, at_s, _code(kind, hop + 1, socket, number))
+    return True
+
+
+@compiled
+def _arrived(net: _Net, socket: int, number: int, now_s: float) -> None:
+    """Receive a segment, and acknowledge every second one; at once where one is missing or a message ends."""
+    sockets, acks = net.sockets, net.acks
+    segments = net.segments
+    place = socket * WINDOW + (number & (WINDOW - 1))
+    at_once = number != sockets[socket].rcv or sockets[socket].window < 4.0
+    if number >= sockets[socket].rcv:
+        segments[place].got = 1
+    while sockets[socket].rcv < sockets[socket].nxt:
+        place = socket * WINDOW + (sockets[socket].rcv & (WINDOW - 1))
+        if segments[place].got == 0:
+            break
+        segments[place].got = 0
+        mark = segments[place].mark
+        if mark != _NONE:
+            at_once = True
+            if mark >= 0:
+                cost_s = net.costs[0] + net.costs[1] * net.tasks.size[mark]
+                machine.push(net.heap, now_s + cost_s, _code(_TASK, 0, 0, mark))
+        sockets[socket].rcv += 1
+    sockets[socket].owed += 1
+    if at_once or sockets[socket].owed >= 2:
+        sockets[socket].owed = 0
+        ticket = net.numbers[3] & (_ACKS - 1)
+        net.numbers[3] += 1
+        acks[ticket].before, acks[ticket].one = sockets[socket].rcv, number
+        _hop(net, _ACK, 0, socket, ticket, net.queues.paths[sockets[socket].path].back, float(HEADER), now_s)
+
+
+@compiled
+def _happen(net: _Net, code: int, connections: int, now_s: float) -> None:
+    """Carry out an event."""
+    sockets = net.sockets
+    segments = net.segments
+    kind, hop, socket, number = code & 3, (code >> 2) & 15, (code >> 6) & 0x3FFFFF, code >> 28
+    if kind == _TASK:
+        net.numbers[0] = machine.ended(net.tasks, number, now_s, net.ready, net.numbers[0])
+    elif kind == _DATA:
+        wire = segments[socket * WINDOW + (number & (WINDOW - 1))].size + HEADER
+        if hop == 1:
+            sockets[socket].in_nic -= wire
+            if _waits(sockets, socket):
+                _send(net, socket, now_s)
+        if not _hop(net, kind, hop, socket, number, sockets[socket].path, wire, now_s):
+            _arrived(net, socket, number, now_s)
+    elif kind == _ACK:
+        back = net.queues.paths[sockets[socket].path].back
+        if _hop(net, kind, hop, socket, number, back, float(HEADER), now_s) or sockets[socket].bytes < 0.0:
+            return
+        _acknowledged(net, socket, net.acks[number].before, net.acks[number].one, now_s)
+        whole = sockets[socket].una == sockets[socket].nxt and sockets[socket].first < 0
+        if whole and socket >= connections:
+            sockets[socket].bytes = -1.0
+            sockets[socket].due_s = _NEVER
+            net.fresh[net.numbers[1]] = socket
+            net.numbers[1] += 1
+        else:
+            _send(net, socket, now_s)
+    else:
+        sockets[socket].event_s = _NEVER
+        if sockets[socket].due_s <= now_s + 1e-9:
+            _expired(net, socket, now_s)
+        elif sockets[socket].due_s < _NEVER:
+            _due(net, socket, sockets[socket].due_s)
+
+
+@compiled
+def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
+    """Begin a flow of cross traffic, or add to a stream; return whether there was room for it."""
+    sockets = net.sockets
+    socket = arrivals.connection[coming]
+    if socket >= 0:
+        sockets[socket].bytes += arrivals.size[coming]
+    else:
+        if net.numbers[1] == 0:
+            return False
+        net.numbers[1] -= 1
+        socket = net.fresh[net.numbers[1]]
+        _open(sockets, socket, arrivals.path[coming])
+        if not _put(net, socket, arrivals.size[coming], _FLOW):
+            return False
+    _send(net, socket, now_s)
+    return True
+
+
+@compiled
+def _run(net: _Net, arrivals: Arrivals, connections: int, wanted: int, until_s: float) -> int:
+    """Carry out the graphs until rank 0 has done `wanted` iterations; return 0, or what stopped it."""
+    tasks, heap = net.tasks, net.heap
+    room = len(heap.at_s) - 64
+    coming, now_s = 0, 0.0
+    net.numbers[0] = machine.start(tasks, net.ready)
+    while tasks.done[0] < wanted:
+        while net.numbers[0] > 0:
+            net.numbers[0] -= 1
+            if not _begin(net, net.ready[net.numbers[0]], now_s):
+                return OVERLOADED
+        if tasks.done[0] >= wanted:
+            break
+        if heap.held[0] > room:
+            return OVERLOADED
+        then_s = heap.at_s[0] if heap.held[0] > 0 else _NEVER
+        if coming < len(arrivals.at_s) and arrivals.at_s[coming] <= then_s:
+            now_s = max(now_s, arrivals.at_s[coming])
+            if not _come(net, arrivals, coming, now_s):
+                return OVERLOADED
+            coming += 1
+        elif then_s > until_s:
+            return LATE
+        else:
+            now_s = then_s
+            _happen(net, machine.pop(heap), connections, now_s)
+    return 0
+
+
+@compiled
+def _open(sockets: Records, socket: int, path: int) -> None:
+    """Begin a connection; its segments go on being numbered where those of the one before ended."""
+    sockets[socket].path = path
+    sockets[socket].una = sockets[socket].rcv = sockets[socket].recover = sockets[socket].nxt
+    sockets[socket].owed = sockets[socket].pipe = sockets[socket].lost = sockets[socket].sacked = 0
+    sockets[socket].recovering = sockets[socket].backoff = sockets[socket].probed = sockets[socket].probing = 0
+    sockets[socket].limited = 0
+    sockets[socket].window, sockets[socket].threshold = _INITIAL_WINDOW, _NEVER
+    sockets[socket].rtt_s = sockets[socket].least_s = -1.0
+    sockets[socket].var_s = sockets[socket].rack_s = sockets[socket].w_max = 0.0
+    sockets[socket].epoch_s = -1.0
+    sockets[socket].due_s = _NEVER
+    sockets[socket].round_end = 0
+    sockets[socket].bytes = 0.0
+    sockets[socket].first = -1
+
+
+def run(
+    tasks: Tasks,
+    queues: Queues,
+    arrivals: Arrivals,
+    path_of: Ints,
+    *,
+    wanted: int,
+    until_s: float,
+    costs: Floats,
+    mss: float,
+) -> int:
+    """Simulate until rank 0 has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
+
+    `path_of` is the path of each connection; `costs` and `mss` as in `_Net`.
+    """
+    connections = len(path_of)
+    count = connections + MOST_FLOWS
+    sockets = np.zeros(count, _SOCKET)
+    sockets["event_s"] = np.inf
+    for number, path in enumerate(path_of):
+        _open(sockets, number, path)
+    entries = max(4096, 4 * len(tasks.owner) + 2 * MOST_FLOWS)
+    messages = np.zeros(entries, _MESSAGE)
+    messages["next"] = np.append(np.arange(1, entries), -1)
+    most = 4 * len(tasks.owner) + 4 * _ACKS
+    net = _Net(
+        tasks=tasks,
+        queues=queues,
+        sockets=sockets,
+        segments=np.zeros(count * WINDOW, _SEGMENT),
+        messages=messages,
+        acks=np.zeros(_ACKS, _ACK_OF),
+        heap=Heap(np.zeros(most), np.zeros(most, np.int64), np.zeros(1, np.int64)),
+        ready=np.zeros(len(tasks.owner) + 1, np.int64),
+        fresh=np.arange(connections, count),
+        numbers=np.array([0, MOST_FLOWS, 0, 0]),
+        costs=costs,
+        mss=mss,
+    )
+    return int(_run(net, arrivals, connections, wanted, until_s))

@@ -1,0 +1,321 @@
+"""Simulations at both grains: closed forms, conservation of bytes, shares, queues, losses, and refusals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from orchestrator.core.errors import ConfigError
+from orchestrator.experiment import fitting, loading
+from orchestrator.experiment.experiment import Experiment
+from orchestrator.parts import registry
+from orchestrator.parts.protocols import Sent, Source
+from orchestrator.parts.taskgraph import TaskGraph
+from orchestrator.parts.topology import Job
+from orchestrator.predict import foreseeing, inputs, network_costs, predicting
+from orchestrator.predict.network_costs import Rates
+from orchestrator.predict.simulation import links, simulating
+from orchestrator.predict.simulation.simulating import Grain, Simulated, SimulatedJob
+from workloads.common import collective_tasks, placement
+
+GRAINS: tuple[Grain, ...] = ("flows", "packets")
+LINK = 250e6 / 8  # bytes a second, scaled
+FREE = Rates(round_s=0.0, link_factor=1.0, inside_byte_s=0.0, byte_s=0.0, piece_s=0.0, step_s=0.0)
+HEADERS = 1514 / 1448
+
+
+def experiment(tmp_path: Path, **changes: Any) -> Experiment:
+    file = tmp_path / "e.yaml"
+    made: dict[str, Any] = {
+        "name": "t",
+        "testbed": {"local": {"hosts": 4, "link": "25gbit", "scale": 100}},
+        "workload": {"ddp": {"model": "resnet50", "hosts": ["h1", "h2", "h3"]}},
+        "measure": {"iterations": 10, "warmup": 0},
+    }
+    file.write_text(yaml.safe_dump(made | changes, sort_keys=False))
+    return loading.checked(file, [], local=False)[0]
+
+
+def simulated(
+    tmp_path: Path,
+    graph: TaskGraph,
+    grain: Grain,
+    *,
+    traffic: list[Sent] | None = None,
+    rates: Rates = FREE,
+    iterations: int = 5,
+    warmup: int = 0,
+    seed: int = 1,
+    **changes: Any,
+) -> Simulated:
+    made = experiment(tmp_path, **changes)
+    topology = fitting.topology_of(made)
+    hosts = [host.name for host in topology.hosts][: graph.ranks]
+    job = Job(name="training", index=0, ranks=placement.ranks(hosts, topology))
+    return simulating.simulate(
+        [SimulatedJob(job=job, graph=graph)],
+        links.network(made, topology),
+        traffic or [],
+        rates,
+        warmup=warmup,
+        iterations=iterations,
+        seed=seed,
+        grain=grain,
+    )
+
+
+def sends(ranks: int, *ways: tuple[int, int, float]) -> TaskGraph:
+    """Messages that all begin at once."""
+    graph = TaskGraph(ranks=ranks)
+    done: list[list[int]] = [[begin] for begin in graph.begins]
+    for src, dst, size in ways:
+        done[dst].append(graph.send(src, dst, size, (graph.begins[src], graph.begins[dst])))
+    everything = [task for own in done for task in own]
+    graph.end([everything for _ in range(ranks)])
+    return graph
+
+
+def ring(ranks: int, size: float) -> TaskGraph:
+    graph = TaskGraph(ranks=ranks)
+    everyone = range(ranks)
+    done = collective_tasks.ring_all_reduce(graph, everyone, size, {rank: (graph.begins[rank],) for rank in everyone})
+    graph.end([done[rank] for rank in everyone])
+    return graph
+
+
+@pytest.mark.parametrize(("grain", "payload"), [("flows", 1.0), ("packets", HEADERS)])
+def test_a_message_takes_its_bytes_over_the_links_rate(grain: Grain, payload: float, tmp_path: Path) -> None:
+    found = simulated(tmp_path, sends(2, (0, 1, 5e6)), grain)
+    assert found.seconds["training"].mean() == pytest.approx(5e6 * payload / LINK, rel=0.03)
+
+
+@pytest.mark.parametrize(("grain", "payload"), [("flows", 1.0), ("packets", HEADERS)])
+def test_two_messages_to_one_host_share_its_link(grain: Grain, payload: float, tmp_path: Path) -> None:
+    found = simulated(tmp_path, sends(3, (0, 2, 5e6), (1, 2, 5e6)), grain)
+    assert found.seconds["training"].mean() == pytest.approx(1e7 * payload / LINK, rel=0.05)
+
+
+def test_what_one_flow_cannot_use_another_gets(tmp_path: Path) -> None:
+    """Of three flows two share the narrow link to h3; the third has what they leave of the sender's (max-min)."""
+    narrow = [{"rate": {"where": "switch-port", "host": "h3", "rate": "5gbit"}}]
+    found = simulated(tmp_path, sends(4, (0, 2, 1e6), (1, 2, 1e6), (0, 3, 9e6)), "flows", conditions=narrow)
+    assert found.seconds["training"].mean() == pytest.approx(2e6 / (LINK / 5), rel=0.01), "9 MB pass meanwhile"
+    assert found.use["h1 nic"] == pytest.approx(10e6 / (2e6 / (LINK / 5)) / LINK, rel=0.01)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize(("grain", "payload"), [("flows", 1.0), ("packets", 1.07)])
+def test_a_ring_takes_its_share_of_bytes_over_the_links_rate(
+    ranks: int, grain: Grain, payload: float, tmp_path: Path
+) -> None:
+    """2 (n - 1) / n of the bytes cross each link, with headers and acknowledgements where packets are simulated."""
+    size = 4e6
+    found = simulated(tmp_path, ring(ranks, size), grain, warmup=2)
+    wanted = 2 * (ranks - 1) / ranks * size * payload / LINK
+    assert np.median(found.seconds["training"]) == pytest.approx(wanted, rel=0.04)
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_each_round_of_a_ring_costs_a_message(grain: Grain, tmp_path: Path) -> None:
+    cost_s = 5e-3
+    quick, dear = (
+        np.median(simulated(tmp_path, ring(4, 4e3), grain, rates=rates, warmup=1).seconds["training"])
+        for rates in (FREE, Rates(**{name: getattr(FREE, name) for name in Rates.__slots__} | {"round_s": cost_s}))
+    )
+    assert dear - quick == pytest.approx(6 * cost_s, rel=0.02)
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_links_carry_what_ranks_send(grain: Grain, tmp_path: Path) -> None:
+    size = 3e6
+    found = simulated(tmp_path, sends(3, (0, 1, size), (1, 2, 2 * size)), grain)
+    payload = HEADERS if grain == "packets" else 1.0
+    carried = {name: use * found.duration_s * LINK for name, use in found.use.items()}
+    acknowledged = 0.025 * 2 * size * 5 if grain == "packets" else 1.0
+    assert carried["h1 nic"] == pytest.approx(5 * size * payload, rel=0.02)
+    assert carried["h2 nic"] == pytest.approx(5 * 2 * size * payload, rel=0.03)
+    assert carried["h3 nic"] == pytest.approx(0.0, abs=acknowledged)
+    assert carried["h3 switch-port"] == pytest.approx(5 * 2 * size * payload, rel=0.02)
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_a_paced_stream_takes_its_rate_from_a_message(grain: Grain, tmp_path: Path) -> None:
+    """Half of the link is asked for, and a message that shares it fairly has the other half."""
+    period_s = 1e-3
+    block = round(LINK / 2 * period_s)
+    stream = [Sent(n * period_s, "h3", "h2", 0, block, float(block), 0) for n in range(5000)]
+    found = simulated(tmp_path, sends(3, (0, 1, 5e6)), grain, traffic=stream, warmup=1)
+    payload = HEADERS if grain == "packets" else 1.0
+    assert np.median(found.seconds["training"]) == pytest.approx(2 * 5e6 * payload / LINK, rel=0.12)
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_the_same_seed_gives_the_same_times(grain: Grain, tmp_path: Path) -> None:
+    flows = [Sent(0.01 * n, "h4", "h1", 0, 200_000, 209_000.0) for n in range(100)]
+    first, same, other = (
+        simulated(tmp_path, ring(3, 3e6), grain, traffic=flows, seed=seed).seconds["training"] for seed in (1, 1, 2)
+    )
+    assert (first == same).all()
+    assert grain == "flows" or (first != other).any()
+
+
+def test_losses_and_delays_make_packets_late(tmp_path: Path) -> None:
+    plain = simulated(tmp_path, ring(3, 1e6), "packets").seconds["training"].mean()
+    delay = [{"delay": {"host": "h1", "time": "5ms"}}]
+    delayed = simulated(tmp_path, ring(3, 1e6), "packets", conditions=delay).seconds["training"].mean()
+    loss = [{"loss": {"host": "h1", "share": "2%"}}]
+    lossy = simulated(tmp_path, ring(3, 1e6), "packets", conditions=loss, iterations=20).seconds["training"]
+    assert delayed > plain + 2 * 5e-3, "in each of its two phases a segment goes through h1"
+    assert lossy.max() > 0.2, "a time-out takes 200 ms at least"
+    assert np.median(lossy) < 0.2, "and most losses are repaired before"
+
+
+def test_a_full_queue_drops_and_tcp_recovers(tmp_path: Path) -> None:
+    """Four senders to one host fill its queue of 5 ms; the link stays busy, and all bytes arrive."""
+    ways = [(src, 3, 3e6) for src in range(3)]
+    found = simulated(tmp_path, sends(4, *ways), "packets", iterations=5)
+    wanted = 9e6 * HEADERS / LINK
+    assert wanted <= found.seconds["training"].min() * 1.01
+    assert np.median(found.seconds["training"]) < 1.5 * wanted
+
+
+def test_a_slower_job_beside_it_makes_a_job_slower(tmp_path: Path) -> None:
+    spec = {"ddp": {"model": "vgg16", "hosts": ["h1", "h2"]}}
+    one = {"jobs": [{"name": "a", "workload": spec}], "workload": None}
+    two = {"jobs": [{"name": "a", "workload": spec}, {"name": "b", "workload": spec}], "workload": None}
+    alone, beside = (
+        foreseeing.foresee(made, inputs.usual(fitting.topology_of(made)), file="x", draws=1)[0].jobs[0].mean.value
+        for made in (jobs_of(tmp_path, one), jobs_of(tmp_path, two))
+    )
+    assert beside > 1.2 * alone
+
+
+def jobs_of(tmp_path: Path, changes: dict[str, Any]) -> Experiment:
+    file = tmp_path / "e.yaml"
+    testbed = {"local": {"hosts": 4, "link": "25gbit", "scale": 100}}
+    made = {"name": "t", "testbed": testbed, "measure": {"iterations": 5}, **changes}
+    file.write_text(yaml.safe_dump({name: value for name, value in made.items() if value is not None}))
+    return loading.checked(file, [], local=False)[0]
+
+
+def test_without_traffic_it_says_what_the_terms_say(tmp_path: Path) -> None:
+    for model in ("resnet50", "vgg16"):
+        made = experiment(tmp_path, workload={"ddp": {"model": model}})
+        nothing = network_costs.assumed(0.0, low=0.0, high=0.0, source="processors are free")
+        costs = replace(inputs.usual(fitting.topology_of(made)), byte_s=nothing)
+        (window,) = foreseeing.foresee(made, costs, file="x", draws=1, grain="flows")
+        terms = predicting.predict(predicting.subject(made, file="x"), costs)
+        assert window.jobs[0].mean.value == pytest.approx(terms.iteration_s, rel=0.06)
+
+
+def traffic_of(tmp_path: Path, source: dict[str, Any], seconds: float) -> list[Sent]:
+    made = experiment(tmp_path, traffic=[source])
+    choice = made.all_windows()[0].traffic[0]
+    part: Any = registry.traffic(choice.name)
+    asked = Source(name="x0", window="w1", port=15201, duration_s=seconds, seed=7)
+    return list(part.sent(choice.config, asked, fitting.topology_of(made)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"websearch": {"from": "h4", "to": "h1", "load": "10gbit"}},
+        {"websearch": {"from": ["h3", "h4"], "to": ["h1", "h2"], "load": "10gbit"}},
+        {
+            "websearch": {
+                "from": "h4",
+                "to": "h1",
+                "load": "10gbit",
+                "burst": {"width": "1ms", "period": "10ms", "height": 3},
+            }
+        },
+        {"iperf": {"from": "h4", "to": "h1", "load": "10gbit", "streams": 3}},
+    ],
+    ids=["one sender", "several", "bursts", "iperf"],
+)
+def test_what_is_sent_carries_its_load(source: dict[str, Any], tmp_path: Path) -> None:
+    sent = traffic_of(tmp_path, source, 8.0)
+    assert sum(one.wire for one in sent) * 8 / 8.0 == pytest.approx(100e6, rel=0.02)
+    assert all(before.at_s <= after.at_s for before, after in itertools.pairwise(sent))
+    assert {one.dst for one in sent} <= {"h1", "h2"}
+
+
+def test_a_replayed_file_is_sent_again_and_again(tmp_path: Path) -> None:
+    (tmp_path / "flows.csv").write_text("start_s,bytes\n0.0,100000\n0.5,200000\n")
+    source = {"replay": {"from": "h4", "to": "h1", "schedule": "flows.csv", "length": "1s"}}
+    sent = traffic_of(tmp_path, source, 2.2)
+    assert [(one.at_s, one.size) for one in sent] == [(0, 1000), (0.5, 2000), (1.0, 1000), (1.5, 2000), (2.0, 1000)]
+
+
+def test_more_load_takes_longer_and_the_run_of_a_salt_has_its_flows(tmp_path: Path) -> None:
+    means = []
+    for load in ("0gbit", "10gbit", "18gbit"):
+        source = [{"websearch": {"from": "h4", "to": "h1", "load": load}}]
+        made = experiment(tmp_path, traffic=source)
+        costs = inputs.usual(fitting.topology_of(made))
+        first, again = (foreseeing.foresee(made, costs, file="x", draws=1, salt="abc") for _ in range(2))
+        assert first == again
+        means.append(first[0].jobs[0].mean.value)
+    assert means[0] < means[1] < means[2]
+
+
+def test_without_a_source_the_window_is_as_if_it_were_not_there(tmp_path: Path) -> None:
+    source = [{"websearch": {"from": "h4", "to": "h1", "load": "18gbit"}}]
+    made = experiment(tmp_path, traffic=source)
+    plain = experiment(tmp_path)
+    costs = inputs.usual(fitting.topology_of(made))
+    less, none = (
+        foreseeing.foresee(one, costs, file="x", draws=1)[0].jobs[0].mean.value
+        for one in (foreseeing.without(made, ["websearch0"]), plain)
+    )
+    assert less == pytest.approx(none)
+    with pytest.raises(ConfigError, match="accepted: websearch0"):
+        foreseeing.without(made, ["iperf"])
+
+
+def test_a_load_that_links_cannot_carry_is_told(tmp_path: Path) -> None:
+    flood = [Sent(1e-5 * n, "h4", "h1", 0, 100_000, 104_000.0) for n in range(100_000)]
+    for grain in GRAINS:
+        with pytest.raises(ConfigError, match="cannot carry"):
+            simulated(tmp_path, ring(3, 8e6), grain, traffic=flood, iterations=50)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"conditions": [{"ecn": {"where": "nic", "host": "h1", "share": "1%"}}]}, "condition ecn"),
+        ({"workload": {"command": {"argv": ["true"], "iterations": {"pattern": "(?P<seconds>1)"}}}}, "command"),
+        (
+            {
+                "testbed": {"local": {"hosts": 3, "link": "1gbit"}},
+                "workload": {"ddp": {"model": "small_cnn", "compute": "real", "data": "gratings"}},
+            },
+            "real compute",
+        ),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_with_its_reason(
+    changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    made = experiment(tmp_path, **changes)
+    with pytest.raises(ConfigError, match=words):
+        foreseeing.foresee(made, inputs.usual(fitting.topology_of(made)), file="x.yaml", draws=1)
+
+
+def test_the_number_of_draws_is_bounded(tmp_path: Path) -> None:
+    made = experiment(tmp_path)
+    for draws in (0, 10**6):
+        with pytest.raises(ConfigError, match="accepted: 1 to"):
+            foreseeing.foresee(made, inputs.usual(fitting.topology_of(made)), file="x", draws=draws)
+
+
+def test_the_congestion_point_lies_between_loads() -> None:
+    assert foreseeing.congestion_bps([(0.0, 1.0), (10e9, 1.0), (20e9, 1.2)]) == pytest.approx(15e9)
+    assert math.isnan(foreseeing.congestion_bps([(0.0, 1.0), (20e9, 1.05)]))

@@ -1,0 +1,80 @@
+"""Collective operations as tasks of a graph: which rank sends what to whom, and what it waits for before it does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from orchestrator.parts.taskgraph import TaskGraph
+
+SEGMENT_BYTES = 2**20  # gloo's longest segment of a ring (gloo/allreduce.h), which no scale divides
+LEAST_SEGMENTS = 2  # of each rank's part, so that one travels while another is reduced
+MOST_TASKS = 400_000  # of one collective; a longer ring is simulated with fewer and larger segments
+
+Ready = Mapping[int, Sequence[int]]  # by rank: what it waits for before it takes part
+Done = dict[int, tuple[int, ...]]  # by rank: when it has its result
+
+
+def ring_all_reduce(
+    graph: TaskGraph, members: Sequence[int], size: float, ready: Ready, *, rails: Sequence[int] = (0,)
+) -> Done:
+    """Add gloo's ring all-reduce of `size` bytes (gloo/allreduce.cc, `ring`); each message is split over these rails.
+
+    A rank's part is of two segments or more. In each of two phases a rank posts one segment after the other, two of
+    which are under way at once, and sends to the rank before it.
+    """
+    ordered = sorted(members)
+    reduced = ring_pass(graph, ordered, size, ready, step=-1, rails=rails)
+    return ring_pass(graph, ordered, size, reduced, step=-1, rails=rails)
+
+
+def ring_pass(
+    graph: TaskGraph, ordered: Sequence[int], size: float, ready: Ready, *, step: int, rails: Sequence[int] = (0,)
+) -> Done:
+    """Add one phase of a ring of `size` bytes: a reduce-scatter, or an all-gather; `step` -1 sends to the rank before.
+
+    The work of each rank is (n - 1) / n of the bytes.
+    """
+    world = len(ordered)
+    if world < 2:
+        return {rank: tuple(ready[rank]) for rank in ordered}
+    wanted = max(math.ceil(size / SEGMENT_BYTES), LEAST_SEGMENTS * world)
+    parts = max(1, min(math.ceil(wanted / world), MOST_TASKS // (2 * world * world)))
+    segment = size / (parts * world)
+    count = parts * (world - 1)
+    posted = {rank: graph.join(rank, ready[rank]) for rank in ordered}
+    received: list[dict[int, tuple[int, ...]]] = []
+    for number in range(count):
+        if number:
+            before = received[number - 2] if number > 1 else {}
+            posted = {rank: graph.join(rank, (posted[rank], *before.get(rank, ()))) for rank in ordered}
+        arriving: dict[int, tuple[int, ...]] = {}
+        for place, rank in enumerate(ordered):
+            to = ordered[(place + step) % world]
+            arriving[to] = tuple(
+                graph.send(rank, to, segment / len(rails), (posted[rank], posted[to]), rail=rail) for rail in rails
+            )
+        received.append(arriving)
+    return {rank: tuple(task for one in received[-2:] for task in one[rank]) for rank in ordered}
+
+
+def exchange(graph: TaskGraph, pairs: Mapping[tuple[int, int], float], ready: Ready) -> Done:
+    """Add messages that are all sent at once, each once both of its ends are ready; a rank waits for those to it."""
+    found: dict[int, list[int]] = {rank: list(tasks) for rank, tasks in ready.items()}
+    for (src, dst), size in pairs.items():
+        if size:
+            found[dst].append(graph.send(src, dst, size, (*ready[src], *ready[dst])))
+    return {rank: tuple(tasks) for rank, tasks in found.items()}
+
+
+def broadcast(graph: TaskGraph, ordered: Sequence[int], size: float, ready: Ready) -> Done:
+    """Add a broadcast from the first of these ranks along a binomial tree."""
+    have = {ordered[0]: tuple(ready[ordered[0]])}
+    done = {ordered[0]: tuple(ready[ordered[0]])}
+    for place in range(1, len(ordered)):
+        rank, parent = ordered[place], ordered[place - (1 << (place.bit_length() - 1))]
+        message = graph.send(parent, rank, size, (*have[parent], *ready[rank]))
+        have[rank] = (message,)
+        done[rank] = (message,)
+        done[parent] = (*done[parent], message)
+    return done
