@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
-    from orchestrator.analysis.causes.naming import Explanation
+    from orchestrator.analysis.causes.explanation import Explanation
     from orchestrator.analysis.compare.comparing import Comparison
     from orchestrator.analysis.compare.point_histories import History
     from orchestrator.analysis.compare.regression import PointChange

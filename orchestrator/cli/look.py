@@ -81,6 +81,7 @@ def _ls(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     from orchestrator.analysis.causes import stored
+    from orchestrator.core.errors import StoreError
     from orchestrator.core.screen import layout
     from orchestrator.experiment import runtext
     from orchestrator.store import stores
@@ -90,7 +91,10 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(manifest.text(entry.manifest).decode(), end="")
     else:
-        why = [] if stores.is_elsewhere(arguments.results) else stored.lines(entry.path)
+        try:
+            why = [] if stores.is_elsewhere(arguments.results) else stored.lines(entry.path)
+        except StoreError as error:
+            why = [f"not told: {error.message}"]
         print(runtext.run_text(entry, verbose=arguments.verbose, width=layout.columns(), why=why))
     return 0
 

@@ -12,7 +12,7 @@ from orchestrator.cli.commands import Group
 from orchestrator.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.analysis.causes.naming import Explanation
+    from orchestrator.analysis.causes.explanation import Explanation
     from orchestrator.report.runs import Run
 
 _MORE = """\

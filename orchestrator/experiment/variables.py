@@ -58,6 +58,8 @@ RESERVED = frozenset(
             "mode",
             "settle",
             "recheck",
+            "until",
+            "budget",
         ),
         *(
             "order",

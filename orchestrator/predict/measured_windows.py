@@ -69,13 +69,12 @@ def _measured(entry: Listed, wanted: set[WindowKey]) -> list[tuple[WindowKey, st
     """Return iterations of rank 0 by window and job of a run, of the windows that are wanted."""
     try:
         experiment = loading.sealed(entry.path)
+        names = {window.name: key(experiment, window) for window in experiment.all_windows()}
+        if not wanted & set(names.values()):
+            return []
+        rows = tables.read(entry.path / "tables", "iterations").to_pylist()
     except ConfigError:
         return []  # of a part that this version does not know
-    names = {window.name: key(experiment, window) for window in experiment.all_windows()}
-    if not wanted & set(names.values()):
-        return []
-    try:
-        rows = tables.read(entry.path / "tables", "iterations").to_pylist()
     except StoreError as error:
         console.note(f"left out: {error.message}", hint=error.hint)
         return []

@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from orchestrator.analysis.causes import naming
-from orchestrator.analysis.causes.naming import Explanation, Finding
+from orchestrator.analysis.causes.explanation import Explanation, Finding
 from orchestrator.report.runs import Run
 from tests.bench import planted_causes, recording
 from tests.bench.commands import INVALID, ORCH_WITHIN_S, ROOT, call

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.analysis.causes.naming import Explanation, Finding
+from orchestrator.analysis.causes.explanation import Explanation, Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from orchestrator.analysis.causes import passes as passed
 from orchestrator.analysis.causes import ports as measured
+from orchestrator.analysis.causes.explanation import LEAST_SHARE, Explanation, Finding, Part
 from orchestrator.analysis.causes.passes import Passes, Split
 from orchestrator.analysis.causes.ports import STEP_NS, Axis, Edge, Port
 from orchestrator.core.units import rate_text, span_text
@@ -23,7 +24,6 @@ from orchestrator.store.manifests.records import Job, Manifest, Window
 
 Floats = npt.NDArray[np.float64]
 
-LEAST_SHARE = 0.03  # of the iteration time: less is not worth a finding
 QUEUED = 0.4  # of the exposed time a port must hold a queue to be what training waits for
 BEYOND = 2.0  # times the usual queue of the other ports
 FREE_RATE = 0.85  # a queue that never leaves faster than this share of its link's rate is on a slower link
@@ -64,52 +64,6 @@ class Source(Protocol):
     def table(self, name: str) -> Any: ...
 
     def counter_rows(self, pattern: str) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A cause with its place, and the share of the iteration time that it costs, with a 95 % interval."""
-
-    cause: str
-    place: str
-    hosts: tuple[str, ...]
-    share: float
-    low: float
-    high: float
-    seconds: float  # an iteration, mean
-    evidence: tuple[str, ...]
-    strength: float = field(default=1.0, compare=False)  # evidence over its limit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A part of the iteration time: mean seconds, and share of it."""
-
-    name: str
-    seconds: float
-    share: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """Why the iterations of a job take as long as they do: parts that sum to the mean, and findings, largest first.
-
-    `undecided` names two causes that this evidence does not tell apart, with what would. `noise` is the half width of
-    the 95 % interval of the mean, as a share of it. `missing` names what was not collected. Of `measured` iterations
-    the first ones are looked at where all would take too much memory.
-    """
-
-    run: str
-    window: str
-    job: str
-    iterations: tuple[int, ...]
-    measured: int
-    mean_s: float
-    noise: float
-    parts: tuple[Part, ...]
-    findings: tuple[Finding, ...]
-    undecided: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

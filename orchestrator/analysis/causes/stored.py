@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator.analysis.causes import words
-from orchestrator.analysis.causes.naming import Finding
+from orchestrator.analysis.causes.explanation import Finding
 from orchestrator.parts.rows import Row
 from orchestrator.store.tabular import tables
 
@@ -37,7 +37,7 @@ def lines(folder: Path) -> list[str]:
     Nothing for a run without the table, or in which nothing stood out.
     """
     largest: dict[str, Finding] = {}
-    for where, finding in findings(tables.read(folder / "tables", "causes").to_pylist()):
+    for where, finding in _stored(folder):
         largest.setdefault(where, finding)
     said: dict[str, list[str]] = {}
     for where, finding in largest.items():
@@ -48,10 +48,10 @@ def lines(folder: Path) -> list[str]:
 
 def newly(before: Sequence[Path], after: Sequence[Path]) -> list[str]:
     """Return the causes that stand out in runs `after` and in none of those `before`: what, share, in how many runs."""
-    known = {(one.cause, one.hosts) for folder in before for one in _all(folder)}
+    known = {(one.cause, one.hosts) for folder in before for _, one in _stored(folder)}
     shares: dict[str, list[float]] = {}
     for folder in after:
-        new = {words.what(one): one.share for one in _all(folder) if (one.cause, one.hosts) not in known}
+        new = {words.what(one): one.share for _, one in _stored(folder) if (one.cause, one.hosts) not in known}
         for what, share in new.items():
             shares.setdefault(what, []).append(share)
     return [
@@ -60,8 +60,10 @@ def newly(before: Sequence[Path], after: Sequence[Path]) -> list[str]:
     ]
 
 
-def _all(folder: Path) -> list[Finding]:
-    return [finding for _, finding in findings(tables.read(folder / "tables", "causes").to_pylist())]
+def _stored(folder: Path) -> Iterator[tuple[str, Finding]]:
+    path = folder / "tables"
+    if (path / "causes.parquet").exists():  # reading loads pyarrow, which takes longer than `orch show` does otherwise
+        yield from findings(tables.read(path, "causes").to_pylist())
 
 
 def _range(shares: Sequence[float]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.analysis.causes.changes import Change
-from orchestrator.analysis.causes.naming import LEAST_SHARE, Explanation, Finding, Part
+from orchestrator.analysis.causes.explanation import LEAST_SHARE, Explanation, Finding, Part
 from orchestrator.core.units import span_text
 
 _SAYS: Mapping[str, str] = {

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from orchestrator.analysis.causes import naming
 from orchestrator.analysis.causes.carried import carried
+from orchestrator.analysis.causes.explanation import Explanation
 from orchestrator.analysis.windows.measured_window import MeasuredRun, MeasuredWindow
 from orchestrator.parts.rows import TABLES, Columns, Row
 from orchestrator.store.manifests.records import Load, Manifest, Window
@@ -129,7 +130,7 @@ def _rows(measured: MeasuredWindow, judged: Window) -> Iterator[tuple[str, Row]]
         yield from _named(explained)
 
 
-def _named(explained: naming.Explanation) -> Iterator[tuple[str, Row]]:
+def _named(explained: Explanation) -> Iterator[tuple[str, Row]]:
     """Give the rows of the causes and parts of a job's iterations by table."""
     for cause in explained.findings:
         yield (

@@ -62,3 +62,12 @@ def test_a_run_that_logged_nothing_says_so(tmp_path, capsys):
     (run / "manifest.json").write_bytes((DATA / "nothing" / "manifest.json").read_bytes())
     assert main(["why", str(run)]) == 2
     assert "nothing to explain" in capsys.readouterr().err
+
+
+def test_a_run_is_shown_even_where_its_causes_cannot_be_read(tmp_path, capsys):
+    run = tmp_path / "results" / "x" / "r"
+    (run / "tables").mkdir(parents=True)
+    (run / "manifest.json").write_bytes((DATA / "nothing" / "manifest.json").read_bytes())
+    (run / "tables" / "causes.parquet").write_bytes(b"damaged")
+    assert main(["show", str(run)]) == 0
+    assert "not told: cannot read" in capsys.readouterr().out

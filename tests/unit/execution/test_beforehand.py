@@ -22,7 +22,7 @@ from orchestrator.experiment import feasibility, loading, plan, sweepfile
 from orchestrator.hosts import doctor
 from orchestrator.parts.launch import Requirement
 from orchestrator.store.manifests.records import Manifest
-from orchestrator.sweep import run_sweep
+from orchestrator.sweep import run_sweep, sweepplan
 from tests.helpers import manifests
 from tests.helpers.experiments import orch
 
@@ -193,7 +193,7 @@ def test_a_sweep_with_one_point_too_large_is_refused_before_the_first(tmp_path, 
         assert "64 ranks take" in err
     assert not (tmp_path / "r").exists()
     definition = sweepfile.load(path, [], local=False)
-    keys = run_sweep.chosen_keys(definition, ())
+    keys = list(sweepplan.in_order(definition, repetitions=1))
     options = RunOptions(results=tmp_path / "r", force=True, progress=Progress(io.StringIO()))
     forced = run_sweep.settle(definition, keys, options)
     assert forced[0].startswith("64 ranks take")

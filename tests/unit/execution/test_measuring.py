@@ -12,6 +12,7 @@ import pytest
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.execution import measuring
+from orchestrator.execution.actions.window_events import WindowEvents
 from orchestrator.execution.measuring import Measurement, preflight
 from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.observers.progress import Progress
@@ -92,7 +93,10 @@ def log(session, run, number, start_ns, end_ns, *, job=0, ranks=slice(None)):
 
 
 def measurement(run, session, window=0, **instants):
-    return Measurement(run, run.windows[window], session, Progress(io.StringIO()), **{"since_ns": 0, **instants})
+    events = WindowEvents([], None, run.windows[window].name)
+    return Measurement(
+        run, run.windows[window], session, Progress(io.StringIO()), events, **{"since_ns": 0, **instants}
+    )
 
 
 def test_one_job_gets_exactly_what_was_asked(session_of):
@@ -368,7 +372,8 @@ def test_progress_is_told_of_the_slowest_job_and_the_load(session_of):
     run = planned("{warmup: 0, iterations: 4}", jobs=True, traffic=TRAFFIC)
     session = session_of(run, {"h3": Counter(50e6, step_ns=2000 * MS)})
     said = io.StringIO()
-    measured = Measurement(run, run.windows[0], session, Progress(said), since_ns=0)
+    events = WindowEvents([], None, run.windows[0].name)
+    measured = Measurement(run, run.windows[0], session, Progress(said), events, since_ns=0)
     session.watch.take(time.monotonic())
     for number in range(4):
         log(session, run, number, number * MS, (number + 1) * MS)
