@@ -36,8 +36,17 @@ COUNTS = struct.Struct("=6Q")
 ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
+def qdiscs(device: str) -> str:
+    """Return what `tc -j -r qdisc show` tells of a device; OSError where it fails."""
+    argv = ["tc", "-j", "-r", "qdisc", "show", "dev", device]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=30)
+    if done.returncode:
+        raise OSError(errno.EIO, "tc: %s" % done.stderr.strip()[:200])
+    return done.stdout
+
+
 def token_bucket(told: str) -> tuple[float, int]:
-    """Return rate (bytes/s) and length (bytes) of the bucket at a device's root, from `tc -j -r qdisc show dev X`.
+    """Return rate (bytes/s) and length (bytes) of the bucket at a device's root, from what `qdiscs` returned.
 
     ValueError where the root is another one, or tc tells something else.
     """
@@ -85,7 +94,7 @@ class Marker:
 
 def threshold_of(options: dict[str, str], rate: float, limit: int) -> int:
     """Return the threshold in bytes; ValueError where a queue cannot pass it, or is always beyond it."""
-    threshold = int(options["-k"]) if "-k" in options else int(float(options["-t"]) * rate)
+    threshold = int(options["-k"]) if "-k" in options else round(float(options["-t"]) * rate)
     if not LEAST_BYTES <= threshold < limit:
         message = "marks would begin at %d bytes: the threshold has to be %d, a packet, or more, and less than the %d"
         raise ValueError((message + " that the queue holds") % (threshold, LEAST_BYTES, limit))
@@ -97,13 +106,7 @@ def main(argv: list[str]) -> int:
     options = dict(zip(argv[1::2], argv[2::2]))
     device = options["-i"]
     try:
-        told = subprocess.run(
-            ["tc", "-j", "-r", "qdisc", "show", "dev", device],
-            check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=30,
-        )  # fmt: skip
-        if told.returncode:
-            raise OSError(errno.EIO, "tc: %s" % told.stderr.strip()[:200])
-        rate, limit = token_bucket(told.stdout)
+        rate, limit = token_bucket(qdiscs(device))
         share = float(options.get("-v", "0"))
         threshold = threshold_of(options, rate * (share or 1.0), limit)
         marker = Marker(device, threshold, rate * share, limit)
@@ -117,7 +120,7 @@ def main(argv: list[str]) -> int:
     signal.sigwait(ENDING)
     os.close(marker.link)
     facts = {"device": device, "threshold_bytes": threshold, "rate_bps": 8 * rate, **marker.counts()}
-    with open(FILE, "w", encoding="ascii") as file:
+    with open(FILE, "w", encoding="ascii") as file:  # noqa: PTH123 - pathlib would take as long as all of this
         json.dump(facts, file)
     return 0
 

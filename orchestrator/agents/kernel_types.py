@@ -29,15 +29,13 @@ class KernelTypes:
     """What BTF says; OSError where it cannot be read, or does not know what is asked for."""
 
     def __init__(self, data: bytes) -> None:
-        try:
-            magic, _, _, length, types_at, types_bytes, texts_at, texts_bytes = HEAD.unpack_from(data)
-            if magic != MAGIC:
-                raise ValueError("it begins otherwise")
-            self.texts = data[length + texts_at : length + texts_at + texts_bytes]
-            self.data = data
-            self.places = [0, *self.walk(length + types_at, length + types_at + types_bytes)]
-        except (struct.error, ValueError) as error:
-            raise OSError(errno.EINVAL, "the kernel's types cannot be read: %s" % error)
+        head = HEAD.unpack_from(data) if len(data) >= HEAD.size else (0,) * 8
+        magic, _, _, length, types_at, types_bytes, texts_at, texts_bytes = head
+        if magic != MAGIC:
+            raise OSError(errno.EINVAL, "the kernel's types are not in the format BTF")
+        self.texts = data[length + texts_at : length + texts_at + texts_bytes]
+        self.data = data
+        self.places = [0, *self.walk(length + types_at, length + types_at + types_bytes)]
 
     def walk(self, at: int, end: int) -> list[int]:
         """Return where each type begins."""
@@ -80,7 +78,7 @@ class KernelTypes:
 
     def member(self, number: int, name: str) -> Optional[tuple[int, int]]:
         """Return type and offset of a member, which may be of a structure without a name within; None of none."""
-        at, size, info = self.resolved(number)
+        at, info = self.resolved(number)
         if info >> 24 & 31 not in (STRUCT, UNION):
             return None
         for place in range(at + TYPE.size, at + TYPE.size + 12 * (info & 0xFFFF), 12):
@@ -93,17 +91,17 @@ class KernelTypes:
                 return inner[0], offset + inner[1]
         return None
 
-    def resolved(self, number: int) -> tuple[int, int, int]:
-        """Return where the type is that a type stands for, its size, and its kind with the number of its members."""
+    def resolved(self, number: int) -> tuple[int, int]:
+        """Return where the type is that a type stands for, and its kind with the number of its members."""
         while True:
             at = self.places[number]
-            _, info, size = TYPE.unpack_from(self.data, at)
+            _, info, of = TYPE.unpack_from(self.data, at)
             if info >> 24 & 31 not in SAME:
-                return at, size, info
-            number = size
+                return at, info
+            number = of
 
 
 def running() -> KernelTypes:
     """Return the types of the kernel that runs."""
-    with open(PLACE, "rb") as file:
+    with open(PLACE, "rb") as file:  # noqa: PTH123 - pathlib would take as long as reading it
         return KernelTypes(file.read())

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from orchestrator.parts.conditions import congestion_control, delay, ecn, firewall, loss, rate
+from orchestrator.parts.shared import token_bucket
 from tests.helpers.netns_help import carries, serve_once
 
 pytestmark = [pytest.mark.testbed, pytest.mark.rights]

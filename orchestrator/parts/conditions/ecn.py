@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from orchestrator.core.fields import Duration, Model, Share, Size
 from orchestrator.core.machines import packages
-from orchestrator.core.machines.remedies import RIGHTS, ROOT
+from orchestrator.core.machines.remedies import ROOT
 from orchestrator.core.paths import safepath
 from orchestrator.core.units import Mistake, bytes_text, size_text
 from orchestrator.parts.launch import Change, Launch, Line, PresenceCheck, Requirement, Stop
@@ -136,6 +136,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
     for node, device in _ends(config, topology):
         found += [
             Requirement(node=node, kind="program", what="tc", remedy=packages.remedy("tc"), needed_by=by),
+            Requirement(node=node, kind="privilege", what="root", remedy=right, needed_by=by),
             Requirement(node=node, kind="privilege", what="programs in the kernel", remedy=right, needed_by=by),
             Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by),
         ]

@@ -1,4 +1,4 @@
-"""Gates `hits`, `delay`, `marks` and `events`: conditions did what was asked of them, over the run and within windows."""
+"""Gates `hits`, `delay`, `marks`, `events`: conditions did what was asked, over the run and within windows."""
 
 from __future__ import annotations
 

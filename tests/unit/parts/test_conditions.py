@@ -78,7 +78,9 @@ def test_depth_and_queue_grow_with_the_rate_and_never_starve():
     assert depths[3:] == [pytest.approx(bps / 8 * 0.5e-3, rel=2e-3) for bps in (1e9, 5e9, 1e11)]
     assert sizes[0].limit_bytes == 16 * 1514
     assert sizes[3].limit_bytes == 625_000
-    assert token_bucket.bucket(1e8, queue_s=0.005, mtu=1500, offloads=True).depth_bytes == pytest.approx(131072, rel=1e-3)
+    assert token_bucket.bucket(1e8, queue_s=0.005, mtu=1500, offloads=True).depth_bytes == pytest.approx(
+        131072, rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("bps", [1e6, 33e6, 123456789, 1e8, 1.25e8, 1e9, 2.5e9, 1e10, 99999999999])
