@@ -48,7 +48,7 @@ def test_a_file_says_where_and_when_to_mark_once(given, said):
 def test_a_size_is_divided_by_the_scale_and_a_time_is_not():
     where = topology()
     size = ecn.Config(host="h1", where="switch-port", threshold="200kb")
-    assert options(size, where) == [("switch", ("-i", "h1", "-k", "20000"))]
+    assert options(size, where) == [("switch", ("-i", "p-h1", "-k", "20000"))]
     time = ecn.Config(host="h1", sojourn="80us", virtual="95%")
     assert options(time, where) == [("h1", ("-i", "eth0", "-t", "8e-05", "-v", "0.95"))]
     assert options(dilated(time, 10), where) == [("h1", ("-i", "eth0", "-t", "0.0008", "-v", "0.95"))]

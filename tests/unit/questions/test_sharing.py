@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from orchestrator.questions import sharing
-from orchestrator.store.manifests.records import Span
 from tests.helpers import manifests
 
 MS = 10**6
@@ -37,7 +36,7 @@ def window(monkeypatch, **rows):
     topology = {"kind": "local", "nodes": nodes, "links": []}
     found = SimpleNamespace(
         manifest=manifests.made(jobs=jobs, topology=topology),
-        record=SimpleNamespace(name="w1", span_ns=(10 * MS, 20 * MS), iterations={"a": Span(0, 1), "b": Span(0, 1)}),
+        record=SimpleNamespace(name="w1", span_ns=(10 * MS, 20 * MS)),
         iterations=lambda job: SimpleNamespace(seconds=np.array([1.0, 1.0] if job == "a" else [3.0, 3.0])),
     )
     monkeypatch.setattr(sharing, "_table", lambda _, name: rows.get(name, []))
