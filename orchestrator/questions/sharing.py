@@ -27,10 +27,10 @@ def sharing(
     """Return how the jobs of a run share an uplink of a fabric, such as "leaf1-spine2": a row a point and repetition.
 
     Columns: `seconds` (mean iteration time, of all jobs together), `unused_pct` (share of the link's rate that was not
-    sent, in the direction that carried more), `fairness` (Jain's index of the bytes that each job's hosts sent over the
-    link: 1 where all sent as much, 1/n where one of n sent all; NaN without the collector `paths`), `waiting_ms` (mean
-    backlog as time on the link), `drops`, and `marked_pct` (share of the run's ECN-capable packets that were marked at
-    that port; NaN where the condition `ecn` has no threshold there). `columns`, `defaults` and `where` are as of
+    sent, in the direction in which packets waited longer), `fairness` (Jain's index of the bytes that each job's hosts
+    sent over the link: 1 where all sent as much, 1/n where one of n sent all; NaN without the collector `paths`),
+    `waiting_ms` (mean backlog as time on the link), `drops`, and `marked_pct` (share of the run's ECN-capable packets
+    that were marked at that port; NaN where the condition `ecn` has no threshold there). `columns`, `defaults` and `where` are as of
     `iterations`.
     """
     rows: Rows = []
@@ -49,7 +49,7 @@ def _shared(window: PointWindow, link: str) -> Row | None:
     ]
     if not sent:
         return None
-    busiest = max(sent, key=lambda row: float(row["used"]))
+    busiest = max(sent, key=lambda row: (-1.0 if math.isnan(row["waiting_s"]) else row["waiting_s"], row["used"]))
     seconds = [window.iterations(job.name).seconds for job in window.manifest.jobs]
     return {
         "seconds": float(np.mean(np.concatenate(seconds))),

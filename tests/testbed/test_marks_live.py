@@ -64,7 +64,8 @@ def queue(pair):
 def sent(pair, launch):
     """Which packets arrived marked, what `tc` told of the queue as all had been sent, and the row of `marks`."""
     pair.do("h1", *SLOW.split())
-    pair.do("h1", "ping", "-c", "1", "-W", "60", "10.77.0.2")  # who is where
+    mac = json.loads(pair.do("h2", "ip", "-j", "link", "show", "eb"))[0]["address"]
+    pair.do("h1", "ip", "neigh", "replace", "10.77.0.2", "lladdr", mac, "dev", "ea")  # or packets wait for ARP first
     taker = pair.popen("h2", sys.executable, "-I", "-S", "-c", TAKE, stdout=subprocess.PIPE)
     assert taker.stdout.readline() == "bound\n"
     process, output = pair.launch(launch)

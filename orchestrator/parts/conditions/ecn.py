@@ -64,7 +64,7 @@ class Config(Model):
     @model_validator(mode="after")
     def _one_of_each(self) -> Config:
         fabric_links.one_of(self.host, self.link)
-        if self.link is not None and "where" in self.model_fields_set:
+        if self.link is not None and self.where != "nic":
             raise Mistake("stands beside link", accepted="with host", at=("where",))
         given = [name for name in ("threshold", "sojourn", "share") if getattr(self, name) is not None]
         if len(given) != 1:

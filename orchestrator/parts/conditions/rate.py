@@ -39,7 +39,7 @@ class Config(Model):
     @model_validator(mode="after")
     def _somewhere(self) -> Config:
         fabric_links.one_of(self.host, self.link)
-        if self.link is not None and {"where", "rail"} & self.model_fields_set:
+        if self.link is not None and (self.where != "nic" or self.rail is not None):
             raise Mistake("stands beside link", accepted="with host", at=("where" if self.rail is None else "rail",))
         return self
 

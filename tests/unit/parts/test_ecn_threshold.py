@@ -36,7 +36,7 @@ def options(config, where):
         ({"host": "h1", "threshold": "1mb", "share": "1%"}, "threshold and share"),
         ({"host": "h1", "share": "1%", "virtual": "95%"}, "beside share"),
         ({"threshold": "1mb"}, "neither a host nor a link"),
-        ({"link": "leaf1-spine1", "where": "nic", "threshold": "1mb"}, "beside link"),
+        ({"link": "leaf1-spine1", "where": "switch-port", "threshold": "1mb"}, "beside link"),
         ({"host": "h1", "sojourn": "1ms", "virtual": "101%"}, "less than or equal to 1"),
     ],
 )

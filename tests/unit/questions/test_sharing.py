@@ -53,10 +53,10 @@ def crossed(src, size, begin_ms=12, **more):
     return {**usual, "src": src, "bytes": size, **more}
 
 
-def test_the_direction_that_carried_more_is_told_and_bytes_of_the_window_by_job(monkeypatch):
+def test_the_direction_that_waited_longer_is_told_and_bytes_of_the_window_by_job(monkeypatch):
     links = [
-        carried("leaf1", 0.9, port="p-spine1"),
-        carried("spine1", 0.5),
+        carried("leaf1", 0.9, port="p-spine1", waiting_s=2e-3),
+        carried("spine1", 0.95),
         carried("leaf1", 1.0, window_name="w2"),
         carried("leaf1", 1.0, link="leaf2-spine1"),
     ]
@@ -74,7 +74,7 @@ def test_the_direction_that_carried_more_is_told_and_bytes_of_the_window_by_job(
         "seconds": 2.0,
         "unused_pct": pytest.approx(10.0),
         "fairness": pytest.approx(0.9),
-        "waiting_ms": 1.0,
+        "waiting_ms": 2.0,
         "drops": 4.0,
         "marked_pct": 5.0,
     }
