@@ -30,8 +30,8 @@ def sharing(
     sent, in the direction in which packets waited longer), `fairness` (Jain's index of the bytes that each job's hosts
     sent over the link: 1 where all sent as much, 1/n where one of n sent all; NaN without the collector `paths`),
     `waiting_ms` (mean backlog as time on the link), `drops`, and `marked_pct` (share of the run's ECN-capable packets
-    that were marked at that port; NaN where the condition `ecn` has no threshold there). `columns`, `defaults` and `where` are as of
-    `iterations`.
+    that were marked at that port; NaN where the condition `ecn` has no threshold there). `columns`, `defaults` and
+    `where` are as of `iterations`.
     """
     rows: Rows = []
     for point, keys in chosen(measured, columns, defaults, where):

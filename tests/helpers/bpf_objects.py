@@ -20,7 +20,7 @@ from typing import Any
 
 AGENTS = Path(__file__).parents[2] / "orchestrator/agents"
 SOURCES = sorted(AGENTS.glob("*.c"))
-FLAGS = ("-O2", "-Wall", "-Wextra", "-Werror", "-target", "bpfel", "-mcpu=v3", "-c")
+FLAGS = ("-O2", "-Wall", "-Wextra", "-Werror", "-target", "bpfel", "-mcpu=v2", "-c")
 SYMTAB, REL = 2, 9
 SHAPE = struct.Struct("<5I")
 
