@@ -113,15 +113,28 @@ def half(hop: Hop, identities: Identities) -> MoreThanAKey:
 
 def unopened(error: paramiko.ChannelException, hop: Hop, jump: Hop) -> TransportError:
     """Return the error that a jump host cannot connect to the next host."""
-    there = f"{hop.settings.hostname}:{hop.settings.port}"
     if error.code == _PROHIBITED:
-        return TransportError(
-            "lets no connection through to other hosts",
-            node=jump.target.name,
-            hint=f"its sshd_config needs AllowTcpForwarding yes, and a PermitOpen, if any, that allows {there}",
-        )
+        return no_forwarding(hop, jump)
     if error.code == _CONNECT_FAILED:
-        by_hand = jump.target.by_hand(*shlex.split(f"nc -z {hop.settings.hostname} {hop.settings.port}"))
-        text = f"cannot be reached from {jump.target.name}, at {there}: {error.text or 'no connection'}"
-        return TransportError(text, node=hop.target.name, hint=f"try: {by_hand}")
+        return unreached(hop, jump, error.text or "no connection")
+    there = f"{hop.settings.hostname}:{hop.settings.port}"
     return TransportError(f"opens no connection to {there}: {error}", node=jump.target.name)
+
+
+def no_forwarding(hop: Hop, jump: Hop) -> TransportError:
+    """Return the error that a jump host forwards no connection to the next host."""
+    there = f"{hop.settings.hostname}:{hop.settings.port}"
+    return TransportError(
+        "lets no connection through to other hosts",
+        node=jump.target.name,
+        hint=f"its sshd_config needs AllowTcpForwarding yes, and a PermitOpen, if any, that allows {there}",
+    )
+
+
+def unreached(hop: Hop, jump: Hop, why: str) -> TransportError:
+    """Return the error that the next host does not answer a jump host."""
+    there = f"{hop.settings.hostname}:{hop.settings.port}"
+    by_hand = jump.target.by_hand(*shlex.split(f"nc -z {hop.settings.hostname} {hop.settings.port}"))
+    return TransportError(
+        f"cannot be reached from {jump.target.name}, at {there}: {why}", node=hop.target.name, hint=f"try: {by_hand}"
+    )

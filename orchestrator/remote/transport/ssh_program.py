@@ -25,12 +25,13 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, OrchError, TransportError
 from orchestrator.core.machines.remedies import remedy
 from orchestrator.core.private_folder import PrivateFolder
-from orchestrator.remote.transport import logins
+from orchestrator.remote.transport import logins, ssh_errors
 from orchestrator.remote.transport.bootstrap import agent_command_line
 from orchestrator.remote.transport.local import ProcessChannel
 from orchestrator.remote.transport.ssh_config import Hop
@@ -59,15 +60,16 @@ while read -r pid; do pids="$pids $pid"; done
 for pid in $pids; do grep -qaF "$0" "/proc/$pid/cmdline" 2> /dev/null && kill "$pid"; done
 rm -rf "$0"
 """
-_DROPPED = re.compile(
-    r"kex_exchange_identification: .*(closed|reset)|Connection (closed|reset) by .* port \d+$", re.IGNORECASE
-)
+_SAID_BYTES = 1 << 14
+# What ssh prints, by its sources: sshconnect.c, sshconnect2.c, clientloop.c, mux.c.
 _DENIED = re.compile(r"Permission denied \((?P<methods>[\w,@.-]+)\)|Too many authentication failures")
 _ASKED = re.compile(r"keyboard-interactive|password")
+_NOT_OPENED = re.compile(r"stdio forwarding (request )?failed", re.IGNORECASE)
+_WHY = re.compile(r"open failed: (.*)")
 _CHANGED = re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED")
-_UNKNOWN = re.compile(r"host key is known for|Host key verification failed", re.IGNORECASE)
-_REVOKED = re.compile(r"REVOKED HOST KEY|\brevoked\b")
-_NO_FORWARDING = re.compile(r"open failed: administratively prohibited|stdio forwarding failed")
+_REVOKED = re.compile(r"REVOKED HOST KEY|Host key .* revoked")
+_UNKNOWN = re.compile(r"host key is known for|Host key verification failed")
+_DROPPED = re.compile(r"kex_exchange_identification: .*(closed|reset)|Connection (closed|reset) by .* port \d+$")
 
 
 def needed(way: Sequence[Hop]) -> bool:
@@ -88,28 +90,57 @@ def connect(
     way: Sequence[Hop], *, python: str = "python3", sudo: bool | str = False, deadline: Deadline
 ) -> ProcessChannel:
     """Start an agent on the last host of a route and return its channel; the first answer tells whether it runs."""
-    master = _master_of(way, deadline)
     last = way[-1]
-    argv = [*_to(last, master), "--", last.target.host, agent_command_line(python, sudo=sudo)]
-    names = [hop.target.name for hop in way[:-1]]
-    return ProcessChannel(argv, way=names, by_hand=last.target.by_hand(python, "-V"), exit_s=_END_S)
+    with ssh_errors.explained(last.target, deadline):
+        master = _master_of(way, deadline)
+        argv = [*master.words(), "--", last.target.host, agent_command_line(python, sudo=sudo)]
+        names = [hop.target.name for hop in way[:-1]]
+        return ProcessChannel(argv, way=names, by_hand=last.target.by_hand(python, "-V"), exit_s=_END_S)
 
 
 @dataclass(frozen=True, slots=True)
 class _Master:
-    """The socket of a master connection, and the ProxyCommand by which its host is reached, empty where it has none."""
+    """A master connection: to which host, at which socket, and by which ProxyCommand, empty where it has none.
 
+    One that was opened here has a process besides, and a file of what that printed.
+    """
+
+    hop: Hop
     path: Path
-    proxy: str
+    proxy: str = ""
+    process: subprocess.Popen[bytes] | None = None
+    printed: IO[bytes] | None = None
+
+    def words(self) -> list[str]:
+        """Return the words of an ssh that goes through it, up to the host."""
+        batch = ["-o", "BatchMode=yes", "-o", "ControlMaster=no", "-S", str(self.path)]
+        return [*_options(self.hop, self.proxy), *batch]
+
+    def to_next(self) -> str:
+        """Return the ProxyCommand to a host behind; out of the terminal's session, so that Ctrl-C leaves it."""
+        words = [word.replace("%", "%%") for word in ("setsid", *self.words())]
+        return shlex.join([*words, "-W", "[%h]:%p", "--", self.hop.target.host])
+
+    def size(self) -> int:
+        """Return how many bytes it has printed."""
+        return os.fstat(self.printed.fileno()).st_size if self.printed is not None else 0
+
+    def said(self, begin: int = 0) -> str:
+        """Return the last of what it has printed from this byte on."""
+        if self.printed is None:
+            return ""
+        return os.pread(self.printed.fileno(), _SAID_BYTES, max(begin, self.size() - _SAID_BYTES)).decode(
+            errors="replace"
+        )
 
 
 def _master_of(way: Sequence[Hop], deadline: Deadline) -> _Master:
     """Return an open master connection to the last host of a route."""
     last = way[-1]
     if (theirs := _open_already(last)) is not None:
-        return _Master(theirs, "")
-    proxy = _through(way[-2], _master_of(way[:-1], deadline)) if len(way) > 1 else ""
-    return _masters.to(last, proxy, deadline)
+        return _Master(last, theirs)
+    jump = _master_of(way[:-1], deadline) if len(way) > 1 else None
+    return _masters.to(last, jump, deadline)
 
 
 def _open_already(hop: Hop) -> Path | None:
@@ -150,20 +181,10 @@ def _options(hop: Hop, proxy: str) -> list[str]:
     if target.user is not None:
         words += ["-l", target.user]
     if target.key is not None:
-        words += ["-i", str(target.key.expanduser()), "-o", "IdentitiesOnly=yes"]
+        key = target.key.expanduser()
+        key.stat()  # one that is missing is an error, not one key less
+        words += ["-i", str(key), "-o", "IdentitiesOnly=yes"]
     return words
-
-
-def _to(hop: Hop, master: _Master) -> list[str]:
-    """Return the words of an ssh that goes through a master connection, up to the host."""
-    batch = ["-o", "BatchMode=yes", "-o", "ControlMaster=no", "-S", str(master.path)]
-    return [*_options(hop, master.proxy), *batch]
-
-
-def _through(jump: Hop, master: _Master) -> str:
-    """Return the ProxyCommand to a host behind `jump`; out of the terminal's session, so that Ctrl-C leaves it."""
-    words = [word.replace("%", "%%") for word in ["setsid", *_to(jump, master)]]
-    return shlex.join([*words, "-W", "[%h]:%p", "--", jump.target.host])
 
 
 class _Masters:
@@ -175,28 +196,28 @@ class _Masters:
         self._folder: PrivateFolder | None = None
         self._keeper: subprocess.Popen[str] | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._made: dict[tuple[str, ...], Future[tuple[_Master, subprocess.Popen[bytes]]]] = {}
+        self._made: dict[tuple[str, ...], Future[_Master]] = {}
         self._count = 0
 
-    def to(self, hop: Hop, proxy: str, deadline: Deadline) -> _Master:
+    def to(self, hop: Hop, jump: _Master | None, deadline: Deadline) -> _Master:
         """Return the connection to a host, opened by the first who asks; all who wait get the error where it fails."""
-        key = (*_options(hop, proxy), hop.target.host)
+        key = (*_options(hop, jump.to_next() if jump is not None else ""), hop.target.host)
         with self._lock:
             made = self._made.get(key)
-            if made is not None and made.done() and made.result()[1].poll() is not None:
-                made = None  # it has ended: the host restarted, or was lost
+            if made is not None and made.done() and _ended(made.result()):
+                made = None  # the host restarted, or was lost
             if mine := made is None:
                 made = self._made[key] = Future()
         if not mine:
-            return self._others(made, hop, deadline)
+            return _others(made, hop, deadline)
         try:
-            made.set_result(self._opened(hop, proxy, deadline))
+            made.set_result(self._opened(hop, jump, deadline))
         except BaseException as error:
             with self._lock:
-                del self._made[key]
+                self._made.pop(key, None)
             made.set_exception(error if isinstance(error, OrchError) else TransportError("the login was given up"))
             raise
-        return made.result()[0]
+        return made.result()
 
     def close(self) -> None:
         """End the connections and remove their folder; a second call does nothing."""
@@ -212,21 +233,10 @@ class _Masters:
             _awaited(started)
         folder.close()
 
-    @staticmethod
-    def _others(made: Future[tuple[_Master, subprocess.Popen[bytes]]], hop: Hop, deadline: Deadline) -> _Master:
-        try:
-            return made.result(deadline.remaining)[0]
-        except NotYet:
-            raise DeadlineExceeded("gave up waiting for the SSH login", node=hop.target.name) from None
-        except TransportError as error:
-            raise error.again() from None
-
-    def _opened(self, hop: Hop, proxy: str, deadline: Deadline) -> tuple[_Master, subprocess.Popen[bytes]]:
+    def _opened(self, hop: Hop, jump: _Master | None, deadline: Deadline) -> _Master:
         """Log in without a word, or else at the terminal where a person can be asked."""
         try:
-            return logins.patiently(hop, lambda: self._attempt(hop, proxy, deadline, asks=False), deadline)
-        except logins.DroppedError as error:
-            raise _failed(hop, str(error)) from error
+            return logins.patiently(hop, lambda: self._attempt(hop, jump, deadline, asks=False), deadline)
         except _DeniedError as error:
             if not _somebody_there():
                 raise _denied(hop, error.methods, error.said) from error
@@ -234,40 +244,38 @@ class _Masters:
             deadline.check("the SSH login", node=hop.target.name)
             _announce(hop)
             try:
-                return self._attempt(hop, proxy, deadline, asks=True)
-            except logins.DroppedError as error:
-                raise _failed(hop, str(error)) from error
+                return self._attempt(hop, jump, deadline, asks=True)
             except _DeniedError as error:
                 raise _denied(hop, "", error.said) from error
 
-    def _attempt(
-        self, hop: Hop, proxy: str, deadline: Deadline, *, asks: bool
-    ) -> tuple[_Master, subprocess.Popen[bytes]]:
+    def _attempt(self, hop: Hop, jump: _Master | None, deadline: Deadline, *, asks: bool) -> _Master:
         """Start an ssh and wait until others may use its connection."""
         path = self._new_path()
+        proxy = jump.to_next() if jump is not None else ""
         argv = [
             *_options(hop, proxy),
             *("-o", f"BatchMode={'no' if asks else 'yes'}", "-o", "NumberOfPasswordPrompts=1"),
             *("-o", f"ServerAliveInterval={_ALIVE_S}", "-o", f"ServerAliveCountMax={_ALIVE_TIMES}"),
             *("-o", "ControlMaster=yes", "-N", "-S", str(path), "--", hop.target.host),
         ]
-        with tempfile.TemporaryFile() as said:
-            process = self._started(argv if not asks else [*_HELD, *argv], said.fileno(), new_session=not asks)
-            try:
-                deadline.poll(
-                    lambda: path.exists() or process.poll() is not None,
-                    every_s=_LOOK_S,
-                    waiting_for="the SSH login",
-                    node=hop.target.name,
-                )
-                if process.poll() is None:
-                    return _Master(path, proxy), process
-            except BaseException:
-                process.terminate()
-                _awaited(process)
-                raise
-            size = os.fstat(said.fileno()).st_size
-            raise _error(hop, os.pread(said.fileno(), 1 << 16, max(0, size - (1 << 16))).decode(errors="replace"))
+        begin = jump.size() if jump is not None else 0
+        printed = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the connection
+        process = self._started(argv if not asks else [*_HELD, *argv], printed, new_session=not asks)
+        master = _Master(hop, path, proxy, process, printed)
+        try:
+            deadline.poll(
+                lambda: path.exists() or process.poll() is not None,
+                every_s=_LOOK_S,
+                waiting_for="the SSH login",
+                node=hop.target.name,
+            )
+        except BaseException:
+            process.terminate()
+            _awaited(process)
+            raise
+        if process.poll() is None:
+            return master
+        raise _error(master, jump, jump.said(begin) if jump is not None else "")
 
     def _new_path(self) -> Path:
         with self._lock:
@@ -291,14 +299,14 @@ class _Masters:
             )
         return path
 
-    def _started(self, argv: Sequence[str], said: int, *, new_session: bool) -> subprocess.Popen[bytes]:
+    def _started(self, argv: Sequence[str], printed: IO[bytes], *, new_session: bool) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._keeper is None or self._keeper.stdin is None:
                 raise TransportError("orch ends: no login begins any more")
             self._processes = [process for process in self._processes if process.poll() is None]
             try:
                 process = subprocess.Popen(
-                    argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=new_session
+                    argv, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, start_new_session=new_session
                 )
             except OSError as error:
                 raise TransportError(f"cannot start ssh: {error}", argv=argv) from error
@@ -307,6 +315,20 @@ class _Masters:
                 self._keeper.stdin.write(f"{process.pid}\n")
                 self._keeper.stdin.flush()
         return process
+
+
+def _others(made: Future[_Master], hop: Hop, deadline: Deadline) -> _Master:
+    """Return the connection that somebody else opens; the error of a login that failed is a copy."""
+    try:
+        return made.result(deadline.remaining)
+    except NotYet:
+        raise DeadlineExceeded("gave up waiting for the SSH login", node=hop.target.name) from None
+    except TransportError as error:
+        raise error.again() from None
+
+
+def _ended(master: _Master) -> bool:
+    return master.process is not None and master.process.poll() is not None
 
 
 def _awaited(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
@@ -327,32 +349,35 @@ class _DeniedError(Exception):
         self.methods = methods
 
 
-def _error(hop: Hop, said: str) -> Exception:
-    """Return the error of an ssh that has ended with these words."""
+def _error(master: _Master, jump: _Master | None, jump_said: str) -> Exception:
+    """Return the error of an ssh that has ended before its connection could be used.
+
+    `jump_said` is what that to the host before it has printed meanwhile.
+    """
+    hop, said = master.hop, master.said().replace("\r", "")
+    by_hand = hop.target.by_hand("true")
     if (found := _DENIED.search(said)) is not None:
         return _DeniedError(said, found["methods"] or "")
-    by_hand = hop.target.by_hand("true")
-    if _CHANGED.search(said):
-        text = f"the host key of {hop.settings.known_as} has changed"
-        return TransportError(text, node=hop.target.name, hint=f"somebody may be in between; see all of: {by_hand}")
-    if _REVOKED.search(said):
-        text = f"the host key of {hop.settings.known_as} is revoked"
-        return TransportError(text, node=hop.target.name, tail=said, hint=f"see all of: {by_hand}")
-    if _UNKNOWN.search(said):
-        text = f"the host key of {hop.settings.known_as} is not known"
-        return TransportError(text, node=hop.target.name, tail=said, hint=f"compare it, then accept it with: {by_hand}")
-    if _DROPPED.search(said):
-        return logins.DroppedError(said)
-    return _failed(hop, said)
-
-
-def _failed(hop: Hop, said: str) -> TransportError:
-    """Return the error of an ssh that did not come as far as a login."""
-    hint = remedy(said) or f"see the output of: {hop.target.by_hand('true')}"
-    if _NO_FORWARDING.search(said):
-        hint = "the jump host's sshd_config needs AllowTcpForwarding yes, and a PermitOpen, if any, that allows it"
+    if jump is not None and _NOT_OPENED.search(said):
+        if "administratively prohibited" in jump_said + said:
+            return ssh_errors.no_forwarding(hop, jump.hop)
+        why = _WHY.findall(said) or _WHY.findall(jump_said) or ["no connection"]
+        return ssh_errors.unreached(hop, jump.hop, why[-1])
+    for pattern, what, hint in (
+        (_CHANGED, "has changed", f"somebody may be in between; see all of: {by_hand}"),
+        (_REVOKED, "is revoked", f"see all of: {by_hand}"),
+        (_UNKNOWN, "is not known", f"compare it, then accept it with: {by_hand}"),
+    ):
+        if pattern.search(said):
+            text = f"the host key of {hop.settings.known_as} {what}"
+            return TransportError(text, node=hop.target.name, tail=said, hint=hint)
+    if "Could not resolve hostname" in said:
+        return ssh_errors.unknown(hop)
     last = said.strip().rpartition("\n")[2] or "ssh ended without a word"
-    return TransportError(f"cannot connect by SSH: {last.strip()}", node=hop.target.name, tail=said, hint=hint)
+    if _DROPPED.search(said):
+        return logins.DroppedError(last)
+    hint = remedy(said) or f"see the output of: {by_hand}"
+    return TransportError(f"cannot connect by SSH: {last}", node=hop.target.name, tail=said, hint=hint)
 
 
 def _denied(hop: Hop, methods: str, said: str) -> TransportError:
