@@ -101,7 +101,7 @@ class Reach(Model):
     """Port of the SSH server."""
 
     key: Path | None = None
-    """Private key file; only it is tried then."""
+    """Private key file; only it is tried then, by the program `ssh` those of its configuration too."""
 
     config: Path | None = None
     """SSH configuration file to read instead of the user's and the system's."""

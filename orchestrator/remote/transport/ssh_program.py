@@ -66,9 +66,7 @@ _DENIED = re.compile(r"Permission denied \((?P<methods>[\w,@.-]+)\)|Too many aut
 _ASKED = re.compile(r"keyboard-interactive|password")
 _NOT_OPENED = re.compile(r"stdio forwarding (request )?failed", re.IGNORECASE)
 _WHY = re.compile(r"open failed: (.*)")
-_CHANGED = re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED")
-_REVOKED = re.compile(r"REVOKED HOST KEY|Host key .* revoked")
-_UNKNOWN = re.compile(r"host key is known for|Host key verification failed")
+_KEY = re.compile(r"host key is known for|Host key verification failed|HOST KEY DETECTED")
 _DROPPED = re.compile(r"kex_exchange_identification: .*(closed|reset)|Connection (closed|reset) by .* port \d+$")
 
 
@@ -355,29 +353,38 @@ def _error(master: _Master, jump: _Master | None, jump_said: str) -> Exception:
     `jump_said` is what that to the host before it has printed meanwhile.
     """
     hop, said = master.hop, master.said().replace("\r", "")
-    by_hand = hop.target.by_hand("true")
+    last = said.strip().rpartition("\n")[2] or "ssh ended without a word"
     if (found := _DENIED.search(said)) is not None:
         return _DeniedError(said, found["methods"] or "")
     if jump is not None and _NOT_OPENED.search(said):
-        if "administratively prohibited" in jump_said + said:
-            return ssh_errors.no_forwarding(hop, jump.hop)
-        why = _WHY.findall(said) or _WHY.findall(jump_said) or ["no connection"]
-        return ssh_errors.unreached(hop, jump.hop, why[-1])
-    for pattern, what, hint in (
-        (_CHANGED, "has changed", f"somebody may be in between; see all of: {by_hand}"),
-        (_REVOKED, "is revoked", f"see all of: {by_hand}"),
-        (_UNKNOWN, "is not known", f"compare it, then accept it with: {by_hand}"),
-    ):
-        if pattern.search(said):
-            text = f"the host key of {hop.settings.known_as} {what}"
-            return TransportError(text, node=hop.target.name, tail=said, hint=hint)
+        return _not_opened(hop, jump.hop, jump_said + said)
+    if _KEY.search(said):
+        return _of_host_key(hop, said)
     if "Could not resolve hostname" in said:
         return ssh_errors.unknown(hop)
-    last = said.strip().rpartition("\n")[2] or "ssh ended without a word"
     if _DROPPED.search(said):
         return logins.DroppedError(last)
-    hint = remedy(said) or f"see the output of: {by_hand}"
+    hint = remedy(said) or f"see the output of: {hop.target.by_hand('true')}"
     return TransportError(f"cannot connect by SSH: {last}", node=hop.target.name, tail=said, hint=hint)
+
+
+def _not_opened(hop: Hop, jump: Hop, said: str) -> TransportError:
+    """Return the error that a jump host opens no connection to the next host."""
+    if "administratively prohibited" in said:
+        return ssh_errors.no_forwarding(hop, jump)
+    return ssh_errors.unreached(hop, jump, (_WHY.findall(said) or ["no connection"])[-1])
+
+
+def _of_host_key(hop: Hop, said: str) -> TransportError:
+    """Return the error of a host whose key, or the authority that signed it, is not accepted."""
+    by_hand = hop.target.by_hand("true")
+    what, hint = "is not known", f"compare it, then accept it with: {by_hand}"
+    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said:
+        what, hint = "has changed", f"somebody may be in between; see all of: {by_hand}"
+    elif "revoked" in said.lower():
+        what, hint = "is revoked", f"see all of: {by_hand}"
+    text = f"the host key of {hop.settings.known_as} {what}"
+    return TransportError(text, node=hop.target.name, tail=said, hint=hint)
 
 
 def _denied(hop: Hop, methods: str, said: str) -> TransportError:
