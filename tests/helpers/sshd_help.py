@@ -69,8 +69,8 @@ class Site:
         return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
     @contextlib.contextmanager
-    def sshd(self, name: str, *lines: str, key: Path | None = None) -> Iterator[int]:
-        """A server with `lines` in its configuration; gives its port."""
+    def sshd(self, name: str, *lines: str, key: Path | None = None, pam: Path | None = None) -> Iterator[int]:
+        """A server with `lines` in its configuration; gives its port. It may have a folder in place of /etc/pam.d."""
         key = key or self.folder / name
         if not key.exists():
             keygen(key)
@@ -92,7 +92,8 @@ class Site:
         config.write_text("\n".join([*lines, *usual]) + "\n")
         make_run_sshd()
         with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", str(config)], stderr=log)
+            inside = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/pam.d && exec "$@"', str(pam)] if pam else []
+            process = subprocess.Popen([*inside, "/usr/sbin/sshd", "-D", "-e", "-f", str(config)], stderr=log)
             try:
                 answering = Deadline.after(PATIENCE_S)
                 answering.poll(lambda: _answers(port), every_s=0.01, waiting_for=f"sshd {name}")
