@@ -24,8 +24,8 @@ from orchestrator.remote.events import AgentLost
 from orchestrator.remote.transport import ssh, ssh_program
 from orchestrator.remote.transport.local import ProcessChannel
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
-from tests.helpers import machine
-from tests.helpers.sshd_help import PATIENCE_S, Site, keygen, site
+from tests.helpers import kerberos, machine
+from tests.helpers.sshd_help import PATIENCE_S, USER, Site, keygen, site
 from tests.helpers.terminals import on_a_terminal
 
 pytestmark = [pytest.mark.testbed, pytest.mark.rights]
@@ -220,6 +220,23 @@ def test_nothing_is_left_of_a_controller_that_was_killed(place, tmp_path):
         pids = [int(word) for word in done.stdout.split()]
         assert len(pids) == 3
         soon().poll(lambda: all(map(machine.gone, pids)), every_s=0.02, waiting_for="their end")
+
+
+@pytest.mark.skipif(kerberos.MISSING is not None, reason=f"{kerberos.MISSING} is not installed")
+def test_a_kerberos_ticket_logs_in_where_no_key_does(place, tmp_path, monkeypatch):
+    with kerberos.realm(tmp_path / "realm") as environment:
+        lines = ("GSSAPIAuthentication yes", "GSSAPIStrictAcceptorCheck no")
+        with place.sshd("h", *lines, env=environment) as port:
+            known = f"[localhost]:{port} {place.public('h')}\n"
+            place.write(f"Host h\nHostName localhost\nPort {port}\nGSSAPIAuthentication yes", known=known)
+            (place.folder / "authorized").write_text("")
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value)
+            with pytest.raises(TransportError, match=r"login failed.*no ticket is here"):
+                reach(place.target("h"), program=False)
+            subprocess.run(["kinit", "-k", "-t", tmp_path / "realm/user.keytab", USER], check=True)
+            with agent(reach(place.target("h"), program=False), tmp_path):
+                assert "Accepted gssapi-with-mic" in (place.folder / "h.log").read_text()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has a PAM of its own")
