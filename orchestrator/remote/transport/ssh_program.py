@@ -25,7 +25,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, OrchError, TransportError
@@ -329,7 +329,7 @@ def _ended(master: _Master) -> bool:
     return master.process is not None and master.process.poll() is not None
 
 
-def _awaited(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
+def _awaited(process: subprocess.Popen[Any]) -> None:
     """Wait for a process that was asked to end; kill it where it does not."""
     try:
         process.wait(_END_S)
@@ -390,9 +390,9 @@ def _of_host_key(hop: Hop, said: str) -> TransportError:
 def _denied(hop: Hop, methods: str, said: str) -> TransportError:
     """Return the error of a login that failed."""
     failed = f"SSH login failed as {hop.settings.user}"
-    if _ASKED.search(methods):
+    if asked := _ASKED.findall(methods):
         return TransportError(
-            f"{failed}: the server asks for {methods.replace(',', ' or ')}, and there is no terminal to ask at",
+            f"{failed}: the server asks for {' or '.join(asked)}, and there is no terminal to ask at",
             node=hop.target.name,
             tail=said,
             hint="run orch at a terminal, or log in first by a connection of your own that stays open: ControlMaster,"
