@@ -115,7 +115,7 @@ def test_an_inventory_leads_through_a_jump_host_that_is_logged_in_to_once(place,
     with two(place):
         for number in range(2):
             for name in data:
-                with agent(testbed.connect(name, soon()), tmp_path / name) as client:
+                with agent(testbed.connect(name, soon()), tmp_path / "work") as client:
                     client.put("data", os.urandom(3_000_000), soon())
                     home = tmp_path / f"home-{number}-{name}"
                     client.fetch(RunFile("data", 3_000_000), home, soon())
