@@ -32,7 +32,8 @@ pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 
 # As root, in a mount namespace whose PAM asks for a code: pam_exec(8) hands it to a script.
 ASKING = """\
-auth required pam_exec.so quiet expose_authtok {folder}/code
+auth required pam_exec.so quiet type=auth expose_authtok {folder}/code
+auth required pam_permit.so
 account required pam_permit.so
 session required pam_permit.so
 """
@@ -185,6 +186,7 @@ def test_a_jump_host_that_forwards_nothing_is_blamed(place):
     with two(place, "AllowTcpForwarding no"), pytest.raises(TransportError, match="lets no connection") as caught:
         reach(place.target("a", jump="gate"))
     assert caught.value.node == "jump host gate"
+    ssh_program._masters.close()
     with two(place), pytest.raises(TransportError, match=r"from jump host gate.*refused") as caught:
         reach(place.target("a", jump="gate", port=1))
     assert caught.value.node == "a"
@@ -266,7 +268,10 @@ class TestSecondFactor:
         with on_a_terminal(argv, log) as (process, terminal):
 
             def says(text: str) -> None:
-                soon().poll(lambda: text in log.read_text(), every_s=0.02, waiting_for=text)
+                soon().poll(
+                    lambda: text in log.read_text() or process.poll() is not None, every_s=0.02, waiting_for=text
+                )
+                assert text in log.read_text()
 
             says("jump host gate: ssh logs in as")
             says("Password: ")
