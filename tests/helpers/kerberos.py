@@ -22,11 +22,12 @@ CLIENT = """\
 default_realm = {realm}
 dns_canonicalize_hostname = false
 rdns = false
+udp_preference_limit = 1
 default_ccache_name = FILE:{folder}/ticket
 default_keytab_name = FILE:{folder}/keytab
 [realms]
 {realm} = {{
-    kdc = tcp/127.0.0.1:{port}
+    kdc = 127.0.0.1:{port}
 }}
 [logging]
 kdc = FILE:{folder}/kdc.log
