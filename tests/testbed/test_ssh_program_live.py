@@ -192,6 +192,16 @@ def test_a_jump_host_that_forwards_nothing_is_blamed(place):
     assert caught.value.node == "a"
 
 
+def test_a_server_that_lets_one_session_through_a_connection_is_told(place, tmp_path):
+    with place.sshd("h", "MaxSessions 1") as port:
+        place.write(host("h", port), known=f"[127.0.0.1]:{port} {place.public('h')}\n")
+        with agent(reach(place.target("h")), tmp_path):
+            with pytest.raises(TransportError, match="its agent did not start") as caught:
+                with agent(reach(place.target("h")), tmp_path):
+                    pass
+            assert "MaxSessions" in caught.value.hint
+
+
 def test_a_cut_connection_ends_the_agent_and_is_noticed(place, tmp_path):
     events = []
     with place.sshd("h") as port:

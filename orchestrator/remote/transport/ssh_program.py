@@ -57,7 +57,7 @@ _HELD = ("sh", "-c", 'trap "" INT QUIT HUP; exec "$@"', "sh")
 # Ends the connections when the controller has ended in any way, whose process ids it writes; $0 is their folder.
 _KEEPER = """
 while read -r pid; do pids="$pids $pid"; done
-for pid in $pids; do grep -qaF "$0" "/proc/$pid/cmdline" 2> /dev/null && kill "$pid"; done
+for pid in $pids; do [ -d "/proc/$pid" ] && grep -qaF "$0" "/proc/$pid/cmdline" && kill "$pid"; done
 rm -rf "$0"
 """
 _SAID_BYTES = 1 << 14
@@ -98,21 +98,20 @@ def connect(
 
 @dataclass(frozen=True, slots=True)
 class _Master:
-    """A master connection: to which host, at which socket, and by which ProxyCommand, empty where it has none.
+    """A master connection: to which host, and at which socket.
 
     One that was opened here has a process besides, and a file of what that printed.
     """
 
     hop: Hop
     path: Path
-    proxy: str = ""
     process: subprocess.Popen[bytes] | None = None
     printed: IO[bytes] | None = None
 
     def words(self) -> list[str]:
-        """Return the words of an ssh that goes through it, up to the host."""
-        batch = ["-o", "BatchMode=yes", "-o", "ControlMaster=no", "-S", str(self.path)]
-        return [*_options(self.hop, self.proxy), *batch]
+        """Return the words of an ssh that goes through it, up to the host; it makes no connection of its own."""
+        alone = ["-F", "none", "-T", "-o", "ControlMaster=no", "-o", "ProxyCommand=false"]
+        return ["ssh", *alone, "-S", str(self.path)]
 
     def to_next(self) -> str:
         """Return the ProxyCommand to a host behind; out of the terminal's session, so that Ctrl-C leaves it."""
@@ -226,9 +225,10 @@ class _Masters:
             return
         for process in processes:
             process.terminate()
+        for process in processes:
+            _awaited(process)
         keeper.stdin.close()
-        for started in (*processes, keeper):
-            _awaited(started)
+        _awaited(keeper)
         folder.close()
 
     def _opened(self, hop: Hop, jump: _Master | None, deadline: Deadline) -> _Master:
@@ -259,7 +259,7 @@ class _Masters:
         begin = jump.size() if jump is not None else 0
         printed = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the connection
         process = self._started(argv if not asks else [*_HELD, *argv], printed, new_session=not asks)
-        master = _Master(hop, path, proxy, process, printed)
+        master = _Master(hop, path, process, printed)
         try:
             deadline.poll(
                 lambda: path.exists() or process.poll() is not None,
@@ -356,6 +356,9 @@ def _error(master: _Master, jump: _Master | None, jump_said: str) -> Exception:
     last = said.strip().rpartition("\n")[2] or "ssh ended without a word"
     if (found := _DENIED.search(said)) is not None:
         return _DeniedError(said, found["methods"] or "")
+    if jump is not None and _ended(jump):
+        last = jump.said().strip().rpartition("\n")[2]
+        return TransportError(f"its SSH connection ended: {last.strip()}", node=jump.hop.target.name)
     if jump is not None and _NOT_OPENED.search(said):
         return _not_opened(hop, jump.hop, jump_said + said)
     if _KEY.search(said):
