@@ -196,9 +196,12 @@ def test_a_server_that_lets_one_session_through_a_connection_is_told(place, tmp_
     with place.sshd("h", "MaxSessions 1") as port:
         place.write(host("h", port), known=f"[127.0.0.1]:{port} {place.public('h')}\n")
         with agent(reach(place.target("h")), tmp_path):
+            second = AgentClient(
+                Node(name="n2"), reach(place.target("h")), run="second", holder={}, on_event=lambda _: None
+            )
             with pytest.raises(TransportError, match="its agent did not start") as caught:
-                with agent(reach(place.target("h")), tmp_path):
-                    pass
+                second.hello(soon())
+            second.close(soon())
             assert "MaxSessions" in caught.value.hint
 
 

@@ -356,11 +356,8 @@ def _error(master: _Master, jump: _Master | None, jump_said: str) -> Exception:
     last = said.strip().rpartition("\n")[2] or "ssh ended without a word"
     if (found := _DENIED.search(said)) is not None:
         return _DeniedError(said, found["methods"] or "")
-    if jump is not None and _ended(jump):
-        last = jump.said().strip().rpartition("\n")[2]
-        return TransportError(f"its SSH connection ended: {last.strip()}", node=jump.hop.target.name)
-    if jump is not None and _NOT_OPENED.search(said):
-        return _not_opened(hop, jump.hop, jump_said + said)
+    if jump is not None and (_ended(jump) or _NOT_OPENED.search(said)):
+        return _not_opened(hop, jump, jump_said + said)
     if _KEY.search(said):
         return _of_host_key(hop, said)
     if "Could not resolve hostname" in said:
@@ -371,11 +368,13 @@ def _error(master: _Master, jump: _Master | None, jump_said: str) -> Exception:
     return TransportError(f"cannot connect by SSH: {last}", node=hop.target.name, tail=said, hint=hint)
 
 
-def _not_opened(hop: Hop, jump: Hop, said: str) -> TransportError:
-    """Return the error that a jump host opens no connection to the next host."""
+def _not_opened(hop: Hop, jump: _Master, said: str) -> TransportError:
+    """Return the error that a jump host opens no connection to the next host, or is gone."""
+    if _ended(jump):
+        return TransportError("its SSH connection ended", node=jump.hop.target.name, tail=jump.said())
     if "administratively prohibited" in said:
-        return ssh_errors.no_forwarding(hop, jump)
-    return ssh_errors.unreached(hop, jump, (_WHY.findall(said) or ["no connection"])[-1])
+        return ssh_errors.no_forwarding(hop, jump.hop)
+    return ssh_errors.unreached(hop, jump.hop, (_WHY.findall(said) or ["no connection"])[-1])
 
 
 def _of_host_key(hop: Hop, said: str) -> TransportError:
