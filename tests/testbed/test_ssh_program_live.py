@@ -114,14 +114,12 @@ def test_an_inventory_leads_through_a_jump_host_that_is_logged_in_to_once(place,
     inventory = Inventory.model_validate({"link": "1gbit", "ssh": "program", "defaults": defaults, "hosts": hosts})
     testbed = InventoryTestbed(inventory)
     with two(place):
-        for number in range(2):
-            for name in data:
-                with agent(testbed.connect(name, soon()), tmp_path / "work") as client:
-                    client.put("data", os.urandom(500_000), soon())
-                    home = tmp_path / f"home-{number}-{name}"
-                    client.fetch(RunFile("data", 500_000), home, soon())
-                    assert (home / "data").stat().st_size == 500_000
-                    assert client.clock(10, soon()).uncertainty_ns < 20e6
+        for number, name in enumerate(("a", "b", "a")):
+            with agent(testbed.connect(name, soon()), tmp_path / "work") as client:
+                client.put("data", os.urandom(500_000), soon())
+                home = tmp_path / f"home-{number}"
+                client.fetch(RunFile("data", 500_000), home, soon())
+                assert (home / "data").stat().st_size == 500_000
         testbed.close()
         assert [accepted(place, name) for name in ("a", "b", "gate")] == [1, 1, 1]
 
