@@ -68,6 +68,8 @@ _NOT_OPENED = re.compile(r"stdio forwarding (request )?failed", re.IGNORECASE)
 _WHY = re.compile(r"open failed: (.*)")
 _KEY = re.compile(r"host key is known for|Host key verification failed|HOST KEY DETECTED")
 _DROPPED = re.compile(r"kex_exchange_identification: .*(closed|reset)|Connection (closed|reset) by .* port \d+$")
+_PROXY_ENDED = re.compile(r"kex_exchange_identification: |banner exchange: |Connection (closed|reset) by UNKNOWN")
+_CLOSED = re.compile(r"\b(closed|reset)\b")  # what a ProxyCommand that is an ssh says when its server dropped it
 
 
 def needed(way: Sequence[Hop]) -> bool:
@@ -362,6 +364,10 @@ def _error(master: _Master, jump: _Master | None, jump_said: str) -> Exception:
         return _of_host_key(hop, said)
     if "Could not resolve hostname" in said:
         return ssh_errors.unknown(hop)
+    if hop.settings.proxycommand is not None and (found := _PROXY_ENDED.search(said)) is not None:
+        proxy_said = said[: found.start()].strip().rpartition("\n")[2]
+        last = f"its ProxyCommand ended: {proxy_said or 'without a word'}"
+        said = said if _CLOSED.search(proxy_said) else proxy_said
     if _DROPPED.search(said):
         return logins.DroppedError(last)
     hint = remedy(said) or f"see the output of: {hop.target.by_hand('true')}"

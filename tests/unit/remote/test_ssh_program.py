@@ -221,6 +221,15 @@ def test_a_server_that_drops_logins_is_asked_again(fake):
     assert len([line for line in words(fake) if "-N" in line]) == 3
 
 
+def test_a_proxy_command_that_ends_is_told_at_once_and_one_whose_server_drops_it_is_tried_again(fake):
+    (fake / "G").write_text(SETTINGS + "proxycommand x\n")
+    (fake / "h.1").write_text("Connection closed by 10.0.0.9 port 22\r\n" + CLOSED)
+    (fake / "h.2").write_text("no route to the vault\r\n" + CLOSED)
+    with pytest.raises(TransportError, match="its ProxyCommand ended: no route to the vault"):
+        connect()
+    assert len([line for line in words(fake) if "-N" in line]) == 2
+
+
 def test_one_that_drops_all_is_told(fake):
     for number in range(1, 10):
         (fake / f"h.{number}").write_text(CLOSED)
