@@ -87,9 +87,9 @@ class Port:
         return None if self.own is None else np.sum([self.own, *self.others.values()], axis=0)
 
 
-def smoothed(values: Floats) -> Floats:
-    """Return the mean over RATE_STEPS steps around each."""
-    width = min(RATE_STEPS, len(values))
+def smoothed(values: Floats, steps: int = RATE_STEPS) -> Floats:
+    """Return the mean over so many steps around each."""
+    width = min(steps, len(values))
     total = np.concatenate(([0.0], np.cumsum(values)))
     middle = (total[width:] - total[:-width]) / width
     before = (width - 1) // 2
@@ -102,13 +102,13 @@ def ports(topology: Topology, job: str, *, captured: Any, packets: Any, counters
     `captured`, `packets` and `counters` are the tables `capture_flows`, `flow_packets` and `counters` (pyarrow).
     """
     series = _series(captured, packets, over)
-    queues = _queues(counters, over)
+    backlogs = queues(counters, over)
     found = []
     for link in topology.links:
         for direction in ("out", "in"):
             kinds = series.get((link.host, link.device, direction))
             place = (link.host, link.device) if direction == "out" else (link.switch, link.switch_port)
-            backlog, drops = queues.get(place, (None, math.nan))
+            backlog, drops = backlogs.get(place, (None, math.nan))
             others: dict[str, Floats] = (
                 {} if kinds is None else {name: values for name, values in kinds.items() if name != job}
             )
@@ -159,7 +159,7 @@ def _series(captured: Any, packets: Any, over: Axis) -> dict[tuple[str, str, str
     return found
 
 
-def _queues(counters: Any, over: Axis) -> dict[tuple[str, str], tuple[Floats | None, float]]:
+def queues(counters: Any, over: Axis) -> dict[tuple[str, str], tuple[Floats | None, float]]:
     """Return the backlog (bytes) of each step, and drops over the axis, of each port's root queue."""
     import pyarrow.compute as pc
 
