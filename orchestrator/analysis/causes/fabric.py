@@ -83,7 +83,7 @@ def _spines(paths: Any) -> dict[_Ends, str]:
 
 
 def _flows(topology: Topology, captured: Any, packets: Any, spines: Mapping[_Ends, str], over: Axis) -> Iterator[_Flow]:
-    """Yield large flows between leaves one by one, and what the rest of each name sends from leaf to leaf by a spine."""
+    """Yield large flows between leaves one by one, and what the rest of each name sends by each spine."""
     leaf_of = {address: leaf for leaf, addresses in _addresses(topology).items() for address in addresses}
     known: dict[tuple[str, str], list[tuple[str, str, str, str] | None]] = {}
     for row in captured.select(
