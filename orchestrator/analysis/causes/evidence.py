@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from orchestrator.store.manifests.records import Job, Manifest, Window
 
 Floats = npt.NDArray[np.float64]
 
+DISKS = r"^io\.waited_s$"
 QUIET_STEPS = 3  # without a packet before and after, and a rank that logs whole iterations computes
 
 
@@ -49,9 +50,10 @@ class Cost:
 class Evidence:
     """All that was measured of a job in a window.
 
-    `others_wait` is the share of the window for which a rank of a host waited, since others computed. `full` are the
-    ports whose queues training waits for, and `idle` the seconds of each iteration in which the network is waited for
-    though the links are idle; both are empty until queues were looked at.
+    `others_wait` is the share of the window for which a rank of a host waited, since others computed. `disks` are the
+    seconds for which some process of a host waited for a disk, by time in seconds since the passes' origin. `full` are
+    the ports whose queues training waits for, and `idle` the seconds of each iteration in which the network is waited
+    for though the links are idle; both are empty until queues were looked at.
     """
 
     job: Job
@@ -62,6 +64,7 @@ class Evidence:
     ports: tuple[Port, ...]
     edges: tuple[Edge, ...]
     others_wait: Mapping[str, float]
+    disks: Mapping[str, tuple[Floats, Floats]]
     mtu: int
     full: tuple[Port, ...] = ()
     idle: Floats = field(default_factory=lambda: np.zeros(0))
@@ -121,8 +124,17 @@ def gathered(run: Source, window: Window, job: Job, found: Passes, split: Split)
         ports=ports,
         edges=measured.edges(topology, job.name, captured=captured, sockets=run.table("sockets"), span_ns=span_ns),
         others_wait={host: wait for host, wait in waits.items() if not math.isnan(wait)},
+        disks=dict(_disks(run.counter_rows(DISKS), found.origin_ns)),
         mtu=topology.mtu,
     )
+
+
+def _disks(counters: Any, origin_ns: int) -> Iterator[tuple[str, tuple[Floats, Floats]]]:
+    """Yield host, instants and what `io.waited_s` had counted then."""
+    for (node,), mine in measured.grouped(counters, ("node",)):
+        times = counters["time_ns"].to_numpy()[mine]
+        order = np.argsort(times, kind="stable")
+        yield node, ((times[order] - origin_ns) / 1e9, counters["value"].to_numpy()[mine][order])
 
 
 def _moving(over: Axis, split: Split, ports: Sequence[Port]) -> tuple[Axis, Split]:

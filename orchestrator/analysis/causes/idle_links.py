@@ -12,7 +12,7 @@ import numpy.typing as npt
 from orchestrator.analysis.causes.evidence import Cost, Evidence
 from orchestrator.analysis.causes.ports import STEP_NS, Edge, Port
 from orchestrator.analysis.causes.sharing import shared
-from orchestrator.core.units import span_text
+from orchestrator.core.units import bytes_text, span_text
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,6 +22,7 @@ DELAY_S = 0.0004  # beyond the usual of the other pairs
 ROUNDS = 2  # a ring's chunk comes by each hop as often, in 2 (N - 1) steps of N ranks
 LIMITED = 0.15  # of its busy time that a connection waits for the receiver's window, or the sender's buffer
 SMALL_WINDOW = 0.4  # of what other connections have in flight
+SMALL_BYTES = 32_000  # a window that is never larger is small, whoever reads: Linux begins with 64 kB
 SMALL_QUEUE_S = 0.0015  # a queue that drops when it is no longer than this is small
 FEWEST_DROPS = 20
 STRONG = 4.0  # times its limit: evidence that is stronger than this counts no more
@@ -144,19 +145,33 @@ def _queueing_s(evidence: Evidence, port: Port) -> float:
 
 
 def _windows(evidence: Evidence) -> Iterator[Cost]:
-    """Yield the connection that waits for the receiver's window or the sender's buffer."""
+    """Yield the connection that waits for the receiver's window or the sender's buffer.
+
+    A window that was never large, or that stays as large as it is, is a small one; one that shrinks is filled by a
+    receiver that does not read.
+    """
     for edge in evidence.edges:
-        for kind, cause, host in (("rwnd", "receive-window", edge.dst), ("sndbuf", "send-buffer", edge.src)):
+        least, most = edge.offered_bytes
+        full = most >= SMALL_BYTES and least < most / 2
+        for kind, cause, host in (
+            ("rwnd", "slow-reader" if full else "receive-window", edge.dst),
+            ("sndbuf", "send-buffer", edge.src),
+        ):
             share = edge.limited.get(kind, 0.0)
             if share >= LIMITED:
                 what = "receiver's window" if kind == "rwnd" else "sender's buffer"
+                said = [f"for {share:.0%} of its busy time it waited for the {what}"]
+                if kind == "rwnd" and not math.isnan(most):
+                    said.append(
+                        f"which was between {bytes_text(least)} and {bytes_text(most)} while data was under way"
+                    )
                 yield Cost(
                     cause=cause,
                     place=f"{host}, on what {edge.src} sends {edge.dst}",
                     hosts=(host,),
                     seconds=np.minimum(evidence.idle, share * evidence.split.network),
                     of="network",
-                    evidence=(f"for {share:.0%} of its busy time it waited for the {what}",),
+                    evidence=tuple(said),
                     strength=share / LIMITED,
                 )
     if any(edge.limited for edge in evidence.edges):

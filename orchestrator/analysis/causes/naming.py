@@ -25,7 +25,12 @@ from orchestrator.store.manifests.records import Job, Window
 
 Floats = npt.NDArray[np.float64]
 
-RARE = ("stall", "loss")  # happened, however rarely: an interval down to nothing is of how often they come back
+RARE = (
+    "stall",
+    "slow-disk",
+    "loss",
+    "link-down",
+)  # happened, however rarely: an interval down to nothing is of how often they come back
 SURE = 1.5  # times as strong must the first candidate be as the second, to be named alone
 _Z = 1.96
 
@@ -33,6 +38,7 @@ TELLS: Mapping[str, str] = {  # of causes that show while links are idle: what h
     "loss": "tcpdump (payload sent again) and tcp (time-outs)",
     "delay": "tcp (least round-trip time)",
     "receive-window": "tcp (time limited by the receiver's window)",
+    "slow-reader": "tcp (the receiver's window at its largest)",
     "send-buffer": "tcp (time limited by the sender's buffer)",
     "small-queue": "qdisc (backlogs and drops)",
 }

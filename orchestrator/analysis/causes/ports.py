@@ -200,8 +200,9 @@ class Edge:
     `repeated_bytes` were sent again, of which the share `needless` had arrived, as the receiver said; `timeouts` is how
     often a retransmission time-out fired, `rtt_s` the least round trip (where the kernel does not tell it, what a
     twentieth of the smoothed ones is below), `window_segments` what was in flight at most (19 of 20 samples with
-    anything in flight), `cwnd_segments` the congestion window then (median), `limited` the share of the time with data
-    to send in which the receiver's window ("rwnd") or the sender's buffer ("sndbuf") held it up.
+    anything in flight), `cwnd_segments` the congestion window then (median), `offered_bytes` the receiver's window then
+    at its least and its largest (a twentieth of the samples is beyond either), `limited` the share of the time with
+    data to send in which the receiver's window ("rwnd") or the sender's buffer ("sndbuf") held it up.
     """
 
     src: str
@@ -213,6 +214,7 @@ class Edge:
     rtt_s: float = math.nan
     window_segments: float = math.nan
     cwnd_segments: float = math.nan
+    offered_bytes: tuple[float, float] = (math.nan, math.nan)
     limited: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -270,7 +272,7 @@ def _samples(sockets: Any, span_ns: tuple[int, int]) -> dict[tuple[str, int, str
 
     inside = pc.and_(pc.greater_equal(sockets["time_ns"], span_ns[0]), pc.less_equal(sockets["time_ns"], span_ns[1]))
     rows = sockets.filter(inside).sort_by("time_ns")
-    names = ("rtt_s", "cwnd_segments", "unacked_segments", *_COUNTED)
+    names = ("rtt_s", "cwnd_segments", "unacked_segments", "snd_wnd_bytes", *_COUNTED)
     columns = {name: rows[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in names}
     return {
         (src, src_port, dst, dst_port): {name: values[mine] for name, values in columns.items()}
@@ -289,6 +291,9 @@ def _edge(pair: tuple[str, str], total: Sequence[float], samples: Sequence[Mappi
 
     flying = joined("unacked_segments")
     busy = flying > 0
+    offered = joined("snd_wnd_bytes")[busy]
+    offered = offered[~np.isnan(offered)]
+    least_offered, most_offered = np.quantile(offered, (0.05, 0.95)) if len(offered) else (math.nan, math.nan)
     least = joined("min_rtt_s")
     least = least[~np.isnan(least)]
     rtt = joined("rtt_s")[busy]
@@ -306,5 +311,6 @@ def _edge(pair: tuple[str, str], total: Sequence[float], samples: Sequence[Mappi
         rtt_s=float(least.min()) if len(least) else float(np.quantile(rtt, 0.05)) if len(rtt) else math.nan,
         window_segments=float(np.quantile(flying[busy], 0.95)) if busy.any() else math.nan,
         cwnd_segments=float(np.median(joined("cwnd_segments")[busy])) if busy.any() else math.nan,
+        offered_bytes=(float(least_offered), float(most_offered)),
         limited=limited,
     )

@@ -17,6 +17,7 @@ Floats = npt.NDArray[np.float64]
 LONGER = 0.04  # of its passes, by which a slow rank's are longer
 STEADY = 0.5  # of how much longer its passes are: a slow rank's vary by less (standard deviation)
 STALL_SHARE = 0.34  # of the iterations at most hold a stall's time
+DISK = 0.5  # of the time that others wait for a rank, for which its host waits for a disk
 WAITED = 0.05  # of the window, for which ranks waited for processors that other work used
 _Z = 1.96  # half widths of 95 % intervals, in standard errors
 
@@ -62,16 +63,34 @@ def _between_passes(evidence: Evidence) -> Iterator[Cost]:
         if held.mean() > LEAST_SHARE * split.total.mean():
             by = np.sort(held)[::-1]
             few = int(np.searchsorted(np.cumsum(by), 0.8 * held.sum())) + 1
-            said = f"others wait {span_text(float(by[:few].mean()))} for it in {few} of {len(held)} iterations"
+            said = [f"others wait {span_text(float(by[:few].mean()))} for it in {few} of {len(held)} iterations"]
+            said.append("before its next pass, and not in its passes")
+            disk = _of_disk(evidence, found.nodes[place], held)
+            if disk >= DISK:
+                said.append(f"for {disk:.0%} of that some process of its machine waited for a disk, and not else")
+            stalls = "stall" if few <= STALL_SHARE * len(held) else "slow-step"
             yield Cost(
-                cause="stall" if few <= STALL_SHARE * len(held) else "slow-step",
+                cause="slow-disk" if disk >= DISK else stalls,
                 place=f"rank {found.ranks[place]} on {found.nodes[place]}",
                 hosts=(found.nodes[place],),
                 seconds=held,
                 of="computing",
-                evidence=(said, "before its next pass, and not in its passes"),
+                evidence=tuple(said),
                 strength=2.0,
             )
+
+
+def _of_disk(evidence: Evidence, host: str, held: Floats) -> float:
+    """Return for which share of the time that others wait for a rank its host waited for a disk, beyond the usual."""
+    if host not in evidence.disks:
+        return 0.0
+    ends = evidence.passes.end.max(axis=0)
+    begins = np.concatenate((evidence.passes.start.min(axis=0)[:1], ends[:-1]))
+    instants, waited = evidence.disks[host]
+    grown = np.interp(ends, instants, waited) - np.interp(begins, instants, waited)
+    large = held > held.max() / 2
+    usual = float(np.median(grown[~large])) if not large.all() else 0.0
+    return min(1.0, max(0.0, float((grown[large] - usual).sum() / held[large].sum())))
 
 
 def _waited_for(amounts: Floats) -> list[int]:
