@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.causes import ports as measured
-from orchestrator.analysis.causes.fabric import uplinks
+from orchestrator.analysis.causes.fabric import Away, away, uplinks
 from orchestrator.analysis.causes.passes import Passes, Split
 from orchestrator.analysis.causes.ports import STEP_NS, Axis, Edge, Port
 from orchestrator.store.manifests.records import Job, Manifest, Window
@@ -51,7 +51,8 @@ class Evidence:
     """All that was measured of a job in a window.
 
     `others_wait` is the share of the window for which a rank of a host waited, since others computed. `disks` are the
-    seconds for which some process of a host waited for a disk, by time in seconds since the passes' origin. `full` are
+    seconds for which some process of a host waited for a disk, by time in seconds since the passes' origin. `away` is
+    when flows of a fabric went another way than before. `full` are
     the ports whose queues training waits for, and `idle` the seconds of each iteration in which the network is waited
     for though the links are idle; both are empty until queues were looked at.
     """
@@ -65,6 +66,7 @@ class Evidence:
     edges: tuple[Edge, ...]
     others_wait: Mapping[str, float]
     disks: Mapping[str, tuple[Floats, Floats]]
+    away: tuple[Away, ...]
     mtu: int
     full: tuple[Port, ...] = ()
     idle: Floats = field(default_factory=lambda: np.zeros(0))
@@ -125,6 +127,7 @@ def gathered(run: Source, window: Window, job: Job, found: Passes, split: Split)
         edges=measured.edges(topology, job.name, captured=captured, sockets=run.table("sockets"), span_ns=span_ns),
         others_wait={host: wait for host, wait in waits.items() if not math.isnan(wait)},
         disks=dict(_disks(run.counter_rows(DISKS), found.origin_ns)),
+        away=tuple(away(run.table("paths"))) if topology.fabric is not None else (),
         mtu=topology.mtu,
     )
 

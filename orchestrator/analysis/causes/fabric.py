@@ -38,13 +38,18 @@ def uplinks(
 ) -> tuple[Port, ...]:
     """Return both directions of each link between switches.
 
-    What each flow sent is captured at its sender; by which spine it went is what its leaf says of most of its bytes.
+    What each flow sent is captured at its sender; by which spine it went is what its leaf says of most of its bytes. No
+    flows collide while a link of the fabric is down, since the idle uplink cannot be used then.
     All but `topology` are tables of the run (pyarrow).
     """
     fabric = topology.fabric
     if fabric is None:
         return ()
     flows = list(_flows(topology, captured, packets, _spines(paths), over))
+    failed = np.zeros(over.steps, bool)
+    for one in away(paths):
+        begin, end = over.of(np.array([one.begin_ns, one.end_ns])).clip(0, over.steps)
+        failed[begin:end] = True
     backlogs = queues(counters, over)
     found = []
     for uplink in fabric.uplinks:
@@ -67,7 +72,9 @@ def uplinks(
                     others=others,
                     backlog=backlog,
                     drops=drops,
-                    collided=_collided(topology, flows, uplink) if direction == "up" and flows else None,
+                    collided=np.where(failed, 0.0, _collided(topology, flows, uplink))
+                    if direction == "up" and flows
+                    else None,
                 )
             )
     return tuple(found)
@@ -141,3 +148,37 @@ def _collided(topology: Topology, flows: Sequence[_Flow], uplink: Uplink) -> Flo
         else:
             idle += smoothed(np.sum([np.zeros(steps), *(flow.sent for flow in mine)], axis=0)) < least
     return np.where(large > 1, 1 - np.ceil(large / (1 + idle)) / np.maximum(large, 1), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """A time in which flows went another way than before: the links of the way that they left, from when to when."""
+
+    links: tuple[str, ...]
+    begin_ns: int
+    end_ns: int
+
+
+def away(paths: Any) -> list[Away]:
+    """Return when flows left their way and came back, in order of time: a hash moves no flow, a link that fails does.
+
+    A flow's way is the one that its first sample tells. `paths` is the table (pyarrow), whose samples bound the times.
+    """
+    spans: dict[tuple[str, ...], list[tuple[int, int]]] = {}
+    homes: dict[tuple[Any, ...], str] = {}
+    for row in paths.sort_by("begin_ns").to_pylist():
+        flow = row["node"], row["src"], row["src_port"], row["dst"], row["dst_port"]
+        home = homes.setdefault(flow, row["spine"])
+        if row["spine"] != home:
+            links = tuple(sorted({f"{row['node']}-{home}", f"{row['to_leaf']}-{home}"}))
+            spans.setdefault(links, []).append((row["begin_ns"], row["end_ns"]))
+    found = []
+    for links, each in spans.items():
+        begin, end = each[0]
+        for following in each[1:]:
+            if following[0] > end:
+                found.append(Away(links, begin, end))
+                begin = following[0]
+            end = max(end, following[1])
+        found.append(Away(links, begin, end))
+    return sorted(found, key=lambda one: one.begin_ns)

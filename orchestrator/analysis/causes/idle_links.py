@@ -36,6 +36,28 @@ def on_idle_links(evidence: Evidence) -> list[Cost]:
     return [replace(cost, seconds=seconds) for cost, seconds in zip(found, given, strict=True)]
 
 
+def of_failed_links(evidence: Evidence) -> Iterator[Cost]:
+    """Yield links of a fabric whose flows went another way for a time, by what the network took longer meanwhile."""
+    found, network = evidence.passes, evidence.split.network
+    begins, ends = (found.origin_ns + at * 1e9 for at in (found.start.min(axis=0), found.end.max(axis=0)))
+    for links in dict.fromkeys(one.links for one in evidence.away):
+        spans = [one for one in evidence.away if one.links == links]
+        during = np.zeros(len(network), bool)
+        for one in spans:
+            during |= (ends > one.begin_ns) & (begins < one.end_ns)
+        if during.any() and not during.all():
+            lasted = sum(one.end_ns - one.begin_ns for one in spans) / 1e9
+            yield Cost(
+                cause="link-down",
+                place=" or ".join(links),
+                hosts=links,
+                seconds=np.where(during, np.clip(network - np.median(network[~during]), 0, None), 0.0),
+                of="network",
+                evidence=(f"its flows went another way for {span_text(lasted)}, in {during.sum()} iterations",),
+                strength=2.0,
+            )
+
+
 def _usual(values: Sequence[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
     return float(np.median(known)) if known else math.nan

@@ -17,7 +17,7 @@ from orchestrator.analysis.causes import passes as passed
 from orchestrator.analysis.causes import ports as measured
 from orchestrator.analysis.causes.evidence import Cost, Evidence, Source, gathered
 from orchestrator.analysis.causes.explanation import LEAST_SHARE, Explanation, Finding, Part
-from orchestrator.analysis.causes.idle_links import on_idle_links
+from orchestrator.analysis.causes.idle_links import of_failed_links, on_idle_links
 from orchestrator.analysis.causes.ports import STEP_NS
 from orchestrator.analysis.causes.queues import at_queues
 from orchestrator.analysis.causes.ranks import of_processors, of_ranks
@@ -74,7 +74,13 @@ def explain(run: Source, window: Window, job: Job, *, iteration: int | None = No
     queued, full = at_queues(bare)
     seen = replace(bare, full=full)
     evidence = replace(seen, idle=np.clip(seen.split.network - seen.seconds(seen.used()), 0, None))
-    costs = [*queued, *on_idle_links(evidence), *of_ranks(evidence), *of_processors(evidence)]
+    costs = [
+        *of_failed_links(evidence),
+        *queued,
+        *on_idle_links(evidence),
+        *of_ranks(evidence),
+        *of_processors(evidence),
+    ]
     chosen = np.ones(len(found.iteration), bool) if iteration is None else found.iteration == iteration
     return _explained(run.manifest.run, window, evidence, costs, chosen, whole=whole)
 
@@ -87,7 +93,7 @@ def _explained(
     left = {"network": split.network.copy(), "computing": split.behind.sum(axis=0) + split.held.sum(axis=0)}
     left["passes"] = split.computing - np.minimum(split.computing, np.quantile(split.computing, 0.05))
     named: list[tuple[Cost, Floats]] = []
-    for cost in sorted(costs, key=lambda one: (one.of == "both", one.cause in TELLS, -one.strength)):
+    for cost in sorted(costs, key=_order):
         pools = ("network", "computing", "passes") if cost.of == "both" else (cost.of,)
         wanted, given = cost.seconds.copy(), np.zeros_like(cost.seconds)
         for pool in pools:
@@ -130,6 +136,11 @@ def _explained(
         undecided=_undecided(named),
         missing=evidence.missing(),
     )
+
+
+def _order(cost: Cost) -> tuple[bool, bool, bool, float]:
+    """Return the place of a cost where several claim the same time: what failed, queues, idle links, all the rest."""
+    return cost.of == "both", cost.cause in TELLS, cost.cause != "link-down", -cost.strength
 
 
 def _undecided(named: Sequence[tuple[Cost, Floats]]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ _SAYS: Mapping[str, str] = {
     "stall": "{place} stalls now and then",
     "slow-step": "{place} is late with its step",
     "slow-disk": "{place} waits for its disk",
+    "link-down": "{place} was down for a time",
     "collision": "large flows collide on {place}",
     "slow-reader": "a slow reader: {place}",
     "processor": "other work on the processors of {place}",
@@ -41,6 +42,7 @@ _NEXT: Mapping[str, str] = {
     "stall": "look at what it does between passes: checkpoints, evaluation, loading data",
     "slow-step": "look at what this rank alone does after its gradients arrived",
     "slow-disk": "look at the disk that it writes checkpoints to or reads data from, or do so in the background",
+    "link-down": "look into the logs of both ends for why it went down; `paths` tells when flows moved",
     "collision": "use more connections a pair, or another hash (`multipath: {seed: N}`); paths are in table `paths`",
     "processor": "end the other work, or measure on processors that are free; the gate `processor` has its share",
 }

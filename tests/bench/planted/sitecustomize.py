@@ -1,6 +1,6 @@
 """Plant a cause of slowness in one rank, as its interpreter starts: ranks of a run get this folder by PYTHONPATH.
 
-The variable PLANTED says what, as JSON; without it nothing happens. A rank's settings lie in its working folder.
+The variable PLANTED says what, a list as JSON; without it nothing happens. A rank's settings lie in its working folder.
 """
 
 import json
@@ -52,6 +52,34 @@ def checkpoint(every, seconds):
     register_optimizer_step_post_hook(save)
 
 
+def slow_disk(every, mb):
+    """Have this rank write so many MB to its disk, one by one, and wait for it, after each `every` optimizer steps."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    steps = 0
+
+    def save(*_):
+        nonlocal steps
+        steps += 1
+        if steps % every == 0:
+            with open("checkpoint", "wb") as file:  # noqa: PTH123 - of a rank's folder
+                for _ in range(mb):
+                    file.write(os.urandom(1) * 1_000_000)
+                    os.fsync(file.fileno())
+
+    register_optimizer_step_post_hook(save)
+
+
+def slow_reader(seconds):
+    """Have this process wait so long before each read of 4 kB or more from a connection: it starts again, preloaded."""
+    if "SLOW_READER_US" not in os.environ:
+        library = Path("slow_reader.so").absolute()
+        source = Path(__file__).with_name("slow_reader.c")
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+        slowed = {"LD_PRELOAD": str(library), "SLOW_READER_US": str(int(1e6 * seconds))}
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, **slowed})  # noqa: S606 - itself
+
+
 def busy_processor(processes):
     """Have so many processes beside this rank compute for as long as it lives."""
     endless = "import os\nmine = os.getppid()\nwhile os.getppid() == mine:\n    sum(range(100000))"
@@ -60,9 +88,9 @@ def busy_processor(processes):
 
 
 def _plant(text):
-    wanted = json.loads(text)
-    if os.environ.get("RANK") == str(wanted["rank"]) and _SETTINGS.is_file():
-        globals()[wanted["what"]](**wanted["how"])
+    for wanted in json.loads(text):
+        if os.environ.get("RANK") == str(wanted["rank"]) and _SETTINGS.is_file():
+            globals()[wanted["what"]](**wanted["how"])
 
 
 if "PLANTED" in os.environ:
