@@ -55,10 +55,11 @@ def axis(begin_ns: int, end_ns: int, begun_s: Floats, ended_s: Floats, origin_ns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """One direction of a host's link: `out` is what the host sends, `in` what it receives.
+    """One direction of a link: `out` is what a host sends, `in` what it receives; `up` is what a leaf sends a spine.
 
-    Rates are bit/s on the wire (layer 2). Series are over the axis: `own` the job's bytes, `others` those of each other
-    job, source of traffic or kind, `backlog` bytes in the queue at the sending end. What was not sampled is None.
+    Of a link between switches `host` is its name, and `device` the port that sends. Rates are bit/s on the wire (layer 2). Series are over the axis: `own` the job's bytes, `others` those of each other
+    job, source of traffic or kind, `backlog` bytes in the queue at the sending end, `collided` the share of a step that
+    large flows would take less, were some of them on an uplink of their leaf that is idle. What was not sampled is None.
     """
 
     host: str
@@ -69,10 +70,13 @@ class Port:
     others: Mapping[str, Floats] = field(default_factory=dict)
     backlog: Floats | None = None
     drops: float = math.nan
+    collided: Floats | None = None
 
     @property
     def name(self) -> str:
         """Return what people call it."""
+        if self.direction in ("up", "down"):
+            return f"{self.host}, {self.direction}"
         return f"{self.host}'s link, {'sending' if self.direction == 'out' else 'receiving'}"
 
     def queued(self, mtu: int) -> Bools:
