@@ -57,9 +57,10 @@ def axis(begin_ns: int, end_ns: int, begun_s: Floats, ended_s: Floats, origin_ns
 class Port:
     """One direction of a link: `out` is what a host sends, `in` what it receives; `up` is what a leaf sends a spine.
 
-    Of a link between switches `host` is its name, and `device` the port that sends. Rates are bit/s on the wire (layer 2). Series are over the axis: `own` the job's bytes, `others` those of each other
-    job, source of traffic or kind, `backlog` bytes in the queue at the sending end, `collided` the share of a step that
-    large flows would take less, were some of them on an uplink of their leaf that is idle. What was not sampled is None.
+    Of a link between switches `host` is its name, and `device` the port that sends. Rates are bit/s on the wire (layer
+    2). Series are over the axis: `own` the job's bytes, `others` those of each other job, source of traffic or kind,
+    `backlog` bytes in the queue at the sending end, `collided` the share of a step that large flows would take less,
+    were some of them on an uplink of their leaf that is idle. What was not sampled is None.
     """
 
     host: str
