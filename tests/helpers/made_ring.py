@@ -40,6 +40,8 @@ class Ring:
     offered: tuple[int, int] = (4_000, 4_000)  # windows that its receiver advertises, one after the other
     drops: Mapping[str, int] = field(default_factory=dict)  # packets that the queue of a host drops
     disk: Mapping[int, float] = field(default_factory=dict)  # seconds of waiting for disks, by iteration in which
+    queued_ms: float = np.inf  # since it began to send, for which a queue holds something
+    burst_ms: int = 20  # of every 20 ms in which hosts send while buckets are under way
     waited: float = 0.0  # share of the window for which ranks waited for processors
 
     def __post_init__(self) -> None:
@@ -128,7 +130,7 @@ class Ring:
             {"node": host, "port": "eth0", "counter": "qdisc.tbf.backlog_bytes", "time_ns": _ns(at), "value": value}
             for host, queued in {**dict.fromkeys(HOSTS, 0.0), **self.backlogs}.items()
             for begin, end in self.sending
-            for at, value in ((begin, queued), (end, 0.0))
+            for at, value in ((begin, queued), (min(end, begin + self.queued_ms), 0.0))
         ]
         rows += [
             {"node": host, "port": "eth0", "counter": "qdisc.tbf.drops", "time_ns": _ns(at), "value": value}
@@ -183,6 +185,8 @@ class Ring:
             for flow, rates in enumerate((self.hops, self.others)):
                 for begin, end in self.sending if rates.get(host) else ():
                     for at in range(int(begin), int(np.ceil(end))):
+                        if (at - int(begin)) % 20 >= self.burst_ms:
+                            continue
                         size = {"wire_bytes": rates[host], "payload_bytes": rates[host]}
                         when = {"bin_ns": _ns(at), "width_ns": MS, "flow": flow, "port": "eth0", "packets": 1}
                         yield {"node": host, "launch": f"tcpdump.{host}", **when, **size}
