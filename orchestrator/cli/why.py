@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import options
@@ -46,11 +47,17 @@ def register(group: Group) -> None:
     )
     why.add_argument("--iteration", type=int, metavar="N", help="explain this iteration of each job alone")
     why.add_argument("--against", metavar="RUN", help="say what changed since this run")
+    why.add_argument(
+        "--nccl",
+        type=Path,
+        metavar="FOLDER",
+        help="also read what NCCL Inspector or PyTorch's flight recorder (as JSON) wrote of its collectives",
+    )
     why.add_argument("--json", action="store_true", help="print everything as one JSON object")
 
 
 def _why(arguments: argparse.Namespace) -> int:
-    from orchestrator.analysis.causes import changes, words
+    from orchestrator.analysis.causes import changes, nccl, words
     from orchestrator.store import stores
 
     if arguments.iteration is not None and arguments.against is not None:
@@ -59,12 +66,15 @@ def _why(arguments: argparse.Namespace) -> int:
     entries = stores.entries(store, arguments.runs)
     if len(entries) > 1:
         return _recurring(arguments, store, entries)
+    collectives = None if arguments.nccl is None else nccl.read(arguments.nccl)
     after = _explained(arguments, store, entries[0])
     if arguments.against is None:
         if arguments.json:
-            print(json.dumps({"explanations": [asdict(one) for one in after]}))
+            of_nccl = {} if collectives is None else {"nccl": asdict(collectives)}
+            print(json.dumps({"explanations": [asdict(one) for one in after], **of_nccl}))
         else:
-            print("\n\n".join("\n".join(words.text(one)) for one in after))
+            told = [] if collectives is None else [nccl.text(collectives)]
+            print("\n\n".join("\n".join(lines) for lines in (*map(words.text, after), *told)))
         return 0
     before = _explained(arguments, store, stores.one(store, arguments.against))
     found = changes.changed(before, after)
@@ -81,7 +91,7 @@ def _recurring(arguments: argparse.Namespace, store: Store, entries: Sequence[En
     """Say which causes recur in several runs."""
     from orchestrator.analysis.causes import recurring
 
-    for option in ("iteration", "against"):
+    for option in ("iteration", "against", "nccl"):
         if getattr(arguments, option) is not None:
             raise ConfigError(f"--{option}: {len(entries)} runs; accepted: one of them, such as {entries[-1].run}")
     runs = list(recurring.of_entries(store, entries))
@@ -104,7 +114,7 @@ def _explained(arguments: argparse.Namespace, store: Store, entry: Entry) -> lis
         raise ConfigError(
             f"--iteration {arguments.iteration}: no job of {run.id} measured it; accepted: {_measured(run)}"
         )
-    if not found:
+    if not found and arguments.nccl is None:
         raise ConfigError(f"{run.id}: no iteration of any job was logged by every rank, so there is nothing to explain")
     return found
 
