@@ -110,16 +110,16 @@ def read(folder: Path) -> Collectives:
     if not found:
         why = f"; left out: {left_out[0]}" if left_out else ""
         raise ConfigError(
-            f"--nccl {folder}: no operation of NCCL in it{why}; accepted: JSON of NCCL Inspector, or of PyTorch's flight "
-            "recorder in files whose names end in the rank"
+            f"--nccl {folder}: no operation of NCCL in it{why}; accepted: JSON of NCCL Inspector, or of PyTorch's "
+            "flight recorder in files whose names end in the rank"
         )
     return _summed(found, files, tuple(left_out))
 
 
 def _operations(path: Path) -> Iterator[Operation]:
     with path.open("rb") as file:
-        text = file.read(MOST_BYTES + 1).decode("utf-8", "replace")
-    whole = len(text) <= MOST_BYTES
+        data = file.read(MOST_BYTES + 1)
+    whole, text = len(data) <= MOST_BYTES, data[:MOST_BYTES].decode("utf-8", "replace")
     at = _SPACE.match(text).end()  # type: ignore[union-attr] - it matches always
     while at < len(text):
         try:
