@@ -54,7 +54,8 @@ def uplinks(
     found = []
     for uplink in fabric.uplinks:
         for direction, end in zip(("up", "down"), uplink.ends, strict=True):
-            own, others = np.zeros(over.steps), {}
+            own = np.zeros(over.steps)
+            others: dict[str, Floats] = {}
             for flow in flows:
                 if (flow.leaf if direction == "up" else flow.to_leaf, flow.spine) == (uplink.leaf, uplink.spine):
                     if flow.name == job:
@@ -115,11 +116,11 @@ def _flows(topology: Topology, captured: Any, packets: Any, spines: Mapping[_End
     for label, size, rows in found:
         sent = np.bincount(at[rows], sizes[rows], over.steps).astype(np.float64)
         if size >= FEWEST_SHARE * whole:
-            yield _Flow(*label, sent, True)
+            yield _Flow(*label, sent, one=True)
         else:
             rest[label] = rest.get(label, np.zeros(over.steps)) + sent
     for label, sent in rest.items():
-        yield _Flow(*label, sent, False)
+        yield _Flow(*label, sent, one=False)
 
 
 def _addresses(topology: Topology) -> dict[str, set[str]]:

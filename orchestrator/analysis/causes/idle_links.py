@@ -75,7 +75,8 @@ def _varying(evidence: Evidence) -> Floats:
 def _losses(evidence: Evidence) -> Iterator[Cost]:
     """Yield edges whose payload was sent again, and was not dropped by a queue that we see.
 
-    The time without any packet is that of the edge that lost most, or timed out most often where none lost much.
+    The time without any packet is that of the edge that lost most, or timed out most often where none lost much; unless
+    a full queue at either end drops: acknowledgements are lost there, too.
     """
     by_loss = sorted(
         ((_lost(evidence, edge), edge) for edge in evidence.edges),
@@ -84,7 +85,8 @@ def _losses(evidence: Evidence) -> Iterator[Cost]:
     )
     for place, ((lost, drops), edge) in enumerate(by_loss):
         silent = np.zeros(len(evidence.idle))
-        if place == 0 and edge.timeouts > 0:
+        dropping = any(port.drops > 0 for port in evidence.full if port.host in (edge.src, edge.dst))
+        if place == 0 and edge.timeouts > 0 and (lost >= LOST or not dropping):
             silent = evidence.seconds(_silent(evidence))
         if lost < LOST and not silent.any():
             return
@@ -201,14 +203,14 @@ def _windows(evidence: Evidence) -> Iterator[Cost]:
     for edge in evidence.edges:
         usual = _usual([other.window_segments for other in _others(evidence.edges, [edge])])
         if edge.window_segments <= SMALL_WINDOW * usual and edge.window_segments <= edge.cwnd_segments / 2:
-            said = f"{edge.src} never had more than {edge.window_segments:.0f} segments on their way to {edge.dst}"
+            never = f"{edge.src} never had more than {edge.window_segments:.0f} segments on their way to {edge.dst}"
             yield Cost(
                 cause="receive-window",
                 place=f"{edge.dst}, on what {edge.src} sends {edge.dst}",
                 hosts=(edge.dst,),
                 seconds=np.clip(evidence.idle - np.quantile(evidence.idle, 0.1) / 2, 0, None),
                 of="network",
-                evidence=(said, f"others {usual:.0f}, and its congestion window is {edge.cwnd_segments:.0f}"),
+                evidence=(never, f"others {usual:.0f}, and its congestion window is {edge.cwnd_segments:.0f}"),
                 strength=SMALL_WINDOW * usual / max(edge.window_segments, 1.0),
             )
 

@@ -198,7 +198,8 @@ def _usual(own: Floats) -> Floats:
 def _by_excess(excess: Floats, amount: Floats) -> Floats:
     """Share the amount of each iteration out to ranks (rows), by what each takes longer than is usual."""
     claims = np.where(excess.max(axis=0) > 0, excess, 1.0)
-    return shared(claims) * amount / claims.max(axis=0)
+    found: Floats = shared(claims) * amount / claims.max(axis=0)
+    return found
 
 
 class _Grid:

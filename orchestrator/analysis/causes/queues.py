@@ -142,7 +142,7 @@ def _claims(evidence: Evidence, port: Port) -> Iterator[_Claim]:
                 evidence=(waits, f"{name} took {_rate(taken * port.rate_bps * scale)} of its {whole} then"),
                 strength=taken / OTHERS,
             )
-            yield _Claim(name, cost, queued * part)
+            yield _Claim(name, cost, np.where(queued, part, 0.0))
     if mean < FREE_RATE and highest < FREE_RATE:
         others = [one for one in evidence.ports if one is not port and one.direction == port.direction]
         fast = [float(np.quantile(share_of_rate(one, one.carried), 0.95)) for one in others if one.carried is not None]
@@ -156,7 +156,7 @@ def _claims(evidence: Evidence, port: Port) -> Iterator[_Claim]:
             evidence=(waits, f"it left at {_rate(mean * port.rate_bps * scale)} of {whole}{seen}"),
             strength=FREE_RATE / max(mean, 0.01),
         )
-        yield _Claim(port.name, cost, queued * np.clip(1 - rate, 0, 1))
+        yield _Claim(port.name, cost, np.where(queued, 1 - rate, 0.0))
     elif port.collided is not None and (met := float(np.average(port.collided > 0, weights=weight))) >= COLLIDED:
         cost = Cost(
             cause="collision",
@@ -167,7 +167,7 @@ def _claims(evidence: Evidence, port: Port) -> Iterator[_Claim]:
             evidence=(waits, f"for {met:.0%} of that, large flows shared it while another uplink of its leaf was idle"),
             strength=met / COLLIDED,
         )
-        yield _Claim(port.name, cost, queued * port.collided)
+        yield _Claim(port.name, cost, np.where(queued, port.collided, 0.0))
 
 
 def _rate(bps: float) -> str:

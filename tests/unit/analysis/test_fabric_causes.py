@@ -124,7 +124,7 @@ def test_flows_apart_from_each_other_do_not_collide():
 def test_a_link_that_was_down_is_named_by_what_its_flows_cost_meanwhile():
     services = alike([50, 50], N)
     services[:, 10:15] *= 3
-    way = {host: tuple("spine2" if 10 <= place < 20 else "spine1" for place in range(40)) for host in ("h1", "h2")}
+    way = {host: tuple("spine2" if 10 <= place < 24 else "spine1" for place in range(40)) for host in ("h1", "h2")}
     way |= dict.fromkeys(("h3", "h4"), ("spine2",) * 40)
     made = ring(way, dict.fromkeys(HOSTS, 0.4 * FULL), services=services)
     (found,) = naming.of_window(made, made.window)
