@@ -14,6 +14,7 @@ from orchestrator.analysis.causes.ports import STEP_NS, Axis, Port, grouped, que
 from orchestrator.parts.topology import Topology, Uplink
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 LARGE = 0.1  # of an uplink's rate: a flow that takes more is large, an uplink that carries less is idle (Hedera)
 FEWEST_SHARE = 0.01  # of all bytes between leaves: a flow with less is never counted as large
@@ -105,22 +106,23 @@ def _flows(topology: Topology, captured: Any, packets: Any, spines: Mapping[_End
     sizes = packets["wire_bytes"].to_numpy().astype(np.int64)
     at = over.of(packets["bin_ns"].to_numpy().astype(np.int64))
     inside = (at >= 0) & (at < over.steps)
-    found = []
+    found: list[tuple[tuple[str, str, str, str], int, Ints]] = []
     for (node, launch, number), mine in grouped(packets, ("node", "launch", "flow")):
         labels = known.get((node, launch), [])
+        whose = labels[number] if number < len(labels) else None
         rows = mine[inside[mine]]
-        if number < len(labels) and (label := labels[number]) is not None and len(rows):
-            found.append((label, int(sizes[rows].sum()), rows))
+        if whose is not None and len(rows):
+            found.append((whose, int(sizes[rows].sum()), rows))
     whole = sum(size for _, size, _ in found)
     rest: dict[tuple[str, str, str, str], Floats] = {}
-    for label, size, rows in found:
+    for of_flow, size, rows in found:
         sent = np.bincount(at[rows], sizes[rows], over.steps).astype(np.float64)
         if size >= FEWEST_SHARE * whole:
-            yield _Flow(*label, sent, one=True)
+            yield _Flow(*of_flow, sent=sent, one=True)
         else:
-            rest[label] = rest.get(label, np.zeros(over.steps)) + sent
-    for label, sent in rest.items():
-        yield _Flow(*label, sent, one=False)
+            rest[of_flow] = rest.get(of_flow, np.zeros(over.steps)) + sent
+    for of_rest, sent in rest.items():
+        yield _Flow(*of_rest, sent=sent, one=False)
 
 
 def _addresses(topology: Topology) -> dict[str, set[str]]:

@@ -120,7 +120,7 @@ def _operations(path: Path) -> Iterator[Operation]:
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
     whole, text = len(data) <= MOST_BYTES, data[:MOST_BYTES].decode("utf-8", "replace")
-    at = _SPACE.match(text).end()  # type: ignore[union-attr] - it matches always
+    at = _after_space(text, 0)
     while at < len(text):
         try:
             value, at = json.JSONDecoder().raw_decode(text, at)
@@ -128,11 +128,16 @@ def _operations(path: Path) -> Iterator[Operation]:
             if not whole:
                 return  # its last object is cut
             raise
-        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+        at = _after_space(text, at)
         if isinstance(value, dict) and isinstance(value.get("entries"), list):
             yield from _of_recorder(value["entries"], path)
         elif isinstance(value, dict) and isinstance(value.get("coll_perf"), dict):
             yield _of_inspector(value)
+
+
+def _after_space(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
 
 
 def _of_recorder(entries: Sequence[object], path: Path) -> Iterator[Operation]:
@@ -264,10 +269,10 @@ def _lines(found: Collectives) -> Iterator[str]:
         yield f"last     rank {late.rank}{where} {often}; others waited {span_text(late.wait_s)} for it (median)"
     if found.compared and not found.late:
         yield f"last     nobody: ranks join within {span_text(LEAST_WAIT_S)} of each other"
-    if found.longest is not None:
-        one = found.longest
-        size = f" of {bytes_text(one.size)}" if one.size else ""
-        yield f"longest  {one.kind} {one.number}{size}: {span_text(one.seconds)} on rank {one.rank}"
+    if (longest := found.longest) is not None:
+        size = f" of {bytes_text(longest.size)}" if longest.size else ""
+        took = f"{span_text(longest.seconds)} on rank {longest.rank}"
+        yield f"longest  {longest.kind} {longest.number}{size}: {took}"
     if found.bus:
         least, most = (pick(found.bus, key=lambda rank: found.bus[rank]) for pick in (min, max))
         yield (
