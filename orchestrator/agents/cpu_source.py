@@ -31,14 +31,15 @@ class Load:
     def __init__(self, proc: str, every_s: float) -> None:
         self.every_s = every_s
         self.stat, self.meminfo, self.vmstat = (File(proc + "/" + name) for name in ("stat", "meminfo", "vmstat"))
-        self.pressure = File(proc + "/pressure/io")
+        pressure = proc + "/pressure/io"  # which kernels may be built without
+        self.pressure = File(pressure) if os.path.exists(pressure) else None
 
     def rows(self) -> list[list[object]]:
         row: list[object] = list(ticks(self.stat.read(4096)))
         row.extend(picked(self.meminfo.read(16384), MEMORY))
         pages = self.vmstat.read(65536)
         row.extend(0 if value == "" and pages else value for value in picked(pages, PAGES))  # 0: it cannot swap
-        row.append(waited_us(self.pressure.read(256)))
+        row.append(waited_us(self.pressure.read(256)) if self.pressure else "")
         return [row]
 
 
