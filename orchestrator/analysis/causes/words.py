@@ -67,8 +67,10 @@ def _lines(found: Explanation) -> Iterator[str]:
         yield f"verdict  nothing stands out: no cause costs more than {max(found.noise, LEAST_SHARE):.0%} of the time"
     else:
         yield f"verdict  {headline(first)}"
-        yield from (f"why      {line}" for line in first.evidence)
-    for other in others[:_MOST]:
+        yield f"why      {first.evidence[0]}"
+        if more := "; ".join(first.evidence[1:]):
+            yield f"why      {more}"
+    for other in others[: _MOST - bool(found.undecided)]:
         yield f"also     {headline(other)}: {other.evidence[0]}"
     if found.undecided:
         left, right, tells = found.undecided
