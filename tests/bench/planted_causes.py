@@ -156,7 +156,9 @@ _PLANTS: dict[str, Callable[[dict[str, Any], str, random.Random], tuple[tuple[st
     "stall": _on_rank(
         "checkpoint", lambda chance: {"every": chance.randint(5, 9), "seconds": chance.randint(3, 8) / 10}
     ),
-    "slow-disk": _on_rank("slow_disk", lambda chance: {"every": chance.randint(5, 9), "mb": chance.randint(20, 60)}),
+    "slow-disk": _on_rank(
+        "slow_disk", lambda chance: {"every": chance.randint(5, 9), "mb": chance.randint(6, 16), "mb_s": 20}
+    ),
     "slow-reader": _on_rank("slow_reader", lambda chance: {"seconds": chance.randint(4, 10) / 1e3}),
     "uplink-rate": _uplink,
     "link-down": _failed,

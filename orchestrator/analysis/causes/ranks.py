@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 LONGER = 0.04  # of its passes, by which a slow rank's are longer
 STEADY = 0.5  # of how much longer its passes are: a slow rank's vary by less (standard deviation)
 STALL_SHARE = 0.34  # of the iterations at most hold a stall's time
-DISK = 0.5  # of the time that others wait for a rank, for which its host waits for a disk
+DISK = 0.25  # of the time that others wait for a rank, for which its host waits: pressure is by busy processors
 WAITED = 0.05  # of the window, for which ranks waited for processors that other work used
 _Z = 1.96  # half widths of 95 % intervals, in standard errors
 

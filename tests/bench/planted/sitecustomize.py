@@ -52,20 +52,30 @@ def checkpoint(every, seconds):
     register_optimizer_step_post_hook(save)
 
 
-def slow_disk(every, mb):
-    """Have this rank write so many MB to its disk, one by one, and wait for it, after each `every` optimizer steps."""
+def slow_disk(every, mb, mb_s):
+    """Have this rank write so many MB past the page cache after each `every` optimizer steps, to a disk of `mb_s` MB/s.
+
+    The limit is of a control group of its own (blkio, version 1), which the bench removes after the run.
+    """
+    import mmap
+
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
+    group = Path(f"/sys/fs/cgroup/blkio/orch-planted-{os.getpid()}")
+    group.mkdir()
+    device = Path().stat().st_dev
+    limit = f"{os.major(device)}:{os.minor(device)} {mb_s * 1_000_000}"
+    (group / "blkio.throttle.write_bps_device").write_text(limit)
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+    block = mmap.mmap(-1, 1 << 20)
+    file = os.open("checkpoint", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
     steps = 0
 
     def save(*_):
         nonlocal steps
         steps += 1
-        if steps % every == 0:
-            with open("checkpoint", "wb") as file:  # noqa: PTH123 - of a rank's folder
-                for _ in range(mb):
-                    file.write(os.urandom(1) * 1_000_000)
-                    os.fsync(file.fileno())
+        for _ in range(mb if steps % every == 0 else 0):
+            os.pwrite(file, block, 0)
 
     register_optimizer_step_post_hook(save)
 
