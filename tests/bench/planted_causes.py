@@ -159,7 +159,7 @@ _PLANTS: dict[str, Callable[[dict[str, Any], str, random.Random], tuple[tuple[st
     "slow-disk": _on_rank(
         "slow_disk", lambda chance: {"every": chance.randint(5, 9), "mb": chance.randint(6, 16), "mb_s": 20}
     ),
-    "slow-reader": _on_rank("slow_reader", lambda chance: {"seconds": chance.randint(4, 10) / 1e3}),
+    "slow-reader": _on_rank("slow_reader", lambda chance: {"mb_s": chance.randint(4, 9)}),
     "uplink-rate": _uplink,
     "link-down": _failed,
     "collision": lambda _experiment, _host, _chance: ((), "where the hash has it"),

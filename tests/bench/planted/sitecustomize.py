@@ -80,13 +80,17 @@ def slow_disk(every, mb, mb_s):
     register_optimizer_step_post_hook(save)
 
 
-def slow_reader(seconds):
-    """Have this process wait so long before each read of 4 kB or more from a connection: it starts again, preloaded."""
-    if "SLOW_READER_US" not in os.environ:
+def slow_reader(mb_s):
+    """Have this process read so many MB/s from its connections at most: it starts again, with its reads replaced.
+
+    Buffers of its host grow to 256 kB, and not to the 6 MB that would hold all of an iteration.
+    """
+    if "SLOW_READER_BYTES_S" not in os.environ:
+        Path("/proc/sys/net/ipv4/tcp_rmem").write_text("4096 131072 262144")
         library = Path("slow_reader.so").absolute()
         source = Path(__file__).with_name("slow_reader.c")
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-        slowed = {"LD_PRELOAD": str(library), "SLOW_READER_US": str(int(1e6 * seconds))}
+        slowed = {"LD_PRELOAD": str(library), "SLOW_READER_BYTES_S": str(1_000_000 * mb_s)}
         os.execve(sys.executable, sys.orig_argv, {**os.environ, **slowed})  # noqa: S606 - itself
 
 
