@@ -111,12 +111,16 @@ def _losses(evidence: Evidence) -> Iterator[Cost]:
 
 
 def _lost(evidence: Evidence, edge: Edge) -> tuple[float, float]:
-    """Return the share of an edge's payload that was lost elsewhere than in its queues, and what these dropped."""
+    """Return the share of an edge's payload that was lost elsewhere than in queues, and how many packets these dropped.
+
+    Those of a fabric's uplinks may be of any edge, and count for each.
+    """
     segments = edge.repeated_bytes / evidence.mtu
     drops = sum(
         port.drops
         for port in evidence.ports
-        if (port.host, port.direction) in ((edge.src, "out"), (edge.dst, "in")) and not math.isnan(port.drops)
+        if (port.direction in ("up", "down") or (port.host, port.direction) in ((edge.src, "out"), (edge.dst, "in")))
+        and not math.isnan(port.drops)
     )
     return (edge.repeated * max(0.0, 1 - drops / segments) if segments > 0 else 0.0), drops
 
