@@ -32,6 +32,7 @@ JOB = "training"  # that is explained
 AMBIENT = "processor"  # of the machine that measures: it ranks where it was planted alone
 CALLED = {"uplink-rate": "link-rate"}  # plants that are named as others are
 MET = 0.25  # of the time that flows of a leaf must collide, as its counters have it, to count as a collision
+QUEUED_S = 1e-4  # mean wait at an uplink, below which flows that collide there cost nothing
 PAIRS = 2  # of a seed
 
 
@@ -145,11 +146,15 @@ def cases(folder: Path, causes: Mapping[int, Sequence[str]]) -> Iterator[Case]:
 
 
 def _collided(place: Path, planted: Planted) -> Planted:
-    """Return what leaves counted of a run in which flows may have collided: the uplinks of these leaves, or nothing."""
-    rows = Run(_measured(place)[-1]).table("collisions").to_pylist()
-    met = [row["leaf"] for row in rows if row["share"] >= MET]
-    uplinks = tuple(f"{leaf}-spine{number}" for leaf in met for number in (1, 2))
-    return replace(planted, truths=((COLLISION, uplinks),) if met else ((NOTHING, ()),))
+    """Return what leaves counted of a run in which flows may have collided: full uplinks of these leaves, or nothing."""
+    run = Run(_measured(place)[-1])
+    met = {row["leaf"] for row in run.table("collisions").to_pylist() if row["share"] >= MET}
+    full = [
+        row["link"]
+        for row in run.table("fabric_links").to_pylist()
+        if row["node"] in met and "-spine" in row["link"] and row["waiting_s"] >= QUEUED_S
+    ]
+    return replace(planted, truths=((COLLISION, tuple(full)),) if full else ((NOTHING, ()),))
 
 
 def _explained(place: Path) -> Explanation | None:
