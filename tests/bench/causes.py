@@ -146,7 +146,7 @@ def cases(folder: Path, causes: Mapping[int, Sequence[str]]) -> Iterator[Case]:
 
 
 def _collided(place: Path, planted: Planted) -> Planted:
-    """Return what leaves counted of a run in which flows may have collided: full uplinks of these leaves, or nothing."""
+    """Return what leaves counted of a run in which flows may have collided: their full uplinks, or nothing."""
     run = Run(_measured(place)[-1])
     met = {row["leaf"] for row in run.table("collisions").to_pylist() if row["share"] >= MET}
     full = [
