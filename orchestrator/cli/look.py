@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import capture, options, query, why
+from orchestrator.cli import capture, options, query, watch, why
 from orchestrator.cli.commands import Commands, Group
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def register(commands: Commands) -> None:
     show.add_argument("--verbose", action="store_true", help="list every gate, also those that passed alike")
     show.add_argument("--json", action="store_true", help="print the whole manifest as JSON")
 
+    watch.register(group)
     why.register(group)
     report = group.add(
         "report", "render runs as one HTML page with figures", action=_report, example="orch report last"

@@ -101,6 +101,15 @@ def within(folder: Path, name: str, holder: Holder) -> Iterator[None]:
         os.close(descriptor)
 
 
+def said_within(folder: Path, name: str) -> Mapping[str, object] | None:
+    """Return what the holder of a lock of a folder says of itself; None where there is none.
+
+    Nothing where it may not be read. One that was killed has left what it said: whether it lives has to be looked up.
+    """
+    path = folder / safepath.segment(f".{name}.lock")
+    return _said_in(path) if path.exists() else None
+
+
 def _locked(path: Path) -> int | None:
     """Return a descriptor that locks a new file made for it; None where another process has it locked."""
     while True:

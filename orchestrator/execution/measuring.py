@@ -71,6 +71,7 @@ def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, escalat
         session.watch.take(time.monotonic() + SAMPLE_S)
         receivers.sample()
         rates = {host: rate for host, rate in receivers.rates().items() if rate is not None}
+        session.watch.observer.loads(requested=receivers.wanted, received=rates, scale=plan.topology.scale)
         short = _short(rates, receivers.wanted, tolerance)
         landing = Landing(rates=rates, wanted=receivers.wanted, short=short)
         if len(rates) == len(receivers.wanted):
@@ -174,7 +175,7 @@ class Measurement:
 
     def _observe_hosts(self) -> None:
         now = time.monotonic()
-        if self._watch.observer.samples_hosts and now >= self._next_hosts:
+        if now >= self._next_hosts and self._watch.observer.samples_hosts:
             self._next_hosts = now + HOSTS_EVERY_S
             with contextlib.suppress(DeadlineExceeded):  # whoever watches can do without a sample
                 self._watch.observer.hosts(
@@ -211,19 +212,22 @@ class Measurement:
             self._watch.observer.loads(
                 requested=self._receivers.wanted, received=self._known_rates(), scale=self._plan.topology.scale
             )
-        done = min(self._measured().values(), key=len, default=())
+        measured = self._measured()
+        done = min(measured.values(), key=len, default=())
         if not done:
             return
         wanted = self._window.measure.iterations
         mean_s = (done[-1].end_ns - done[0].start_ns) / 1e9 / len(done)
         lefts = [(wanted - len(done)) * mean_s] if wanted else []
         lefts += [ends - now] if ends is not None else []
+        left_s = max(0.0, min(lefts)) if lefts else None
+        self._watch.observer.measured({job: len(entries) for job, entries in measured.items()}, left_s=left_s)
         rates = self._known_rates().values()
         self._progress.iterations(
             len(done),
             wanted,
             last_s=done[-1].seconds / self._plan.topology.dilation,
-            left_s=max(0.0, min(lefts)) if lefts else None,
+            left_s=left_s,
             rate_bps=sum(rates) * self._plan.topology.scale if rates else None,
         )
 

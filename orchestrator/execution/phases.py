@@ -229,6 +229,7 @@ class Run:
         for number, window in enumerate(windows, start=1):
             if len(windows) > 1:
                 self.progress.window(number, len(windows), window.name)
+            self.watch.observer.window(window.name, number=number, of=len(windows), wanted=window.measure.iterations)
             with self.phase("warm-up"):
                 # The first window's traffic stood before the ranks began, a later one's stands from here on.
                 since_ns = steady_ns = 0

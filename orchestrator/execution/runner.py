@@ -17,6 +17,8 @@ from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.unwind import add_note, combined
 from orchestrator.execution import provenance, sealing
 from orchestrator.execution.observers.events import EventLog
+from orchestrator.execution.observers.live import LiveFile
+from orchestrator.execution.observers.observing import Several
 from orchestrator.execution.phases import Run
 from orchestrator.execution.run_options import Attempt, RunOptions
 from orchestrator.execution.sealing import Reducer
@@ -67,7 +69,9 @@ def run(
             options.results, provenance.collect(plan, sys.argv, run=run_id, sweep=attempt.sweep, forced=attempt.forced)
         )
         events = _begun(folder, resolved)
-        watch = Watch(events, options.observer, dilation=plan.topology.dilation)
+        live = LiveFile(folder.path, label=attempt.label)
+        observers = [live] if options.observer is None else [options.observer, live]
+        watch = Watch(events, Several(observers), dilation=plan.topology.dilation)
         watch.observer.run_began(folder.manifest)
         session = Session(testbed, run=run_id, events=events, watch=watch, interrupts=interrupts, secrets=secrets)
         phases = Run(
@@ -81,7 +85,7 @@ def run(
             watch=watch,
             force=options.force,
         )
-        outcome = _Execution(phases, began=began).outcome()
+        outcome = _Execution(phases, live, began=began).outcome()
     if outcome.error is not None and not isinstance(outcome.error, OrchError):
         raise outcome.error  # a bug: everything is put back and sealed, now it may show
     return outcome
@@ -99,8 +103,9 @@ def _begun(folder: RunFolder, resolved: str) -> EventLog:
 class _Execution:
     """One run from its first phase to its seal; `began` is the instant of its beginning on the monotonic clock."""
 
-    def __init__(self, run: Run, *, began: float) -> None:
+    def __init__(self, run: Run, live: LiveFile, *, began: float) -> None:
         self._run = run
+        self._live = live
         self._began = began
 
     def outcome(self) -> Outcome:
@@ -118,6 +123,7 @@ class _Execution:
             error = self._put_back(error)
             if locked and error is not None:
                 run.events.close()
+                self._live.close()
                 shutil.rmtree(run.folder.path)
                 raise error
             try:
@@ -128,6 +134,7 @@ class _Execution:
                 raise unwritable(run.folder.path, problem) from error
         finally:
             reducer.close()
+            self._live.close()
 
     def _attempt(self) -> Exception | None:
         run = self._run
@@ -199,6 +206,7 @@ class _Execution:
             reason = f"{away} still has files of the run: {fetches}, `--without` gives them up"
         else:
             reason = f"not all files could be moved into the run's folder: `orch recover {name}` tries again"
+        self._live.close()
         self._record_end(error)
         run.events.write("left-open", away=sorted(run.session.away))
         run.events.close()
@@ -254,6 +262,7 @@ class _Execution:
         run.folder.manifest = sealing.judged(replace(run.manifest, stage=stage), len(run.plan.windows))
         run.events.write("sealed", outcome=run.manifest.outcome)
         run.events.close()
+        self._live.close()
         hashing = time.monotonic()
         run.folder.hash_files()
         now = time.monotonic()

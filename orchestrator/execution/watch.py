@@ -20,6 +20,7 @@ _PAUSE_S = 0.25  # the longest that a wait keeps a signal handler from running
 _SET_S = 0.5  # by which the wall clock must leave the monotonic one to have been set; slewing moves both alike
 _FOLLOWS_S = 1.0  # by which a loss may seem to come after what follows from it
 _MOST_ITERATIONS = 4_000_000  # of a job: 600 MB, or one a millisecond for an hour
+_LONGEST_S = 1e9  # that a rank may say it waited
 _AHEAD_S = 5.0  # by which a node may say something in our future: more than any clock drifts in a run
 
 
@@ -163,7 +164,14 @@ class Watch:
             return moved
         progress.began[rank] = int(row["start_ns"])
         progress.ranks[rank] = entry.number
-        self.observer.iteration(job=process.launch.job, rank=rank, seconds=entry.seconds / self._dilation)
+        wait_s = _seconds(row.get("wait_s"))
+        self.observer.iteration(
+            job=process.launch.job,
+            rank=rank,
+            number=entry.number,
+            seconds=entry.seconds / self._dilation,
+            wait_s=None if wait_s is None else wait_s / self._dilation,
+        )
         if rank == 0:
             if len(progress.iterations) >= _MOST_ITERATIONS:
                 return LaunchError(f"{event.name} logged more than {_MOST_ITERATIONS:,} iterations", node=event.node)
@@ -210,6 +218,11 @@ class Watch:
             self.notes.append(f"{event.node}: {event.name} {process.failed}")
             return None
         return LaunchError(f"{event.name} {process.failed}", node=event.node, argv=launch.argv)
+
+
+def _seconds(value: object) -> float | None:
+    """Return what a rank says of a time; None where that is no time."""
+    return float(value) if isinstance(value, int | float) and 0 <= value <= _LONGEST_S else None
 
 
 def _wall_beyond_monotonic() -> int:

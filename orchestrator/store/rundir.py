@@ -16,7 +16,7 @@ from pathlib import Path
 from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.core.machines import machine
 from orchestrator.core.paths import safepath
-from orchestrator.store import atomic, folder_lock
+from orchestrator.store import atomic, folder_lock, live
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Artifact, Controller, Manifest, Outcome, Summary
 from orchestrator.store.stamps import MANIFEST, PARTIAL, is_named
@@ -92,6 +92,7 @@ class RunFolder:
 
     def hash_files(self) -> None:
         """Record path, size and SHA-256 of every file in the manifest."""
+        live.remove(self.path)  # of a controller that was killed
         for folder, *_ in os.walk(self.path):
             atomic.clear(Path(folder))
         self.manifest = replace(self.manifest, artifacts=hashed(self.path))

@@ -12,27 +12,13 @@ from typing import Any
 
 from orchestrator.experiment.experiment import validity_model
 from orchestrator.parts.rows import Row
-from orchestrator.store.manifests.records import Gate, Manifest, Training, Window
+from orchestrator.store.manifests.records import Gate, Manifest, Window
 from orchestrator.store.tabular import tables
 from orchestrator.testing.case import TOPOLOGIES
 from orchestrator.testing.contract import Check
 from orchestrator.validity import registry
 from orchestrator.validity.declaration import GateModule, Limit
-from orchestrator.validity.window import (
-    ArrivedLoad,
-    Capture,
-    GeneratedFlows,
-    JobIterations,
-    LoadCourse,
-    MeteredBytes,
-    PortBytes,
-    ProcessorUse,
-    ProcessorWait,
-    RailBytes,
-    RailCongestion,
-    SwitchPort,
-    TimeoutWaits,
-)
+from orchestrator.validity.window import PartlyKnown
 
 
 def _manifest() -> Manifest:
@@ -44,7 +30,7 @@ def _record() -> Window:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadeWindow:
+class MadeWindow(PartlyKnown):
     """A window made by a test, with the values that its gate asks for; all else is empty.
 
     `rows` are those of the run's tables, by name; `grown` is by how much counters grew, by node, port and name.
@@ -54,22 +40,6 @@ class MadeWindow:
     record: Window = field(default_factory=_record)
     rows: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     grown: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
-    jobs: tuple[JobIterations, ...] = ()
-    training: tuple[Training, ...] = ()
-    loads: tuple[ArrivedLoad, ...] = ()
-    courses: tuple[LoadCourse, ...] = ()
-    generated: tuple[GeneratedFlows, ...] = ()
-    captures: tuple[Capture, ...] = ()
-    port_bytes: tuple[PortBytes, ...] = ()
-    metered: tuple[MeteredBytes, ...] = ()
-    rails: tuple[RailBytes, ...] = ()
-    congestion: tuple[RailCongestion, ...] = ()
-    switch_ports: tuple[SwitchPort, ...] = ()
-    processor_waits: tuple[ProcessorWait, ...] = ()
-    processor_use: tuple[ProcessorUse, ...] = ()
-    timeout_waits: tuple[TimeoutWaits, ...] = ()
-    unreadable_captures: tuple[str, ...] = ()
-    silent_collectors: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def table(self, name: str) -> Any:
         """Return the rows of a table (pyarrow); a column that a row leaves out is null."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from orchestrator.parts.protocols import end_name
@@ -344,3 +344,37 @@ class MeasuredWindow(Protocol):
     @property
     def silent_collectors(self) -> Mapping[tuple[str, str], str]:
         """The reason why a collector brought nothing that can be read, by node and launch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartlyKnown:
+    """A window of which some is known: one that is being measured, or one made by a test. All else is empty."""
+
+    manifest: Manifest
+    record: Window
+    jobs: tuple[JobIterations, ...] = ()
+    training: tuple[Training, ...] = ()
+    loads: tuple[ArrivedLoad, ...] = ()
+    courses: tuple[LoadCourse, ...] = ()
+    generated: tuple[GeneratedFlows, ...] = ()
+    captures: tuple[Capture, ...] = ()
+    port_bytes: tuple[PortBytes, ...] = ()
+    metered: tuple[MeteredBytes, ...] = ()
+    rails: tuple[RailBytes, ...] = ()
+    congestion: tuple[RailCongestion, ...] = ()
+    switch_ports: tuple[SwitchPort, ...] = ()
+    processor_waits: tuple[ProcessorWait, ...] = ()
+    processor_use: tuple[ProcessorUse, ...] = ()
+    timeout_waits: tuple[TimeoutWaits, ...] = ()
+    unreadable_captures: tuple[str, ...] = ()
+    silent_collectors: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def table(self, name: str) -> Any:
+        """Return a table without rows."""
+        from orchestrator.store.tabular import tables
+
+        return tables.schema(name).empty_table()
+
+    def growth(self, node: str, counter: str, *, port: str = "") -> float:  # noqa: ARG002 - the protocol's
+        """Return NaN: no counter was sampled."""
+        return math.nan

@@ -18,7 +18,7 @@ DASHBOARD = Path(__file__).parents[2] / "playbooks" / "grafana" / "orch.json"
 MANIFEST = manifests.made(scale=10, sweep={"id": "s1", "name": "nightly", "points": {}})
 
 
-def sample(node="h1", *, second=0, grown=0):
+def sample(node="h1", *, second=0, grown=0, queue_bytes=0):
     return HostSample(
         node=node,
         wall_ns=10**18 + second * 10**9,
@@ -28,6 +28,9 @@ def sample(node="h1", *, second=0, grown=0):
         sent_dropped=0,
         queue_dropped=grown,
         retransmits=grown,
+        queue_bytes=queue_bytes,
+        busy_ticks=25 * second,
+        total_ticks=100 * second,
     )
 
 
@@ -36,7 +39,7 @@ def a_run(live: metrics.Metrics, *, ended=True) -> None:
     live.run_began(MANIFEST)
     live.phase("window")
     for rank in (0, 1):
-        live.iteration(job="training", rank=rank, seconds=0.2)
+        live.iteration(job="training", rank=rank, number=7, seconds=0.2, wait_s=None)
     live.loads(requested={"h1": 10e6}, received={"h1": 9e6}, scale=10)
     live.hosts({"h1": sample()}, scale=10)
     live.hosts({"h1": sample(second=1, grown=1000)}, scale=10)

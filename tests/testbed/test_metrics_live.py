@@ -134,7 +134,7 @@ def test_every_panel_of_the_dashboard_shows_something_in_a_real_prometheus(tmp_p
         a_run(live, ended=False)
         ends, second = time.monotonic() + 120, 2
         while empty and time.monotonic() < ends:
-            live.iteration(job="training", rank=0, seconds=0.2)
+            live.iteration(job="training", rank=0, number=second, seconds=0.2, wait_s=None)
             live.hosts({"h1": sample(second=second, grown=1000 * second)}, scale=1)
             second += 1
             empty = [expression for expression in empty if not asked(database, expression)]

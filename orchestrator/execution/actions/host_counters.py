@@ -22,7 +22,7 @@ READ_S = 5.0
 RECEIVERS_READ_S = 10.0
 STEADY_OVER_S = 1.0
 _DEVICE = ("rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped")
-_SNMP = "/proc/net/snmp"
+_SNMP, _STAT = "/proc/net/snmp", "/proc/stat"
 
 
 def sample_hosts(session: Session) -> dict[str, HostSample]:
@@ -33,12 +33,14 @@ def sample_hosts(session: Session) -> dict[str, HostSample]:
     def ask(client: AgentClient) -> HostSample | None:
         mine = devices[client.node.name]
         paths = {name: [f"/sys/class/net/{device}/statistics/{name}" for device in mine] for name in _DEVICE}
-        found = client.read([*itertools.chain(*paths.values()), _SNMP], Deadline.after(READ_S))
+        found = client.read([*itertools.chain(*paths.values()), _SNMP, _STAT], Deadline.after(READ_S))
         if any(found.texts[path] is None for path in itertools.chain(*paths.values())):
             return None
         received, sent, received_dropped, sent_dropped = (
             sum(int(found.texts[path] or 0) for path in paths[name]) for name in _DEVICE
         )
+        queues = [_queue(client, device) for device in mine]
+        busy, total = processor_ticks(found.texts[_STAT] or "")
         return HostSample(
             node=client.node.name,
             wall_ns=found.wall_ns,
@@ -46,7 +48,10 @@ def sample_hosts(session: Session) -> dict[str, HostSample]:
             sent_bytes=sent,
             received_dropped=received_dropped,
             sent_dropped=sent_dropped,
-            queue_dropped=sum(_queue_dropped(client, device) for device in mine),
+            queue_dropped=sum(dropped for dropped, _ in queues),
+            queue_bytes=sum(waiting for _, waiting in queues),
+            busy_ticks=busy,
+            total_ticks=total,
             retransmits=retransmits(found.texts[_SNMP] or ""),
         )
 
@@ -54,20 +59,37 @@ def sample_hosts(session: Session) -> dict[str, HostSample]:
     return {node: answer for node, answer in answers.items() if answer is not None}
 
 
-def _queue_dropped(client: AgentClient, device: str) -> int:
+def _queue(client: AgentClient, device: str) -> tuple[int, int]:
     try:
         done = client.run(
             ("tc", "-s", "qdisc", "show", "dev", device, "root"), Deadline.after(READ_S), privileged=False
         )
     except AgentError:
-        return 0  # it has no tc: there are no queues of ours on it
-    return queue_drops(done.stdout)
+        return 0, 0  # it has no tc: there are no queues of ours on it
+    return queue(done.stdout)
 
 
-def queue_drops(text: str) -> int:
-    """Packets that the root queueing discipline dropped, from what `tc -s qdisc` says; 0 where it does not."""
-    found = re.search(r"dropped ([0-9]+)", text)
-    return int(found[1]) if found else 0
+def queue(text: str) -> tuple[int, int]:
+    """Return packets that the root queueing discipline dropped, and bytes that wait in it, as `tc -s qdisc` says.
+
+    0 where it does not say.
+    """
+    dropped = re.search(r"dropped ([0-9]{1,18})", text)
+    waiting = re.search(r"backlog ([0-9.]{1,18})([KM]?)b ", text)
+    units = {"": 1, "K": 1 << 10, "M": 1 << 20}
+    return int(dropped[1]) if dropped else 0, round(float(waiting[1]) * units[waiting[2]]) if waiting else 0
+
+
+def processor_ticks(stat: str) -> tuple[int, int]:
+    """Return ticks of all processors that were busy, and all of them, from the text of /proc/stat; 0 where it is none.
+
+    Idle are `idle` and `iowait` (proc_stat(5)); guests' time is counted in that of users already.
+    """
+    words = stat.partition("\n")[0].split()
+    if len(words) < 9 or words[0] != "cpu" or not all(word.isdecimal() for word in words[1:9]):
+        return 0, 0
+    ticks = [int(word) for word in words[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
 def retransmits(snmp: str) -> int:

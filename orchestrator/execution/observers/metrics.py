@@ -31,8 +31,6 @@ BUCKETS = tuple(round(0.005 * 1.5**power, 6) for power in range(28))
 class Metrics(Observer):
     """Counters and gauges of the runs of this process, in a registry of their own."""
 
-    samples_hosts = True
-
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._phase_name = ""
@@ -82,6 +80,10 @@ class Metrics(Observer):
         self.windows = Counter("orch_windows", "Measured windows", ["valid"], registry=registry)
         self.capture_drops = Counter("orch_capture_dropped_packets", "Packets that captures dropped", registry=registry)
 
+    @property
+    def samples_hosts(self) -> bool:
+        return True
+
     def run_began(self, manifest: Summary) -> None:
         self.run.clear()
         self._last.clear()
@@ -108,7 +110,7 @@ class Metrics(Observer):
         self._phase_name, self._phase_began = "", now
         self.in_phase.clear()
 
-    def iteration(self, *, job: str, rank: int, seconds: float) -> None:
+    def iteration(self, *, job: str, rank: int, number: int, seconds: float, wait_s: float | None) -> None:  # noqa: ARG002
         self.iterations.labels(job, str(rank)).observe(seconds)
 
     def failure(self, *, node: str, what: str) -> None:
@@ -125,16 +127,14 @@ class Metrics(Observer):
         for node, now in samples.items():
             last = self._last.get(node)
             self._last[node] = now
-            if last is None or now.wall_ns <= last.wall_ns:
+            if last is None or (growth := now.since(last, scale=scale)) is None:
                 continue
-            per_s = 8e9 * scale / (now.wall_ns - last.wall_ns)
-            self.received.labels(node).set((now.received_bytes - last.received_bytes) * per_s)
-            self.sent.labels(node).set((now.sent_bytes - last.sent_bytes) * per_s)
-            # A counter that was set back (a device that came anew) is no growth.
-            self.dropped.labels(node, "in").inc(max(0, now.received_dropped - last.received_dropped))
-            self.dropped.labels(node, "out").inc(max(0, now.sent_dropped - last.sent_dropped))
-            self.queue_dropped.labels(node).inc(max(0, now.queue_dropped - last.queue_dropped))
-            self.retransmits.labels(node).inc(max(0, now.retransmits - last.retransmits))
+            self.received.labels(node).set(growth.received_bps)
+            self.sent.labels(node).set(growth.sent_bps)
+            self.dropped.labels(node, "in").inc(growth.received_dropped)
+            self.dropped.labels(node, "out").inc(growth.sent_dropped)
+            self.queue_dropped.labels(node).inc(growth.queue_dropped)
+            self.retransmits.labels(node).inc(growth.retransmits)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def value(live, name, **labels):
 
 def test_iterations_are_a_histogram_by_rank(live):
     for seconds in (0.1, 0.2, 30.0):
-        live.iteration(job="training", rank=1, seconds=seconds)
+        live.iteration(job="training", rank=1, number=0, seconds=seconds, wait_s=None)
     labels = {"training": "training", "rank": "1"}
     assert value(live, "orch_iteration_seconds_count", **labels) == 3
     assert value(live, "orch_iteration_seconds_sum", **labels) == pytest.approx(30.3)
@@ -124,5 +124,12 @@ qdisc tbf 1: root refcnt 9 rate 250Mbit burst 31250b lat 5ms
 def test_what_hosts_say_is_read():
     assert host_counters.retransmits(SNMP) == 4711
     assert host_counters.retransmits("") == host_counters.retransmits("Tcp: a\nTcp: 1\n") == 0
-    assert host_counters.queue_drops(TC) == 42
-    assert host_counters.queue_drops("") == 0
+    assert host_counters.queue(TC) == (42, 0)
+    assert host_counters.queue(TC.replace("backlog 0b 0p", "backlog 12Kb 9p")) == (42, 12 * 1024)
+    assert host_counters.queue("") == (0, 0)
+
+
+def test_processors_are_busy_but_for_idling_and_waiting_for_disks():
+    stat = "cpu  10 1 5 70 4 2 3 5 9 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n"
+    assert host_counters.processor_ticks(stat) == (26, 100)
+    assert host_counters.processor_ticks("") == host_counters.processor_ticks("cpu 1 2 x 4 5 6 7 8") == (0, 0)
