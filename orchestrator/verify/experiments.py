@@ -22,22 +22,30 @@ UNDO_CONTROL = "reno"  # every kernel has it, and none has it by default
 
 # A rank that only tells the time: what is measured is not the training.
 _STEPS = "import time\nwhile True:\n    time.sleep(0.1)\n    print('step', flush=True)"
+_GLOO = {"backend": "gloo"}  # also where hosts have GPUs: what passes by the kernel is in no capture
 _GPT = {"layers": 3, "hidden": 768, "sequence": 512, "vocabulary": 50257}
 # Models of few tensors and long cycles, so that what frameworks say to each other besides weighs little.
 FRAMEWORKS: Mapping[str, YamlMapping] = MappingProxyType(
     {
-        "ddp": {"ddp": {"model": "mobilenet_v2", "compute_time": "40ms"}},
-        "fsdp": {"fsdp": {"model": "mobilenet_v2", "compute_time": "60ms"}},
+        "ddp": {"ddp": {"model": "mobilenet_v2", "compute_time": "40ms", **_GLOO}},
+        "fsdp": {"fsdp": {"model": "mobilenet_v2", "compute_time": "60ms", **_GLOO}},
         "p2p": {"p2p": {"model": "mobilenet_v2", "compute_time": "40ms", "strategy": "ring"}},
-        "moe": {"moe": {"model": {**_GPT, "layers": 4}, "experts": 6, "compute_time": "60ms"}},
-        "ptd": {"ptd": {"model": _GPT, "batch": 4, "microbatches": 4, "compute_time": "60ms"}},
+        "moe": {"moe": {"model": {**_GPT, "layers": 4}, "experts": 6, "compute_time": "60ms", **_GLOO}},
+        "ptd": {"ptd": {"model": _GPT, "batch": 4, "microbatches": 4, "compute_time": "60ms", **_GLOO}},
         "horovod": {"horovod": {"model": "vgg16", "compute_time": "60ms", "cycle_time": "10ms"}},
         "horovod-mpi": {
             "horovod": {"model": "vgg16", "compute_time": "60ms", "cycle_time": "10ms", "controller": "mpi"}
         },
         "collective-mpi": {"collective": {"backend": "mpi", "sizes": ["1mb", "2mb"], "repeats": 1}},
-        "deepspeed": {"deepspeed": {"model": "mobilenet_v2", "compute_time": "60ms", "bucket": "4mb"}},
-        "tensorflow": {"tensorflow": {"model": "vgg16", "compute_time": "60ms", "strategy": "multi-worker-mirrored"}},
+        "deepspeed": {"deepspeed": {"model": "mobilenet_v2", "compute_time": "60ms", "bucket": "4mb", **_GLOO}},
+        "tensorflow": {
+            "tensorflow": {
+                "model": "vgg16",
+                "compute_time": "60ms",
+                "strategy": "multi-worker-mirrored",
+                "communication": "ring",
+            }
+        },
         "tensorflow-ps": {"tensorflow": {"model": "vgg16", "compute_time": "60ms", "strategy": "parameter-server"}},
         "kungfu": {"kungfu": {"model": "mobilenet_v2", "compute_time": "60ms"}},
     }
@@ -80,17 +88,19 @@ def measurements(topology: Topology, extent: Extent) -> Iterator[Measurement]:
     ]
     window = {"warmup": 5, "at_most": f"{extent.window_s:g}s"}
     alone = _on(steps, hosts[:1])
-    yield _measurement(LOAD, workload=alone, windows=chain, collect=["nic"], measure=window)
+    yield _measurement(LOAD, workload=alone, windows=chain, collect=[{"nic": {"hosts": hosts}}], measure=window)
     seen = {"tcpdump": {"hosts": hosts}}, {"nic": {"hosts": hosts}}, {METER: {"hosts": hosts}}
     yield _measurement(CAPTURES, workload=alone, windows=chain, collect=list(seen), measure=window)
+    few = hosts[:MOST_RANKS]
+    control = {"congestion-control": {"algorithm": UNDO_CONTROL, "hosts": few}}
     yield _measurement(
         UNDO,
-        workload=_on(steps, hosts[:MOST_RANKS]),
-        conditions=[{"congestion-control": UNDO_CONTROL}, {"offloads": "off"}],
-        collect=["nic"],
+        workload=_on(steps, few),
+        conditions=[control, {"offloads": {"state": "off", "hosts": few}}],
+        collect=[{"nic": {"hosts": few}}],
         measure={"warmup": 2, "at_most": "10min"},
     )
-    yield from _trainings(hosts[:MOST_RANKS], extent)
+    yield from _trainings(few, extent)
     yield from _on_gpus(topology, extent)
 
 
@@ -124,7 +134,11 @@ def _on_gpus(topology: Topology, extent: Extent) -> Iterator[Measurement]:
     for name, transport in ways:
         ((part, config),) = FRAMEWORKS["ddp"].items()
         workload = _on({part: {**config, "backend": "nccl", "transport": transport}}, names)
-        collect = ["gpu", {"nic": {"hosts": names}}, *([{"tcpdump": {"hosts": names}}] if transport == "tcp" else [])]
+        collect = [
+            {"gpu": {"hosts": names}},
+            {"nic": {"hosts": names}},
+            *([{"tcpdump": {"hosts": names}}] if transport == "tcp" else []),
+        ]
         yield _measurement(name, workload=workload, collect=collect, measure=window)
 
 

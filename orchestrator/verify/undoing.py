@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.agents.agent.proc import process_table, tags
@@ -33,6 +33,8 @@ ORCH = (sys.executable, "-m", "orchestrator.cli.main")
 WINDOW_WITHIN_S = 300.0
 LOOK_S = 0.1
 CALL_S = 60.0
+OF_DEVICES = ("qdiscs", "routes", "routes6")  # facts that are lists
+CHANGING = frozenset({"expires", "refcnt"})
 BACK_S = SILENCE_S + ENDING_S + 10.0  # within which agents that lost their controller have put everything back
 
 
@@ -139,18 +141,18 @@ def _left(swept: Swept, host: str, run: str) -> Iterator[str]:
 
 
 def _differing(client: AgentClient, before: JsonObject, deadline: Deadline) -> Iterator[str]:
-    """Yield the settings of a host that are not as they were: of the kernel's network, offloads and queues."""
+    """Yield the settings of a host that are not as they were: of the kernel's network, offloads, queues and routes."""
     now = facts.gather(client, client.node, deadline)
     for name in before:
-        if not (name.startswith(("/proc/sys/net/", "offloads")) or name == "qdiscs"):
+        if not (name in OF_DEVICES or name.startswith(("/proc/sys/net/", "offloads"))):
             continue
-        if _of_devices(before[name], client.node.devices) != _of_devices(now.get(name), client.node.devices):
+        if settings(before[name], client.node.devices) != settings(now.get(name), client.node.devices):
             yield f"{client.node.name}: {name} is not as it was"
 
 
-def _of_devices(fact: object, devices: tuple[str, ...]) -> object:
-    """Return the fact; of queues those of the data plane's devices alone, without what they counted."""
+def settings(fact: object, devices: Collection[str]) -> object:
+    """Return what of a fact somebody sets: of a list that of these devices alone, without what counts or runs off."""
     if not isinstance(fact, list):
         return fact
     rows = [row for row in fact if isinstance(row, dict) and row.get("dev") in devices]
-    return [{key: row.get(key) for key in ("kind", "handle", "parent", "dev", "options")} for row in rows]
+    return [{key: value for key, value in row.items() if key not in CHANGING} for row in rows]

@@ -11,7 +11,7 @@ from orchestrator.experiment.experiment import TestbedChoice
 from orchestrator.parts.launch import Requirement
 from orchestrator.remote.agent_client import Finding
 from orchestrator.testbed.inventory import Inventory
-from orchestrator.verify import experiments, verifying
+from orchestrator.verify import experiments, undoing, verifying
 from orchestrator.verify.claims import HostSeen
 from orchestrator.verify.experiments import FULL, QUICK
 from orchestrator.verify.survey import Survey
@@ -121,3 +121,21 @@ def test_nothing_runs_after_the_time_is_over(tmp_path):
 def test_a_claim_that_there_is_not_is_refused():
     with pytest.raises(ConfigError, match="--only clock: no such claim; accepted: agents, clocks"):
         verifying.chosen(["clock"])
+
+
+QDISC = {"kind": "fq", "handle": "1:", "dev": "ens1", "root": True, "refcnt": 2, "options": {"limit": 10}}
+
+
+@pytest.mark.parametrize(
+    ("now", "same"),
+    [
+        ([QDISC], True),
+        ([{**QDISC, "refcnt": 3}, {**QDISC, "dev": "docker0"}], True),
+        ([{**QDISC, "kind": "tbf"}], False),
+        ([{**QDISC, "options": {"limit": 11}}], False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_a_setting_that_is_not_as_it_was_is_told_from_what_counts(now, same):
+    assert (undoing.settings([QDISC], ["ens1"]) == undoing.settings(now, ["ens1"])) is same
