@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.analysis.compare import regression, selection
 from orchestrator.analysis.compare.regression import DEFAULT, Pair, PointChange
 from orchestrator.analysis.compare.selection import Chosen
+from orchestrator.core import lock
 from orchestrator.core.errors import ConfigError, Interrupted, LockedError, OrchError, ShortOfLoad
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.opendata import JsonObject, YamlMapping
 from orchestrator.core.units import duration_text
 from orchestrator.execution import execute
 from orchestrator.execution.run_options import RunOptions
+from orchestrator.execution.session import holder
 from orchestrator.experiment import loading, opening, plan, testbeds
 from orchestrator.experiment.documents import Document
 from orchestrator.experiment.experiment import Experiment, TestbedChoice
@@ -31,6 +34,7 @@ from orchestrator.verify.claims import Claim, DeviceSeen, Evidence, Judged, Ran,
 from orchestrator.verify.experiments import Measurement
 from orchestrator.verify.survey import Survey
 
+VERIFY = "verify"
 LOCAL = "local"
 LOCAL_TESTBED: YamlMapping = {"hosts": 3, "link": "25gbit", "scale": 100}
 MOST_S = 1500.0  # after which no further run begins
@@ -138,14 +142,25 @@ class _Work:
             except ConfigError as error:
                 self._ran[one.name] = Ran(code="refused", why=error.message)
         every = tuple(dict.fromkeys(need for some in needs.values() for need in some))
-        say = self._options.progress.say
-        say(f"asking {len(self._topology.hosts)} hosts")
-        self._survey = survey.ask(testbeds.place(self._choice).made("verify"), self._topology, every, say)
+        self._options.progress.say(f"asking {len(self._topology.hosts)} hosts")
+        self._survey = self._asked(every)
         lacking = self._survey.lacking
         for one in measured:
             missing = [lacking[need] for need in needs.get(one.name, ()) if need in lacking]
             if one.name in needs:
                 self._look_at(one, missing)
+
+    def _asked(self, needs: Sequence[Requirement]) -> Survey:
+        """Ask the hosts while nobody else has those of this machine."""
+        place = testbeds.place(self._choice)
+        local = self._topology.kind == "local"
+
+        def ask() -> Survey:
+            with lock.machine(lock.local_testbed(), holder(VERIFY)) if local else nullcontext():
+                return survey.ask(place.made(VERIFY), self._topology, needs, self._options.progress.say)
+
+        wait_s, progress = self._options.wait_s, self._options.progress
+        return execute.patiently(ask, wait_s=wait_s, retry_s=place.retry_s, progress=progress)
 
     def _look_at(self, one: Measurement, missing: Sequence[Finding]) -> None:
         """Note why a measurement cannot be made, if so; a collector that hosts may lack is left out of it."""
