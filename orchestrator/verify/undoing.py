@@ -49,8 +49,9 @@ def killed(
     entry = _killed_in_its_window(experiment, results, wait_s)
     began = time.monotonic()
     place = testbeds.place(experiment.testbed)
+    changed: list[str] = []
     if place.topology.kind == "local":  # its hosts, and what was changed on them, end with their processes
-        left, changed = _left_here(entry.run, Deadline.after(BACK_S)), []
+        left = _left_here(entry.run, Deadline.after(BACK_S))
     else:
         left, changed = _left_there(place.made("verify"), place.topology, entry.run, before)
     back_s = time.monotonic() - began
