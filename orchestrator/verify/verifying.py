@@ -217,8 +217,7 @@ class _Work:
 
     def _spoilt(self, name: str) -> bool:
         """Return whether a claim that rests on this measurement alone is broken beside other work."""
-        so_far = Evidence(hosts=self._survey.hosts, ran=self._ran)
-        resting = (claim for claim in claims.claims() if claim.rests == (name,))
+        so_far, resting = self._of_gates(), (claim for claim in claims.claims() if claim.rests == (name,))
         return any(claim.judge(so_far).code == "disturbed" for claim in resting)
 
     def _kill(self, name: str) -> None:
@@ -229,14 +228,15 @@ class _Work:
 
     def evidence(self) -> Evidence:
         """Read what was measured."""
+        return replace(self._of_gates(), devices=self._devices(), undone=self._undone, overhead=self._overhead())
+
+    def _of_gates(self) -> Evidence:
+        """Return what claims rest on that gates judge."""
         return Evidence(
             hosts=self._survey.hosts,
             gpu_hosts=sum(host.gpus > 0 for host in self._topology.hosts),
             rdma=any(host.rdma for host in self._topology.hosts),
             ran=self._ran,
-            devices=self._devices(),
-            undone=self._undone,
-            overhead=self._overhead(),
         )
 
     def _devices(self) -> tuple[DeviceSeen, ...]:
