@@ -38,6 +38,7 @@ VERIFY = "verify"
 LOCAL = "local"
 LOCAL_TESTBED: YamlMapping = {"hosts": 3, "link": "25gbit", "scale": 100}
 MOST_S = 1500.0  # after which no further run begins
+OF_DEVICES = r"^([a-z0-9_]+|(ethtool|rdma)\..+)$"  # counters that the collector `nic` reads
 MOST_TOLD = 3  # of what hosts lack
 
 
@@ -268,7 +269,7 @@ def compared(bare: Chosen, collected: Chosen) -> PointChange | None:
 
 def _counted(run: Run, facts: Mapping[str, JsonObject]) -> tuple[DeviceSeen, ...]:
     """Return each device of the data plane with the counters that were sampled of it."""
-    rows = run.counter_rows("^(?!sampler\\.)").group_by(["node", "port", "counter"]).aggregate([]).to_pylist()
+    rows = run.counter_rows(OF_DEVICES).group_by(["node", "port", "counter"]).aggregate([]).to_pylist()
     found = []
     for host in run.hosts:
         for device in host.devices:

@@ -22,6 +22,7 @@ def test_claims_are_measured_and_hold(tmp_path):
     status, out, err = orch(
         "verify", "--quick", *asked, "--wait", "5min", "--results", results, "-o", page, "--anonymous", file
     )
+    assert file.exists(), out + err
     data = json.loads(file.read_text())
     told = {one["name"]: one for one in data["claims"]}
     assert tuple(told) == ONLY
