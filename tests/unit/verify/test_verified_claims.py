@@ -21,8 +21,9 @@ MLX5 = frozenset({*KERNEL, "ethtool.rx_discards_phy", "ethtool.rx_prio3_pause", 
 MLX5_RDMA = MLX5 | {"rdma.np_cnp_sent", "rdma.out_of_sequence", "rdma.local_ack_timeout_err"}
 
 
-def gate(name, *, passed=True, measured=0.001, limit=0.02):
-    return {"name": name, "passed": passed, "measured": measured, "limit": limit, "message": f"{name} on h1 says so"}
+def gate(name, *, passed=True, measured=0.001, limit=0.02, way="in"):
+    message = f"h1:ens1 {way}: {name} says so"
+    return {"name": name, "passed": passed, "measured": measured, "limit": limit, "message": message}
 
 
 def manifest(*names, outcome="completed", windows=("at10", "at50", "at90"), error=None, more=(), **gates):
@@ -159,7 +160,7 @@ def test_other_work_on_processors_leaves_a_broken_claim_unjudged_and_a_held_one_
     evidence = with_run(experiments.LOAD, manifest("load", "gap", load=FAILED, more=[busy]))
     judged = NAMED["load-at50"].judge(evidence)
     assert (judged.verdict, judged.code) == ("not judged", "disturbed")
-    assert "processor on h1 says so" in judged.why
+    assert "processor says so" in judged.why
     evidence = with_run(experiments.LOAD, manifest("load", "gap", more=[busy]))
     assert NAMED["load-at50"].judge(evidence).verdict == "held"
 
@@ -174,7 +175,13 @@ def test_one_window_breaks_no_claim_of_another():
 
 def test_a_gate_that_cannot_tell_leaves_its_claim_unjudged():
     judged = NAMED["capture-nic-at10"].judge(captured(capture_nic={"passed": None, "measured": None}))
-    assert (judged.verdict, judged.code, judged.why) == ("not judged", "no verdict", "capture-nic on h1 says so")
+    assert (judged.verdict, judged.code, judged.why) == ("not judged", "no verdict", "h1:ens1 in: capture-nic says so")
+
+
+def test_what_a_queue_drops_before_the_wire_breaks_no_claim_of_the_meter():
+    leaving = gate("meter", **FAILED, way="out")
+    evidence = with_run(experiments.CAPTURES, manifest(*CAPTURING, more=[leaving]))
+    assert NAMED["meter-at90"].judge(evidence).verdict == "held"
 
 
 def test_a_meter_that_no_host_has_is_not_judged():

@@ -30,7 +30,7 @@ TOPOLOGY = Topology(
 
 def planted(name, **more):
     """A verdict that says every name there is."""
-    text = f"{HOST}:{DEVICE} at {ADDRESS} as {USER} in {PATH} by {SWITCH}"
+    text = f"{HOST}:{DEVICE} in: at {ADDRESS} as {USER} in {PATH} by {SWITCH}"
     return {"name": name, "passed": True, "measured": 0.01, "limit": 0.02, "message": text, **more}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from orchestrator.core.errors import ConfigError
@@ -139,3 +141,16 @@ QDISC = {"kind": "fq", "handle": "1:", "dev": "ens1", "root": True, "refcnt": 2,
 )
 def test_a_setting_that_is_not_as_it_was_is_told_from_what_counts(now, same):
     assert (undoing.settings([QDISC], ["ens1"]) == undoing.settings(now, ["ens1"])) is same
+
+
+def test_counters_of_devices_are_those_of_the_kernel_the_driver_and_rdma_alone():
+    names = [
+        "rx_bytes",
+        "ethtool.rx_discards_phy",
+        "rdma.np_cnp_sent",
+        "sampler.nic.late_s",
+        "cpu.user_s",
+        "gpu.power_w",
+    ]
+    matched = pc.match_substring_regex(pa.array(names), verifying.OF_DEVICES)
+    assert [name for name, one in zip(names, matched.to_pylist(), strict=True) if one] == names[:3]
