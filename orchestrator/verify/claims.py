@@ -336,7 +336,8 @@ def _gates(
 ) -> Judge:
     """Return the judge of a claim by verdicts of gates of a measurement: all pass, in these windows, or in all.
 
-    `optional` is the collector without which there are none. Verdicts that lack `saying` do not count. Where a gate speaks of failures alone `silence_holds`.
+    `optional` is the collector without which there are none. Verdicts that lack `saying` do not count. Where a gate
+    speaks of failures alone `silence_holds`.
     """
 
     def judge(evidence: Evidence) -> Judged:
