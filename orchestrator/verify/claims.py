@@ -308,7 +308,7 @@ def _runs(evidence: Evidence) -> Judged:
         manifest
         for ran in evidence.ran.values()
         for manifest in ran.manifests
-        if manifest.outcome != "completed" and not ran.short
+        if manifest.outcome not in ("completed", "interrupted") and not ran.short
     ]
     figures = (Figure(what="runs", value=len(manifests)), Figure(what="failed", value=len(failed), limit=0))
     if failed:

@@ -155,6 +155,12 @@ def test_a_run_that_failed_breaks_the_claim_of_runs_alone(name):
     assert NAMED["runs"].judge(evidence).verdict == "broken"
 
 
+def test_a_run_that_was_interrupted_breaks_no_claim():
+    stopped = with_run(experiments.LOAD, manifest(outcome="interrupted", error="stopped by SIGINT"))
+    assert NAMED["runs"].judge(stopped).verdict == "held"
+    assert NAMED["load-at10"].judge(stopped).verdict == "not judged"
+
+
 def test_other_work_on_processors_leaves_a_broken_claim_unjudged_and_a_held_one_held():
     busy = gate("processor", **FAILED)
     evidence = with_run(experiments.LOAD, manifest("load", "gap", load=FAILED, more=[busy]))
