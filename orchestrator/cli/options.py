@@ -33,6 +33,7 @@ WRITTEN = (
     "junit",
     "metrics_file",
     "bundle",
+    "anonymous",
 )  # options that name files to write
 ORCH = (sys.executable, "-m", "orchestrator.cli.main")  # the command line of a further `orch`
 TESTBED = "an inventory or experiment file; default: this machine"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.cli import options, traffic
+from orchestrator.cli import options, traffic, verify
 from orchestrator.cli.commands import Commands
 
 
@@ -33,6 +33,8 @@ def register(commands: Commands) -> None:
     )
     options.local(doctor, "check what the experiment needs on hosts made on this machine, not on an inventory or Slurm")
     options.overrides(doctor)
+
+    verify.register(group)
 
     prepare = group.add(
         "prepare",

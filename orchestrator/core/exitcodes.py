@@ -15,6 +15,7 @@ class Exit(IntEnum):
     MISTAKE = 2
     INCONCLUSIVE = 3
     WORSE = 4
+    BROKEN = 5
     INTERRUPTED = 130
 
 
@@ -23,8 +24,9 @@ MEANINGS: Mapping[Exit, str] = MappingProxyType(
         Exit.OK: "success: everything measured is valid; in a comparison, no point is worse",
         Exit.FAILED: "something failed, or is missing",
         Exit.MISTAKE: "a mistake in a file or an option; nothing was started",
-        Exit.INCONCLUSIVE: "measured, but not valid; or a comparison that cannot tell of any point",
+        Exit.INCONCLUSIVE: "measured, but not valid; or a comparison that cannot tell of any point, or no claim that was judged",
         Exit.WORSE: "a point is slower than what it was compared with",
+        Exit.BROKEN: "a claim does not hold on the testbed that was verified",
         Exit.INTERRUPTED: "interrupted (Ctrl-C, SIGTERM)",
     }
 )

@@ -1,0 +1,1 @@
+"""Verify a testbed: measure there each claim of ours that hardware could break, and say which hold."""
