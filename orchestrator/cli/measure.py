@@ -356,7 +356,12 @@ def _predict_options(parser: argparse.ArgumentParser) -> None:
         help="predict as if this source of cross traffic, or this one of several jobs, were not there",
     )
     parser.add_argument("--seed", metavar="SALT", help="send the very flows of the run that has this salt")
-    parser.add_argument("--draws", type=int, default=5, metavar="N", help="of costs and of flows (5)")
+    parser.add_argument("--draws", type=int, metavar="N", help="of costs and of flows (5; 1 with --full-size)")
+    parser.add_argument(
+        "--full-size",
+        action="store_true",
+        help="also simulate each window as it would be without a scale, and say what the scale costs",
+    )
     parser.add_argument(
         "--grain",
         choices=("flows", "packets"),
@@ -370,7 +375,8 @@ def _predict_options(parser: argparse.ArgumentParser) -> None:
 def _predict(arguments: argparse.Namespace) -> int:
     """Predict every setting, find measured runs of it, and print both."""
     from orchestrator.experiment import fitting, seeds
-    from orchestrator.predict import foreseeing, foreseentext, inputs, measured_windows, predicttext, whatif
+    from orchestrator.predict import foreseeing, foreseentext, full_size, inputs, measured_windows, predicttext, whatif
+    from orchestrator.predict.foreseeing import How
     from orchestrator.predict.foreseentext import ForeseenSetting
 
     axes = whatif.axes(arguments.what_if)
@@ -380,20 +386,15 @@ def _predict(arguments: argparse.Namespace) -> int:
     costs = inputs.costs(arguments.results, fitting.topology_of(wanted[0].experiment), named=arguments.inputs)
     by_terms = _terms(arguments, wanted, costs)
     measured = measured_windows.find(arguments.results, [one.experiment for one in wanted])
-    salt = seeds.given(arguments.seed) or seeds.PLANNED
+    how = How(
+        salt=seeds.given(arguments.seed) or seeds.PLANNED,
+        draws=arguments.draws or (1 if arguments.full_size else foreseeing.DRAWS),
+        grain=arguments.grain,
+    )
     simulated = [
         ForeseenSetting(
             label=one.label if axes else "",
-            windows=tuple(
-                foreseeing.foresee(
-                    one.experiment,
-                    costs,
-                    file=str(arguments.file),
-                    draws=arguments.draws,
-                    grain=arguments.grain,
-                    salt=salt,
-                )
-            ),
+            windows=tuple(foreseeing.foresee(one.experiment, costs, file=str(arguments.file), how=how)),
             measured={
                 (window.name, job): found
                 for window in one.experiment.all_windows()
@@ -404,14 +405,21 @@ def _predict(arguments: argparse.Namespace) -> int:
         for one in wanted
     ]
     congestion = foreseentext.congestion(simulated) if whatif.is_load(axes) else None
+    both = [
+        size
+        for one, found in zip(wanted, simulated, strict=True)
+        if arguments.full_size
+        for size in full_size.of_experiment(
+            one.experiment, costs, file=str(arguments.file), how=how, label=found.label, measured=found.measured
+        )
+    ]
     if arguments.json:
         told = predicttext.data(by_terms, costs) | foreseentext.data(simulated, congestion=congestion)
-        print(json.dumps(told, indent=1))
+        print(json.dumps(told | ({"sizes": full_size.data(both)} if both else {}), indent=1))
     else:
         parts = [predicttext.text(by_terms)] if by_terms else []
-        print(
-            "\n\n".join([*parts, foreseentext.text(simulated, congestion=congestion), predicttext.inputs_table(costs)])
-        )
+        parts += [foreseentext.text(simulated, congestion=congestion), *([full_size.text(both)] if both else [])]
+        print("\n\n".join([*parts, predicttext.inputs_table(costs)]))
     if arguments.output is not None:
         from orchestrator.report import predicted_settings, simulated_windows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import options
@@ -13,6 +14,7 @@ from orchestrator.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from orchestrator.analysis.causes.explanation import Explanation
+    from orchestrator.predict.counterfactual import Counterfactual
     from orchestrator.report.runs import Run
 
 _MORE = """\
@@ -36,6 +38,11 @@ def register(group: Group) -> None:
     why.add_argument("run", metavar="RUN", help=options.RUN)
     why.add_argument("--iteration", type=int, metavar="N", help="explain this iteration of each job alone")
     why.add_argument("--against", metavar="RUN", help="say what changed since this run")
+    why.add_argument(
+        "--without",
+        action="store_true",
+        help="also simulate the iterations without the first cause, and as they were, beside the measurement",
+    )
     why.add_argument("--json", action="store_true", help="print everything as one JSON object")
 
 
@@ -44,14 +51,19 @@ def _why(arguments: argparse.Namespace) -> int:
 
     if arguments.iteration is not None and arguments.against is not None:
         raise ConfigError("--iteration: runs are compared whole; accepted: one of --iteration and --against")
-    after = _explained(arguments, arguments.run)
+    if arguments.without and (arguments.iteration is not None or arguments.against is not None):
+        raise ConfigError("--without: windows are simulated whole; accepted: without --iteration and --against")
+    run, after = _explained(arguments, arguments.run)
     if arguments.against is None:
+        less = _without(arguments, run, after) if arguments.without else []
         if arguments.json:
-            print(json.dumps({"explanations": [asdict(one) for one in after]}))
+            told = {"explanations": [asdict(one) for one in after]}
+            print(json.dumps(told | ({"without": [asdict(one) for one in less]} if less else {})))
         else:
-            print("\n\n".join("\n".join(words.text(one)) for one in after))
+            more = [[one.text] for one in less] or [[] for _ in after]
+            print("\n\n".join("\n".join([*words.text(one), *own]) for one, own in zip(after, more, strict=True)))
         return 0
-    found = changes.changed(_explained(arguments, arguments.against), after)
+    found = changes.changed(_explained(arguments, arguments.against)[1], after)
     if not found:
         raise ConfigError(f"--against {arguments.against}: no job of the same name in both runs")
     if arguments.json:
@@ -61,8 +73,16 @@ def _why(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _explained(arguments: argparse.Namespace, wanted: str) -> list[Explanation]:
-    """Return the explanations of a run's jobs; ConfigError where there is nothing to explain."""
+def _without(arguments: argparse.Namespace, run: Run, found: list[Explanation]) -> list[Counterfactual]:
+    """Simulate each explained window without its first cause."""
+    from orchestrator.predict import counterfactual
+
+    results = Path(arguments.results)
+    return [counterfactual.of_run(run.path, run.manifest, one, results=results) for one in found]
+
+
+def _explained(arguments: argparse.Namespace, wanted: str) -> tuple[Run, list[Explanation]]:
+    """Return a run and the explanations of its jobs; ConfigError where there is nothing to explain."""
     from orchestrator.analysis.causes import naming
     from orchestrator.report.runs import Run
     from orchestrator.store import stores
@@ -76,7 +96,7 @@ def _explained(arguments: argparse.Namespace, wanted: str) -> list[Explanation]:
         )
     if not found:
         raise ConfigError(f"{run.id}: no iteration of any job was logged by every rank, so there is nothing to explain")
-    return found
+    return run, found
 
 
 def _measured(run: Run) -> str:
