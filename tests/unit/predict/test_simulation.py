@@ -241,7 +241,7 @@ def traffic_of(tmp_path: Path, source: dict[str, Any], seconds: float) -> list[S
         },
         {"iperf": {"from": "h4", "to": "h1", "load": "10gbit", "streams": 3}},
         {"udp": {"from": "h4", "to": "h1", "load": "10gbit", "streams": 2}},
-        {"incast": {"from": ["h3", "h4"], "to": "h1", "answer": "12.5mb", "period": "20ms"}},
+        {"incast": {"from": ["h3", "h4"], "to": "h1", "answer": "12mb", "period": "20ms"}},
     ],
     ids=["one sender", "several", "bursts", "iperf", "udp", "incast"],
 )
