@@ -20,9 +20,9 @@ PLAYBOOKS = ROOT / "playbooks"
 RACK = PLAYBOOKS / "testbeds" / "example-rack.yaml"
 FILES = sorted(
     path
-    for folder in ("experiments", "sweeps", "papers", "start")
+    for folder in ("experiments", "sweeps", "papers")
     for path in (PLAYBOOKS / folder).rglob("*.yaml")
-    if path.name not in {"paper.yaml", RACK.name} and "tests" not in path.parts
+    if path.name != "paper.yaml"
 )
 UNKNOWN = re.compile(
     "real compute takes the time that it takes"
@@ -40,7 +40,7 @@ def experiments(path: Path, folder: Path) -> Iterator[Experiment]:
         rack.write_text(RACK.read_text().replace("10gbit", "25gbit"))
         told = [f"testbed={{inventory: {rack}}}"]
     data = yaml.safe_load(path.read_text())
-    local = "slurm" in path.parts
+    local = "slurm:" in path.read_text()
     if loading.kind_of(data) == "sweep":
         yield from (point.experiment for point in sweepfile.load(path, told, local=local).points)
     elif loading.kind_of(data) == "experiment":
