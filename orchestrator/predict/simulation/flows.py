@@ -45,7 +45,7 @@ class Arrivals(NamedTuple):
 
 
 class Reroutes(NamedTuple):
-    """When paths take the links of others, in the order of their instants after rank 0 has done `warmup` iterations."""
+    """When paths take the links of others, in the order of their instants after all jobs have done `warmup` iterations."""
 
     at_s: Floats
     path: Ints
@@ -310,16 +310,16 @@ def _reroute(net: _Net, reroutes: Reroutes, number: int, now_s: float) -> None:
 
 @compiled
 def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wanted: int, until_s: float) -> int:
-    """Carry out the graphs until rank 0 has done `wanted` iterations; return 0, or what stopped it."""
+    """Carry out the graphs until every job has done `wanted` iterations; return 0, or what stopped it."""
     tasks, heap, flows = net.tasks, net.heap, net.flows
     now_s, coming, rerouted, window_s = 0.0, 0, 0, _NEVER
     net.numbers[0] = machine.start(tasks, net.ready)
-    while tasks.done[0] < wanted:
+    while not machine.have_done(tasks, wanted):
         while net.numbers[0] > 0:
             net.numbers[0] -= 1
             if not _start(net, net.ready[net.numbers[0]], now_s):
                 return OVERLOADED
-        if tasks.done[0] >= wanted:
+        if machine.have_done(tasks, wanted):
             break
         if flows.numbers[1] > 0:
             _share(net, now_s)
@@ -328,7 +328,7 @@ def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wa
             then_s = min(then_s, arrivals.at_s[coming])
         for slot in flows.active[: flows.numbers[0]]:
             then_s = min(then_s, flows.ends_s[slot])
-        if window_s == _NEVER and tasks.done[0] >= reroutes.warmup:
+        if window_s == _NEVER and machine.have_done(tasks, reroutes.warmup):
             window_s = now_s
         if rerouted < len(reroutes.at_s):
             then_s = min(then_s, window_s + reroutes.at_s[rerouted])
@@ -360,7 +360,7 @@ def run(
     until_s: float,
     costs: Floats,
 ) -> int:
-    """Simulate until rank 0 has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
+    """Simulate until every job has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
 
     `path_of` is the path of each connection; `costs` as in `_Net`.
     """

@@ -43,6 +43,7 @@ class Tasks(NamedTuple):
     every_s: Floats  # from then on, 0 where they follow one another
     factor: Floats  # of a rank's compute times in each iteration (ranks x iterations, repeated)
     done: Ints  # iterations of each rank
+    first: Ints  # rank 0 of each job
     began_s: Floats  # ranks x iterations
     ended_s: Floats
 
@@ -128,6 +129,15 @@ def start(tasks: Tasks, ready: Ints) -> int:
             ready[count] = task
             count += 1
     return count
+
+
+@compiled
+def have_done(tasks: Tasks, count: int) -> bool:
+    """Return whether every job has done so many iterations."""
+    for rank in tasks.first:
+        if tasks.done[rank] < count:
+            return False
+    return True
 
 
 @compiled

@@ -641,22 +641,22 @@ def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
 
 @compiled
 def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wanted: int, until_s: float) -> int:
-    """Carry out the graphs until rank 0 has done `wanted` iterations; return 0, or what stopped it."""
+    """Carry out the graphs until every job has done `wanted` iterations; return 0, or what stopped it."""
     tasks, heap = net.tasks, net.heap
     room = len(heap.at_s) - 64
     coming, rerouted, now_s, window_s = 0, 0, 0.0, _NEVER
     net.numbers[0] = machine.start(tasks, net.ready)
-    while tasks.done[0] < wanted:
+    while not machine.have_done(tasks, wanted):
         while net.numbers[0] > 0:
             net.numbers[0] -= 1
             if not _begin(net, net.ready[net.numbers[0]], now_s):
                 return OVERLOADED
-        if tasks.done[0] >= wanted:
+        if machine.have_done(tasks, wanted):
             break
         if heap.held[0] > room:
             return OVERLOADED
         then_s = heap.at_s[0] if heap.held[0] > 0 else _NEVER
-        if window_s == _NEVER and tasks.done[0] >= reroutes.warmup:
+        if window_s == _NEVER and machine.have_done(tasks, reroutes.warmup):
             window_s = now_s
         while rerouted < len(reroutes.at_s) and window_s + reroutes.at_s[rerouted] <= then_s:
             path = net.queues.paths[reroutes.path[rerouted]]
@@ -705,7 +705,7 @@ def run(
     costs: Floats,
     mss: float,
 ) -> int:
-    """Simulate until rank 0 has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
+    """Simulate until every job has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
 
     `path_of` is the path of each connection; `costs` and `mss` as in `_Net`.
     """

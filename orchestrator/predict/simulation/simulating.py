@@ -59,7 +59,7 @@ def simulate(
     seed: int,
     grain: Grain = "flows",
 ) -> Simulated:
-    """Simulate so many iterations of the first job beside its traffic; ConfigError where it cannot be waited for.
+    """Simulate so many iterations of every job beside its traffic; ConfigError where it cannot be waited for.
 
     `seed` draws how late timers are, which packets are lost, and which spine a connection crosses.
     """
@@ -94,19 +94,15 @@ def simulate(
         links = _links(ways, taken)
         carried = links.carried
         stopped = flows.run(tasks, links, arrivals, reroutes, connections, wanted=wanted, until_s=until_s, costs=costs)
-        carried += taken * tasks.ended_s[0, wanted - 1]
+        carried += taken * tasks.ended_s[tasks.first, wanted - 1].max()
     if stopped == flows.OVERLOADED:
         raise ConfigError("more flows than can be simulated are under way at once: the links cannot carry this load")
     if stopped:
         raise ConfigError(f"an iteration takes longer than {MOST_ITERATION_S:g} s")
     seconds = tasks.ended_s - tasks.began_s
-    first = list(accumulate((one.graph.ranks for one in jobs), initial=0))
-    duration_s = float(tasks.ended_s[0, wanted - 1])
+    duration_s = float(tasks.ended_s[tasks.first, wanted - 1].max())
     return Simulated(
-        seconds={
-            one.job.name: seconds[rank, warmup : min(wanted, int(tasks.done[rank]))]
-            for one, rank in zip(jobs, first, strict=False)
-        },
+        seconds={one.job.name: seconds[rank, warmup:] for one, rank in zip(jobs, tasks.first, strict=True)},
         use={
             link.name: float(size / link.rate / duration_s) for link, size in zip(network.links, carried, strict=True)
         },
@@ -315,6 +311,7 @@ def _tasks(
         every_s=np.array([one.pace.every_s or 0.0 for one in jobs for _ in range(one.graph.ranks)]),
         factor=factor,
         done=np.zeros(ranks, dtype=np.int64),
+        first=np.array(list(accumulate((one.graph.ranks for one in jobs), initial=0))[:-1], dtype=np.int64),
         began_s=np.zeros((ranks, wanted)),
         ended_s=np.zeros((ranks, wanted)),
     )
