@@ -45,7 +45,7 @@ class Arrivals(NamedTuple):
 
 
 class Reroutes(NamedTuple):
-    """When paths take the links of others, in the order of their instants after all jobs have done `warmup` iterations."""
+    """When paths take the links of others, in order, from when all jobs have done `warmup` iterations."""
 
     at_s: Floats
     path: Ints

@@ -134,10 +134,10 @@ def start(tasks: Tasks, ready: Ints) -> int:
 @compiled
 def have_done(tasks: Tasks, count: int) -> bool:
     """Return whether every job has done so many iterations."""
+    least = count
     for rank in tasks.first:
-        if tasks.done[rank] < count:
-            return False
-    return True
+        least = min(least, tasks.done[rank])
+    return bool(least >= count)
 
 
 @compiled
