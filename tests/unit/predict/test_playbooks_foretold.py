@@ -28,6 +28,7 @@ UNKNOWN = re.compile(
     "real compute takes the time that it takes"
     "|workload command does not say"
     "|its servers are no ranks"
+    "|pair averaging is asynchronous"
     "|what a worker pulls while its next forward pass begins"
 )
 
