@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from orchestrator.experiment.experiment import Choice, Experiment
-from orchestrator.parts.conditions.rate import bucket
+from orchestrator.parts.shared.token_bucket import bucket
 from orchestrator.parts.topology import ETHERNET_BYTES, Topology
 
 NIC, SWITCH_PORT = "nic", "switch-port"
