@@ -6,7 +6,7 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import options
 from orchestrator.cli.commands import Group
@@ -80,7 +80,7 @@ def _why(arguments: argparse.Namespace) -> int:
     if arguments.against is None:
         less = _without(arguments, store, entries[0], after) if arguments.without else []
         if arguments.json:
-            more = {} if collectives is None else {"nccl": asdict(collectives)}
+            more: dict[str, Any] = {} if collectives is None else {"nccl": asdict(collectives)}
             more |= {"without": [asdict(one) for one in less]} if less else {}
             print(json.dumps({"explanations": [asdict(one) for one in after], **more}))
         else:
