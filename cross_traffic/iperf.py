@@ -18,7 +18,6 @@ from orchestrator.parts.topology import Topology
 
 NAME = "iperf"
 
-TICK_S = 0.001  # iperf3 looks at its pacing once a millisecond
 SMALL_BLOCK, LARGE_BLOCK = 8192, 131_072
 
 
@@ -115,7 +114,7 @@ def block_bytes(config: Config, topology: Topology) -> int:
     if config.block is not None:
         return int(config.block)
     segment = topology.mtu - topology.tcp_header_bytes
-    wanted = min(max(SMALL_BLOCK, stream_rate(config, topology) / 8 * TICK_S), LARGE_BLOCK)
+    wanted = min(max(SMALL_BLOCK, stream_rate(config, topology) / 8 * iperf_programs.TICK_S), LARGE_BLOCK)
     return max(1, round(wanted / segment)) * segment
 
 

@@ -14,6 +14,7 @@ from orchestrator.parts.protocols import Source
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
+TICK_S = 0.001  # iperf3 looks at its pacing once a millisecond
 MOST_STREAMS = 128  # iperf3's own limit
 LONGEST_S = 86_400  # likewise
 REPORT_S = 0.5

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from pydantic import Field
@@ -14,7 +15,7 @@ from orchestrator.core.fields import Load, Model
 from orchestrator.core.machines import packages
 from orchestrator.core.paths import safepath
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
+from orchestrator.parts.protocols import Demand, Escalation, Problem, Sent, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.shared import named_hosts, rails
 from orchestrator.parts.topology import WIRE_HEADER_BYTES, Topology
@@ -91,8 +92,7 @@ def payload_bytes(config: Config, topology: Topology) -> int:
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
     """Return a server's launch, then a client's that is ready when it has reported its first half second of traffic."""
     payload = payload_bytes(config, topology)
-    share = payload / (payload + HEADER_BYTES[topology.ip] + WIRE_HEADER_BYTES)
-    rate = config.load / topology.wire_scale / config.streams * share
+    rate = stream_rate(config, topology)
     return iperf_programs.server_and_client(
         source,
         topology,
@@ -101,6 +101,24 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
         receiving=iperf_programs.REPORT,
         sending=("-u", "-b", str(round(rate)), "-P", str(config.streams), "-l", str(payload)),
     )
+
+
+def stream_rate(config: Config, topology: Topology) -> float:
+    """Return the payload of one stream in bit/s, scaled: iperf3 counts payload, the load counts what is on the wire."""
+    payload = payload_bytes(config, topology)
+    share = payload / (payload + HEADER_BYTES[topology.ip] + WIRE_HEADER_BYTES)
+    return config.load / topology.wire_scale / config.streams * share
+
+
+def sent(config: Config, source: Source, topology: Topology) -> Iterator[Sent]:
+    """Yield the datagrams that iperf3 sends: each time it looks at its pace, as many as its average lacks."""
+    payload = payload_bytes(config, topology)
+    wire = float(payload + HEADER_BYTES[topology.ip] + WIRE_HEADER_BYTES)
+    period_s = payload * 8 / stream_rate(config, topology)
+    for number in range(int(source.duration_s / period_s)):
+        at_s = math.ceil(number * period_s / iperf_programs.TICK_S) * iperf_programs.TICK_S
+        for stream in range(config.streams):
+            yield Sent(at_s, config.src, config.to, config.rail, payload, wire, stream, datagram=True)
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

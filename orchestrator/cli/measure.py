@@ -1,4 +1,4 @@
-"""The commands that measure and predict: `orch plan`, `predict`, `run` and `sweep`."""
+"""The commands that measure: `orch plan`, `run` and `sweep`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from orchestrator.cli import compare, options, study
+from orchestrator.cli import compare, options, predict, study
 from orchestrator.cli.commands import Commands
-from orchestrator.core.errors import Interrupted, last_lines
+from orchestrator.core.errors import last_lines
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.screen import console
 
 if TYPE_CHECKING:
     from orchestrator.execution.observers.progress import Progress
-    from orchestrator.execution.runner import Outcome
     from orchestrator.experiment.sweepfile import Definition
-    from orchestrator.predict.network_costs import Costs
-    from orchestrator.predict.predicttext import PredictedSetting
-    from orchestrator.predict.whatif import Setting
     from orchestrator.sweep.detecting import Detection
     from orchestrator.sweep.run_sweep import SweepOutcome
 
@@ -49,14 +45,7 @@ def register(commands: Commands) -> None:
     options.seed(plan, "plan the runs that this salt gives")
     plan.add_argument("--verbose", action="store_true", help="list each process by itself, with environment and files")
 
-    predict = group.add(
-        "predict",
-        "predict how long iterations take beside cross traffic, by simulation, and what measured runs took",
-        action=_predict,
-        example="orch predict exp.yaml --what-if traffic.0.websearch.load=0gbit,8gbit,16gbit",
-        more=_PREDICT_MORE,
-    )
-    _predict_options(predict)
+    predict.register(group)
 
     run = group.add(
         "run",
@@ -161,7 +150,7 @@ def _run(arguments: argparse.Namespace) -> int:
         ]
         about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
         console.tell(json.dumps(about))
-    return exitcodes.gravest(map(_status, last))
+    return exitcodes.gravest(one.status for one in last)
 
 
 def _reported(runs: Sequence[Path], progress: Progress) -> Path | None:
@@ -173,12 +162,6 @@ def _reported(runs: Sequence[Path], progress: Progress) -> Path | None:
         progress.say(f"  no report: {last_lines(done.stderr) or f'status {done.returncode}'}")
         return None
     return Path(done.stdout.splitlines()[-1])
-
-
-def _status(outcome: Outcome) -> Exit:
-    if outcome.error is not None:
-        return Exit.INTERRUPTED if isinstance(outcome.error, Interrupted) else Exit.FAILED
-    return Exit.OK if outcome.valid else Exit.INCONCLUSIVE
 
 
 def _submit(arguments: argparse.Namespace) -> int:
@@ -313,131 +296,3 @@ def _plan_sweep(arguments: argparse.Namespace, definition: Definition) -> int:
 def _tell_detection(planned: Detection, *, as_json: bool) -> None:
     """Print the detectable changes below a plan; beside a plan in JSON on standard error."""
     print(f"\n{planned.text()}", file=sys.stderr if as_json else sys.stdout)
-
-
-_PREDICT_MORE = """\
-Simulates every window of the file with the very flows that its cross traffic
-will send. Of ddp (emulated compute) and ptd without cross traffic the terms of
-Li's model stand beside it. Compute times come from the file; costs of messages
-come from runs of `collective` in the results folder, or are assumed. Each is
-listed with its source. KEY of --what-if is a path as for --set, an option of
-the workload (mapping, bucket, batch, ...), or
-  link         the rate of all links, such as 100gbit
-  accelerator  peak rate and the share of it that is used, such as 71tflops@30%;
-               they give the compute time
-  ptd          p x t x d with the same samples, such as 2x2x2, or all that fit
-Over several loads the congestion point is told."""
-
-
-def _predict_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `orch predict`."""
-    options.experiment(parser, "an experiment file")
-    options.results(parser)
-    parser.add_argument(
-        "--what-if",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE[,VALUE...]",
-        dest="what_if",
-        help="predict with these values, too; if repeated, with every combination of them",
-    )
-    parser.add_argument(
-        "--inputs",
-        action="append",
-        default=[],
-        metavar="RUN",
-        help="fit the costs of communication to this run of `collective` (default: all of them on a testbed like this)",
-    )
-    parser.add_argument(
-        "--without",
-        action="append",
-        default=[],
-        metavar="SOURCE",
-        help="predict as if this source of cross traffic, or this one of several jobs, were not there",
-    )
-    parser.add_argument("--seed", metavar="SALT", help="send the very flows of the run that has this salt")
-    parser.add_argument("--draws", type=int, default=5, metavar="N", help="of costs and of flows (5)")
-    parser.add_argument(
-        "--grain",
-        choices=("flows", "packets"),
-        help="simulate flows that share links, or every packet (default: packets where they are few)",
-    )
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="also draw the predictions, as FILE.svg and FILE.pdf"
-    )
-
-
-def _predict(arguments: argparse.Namespace) -> int:
-    """Predict every setting, find measured runs of it, and print both."""
-    from orchestrator.experiment import fitting, seeds
-    from orchestrator.predict import foreseeing, foreseentext, inputs, measured_windows, predicttext, whatif
-    from orchestrator.predict.foreseentext import ForeseenSetting
-
-    axes = whatif.axes(arguments.what_if)
-    wanted = whatif.settings(arguments.file, arguments.overrides, axes, local=arguments.local)
-    if arguments.without:
-        wanted = [replace(one, experiment=foreseeing.without(one.experiment, arguments.without)) for one in wanted]
-    costs = inputs.costs(arguments.results, fitting.topology_of(wanted[0].experiment), named=arguments.inputs)
-    by_terms = _terms(arguments, wanted, costs)
-    measured = measured_windows.find(arguments.results, [one.experiment for one in wanted])
-    salt = seeds.given(arguments.seed) or seeds.PLANNED
-    simulated = [
-        ForeseenSetting(
-            label=one.label if axes else "",
-            windows=tuple(
-                foreseeing.foresee(
-                    one.experiment,
-                    costs,
-                    file=str(arguments.file),
-                    draws=arguments.draws,
-                    grain=arguments.grain,
-                    salt=salt,
-                )
-            ),
-            measured={
-                (window.name, job): found
-                for window in one.experiment.all_windows()
-                for (key, job), found in measured.items()
-                if key == measured_windows.key(one.experiment, window)
-            },
-        )
-        for one in wanted
-    ]
-    congestion = foreseentext.congestion(simulated) if whatif.is_load(axes) else None
-    if arguments.json:
-        told = predicttext.data(by_terms, costs) | foreseentext.data(simulated, congestion=congestion)
-        print(json.dumps(told, indent=1))
-    else:
-        parts = [predicttext.text(by_terms)] if by_terms else []
-        print(
-            "\n\n".join([*parts, foreseentext.text(simulated, congestion=congestion), predicttext.inputs_table(costs)])
-        )
-    if arguments.output is not None:
-        from orchestrator.report import predicted_settings, simulated_windows
-
-        drawn = (
-            predicted_settings.write(by_terms, arguments.output)
-            if by_terms
-            else simulated_windows.write(simulated, arguments.output)
-        )
-        print(drawn)
-    return 0
-
-
-def _terms(arguments: argparse.Namespace, wanted: Sequence[Setting], costs: Costs) -> list[PredictedSetting]:
-    """Return all settings by the terms of Li's model, beside runs; none where it does not know one of them."""
-    from orchestrator.predict import measured_runs, predicting
-    from orchestrator.predict.predicttext import PredictedSetting
-
-    if any(predicting.refused(one.experiment) for one in wanted):
-        return []
-    subjects = [predicting.subject(one.experiment, file=str(arguments.file)) for one in wanted]
-    measured = measured_runs.find(arguments.results, subjects)
-    return [
-        PredictedSetting(
-            label=setting.label,
-            prediction=predicting.predict(subject, costs),
-            measured=measured.get(measured_runs.key(subject)),
-        )
-        for setting, subject in zip(wanted, subjects, strict=True)
-    ]

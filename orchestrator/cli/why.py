@@ -6,7 +6,7 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import options
 from orchestrator.cli.commands import Group
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.analysis.causes.explanation import Explanation
+    from orchestrator.predict.counterfactual import Counterfactual
     from orchestrator.report.runs import Run
     from orchestrator.store.rundir import Entry
     from orchestrator.store.stores import Store
@@ -48,6 +49,12 @@ def register(group: Group) -> None:
     why.add_argument("--iteration", type=int, metavar="N", help="explain this iteration of each job alone")
     why.add_argument("--against", metavar="RUN", help="say what changed since this run")
     why.add_argument(
+        "--without",
+        action="store_true",
+        default=None,
+        help="also simulate the iterations without the first cause, and as they were, beside the measurement",
+    )
+    why.add_argument(
         "--nccl",
         type=Path,
         metavar="FOLDER",
@@ -62,6 +69,8 @@ def _why(arguments: argparse.Namespace) -> int:
 
     if arguments.iteration is not None and arguments.against is not None:
         raise ConfigError("--iteration: runs are compared whole; accepted: one of --iteration and --against")
+    if arguments.without and (arguments.iteration is not None or arguments.against is not None):
+        raise ConfigError("--without: windows are simulated whole; accepted: without --iteration and --against")
     store = stores.opened(arguments.results)
     entries = stores.entries(store, arguments.runs)
     if len(entries) > 1:
@@ -69,12 +78,16 @@ def _why(arguments: argparse.Namespace) -> int:
     collectives = None if arguments.nccl is None else nccl.read(arguments.nccl)
     after = _explained(arguments, store, entries[0])
     if arguments.against is None:
+        less = _without(arguments, store, entries[0], after) if arguments.without else []
         if arguments.json:
-            of_nccl = {} if collectives is None else {"nccl": asdict(collectives)}
-            print(json.dumps({"explanations": [asdict(one) for one in after], **of_nccl}))
+            more: dict[str, Any] = {} if collectives is None else {"nccl": asdict(collectives)}
+            more |= {"without": [asdict(one) for one in less]} if less else {}
+            print(json.dumps({"explanations": [asdict(one) for one in after], **more}))
         else:
-            told = [] if collectives is None else [nccl.text(collectives)]
-            print("\n\n".join("\n".join(lines) for lines in (*map(words.text, after), *told)))
+            own = [[one.text] for one in less] or [[] for _ in after]
+            told = [[*words.text(one), *lines] for one, lines in zip(after, own, strict=True)]
+            told += [] if collectives is None else [nccl.text(collectives)]
+            print("\n\n".join(map("\n".join, told)))
         return 0
     before = _explained(arguments, store, stores.one(store, arguments.against))
     found = changes.changed(before, after)
@@ -91,7 +104,7 @@ def _recurring(arguments: argparse.Namespace, store: Store, entries: Sequence[En
     """Say which causes recur in several runs."""
     from orchestrator.analysis.causes import recurring
 
-    for option in ("iteration", "against", "nccl"):
+    for option in ("iteration", "against", "nccl", "without"):
         if getattr(arguments, option) is not None:
             raise ConfigError(f"--{option}: {len(entries)} runs; accepted: one of them, such as {entries[-1].run}")
     runs = list(recurring.of_entries(store, entries))
@@ -101,6 +114,17 @@ def _recurring(arguments: argparse.Namespace, store: Store, entries: Sequence[En
     else:
         print("\n".join(recurring.text(runs, found)))
     return 0
+
+
+def _without(
+    arguments: argparse.Namespace, store: Store, entry: Entry, found: Sequence[Explanation]
+) -> list[Counterfactual]:
+    """Simulate each explained window of a run without its first cause."""
+    from orchestrator.predict import counterfactual
+    from orchestrator.report.runs import Run
+
+    run, results = Run(store.brought(entry)), Path(arguments.results)
+    return [counterfactual.of_run(run.path, run.manifest, one, results=results) for one in found]
 
 
 def _explained(arguments: argparse.Namespace, store: Store, entry: Entry) -> list[Explanation]:

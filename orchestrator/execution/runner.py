@@ -13,6 +13,7 @@ from typing import Literal
 
 from orchestrator.core import lock
 from orchestrator.core.errors import Interrupted, LockedError, OrchError, last_lines
+from orchestrator.core.exitcodes import Exit
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.unwind import add_note, combined
 from orchestrator.execution import provenance, sealing
@@ -46,6 +47,13 @@ class Outcome:
     @property
     def valid(self) -> bool:
         return self.manifest.valid
+
+    @property
+    def status(self) -> Exit:
+        """The exit code that the run asks for."""
+        if self.error is not None:
+            return Exit.INTERRUPTED if isinstance(self.error, Interrupted) else Exit.FAILED
+        return Exit.OK if self.valid else Exit.INCONCLUSIVE
 
     @property
     def sealed(self) -> bool:

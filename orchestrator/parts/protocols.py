@@ -154,6 +154,7 @@ class Sent:
     """A message of cross traffic before it is sent: when, from host to host over a rail, and its payload in bytes.
 
     Messages of one `connection` follow one another on it; -1 is one on a new connection. `wire` are its layer-2 bytes.
+    A `datagram` is a single packet that nothing acknowledges, and that nobody sends again; it has a connection, too.
     """
 
     at_s: float
@@ -163,6 +164,7 @@ class Sent:
     size: int
     wire: float
     connection: int = -1
+    datagram: bool = False
 
 
 class ForeseeableTraffic(Traffic, Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -35,9 +35,31 @@ WARMUP = 3  # iterations of a simulation that are not counted
 ITERATIONS = 40  # where a file ends its window by time alone
 INTERVAL = (5.0, 95.0)  # percentiles over draws: an interval of 90 %
 MOST_PACKETS = 2_000_000  # of a window that is simulated packet by packet unless asked for
+FEW = 5  # iterations by which it is told how many packets one has
 CONGESTED = 1.1  # times the iteration without load: where congestion is said to begin
-KNOWN = frozenset({"rate", "delay", "loss", "congestion-control", "offloads", "firewall"})
+KNOWN = frozenset({"rate", "delay", "loss", "congestion-control", "link", "offloads", "firewall"})
 MODELLED_CONTROL = "cubic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How windows are simulated: the salt and number of the run whose flows are sent, and how often all is drawn.
+
+    Without a `grain` windows of few packets are simulated by packets. `full_size` undoes scale and dilation: sizes,
+    rates and queues are those of a cluster, costs of messages stay. A window is shortened to `most_packets`, or to so
+    many `iterations` by its name.
+    """
+
+    salt: str = seeds.PLANNED
+    repetition: int = 1
+    draws: int = DRAWS
+    grain: Grain | None = None
+    full_size: bool = False
+    most_packets: int | None = None
+    iterations: Mapping[str, int] = field(default_factory=dict)
+
+
+AS_PLANNED = How()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +99,7 @@ class ForeseenWindow:
     use: Mapping[str, float]
     grain: Grain
     draws: int
+    iterations: int
 
     @property
     def busiest(self) -> str:
@@ -89,9 +112,6 @@ def refusals(experiment: Experiment) -> Iterator[str]:
     for spec in experiment.all_jobs():
         if not hasattr(registry.workload(spec.workload.name), "tasks"):
             yield f"workload {spec.workload.name} does not say what its ranks compute and send"
-    for spec in experiment.jobs:
-        if spec.start is not None or spec.every is not None:
-            yield f"job {spec.name} begins at instants of its own, which are not simulated; accepted: neither"
     for window in experiment.all_windows():
         for choice in window.traffic:
             if not fitting.is_silent(choice) and not hasattr(registry.traffic(choice.name), "sent"):
@@ -146,94 +166,127 @@ def _has_load(choice: Choice) -> bool:
     return hasattr(choice.config, "load")
 
 
-def foresee(
-    experiment: Experiment,
-    costs: Costs,
-    *,
-    file: str,
-    salt: str = seeds.PLANNED,
-    draws: int = DRAWS,
-    grain: Grain | None = None,
-) -> list[ForeseenWindow]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What is simulated of an experiment, whichever the window: its testbed, jobs with their workloads, and links."""
+
+    experiment: Experiment
+    topology: Topology
+    jobs: tuple[tuple[SimulatedJob, str], ...]
+    network: SimulatedNetwork
+    costs: Costs
+
+    @property
+    def simulated(self) -> list[SimulatedJob]:
+        return [one for one, _ in self.jobs]
+
+
+def foresee(experiment: Experiment, costs: Costs, *, file: str, how: How = AS_PLANNED) -> list[ForeseenWindow]:
     """Simulate every window of an experiment without problems; ConfigError says what cannot be, and why."""
-    if not 1 <= draws <= MOST_DRAWS:
-        raise ConfigError(f"{draws} draws; accepted: 1 to {MOST_DRAWS}")
+    if not 1 <= how.draws <= MOST_DRAWS:
+        raise ConfigError(f"{how.draws} draws; accepted: 1 to {MOST_DRAWS}")
     for reason in refusals(experiment):
         raise ConfigError(f"{file}: cannot be predicted: {reason}")
     topology = fitting.topology_of(experiment)
-    jobs = list(_jobs(experiment, topology, file))
-    network = links.network(experiment, topology)
+    if how.full_size:
+        costs = costs.of_larger_bytes(topology.scale)
+        topology = replace(topology, scale=1, dilation=1)
+    plan = _Plan(
+        experiment=experiment,
+        topology=topology,
+        jobs=tuple(_jobs(experiment, topology, file)),
+        network=links.network(experiment, topology, hardware=how.full_size),
+        costs=costs,
+    )
     found = []
     for window in experiment.all_windows():
         try:
-            found.append(_window(experiment, window, jobs, network, costs, salt=salt, draws=draws, grain=grain))
+            found.append(_window(plan, window, how))
         except ConfigError as error:
             raise ConfigError(f"{file}: window {window.name} cannot be predicted: {error}") from None
     return found
 
 
 def _jobs(experiment: Experiment, topology: Topology, file: str) -> Iterator[tuple[SimulatedJob, str]]:
+    paces = experiment.paces()
     for index, spec in enumerate(experiment.all_jobs()):
         config = spec.workload.config
         job = Job(name=spec.name, index=index, ranks=placement.ranks(config.hosts, topology))
         graph = cast("Foreseeable", registry.workload(spec.workload.name)).tasks(config, job, topology)
         if isinstance(graph, str):
             raise ConfigError(f"{file}: cannot be predicted: {spec.workload.name}: {graph}")
-        yield SimulatedJob(job=job, graph=graph), spec.workload.name
+        yield SimulatedJob(job=job, graph=graph, pace=paces[spec.name]), spec.workload.name
 
 
-def _window(
-    experiment: Experiment,
-    window: WindowSpec,
-    jobs: Sequence[tuple[SimulatedJob, str]],
-    network: SimulatedNetwork,
-    costs: Costs,
-    *,
-    salt: str,
-    draws: int,
-    grain: Grain | None,
-) -> ForeseenWindow:
-    measure = window.measure or experiment.measure
-    iterations = measure.iterations or ITERATIONS
-    simulated = [one for one, _ in jobs]
-    alone = simulating.simulate(
-        simulated, network, [], costs.at("value"), warmup=WARMUP, iterations=2, seed=0, grain="flows"
+def _window(plan: _Plan, window: WindowSpec, how: How) -> ForeseenWindow:
+    network = replace(
+        plan.network, outages=tuple(one for one in plan.network.outages if one.window in {"", window.name})
     )
-    horizon_s = 2.0 * alone.duration_s / (WARMUP + 2) * (WARMUP + iterations)
-    noisy = any(not fitting.is_silent(choice) for choice in window.traffic)
+    plan = replace(plan, network=network)
+    measure = window.measure or plan.experiment.measure
+    iterations = how.iterations.get(window.name) or measure.iterations or ITERATIONS
+    alone = simulating.simulate(
+        plan.simulated, network, [], plan.costs.at("value"), warmup=WARMUP, iterations=2, seed=0, grain="flows"
+    )
+    each_s = alone.duration_s / (WARMUP + 2)
+    if how.most_packets is not None:
+        iterations = _shortened(plan, window, how, iterations=iterations, each_s=each_s)
     found: list[Simulated] = []
-    chosen = grain
-    for number in range(draws):
-        rates = costs.at("value") if number == 0 else _drawn(costs, np.random.default_rng([number, len(salt)]))
-        own_salt = salt if number == 0 else f"{salt}-{number}"
-        jittered = list(_jittered(experiment, simulated, salt=own_salt, count=WARMUP + iterations))
-        until_s = horizon_s
-        while True:
-            sent = traffic(experiment, window, until_s=until_s, salt=own_salt) if noisy else []
-            chosen = chosen or _grain(simulated, sent, network, iterations)
-            result = simulating.simulate(
-                jittered, network, sent, rates, warmup=WARMUP, iterations=iterations, seed=number, grain=chosen
-            )
-            if not noisy or result.duration_s <= until_s:
-                break
-            until_s *= 2.0
+    chosen, until_s = how.grain, 2.0 * each_s * (WARMUP + iterations)
+    for number in range(how.draws):
+        result, chosen, until_s = _drawn_once(
+            plan, window, how, number=number, iterations=iterations, grain=chosen, until_s=until_s
+        )
         found.append(result)
-        horizon_s = max(horizon_s, until_s)
     return ForeseenWindow(
         window=window.name,
         load_bps=float(sum(getattr(choice.config, "load", 0.0) for choice in window.traffic)),
         traffic=tuple(_described(choice) for choice in window.traffic if not fitting.is_silent(choice)),
-        jobs=tuple(_foreseen(one, name, found) for one, name in jobs),
+        jobs=tuple(_foreseen(one, name, found) for one, name in plan.jobs),
         use={link.name: float(np.mean([one.use[link.name] for one in found])) for link in network.links},
         grain=chosen or "flows",
-        draws=draws,
+        draws=how.draws,
+        iterations=iterations,
     )
 
 
-def _jittered(experiment: Experiment, jobs: Sequence[SimulatedJob], *, salt: str, count: int) -> Iterator[SimulatedJob]:
+def _drawn_once(
+    plan: _Plan, window: WindowSpec, how: How, *, number: int, iterations: int, grain: Grain | None, until_s: float
+) -> tuple[Simulated, Grain, float]:
+    """Simulate a window by one draw of its costs and its traffic; return for how long traffic was needed, too."""
+    costs, salt = plan.costs.at("value"), how.salt
+    if number > 0:
+        costs, salt = _drawn(plan.costs, np.random.default_rng([number, len(salt)])), f"{salt}-{number}"
+    own = replace(how, salt=salt)
+    jittered = list(_jittered(plan, own, count=WARMUP + iterations))
+    noisy = any(not fitting.is_silent(choice) for choice in window.traffic)
+    while True:
+        sent = traffic(plan.experiment, window, own, topology=plan.topology, until_s=until_s) if noisy else []
+        grain = grain or _grain(plan, sent, iterations)
+        result = simulating.simulate(
+            jittered, plan.network, sent, costs, warmup=WARMUP, iterations=iterations, seed=number, grain=grain
+        )
+        if not noisy or result.duration_s <= until_s:
+            return result, grain, until_s
+        until_s *= 2.0
+
+
+def _shortened(plan: _Plan, window: WindowSpec, how: How, *, iterations: int, each_s: float) -> int:
+    """Return how many iterations have no more than the most packets, as flows tell that share links without losses."""
+    few = min(iterations, FEW)
+    result, _, _ = _drawn_once(
+        plan, window, how, number=0, iterations=few, grain="flows", until_s=2.0 * each_s * (WARMUP + few)
+    )
+    sent = traffic(plan.experiment, window, how, topology=plan.topology, until_s=result.duration_s)
+    packets = _packets(plan, sent, few) / (WARMUP + few)
+    return max(1, min(iterations, int((how.most_packets or 0) / packets) - WARMUP))
+
+
+def _jittered(plan: _Plan, how: How, *, count: int) -> Iterator[SimulatedJob]:
     """Yield the jobs; those with jitter with the factors of compute times that the run of this salt draws."""
-    run = Draws(salt=salt).of_run(experiment.name, experiment.seed, 1)
-    for one, spec in zip(jobs, experiment.all_jobs(), strict=True):
+    experiment = plan.experiment
+    run = Draws(salt=how.salt).of_run(experiment.name, experiment.seed, how.repetition)
+    for one, spec in zip(plan.simulated, experiment.all_jobs(), strict=True):
         config = spec.workload.config
         if getattr(config, "jitter", None) is None:
             yield one
@@ -279,13 +332,12 @@ def _drawn(costs: Costs, draw: np.random.Generator) -> Rates:
     return Rates(**{name: one(getattr(costs, name)) for name in Rates.__slots__})
 
 
-def traffic(experiment: Experiment, window: WindowSpec, *, until_s: float, salt: str) -> list[Sent]:
+def traffic(experiment: Experiment, window: WindowSpec, how: How, *, topology: Topology, until_s: float) -> list[Sent]:
     """Return what the sources of a window send until `until_s`, in order: what a run of this salt sends.
 
     Times are as without dilation.
     """
-    topology = fitting.topology_of(experiment)
-    draws = Draws(salt=salt)
+    draws = Draws(salt=how.salt)
     found: list[Sent] = []
     for place, choice in enumerate(window.traffic):
         if fitting.is_silent(choice):
@@ -296,7 +348,7 @@ def traffic(experiment: Experiment, window: WindowSpec, *, until_s: float, salt:
             window=window.name,
             port=TRAFFIC_PORT,
             duration_s=until_s * topology.dilation,
-            seed=draws.of_source(experiment.name, experiment.seed, 1, window=window.name, source=name),
+            seed=draws.of_source(experiment.name, experiment.seed, how.repetition, window=window.name, source=name),
         )
         part = cast("ForeseeableTraffic", registry.traffic(choice.name))
         sent: Iterator[Sent] = part.sent(dilated(choice.config, topology.dilation), source, topology)
@@ -307,14 +359,18 @@ def traffic(experiment: Experiment, window: WindowSpec, *, until_s: float, salt:
 def _undilated(sent: Sent, place: int, dilation: int) -> Sent:
     """Return a message in undilated time, on a connection of its own source."""
     connection = sent.connection if sent.connection < 0 else sent.connection + (place << 20)
-    return Sent(sent.at_s / dilation, sent.src, sent.dst, sent.rail, sent.size, sent.wire, connection)
+    return replace(sent, at_s=sent.at_s / dilation, connection=connection)
 
 
-def _grain(jobs: Sequence[SimulatedJob], sent: Sequence[Sent], network: SimulatedNetwork, iterations: int) -> Grain:
+def _grain(plan: _Plan, sent: Sequence[Sent], iterations: int) -> Grain:
     """Return packets where there are few enough to simulate them all, else flows."""
-    training = sum(sum(one.graph.sizes) for one in jobs) * (iterations + WARMUP)
-    count = (training + sum(one.size for one in sent)) / network.mss + len(sent)
-    return "packets" if count <= MOST_PACKETS else "flows"
+    return "packets" if _packets(plan, sent, iterations) <= MOST_PACKETS else "flows"
+
+
+def _packets(plan: _Plan, sent: Sequence[Sent], iterations: int) -> float:
+    """Return about how many packets a window has."""
+    training = sum(sum(one.graph.sizes) for one in plan.simulated) * (iterations + WARMUP)
+    return (training + sum(one.size for one in sent)) / plan.network.mss + len(sent)
 
 
 def congestion_bps(points: Sequence[tuple[float, float]]) -> float:
@@ -338,6 +394,7 @@ def data(found: Sequence[ForeseenWindow]) -> list[dict[str, Any]]:
             "traffic": list(one.traffic),
             "grain": one.grain,
             "draws": one.draws,
+            "iterations": one.iterations,
             "links": dict(one.use),
             "jobs": [
                 {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from orchestrator.parts.theory import Spread
@@ -70,6 +70,14 @@ class Costs:
             piece_s=self.piece_s.at(side),
             step_s=self.step_s.at(side),
         )
+
+    def of_larger_bytes(self, by: int) -> Costs:
+        """Return the same costs of messages whose bytes are so many times as many: each byte costs less."""
+
+        def less(one: Quantity) -> Quantity:
+            return replace(one, value=one.value / by, low=one.low / by, high=one.high / by)
+
+        return replace(self, inside_byte_s=less(self.inside_byte_s), byte_s=less(self.byte_s))
 
     def quantities(self) -> dict[str, Quantity]:
         """Return each input by its name, with its unit."""

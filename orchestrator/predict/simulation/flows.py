@@ -7,10 +7,11 @@ cross traffic on a new connection is one, too. Queues, losses and time-outs are 
 
 from __future__ import annotations
 
-# ruff: noqa: C901 - compiled: calls hand over every word of every array
+# ruff: noqa: C901, PLR0912, PLR0917 - compiled: calls hand over every word of every array
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from orchestrator.predict.simulation import machine
 from orchestrator.predict.simulation.machine import Floats, Heap, Ints, Tasks, compiled
@@ -26,7 +27,8 @@ class Links(NamedTuple):
     """Rates of links, and the links of each path; a connection has one path for good."""
 
     rate: Floats  # bytes a second
-    hop_of: Ints  # the first entry in `hop` of each path; one more entry ends them
+    first: Ints  # entry in `hop` of each path
+    end: Ints  # entry after its last one
     hop: Ints
     delay_s: Floats  # of each path, beside its queues
     carried: Floats  # bytes that each link has carried
@@ -39,6 +41,17 @@ class Arrivals(NamedTuple):
     size: Floats
     path: Ints
     connection: Ints
+    mute: npt.NDArray[np.bool_]  # whether it is a datagram, which nothing acknowledges and nobody sends again
+
+
+class Reroutes(NamedTuple):
+    """When paths take the links of others, in order, from when all jobs have done `warmup` iterations."""
+
+    at_s: Floats
+    path: Ints
+    first: Ints  # entries in the list of all paths' links
+    end: Ints
+    warmup: int
 
 
 class _Waiting(NamedTuple):
@@ -96,8 +109,8 @@ def _begin(net: _Net, slot: int, size: float, task: int, now_s: float) -> None:
     flows.place[slot] = flows.numbers[0]
     flows.active[flows.numbers[0]] = slot
     flows.numbers[0] += 1
-    first = links.hop_of[flows.path[slot]]
-    for hop in range(links.hop_of[flows.path[slot] + 1] - first):
+    first = links.first[flows.path[slot]]
+    for hop in range(links.end[flows.path[slot]] - first):
         link, code = links.hop[first + hop], slot * net.hops + hop
         flows.after[code], flows.before[code] = flows.head[link], -1
         if flows.head[link] >= 0:
@@ -125,8 +138,8 @@ def _end(net: _Net, slot: int) -> None:
     flows.place[last] = flows.place[slot]
     flows.place[slot] = -1
     flows.numbers[0] -= 1
-    first = links.hop_of[flows.path[slot]]
-    for hop in range(links.hop_of[flows.path[slot] + 1] - first):
+    first = links.first[flows.path[slot]]
+    for hop in range(links.end[flows.path[slot]] - first):
         link, code = links.hop[first + hop], slot * net.hops + hop
         links.carried[link] += flows.left[slot]
         after, before = flows.after[code], flows.before[code]
@@ -153,7 +166,7 @@ def _reach(net: _Net) -> None:
             slot = code // net.hops
             net.fixed[slot] = 0
             net.growing[link] += 1
-            for other in range(links.hop_of[flows.path[slot]], links.hop_of[flows.path[slot] + 1]):
+            for other in range(links.first[flows.path[slot]], links.end[flows.path[slot]]):
                 _mark(flows, links.hop[other])
             code = flows.after[code]
 
@@ -188,7 +201,7 @@ def _fix(net: _Net, slot: int, share: float, now_s: float) -> None:
     net.fixed[slot] = 1
     sent = flows.rate[slot] * (now_s - flows.since_s[slot])
     changed = abs(flows.rate[slot] - share) > 1e-9 * share
-    for other in range(links.hop_of[flows.path[slot]], links.hop_of[flows.path[slot] + 1]):
+    for other in range(links.first[flows.path[slot]], links.end[flows.path[slot]]):
         net.growing[links.hop[other]] -= 1
         net.room[links.hop[other]] -= share
         if changed:
@@ -208,12 +221,12 @@ def _start(net: _Net, task: int, now_s: float) -> bool:
         again = machine.take(tasks, task)
         slot = tasks.connection[task]
         if slot < 0:
-            seconds = machine.duration_s(tasks, task, net.costs[3])
+            seconds = machine.duration_s(tasks, task, net.costs[3], now_s)
             if seconds > 0.0 or again:
                 machine.push(net.heap, now_s + seconds, task)
             else:
                 net.numbers[0] = machine.ended(tasks, task, now_s, net.ready, net.numbers[0])
-        elif links.hop_of[net.flows.path[slot]] == links.hop_of[net.flows.path[slot] + 1]:
+        elif links.first[net.flows.path[slot]] == links.end[net.flows.path[slot]]:
             machine.push(net.heap, now_s + net.costs[0] + (net.costs[1] + net.costs[2]) * tasks.size[task], task)
         elif net.flows.place[slot] < 0:
             _begin(net, slot, tasks.size[task], task, now_s)
@@ -277,17 +290,36 @@ def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
 
 
 @compiled
-def _run(net: _Net, arrivals: Arrivals, connections: int, wanted: int, until_s: float) -> int:
-    """Carry out the graphs until rank 0 has done `wanted` iterations; return 0, or what stopped it."""
+def _reroute(net: _Net, reroutes: Reroutes, number: int, now_s: float) -> None:
+    """Have a path take other links, and the flows that are under way on it with it."""
+    flows, links, path = net.flows, net.links, reroutes.path[number]
+    moved = flows.active[: flows.numbers[0]].copy()
+    left = np.zeros(len(moved))
+    for at in range(len(moved)):
+        slot = moved[at]
+        if flows.path[slot] == path:
+            sent = min(flows.left[slot], flows.rate[slot] * (now_s - flows.since_s[slot]))
+            left[at] = flows.left[slot] - sent
+            flows.left[slot] = sent
+            _end(net, slot)
+    links.first[path], links.end[path] = reroutes.first[number], reroutes.end[number]
+    for at in range(len(moved)):
+        if flows.path[moved[at]] == path:
+            _begin(net, moved[at], left[at], flows.task[moved[at]], now_s)
+
+
+@compiled
+def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wanted: int, until_s: float) -> int:
+    """Carry out the graphs until every job has done `wanted` iterations; return 0, or what stopped it."""
     tasks, heap, flows = net.tasks, net.heap, net.flows
-    now_s, coming = 0.0, 0
+    now_s, coming, rerouted, window_s = 0.0, 0, 0, _NEVER
     net.numbers[0] = machine.start(tasks, net.ready)
-    while tasks.done[0] < wanted:
+    while not machine.have_done(tasks, wanted):
         while net.numbers[0] > 0:
             net.numbers[0] -= 1
             if not _start(net, net.ready[net.numbers[0]], now_s):
                 return OVERLOADED
-        if tasks.done[0] >= wanted:
+        if machine.have_done(tasks, wanted):
             break
         if flows.numbers[1] > 0:
             _share(net, now_s)
@@ -296,11 +328,18 @@ def _run(net: _Net, arrivals: Arrivals, connections: int, wanted: int, until_s: 
             then_s = min(then_s, arrivals.at_s[coming])
         for slot in flows.active[: flows.numbers[0]]:
             then_s = min(then_s, flows.ends_s[slot])
+        if window_s == _NEVER and machine.have_done(tasks, reroutes.warmup):
+            window_s = now_s
+        if rerouted < len(reroutes.at_s):
+            then_s = min(then_s, window_s + reroutes.at_s[rerouted])
         if then_s > until_s:
             return LATE
         now_s = max(now_s, then_s)
         soon_s = now_s + _TOGETHER_S
         _finish(net, connections, now_s, soon_s)
+        while rerouted < len(reroutes.at_s) and window_s + reroutes.at_s[rerouted] <= soon_s:
+            _reroute(net, reroutes, rerouted, now_s)
+            rerouted += 1
         while coming < len(arrivals.at_s) and arrivals.at_s[coming] <= soon_s:
             if not _come(net, arrivals, coming, now_s):
                 return OVERLOADED
@@ -311,15 +350,23 @@ def _run(net: _Net, arrivals: Arrivals, connections: int, wanted: int, until_s: 
 
 
 def run(
-    tasks: Tasks, links: Links, arrivals: Arrivals, path_of: Ints, *, wanted: int, until_s: float, costs: Floats
+    tasks: Tasks,
+    links: Links,
+    arrivals: Arrivals,
+    reroutes: Reroutes,
+    path_of: Ints,
+    *,
+    wanted: int,
+    until_s: float,
+    costs: Floats,
 ) -> int:
-    """Simulate until rank 0 has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
+    """Simulate until every job has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
 
     `path_of` is the path of each connection; `costs` as in `_Net`.
     """
     connections = len(path_of)
     slots = connections + _MOST_FLOWS
-    hops = max(1, int(np.diff(links.hop_of).max(initial=1)))
+    hops = max(1, int((links.end - links.first).max(initial=1)))
     entries = max(1024, 4 * len(tasks.owner))
     most = 4 * len(tasks.owner) + 1024
     count = len(links.rate)
@@ -359,4 +406,4 @@ def run(
         costs=costs,
         hops=hops,
     )
-    return int(_run(net, arrivals, connections, wanted, until_s))
+    return int(_run(net, arrivals, reroutes, connections, wanted, until_s))

@@ -39,8 +39,11 @@ class Tasks(NamedTuple):
     empty: Ints  # places of each task without a token
     begin: Ints  # of each rank
     end: Ints
+    turn_s: Floats  # when the first iteration of each rank may begin
+    every_s: Floats  # from then on, 0 where they follow one another
     factor: Floats  # of a rank's compute times in each iteration (ranks x iterations, repeated)
     done: Ints  # iterations of each rank
+    first: Ints  # rank 0 of each job
     began_s: Floats  # ranks x iterations
     ended_s: Floats
 
@@ -129,6 +132,15 @@ def start(tasks: Tasks, ready: Ints) -> int:
 
 
 @compiled
+def have_done(tasks: Tasks, count: int) -> bool:
+    """Return whether every job has done so many iterations."""
+    least = count
+    for rank in tasks.first:
+        least = min(least, tasks.done[rank])
+    return bool(least >= count)
+
+
+@compiled
 def take(tasks: Tasks, task: int) -> bool:
     """Take a token from each place of a task that begins; return whether it can begin once more."""
     empty = 0
@@ -141,12 +153,14 @@ def take(tasks: Tasks, task: int) -> bool:
 
 
 @compiled
-def duration_s(tasks: Tasks, task: int, late_s: float) -> float:
-    """Return how long a task computes in the iteration that its rank is in, late by `late_s` in the mean."""
+def duration_s(tasks: Tasks, task: int, late_s: float, now_s: float) -> float:
+    """Return how long a task takes now: until its rank's turn, or computing, late by `late_s` in the mean."""
+    rank = tasks.owner[task]
+    if task == tasks.begin[rank]:
+        return float(max(0.0, tasks.turn_s[rank] + tasks.done[rank] * tasks.every_s[rank] - now_s))
     seconds = tasks.seconds[task]
     if seconds <= 0.0:
         return 0.0
-    rank = tasks.owner[task]
     factor = tasks.factor[rank, tasks.done[rank] % tasks.factor.shape[1]]
     return float(seconds * factor + late_s * np.random.exponential())
 

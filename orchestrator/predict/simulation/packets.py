@@ -15,17 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.predict.simulation import machine
-from orchestrator.predict.simulation.flows import LATE, OVERLOADED, Arrivals
+from orchestrator.predict.simulation.flows import LATE, OVERLOADED, Arrivals, Reroutes
 from orchestrator.predict.simulation.machine import Floats, Heap, Ints, Tasks, compiled
 
 HEADER = 66  # bytes of a segment's headers, and of an acknowledgement
-WINDOW = 512  # segments of a connection that may be under way; a power of two
+WINDOW = 4096  # segments of a connection that may be under way (6 MB, net.ipv4.tcp_rmem); a power of two
 MOST_FLOWS = 2048  # on new connections that are open at once
 
 _TASK, _DATA, _ACK, _TIMER = 0, 1, 2, 3  # kinds of events
 _NONE, _FLOW = -1, -2  # what ends with a segment: nothing, or a flow of cross traffic; else a task
-_HOP_S = 3e-6  # between two packets that a bucket lets through at once, and for a packet to pass a host
-_LATE_S = 20e-6  # of a bucket's timer; without it, packets of two equal links would fall into step at a full queue
 _RTO_S = 0.2
 _TIMEOUT_MIN_S = 0.008  # two ticks of a kernel at 250 Hz
 _MOST_RTO_S = 120.0
@@ -46,6 +44,8 @@ QUEUE = np.dtype(
         ("depth", np.float64),  # bytes
         ("limit", np.float64),  # bytes
         ("loss", np.float64),  # probability at each packet
+        ("late_s", np.float64),  # of its timer, in the mean
+        ("gap_s", np.float64),  # between two packets that it lets through at once, and for a packet to pass a host
         ("tokens", np.float64),
         ("counted_s", np.float64),  # when `tokens` was true: the departure of the last packet
         ("carried", np.float64),
@@ -107,6 +107,7 @@ _SOCKET = np.dtype(
         ("round_end", np.int64),
         ("round_s", np.float64),
         ("train_s", np.float64),
+        ("mute", np.int64),  # whether it sends datagrams, of which nothing comes back
         ("bytes", np.float64),  # of a paced stream, still to be sent; less than 0 of a connection that is closed
         ("first", np.int64),  # of messages that wait, -1 for none
         ("last", np.int64),
@@ -117,11 +118,12 @@ _SOCKET = np.dtype(
 _SEGMENT = np.dtype(
     [
         ("sent_s", np.float64),
-        ("size", np.float64),
-        ("flags", np.int64),  # of a segment: 1 lost, 2 selectively acknowledged, 4 sent again
-        ("got", np.int64),
-        ("mark", np.int64),  # what ends with it
-    ]
+        ("size", np.float32),
+        ("mark", np.int32),  # what ends with it
+        ("flags", np.int8),  # of a segment: 1 lost, 2 selectively acknowledged, 4 sent again
+        ("got", np.int8),
+    ],
+    align=True,
 )
 
 # Messages that wait on connections, and acknowledgements on their way, in turn.
@@ -157,12 +159,12 @@ def _pass(links: Records, link: int, size: float, now_s: float) -> float:
     if waiting_s > 0.0 and waiting_s * queue.rate + size > queue.limit:
         queue.dropped += 1
         return -1.0
-    at_s = max(now_s, queue.counted_s + _HOP_S)
+    at_s = max(now_s, queue.counted_s + queue.gap_s)
     tokens = min(queue.depth, queue.tokens + queue.rate * max(0.0, at_s - queue.counted_s))
     if tokens >= size:
         queue.tokens = tokens - size
     else:  # a timer wakes the bucket, a little late
-        late_s = _LATE_S * np.random.exponential()
+        late_s = queue.late_s * np.random.exponential()
         at_s += (size - tokens) / queue.rate + late_s
         queue.tokens = min(late_s * queue.rate, queue.depth)
     queue.counted_s = at_s
@@ -182,13 +184,14 @@ def _transmit(net: _Net, socket: int, number: int, now_s: float) -> bool:
     segments = net.segments
     place = socket * WINDOW + (number & (WINDOW - 1))
     wire = segments[place].size + HEADER
-    at_s = _pass(queues.links, queues.hops[queues.paths[sockets[socket].path].first], wire, now_s)
+    link = queues.hops[queues.paths[sockets[socket].path].first]
+    at_s = _pass(queues.links, link, wire, now_s)
     if at_s < 0.0:
         return False
     segments[place].sent_s = now_s
     sockets[socket].pipe += 1
     sockets[socket].in_nic += wire
-    machine.push(net.heap, at_s + _HOP_S, _code(_DATA, 1, socket, number))
+    machine.push(net.heap, at_s + queues.links[link].gap_s, _code(_DATA, 1, socket, number))
     return True
 
 
@@ -506,7 +509,7 @@ def _begin(net: _Net, task: int, now_s: float) -> bool:
         again = machine.take(tasks, task)
         socket = tasks.connection[task]
         if socket < 0:
-            seconds = machine.duration_s(tasks, task, net.costs[3])
+            seconds = machine.duration_s(tasks, task, net.costs[3], now_s)
             if seconds > 0.0 or again:
                 machine.push(net.heap, now_s + seconds, _code(_TASK, 0, 0, task))
             else:
@@ -533,7 +536,7 @@ def _hop(net: _Net, kind: int, hop: int, socket: int, number: int, path: int, wi
         at_s = _pass(queues.links, queues.hops[link], wire, now_s)
         if at_s < 0.0:
             return True
-        at_s += _HOP_S
+        at_s += queues.links[queues.hops[link]].gap_s
     elif link > end or queues.paths[path].delay_s <= 0.0:
         return False
     else:
@@ -586,7 +589,8 @@ def _happen(net: _Net, code: int, connections: int, now_s: float) -> None:
             sockets[socket].in_nic -= wire
             if _waits(sockets, socket):
                 _send(net, socket, now_s)
-        if not _hop(net, kind, hop, socket, number, sockets[socket].path, wire, now_s):
+        there = not _hop(net, kind, hop, socket, number, sockets[socket].path, wire, now_s)
+        if there and sockets[socket].mute == 0:
             _arrived(net, socket, number, now_s)
     elif kind == _ACK:
         back = net.queues.paths[sockets[socket].path].back
@@ -614,6 +618,13 @@ def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
     """Begin a flow of cross traffic, or add to a stream; return whether there was room for it."""
     sockets = net.sockets
     socket = arrivals.connection[coming]
+    if arrivals.mute[coming]:
+        number = sockets[socket].nxt
+        net.segments[socket * WINDOW + (number & (WINDOW - 1))].size = arrivals.size[coming]
+        sockets[socket].nxt += 1
+        sockets[socket].mute = 1
+        _transmit(net, socket, number, now_s)
+        return True
     if socket >= 0:
         sockets[socket].bytes += arrivals.size[coming]
     else:
@@ -629,22 +640,28 @@ def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
 
 
 @compiled
-def _run(net: _Net, arrivals: Arrivals, connections: int, wanted: int, until_s: float) -> int:
-    """Carry out the graphs until rank 0 has done `wanted` iterations; return 0, or what stopped it."""
+def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wanted: int, until_s: float) -> int:
+    """Carry out the graphs until every job has done `wanted` iterations; return 0, or what stopped it."""
     tasks, heap = net.tasks, net.heap
     room = len(heap.at_s) - 64
-    coming, now_s = 0, 0.0
+    coming, rerouted, now_s, window_s = 0, 0, 0.0, _NEVER
     net.numbers[0] = machine.start(tasks, net.ready)
-    while tasks.done[0] < wanted:
+    while not machine.have_done(tasks, wanted):
         while net.numbers[0] > 0:
             net.numbers[0] -= 1
             if not _begin(net, net.ready[net.numbers[0]], now_s):
                 return OVERLOADED
-        if tasks.done[0] >= wanted:
+        if machine.have_done(tasks, wanted):
             break
         if heap.held[0] > room:
             return OVERLOADED
         then_s = heap.at_s[0] if heap.held[0] > 0 else _NEVER
+        if window_s == _NEVER and machine.have_done(tasks, reroutes.warmup):
+            window_s = now_s
+        while rerouted < len(reroutes.at_s) and window_s + reroutes.at_s[rerouted] <= then_s:
+            path = net.queues.paths[reroutes.path[rerouted]]
+            path.first, path.end = reroutes.first[rerouted], reroutes.end[rerouted]
+            rerouted += 1
         if coming < len(arrivals.at_s) and arrivals.at_s[coming] <= then_s:
             now_s = max(now_s, arrivals.at_s[coming])
             if not _come(net, arrivals, coming, now_s):
@@ -680,6 +697,7 @@ def run(
     tasks: Tasks,
     queues: Queues,
     arrivals: Arrivals,
+    reroutes: Reroutes,
     path_of: Ints,
     *,
     wanted: int,
@@ -687,7 +705,7 @@ def run(
     costs: Floats,
     mss: float,
 ) -> int:
-    """Simulate until rank 0 has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
+    """Simulate until every job has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
 
     `path_of` is the path of each connection; `costs` and `mss` as in `_Net`.
     """
@@ -715,4 +733,4 @@ def run(
         costs=costs,
         mss=mss,
     )
-    return int(_run(net, arrivals, connections, wanted, until_s))
+    return int(_run(net, arrivals, reroutes, connections, wanted, until_s))

@@ -10,12 +10,13 @@ from typing import Literal
 import numpy as np
 
 from orchestrator.core.errors import ConfigError
+from orchestrator.experiment.pacing import Pace
 from orchestrator.parts.protocols import Sent
 from orchestrator.parts.taskgraph import NOWHERE, TaskGraph
 from orchestrator.parts.topology import Job
 from orchestrator.predict.network_costs import Rates
 from orchestrator.predict.simulation import flows, machine, packets
-from orchestrator.predict.simulation.flows import Arrivals, Links
+from orchestrator.predict.simulation.flows import Arrivals, Links, Reroutes
 from orchestrator.predict.simulation.links import SimulatedNetwork
 from orchestrator.predict.simulation.machine import Floats, Tasks
 from orchestrator.predict.simulation.packets import Queues
@@ -24,15 +25,17 @@ Grain = Literal["flows", "packets"]
 
 ACK_SHARE = 66 / 2 / 1514  # of a full frame: one acknowledgement for two, the other way
 LATE_S = 20e-6  # of emulated compute beside its pieces: the kernel's timers
+FREE = Pace()
 MOST_ITERATION_S = 200.0  # an iteration that takes longer on average is not waited for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedJob:
-    """A job with its tasks; `factors` multiply its ranks' compute times (ranks x iterations, repeated)."""
+    """A job with its tasks and its pace; `factors` multiply its ranks' compute times (ranks x iterations, repeated)."""
 
     job: Job
     graph: TaskGraph
+    pace: Pace = FREE
     factors: Floats | None = None
 
 
@@ -56,38 +59,50 @@ def simulate(
     seed: int,
     grain: Grain = "flows",
 ) -> Simulated:
-    """Simulate so many iterations of the first job beside its traffic; ConfigError where it cannot be waited for."""
+    """Simulate so many iterations of every job beside its traffic; ConfigError where it cannot be waited for.
+
+    `seed` draws how late timers are, which packets are lost, and which spine a connection crosses.
+    """
     wanted = warmup + iterations
-    paths, numbers = _paths(jobs, traffic)
+    ways = _Ways(network, seed)
     by_packets = grain == "packets"
-    tasks, path_of = _tasks(jobs, numbers, rates, wanted=wanted, link_factor=1.0 if by_packets else rates.link_factor)
-    arrivals, lasting = _arrivals(traffic, numbers, offset=len(path_of), mss=network.mss if by_packets else 0)
+    tasks, path_of = _tasks(jobs, ways, rates, wanted=wanted, link_factor=1.0 if by_packets else rates.link_factor)
+    answered = traffic if by_packets else [sent for sent in traffic if not sent.datagram]
+    arrivals, lasting = _arrivals(answered, ways, offset=len(path_of), mss=network.mss if by_packets else 0)
     connections = np.array([*path_of, *lasting], dtype=np.int64)
     costs = np.array([rates.round_s, rates.byte_s, rates.inside_byte_s, LATE_S])
     until_s = wanted * MOST_ITERATION_S
     machine.seeded(seed % 2**32)
     if by_packets:
-        queues = _queues(network, paths, numbers)
+        reroutes = _reroutes(ways, warmup)
+        queues = _queues(ways)
         carried = queues.links["carried"]
         stopped = packets.run(
-            tasks, queues, arrivals, connections, wanted=wanted, until_s=until_s, costs=costs, mss=float(network.mss)
+            tasks,
+            queues,
+            arrivals,
+            reroutes,
+            connections,
+            wanted=wanted,
+            until_s=until_s,
+            costs=costs,
+            mss=float(network.mss),
         )
     else:
-        links = _links(network, paths, traffic)
+        taken = _taken(traffic, ways)
+        reroutes = _reroutes(ways, warmup)
+        links = _links(ways, taken)
         carried = links.carried
-        stopped = flows.run(tasks, links, arrivals, connections, wanted=wanted, until_s=until_s, costs=costs)
+        stopped = flows.run(tasks, links, arrivals, reroutes, connections, wanted=wanted, until_s=until_s, costs=costs)
+        carried += taken * tasks.ended_s[tasks.first, wanted - 1].max()
     if stopped == flows.OVERLOADED:
         raise ConfigError("more flows than can be simulated are under way at once: the links cannot carry this load")
     if stopped:
         raise ConfigError(f"an iteration takes longer than {MOST_ITERATION_S:g} s")
     seconds = tasks.ended_s - tasks.began_s
-    first = list(accumulate((one.graph.ranks for one in jobs), initial=0))
-    duration_s = float(tasks.ended_s[0, wanted - 1])
+    duration_s = float(tasks.ended_s[tasks.first, wanted - 1].max())
     return Simulated(
-        seconds={
-            one.job.name: seconds[rank, warmup : min(wanted, int(tasks.done[rank]))]
-            for one, rank in zip(jobs, first, strict=False)
-        },
+        seconds={one.job.name: seconds[rank, warmup:] for one, rank in zip(jobs, tasks.first, strict=True)},
         use={
             link.name: float(size / link.rate / duration_s) for link, size in zip(network.links, carried, strict=True)
         },
@@ -95,88 +110,143 @@ def simulate(
     )
 
 
-Way = tuple[str, str, int]  # from host to host over a rail
+Way = tuple[str, str, int, int]  # from host to host over a rail, and by which of its lanes
 
 
-def _paths(jobs: Sequence[SimulatedJob], traffic: Sequence[Sent]) -> tuple[list[Way], dict[Way, int]]:
-    """Return every way that something is sent or acknowledged, and its number."""
-    ways: dict[Way, None] = {}
-    for one in jobs:
-        node = [rank.node for rank in one.job.ranks]
-        graph = one.graph
-        for owner, peer, rail in zip(graph.owners, graph.peers, graph.rails, strict=True):
-            if peer != NOWHERE:
-                ways[node[owner], node[peer], rail] = None
-    for sent in traffic:
-        ways[sent.src, sent.dst, sent.rail] = None
-    ways |= {(dst, src, rail): None for src, dst, rail in ways}
-    found = list(ways)
-    return found, {way: number for number, way in enumerate(found)}
+class _Ways:
+    """Ways that something is sent or acknowledged, with their numbers; which lane a connection takes is drawn."""
+
+    def __init__(self, network: SimulatedNetwork, seed: int) -> None:
+        self.network = network
+        self.number: dict[Way, int] = {}
+        self._draw = np.random.default_rng(seed)
+
+    def of_connection(self, src: str, dst: str, rail: int) -> int:
+        """Return the number of the way of a new connection: its lane is as random as the port that it has.
+
+        Acknowledgements take the same lane back, since the kernel's hash is the same either way.
+        """
+        lanes = self.network.lanes(src, dst)
+        lane = int(self._draw.integers(lanes)) if lanes > 1 else 0
+        return self.numbered(src, dst, rail, lane)
+
+    def numbered(self, src: str, dst: str, rail: int, lane: int) -> int:
+        """Return the number of a way."""
+        for way in ((src, dst, rail, lane), (dst, src, rail, lane)):
+            self.number.setdefault(way, len(self.number))
+        return self.number[src, dst, rail, lane]
+
+    @property
+    def hops(self) -> list[tuple[int, ...]]:
+        """The links of each way, in the order of their numbers."""
+        return [self.network.path(*way) for way in self.number] or [()]
+
+    def back(self, way: Way) -> int:
+        """Return the number of the way back."""
+        src, dst, rail, lane = way
+        return self.number[dst, src, rail, lane]
 
 
-def _links(network: SimulatedNetwork, ways: Sequence[Way], traffic: Sequence[Sent]) -> Links:
-    """Return the links; acknowledgements of cross traffic take their share of those of the way back."""
-    paths = [network.path(*way) for way in ways] or [()]
-    rate = np.array([link.rate for link in network.links])
-    if traffic and traffic[-1].at_s > 0:
-        for sent in traffic:
-            for link in network.path(sent.dst, sent.src, sent.rail):
-                rate[link] -= ACK_SHARE * sent.wire / traffic[-1].at_s
-    return Links(
-        rate=np.maximum(rate, 1.0),
-        hop_of=np.array(list(accumulate(map(len, paths), initial=0)), dtype=np.int64),
-        hop=np.array(list(chain.from_iterable(paths)) or [0], dtype=np.int64),
-        delay_s=np.array([network.delay_s(src, dst) for src, dst, _ in ways] or [0.0]),
-        carried=np.zeros(len(network.links)),
+def _reroutes(ways: _Ways, warmup: int) -> Reroutes:
+    """Return when which way takes the links of another one, of which there may be more afterwards."""
+    found = [
+        (at_s, ways.number[src, dst, rail, lane], ways.numbered(src, dst, rail, other))
+        for src, dst, rail, lane in list(ways.number)
+        for at_s, other in ways.network.reroutes(src, dst, lane)
+    ]
+    ordered = sorted(found)
+    first = list(accumulate(map(len, ways.hops), initial=0))
+    return Reroutes(
+        at_s=np.array([at_s for at_s, _, _ in ordered], dtype=np.float64),
+        path=np.array([path for _, path, _ in ordered], dtype=np.int64),
+        first=np.array([first[other] for _, _, other in ordered], dtype=np.int64),
+        end=np.array([first[other + 1] for _, _, other in ordered], dtype=np.int64),
+        warmup=warmup,
     )
 
 
-def _queues(network: SimulatedNetwork, ways: Sequence[Way], numbers: dict[Way, int]) -> Queues:
-    """Return the queues of all links, full of tokens; the way back of each way must be among the ways."""
-    hops = [network.path(*way) for way in ways] or [()]
+def _taken(traffic: Sequence[Sent], ways: _Ways) -> Floats:
+    """Return what datagrams, and acknowledgements of cross traffic, take of each link in bytes a second."""
+    found = np.zeros(len(ways.network.links))
+    if not traffic or traffic[-1].at_s <= 0:
+        return found
+    for sent in traffic:
+        src, dst = (sent.src, sent.dst) if sent.datagram else (sent.dst, sent.src)
+        lanes = ways.network.lanes(src, dst)
+        size = sent.wire if sent.datagram else ACK_SHARE * sent.wire
+        for lane in range(lanes):
+            for link in ways.network.path(src, dst, sent.rail, lane):
+                found[link] += size / lanes / traffic[-1].at_s
+    return found
+
+
+def _links(ways: _Ways, taken: Floats) -> Links:
+    """Return the links, with what is left of them."""
+    hops = ways.hops
+    first = list(accumulate(map(len, hops), initial=0))
+    rate = np.array([link.rate for link in ways.network.links])
+    return Links(
+        rate=np.maximum(rate - taken, 1.0),
+        first=np.array(first[:-1], dtype=np.int64),
+        end=np.array(first[1:], dtype=np.int64),
+        hop=np.array(list(chain.from_iterable(hops)) or [0], dtype=np.int64),
+        delay_s=np.array([ways.network.delay_s(*way) for way in ways.number] or [0.0]),
+        carried=np.zeros(len(ways.network.links)),
+    )
+
+
+def _queues(ways: _Ways) -> Queues:
+    """Return the queues of all links, full of tokens."""
+    hops, network = ways.hops, ways.network
     queues = np.zeros(len(network.links), packets.QUEUE)
     for queue, link in zip(queues, network.links, strict=True):
         queue["rate"], queue["limit"], queue["loss"] = link.rate, link.queue, link.loss
         queue["depth"] = queue["tokens"] = link.depth
+        queue["late_s"], queue["gap_s"] = link.late_s, link.gap_s
     paths = np.zeros(len(hops), packets.PATH)
     first = list(accumulate(map(len, hops), initial=0))
     paths["first"], paths["end"] = first[:-1], first[1:]
-    for path, (src, dst, rail) in zip(paths, ways, strict=False):
-        path["back"], path["delay_s"] = numbers[dst, src, rail], network.delay_s(src, dst)
+    for path, way in zip(paths, ways.number, strict=False):
+        path["back"], path["delay_s"] = ways.back(way), network.delay_s(*way)
     return Queues(links=queues, paths=paths, hops=np.array(list(chain.from_iterable(hops)) or [0], dtype=np.int64))
 
 
-def _arrivals(traffic: Sequence[Sent], numbers: dict[Way, int], *, offset: int, mss: int) -> tuple[Arrivals, list[int]]:
+def _arrivals(traffic: Sequence[Sent], ways: _Ways, *, offset: int, mss: int) -> tuple[Arrivals, list[int]]:
     """Return cross traffic as arrays, and the path of each of its lasting connections.
 
     Sizes are bytes on the wire; with an `mss` they are without the headers of segments.
     """
-    lasting: dict[tuple[Way, int], int] = {}
-    path_of = []
+    lasting: dict[tuple[str, str, int, int], int] = {}
+    path_of: list[int] = []
     connection = np.full(len(traffic), -1, dtype=np.int64)
     path = np.zeros(len(traffic), dtype=np.int64)
     for place, sent in enumerate(traffic):
-        way = (sent.src, sent.dst, sent.rail)
-        path[place] = numbers[way]
-        if sent.connection >= 0:
-            key = (way, sent.connection)
-            if key not in lasting:
-                lasting[key] = offset + len(lasting)
-                path_of.append(numbers[way])
-            connection[place] = lasting[key]
+        if sent.connection < 0:
+            path[place] = ways.of_connection(sent.src, sent.dst, sent.rail)
+            continue
+        key = (sent.src, sent.dst, sent.rail, sent.connection)
+        if key not in lasting:
+            lasting[key] = offset + len(lasting)
+            path_of.append(ways.of_connection(sent.src, sent.dst, sent.rail))
+        connection[place], path[place] = lasting[key], path_of[lasting[key] - offset]
     arrivals = Arrivals(
         at_s=np.array([sent.at_s for sent in traffic], dtype=np.float64),
-        size=np.array(
-            [sent.wire - (packets.HEADER * -(-sent.size // mss) if mss else 0.0) for sent in traffic], dtype=np.float64
-        ),
+        size=np.array([_size(sent, mss) for sent in traffic], dtype=np.float64),
         path=path,
         connection=connection,
+        mute=np.array([sent.datagram for sent in traffic], dtype=np.bool_),
     )
     return arrivals, path_of
 
 
+def _size(sent: Sent, mss: int) -> float:
+    """Return the bytes of a message on the wire; with an `mss` without the headers of its segments."""
+    segments = (1 if sent.datagram else -(-sent.size // mss)) if mss else 0
+    return sent.wire - packets.HEADER * segments
+
+
 def _tasks(
-    jobs: Sequence[SimulatedJob], numbers: dict[Way, int], rates: Rates, *, wanted: int, link_factor: float
+    jobs: Sequence[SimulatedJob], ways: _Ways, rates: Rates, *, wanted: int, link_factor: float
 ) -> tuple[Tasks, list[int]]:
     """Return the graphs of all jobs as arrays, with the path of each connection between two ranks."""
     owner: list[int] = []
@@ -207,7 +277,7 @@ def _tasks(
             key = (ranks + rank, ranks + peer, rail)
             if peer != NOWHERE and key not in known:
                 known[key] = len(path_of)
-                path_of.append(numbers[node[rank], node[peer], rail])
+                path_of.append(ways.of_connection(node[rank], node[peer], rail))
             connection.append(known[key] if peer != NOWHERE else -1)
         begin += [first + task for task in graph.begins]
         end += [first + task for task in graph.ends]
@@ -237,8 +307,11 @@ def _tasks(
         empty=np.array([sum(not token for token in one) for one in tokens], dtype=np.int64),
         begin=np.array(begin, dtype=np.int64),
         end=np.array(end, dtype=np.int64),
+        turn_s=np.array([one.pace.begin_s for one in jobs for _ in range(one.graph.ranks)]),
+        every_s=np.array([one.pace.every_s or 0.0 for one in jobs for _ in range(one.graph.ranks)]),
         factor=factor,
         done=np.zeros(ranks, dtype=np.int64),
+        first=np.array(list(accumulate((one.graph.ranks for one in jobs), initial=0))[:-1], dtype=np.int64),
         began_s=np.zeros((ranks, wanted)),
         ended_s=np.zeros((ranks, wanted)),
     )

@@ -1,0 +1,117 @@
+"""Every kind of experiment in the playbooks is predicted, or refused for a reason of physics."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from orchestrator.core.errors import ConfigError
+from orchestrator.experiment import fitting, loading, sweepfile
+from orchestrator.experiment.experiment import Experiment
+from orchestrator.predict import foreseeing, inputs
+from orchestrator.predict.foreseeing import ForeseenWindow, How
+
+ROOT = Path(__file__).parents[3]
+PLAYBOOKS = ROOT / "playbooks"
+RACK = PLAYBOOKS / "testbeds" / "example-rack.yaml"
+FILES = sorted(
+    path
+    for folder in ("experiments", "sweeps", "papers")
+    for path in (PLAYBOOKS / folder).rglob("*.yaml")
+    if path.name != "paper.yaml"
+)
+UNKNOWN = re.compile(
+    "real compute takes the time that it takes"
+    "|workload command does not say"
+    "|its servers are no ranks"
+    "|pair averaging is asynchronous"
+    "|what a worker pulls while its next forward pass begins"
+)
+
+
+def experiments(path: Path, folder: Path) -> Iterator[Experiment]:
+    """Yield the experiment of a file, or of each point of a sweep; those of clusters on a rack."""
+    told = []
+    if path.name.startswith("cluster"):
+        rack = folder / "rack.yaml"
+        rack.write_text(RACK.read_text().replace("10gbit", "25gbit"))
+        told = [f"testbed={{inventory: {rack}}}"]
+    data = yaml.safe_load(path.read_text())
+    local = "slurm:" in path.read_text()
+    if loading.kind_of(data) == "sweep":
+        yield from (point.experiment for point in sweepfile.load(path, told, local=local).points)
+    elif loading.kind_of(data) == "experiment":
+        yield loading.checked(path, told, local=local).experiment
+
+
+def kind(experiment: Experiment) -> tuple[object, ...]:
+    """Return which parts of the simulation an experiment needs."""
+    options = ("compute", "order", "strategy", "algorithm", "framework", "library")
+    jobs = tuple(
+        (
+            spec.workload.name,
+            *(getattr(spec.workload.config, name, None) for name in options),
+            spec.start is not None,
+            spec.every is not None,
+        )
+        for spec in experiment.all_jobs()
+    )
+    sources = frozenset(choice.name for window in experiment.all_windows() for choice in window.traffic)
+    conditions = frozenset(choice.name for choice in experiment.conditions)
+    topology = fitting.topology_of(experiment)
+    return jobs, sources, conditions, topology.kind, topology.fabric is not None, topology.rails
+
+
+def _size(experiment: Experiment) -> int:
+    topology = fitting.topology_of(experiment)
+    return sum(len(spec.workload.config.hosts or topology.placed) for spec in experiment.all_jobs())
+
+
+def read(path: Path, folder: Path) -> list[Experiment]:
+    """Return the experiments of a file; none of one that only its sweeps make whole, on hosts with GPUs."""
+    try:
+        return list(experiments(path, folder))
+    except ConfigError as error:
+        if "needs a GPU for each rank" in str(error):
+            return []
+        raise
+
+
+def kinds(folder: Path) -> dict[tuple[object, ...], tuple[str, Experiment]]:
+    """Return an experiment of each kind with as few ranks as any, and the file it is of."""
+    found: dict[tuple[object, ...], tuple[str, Experiment]] = {}
+    for path in FILES:
+        for one in read(path, folder):
+            known = found.get(kind(one))
+            if known is None or _size(one) < _size(known[1]):
+                found[kind(one)] = (str(path.relative_to(ROOT)), one)
+    return found
+
+
+def foretold(file: str, experiment: Experiment) -> list[ForeseenWindow] | str:
+    """Return the windows by a quick simulation, or why there is none."""
+    few = {window.name: 1 for window in experiment.all_windows()}
+    costs = inputs.usual(fitting.topology_of(experiment))
+    try:
+        return foreseeing.foresee(experiment, costs, file=file, how=How(draws=1, grain="flows", iterations=few))
+    except ConfigError as error:
+        return str(error)
+
+
+def test_every_kind_of_playbook_is_foretold_or_refused_for_its_physics(tmp_path: Path) -> None:
+    refused, predicted = {}, []
+    for file, one in kinds(tmp_path).values():
+        found = foretold(file, one)
+        if isinstance(found, str):
+            refused[file] = found
+            continue
+        assert [window.window for window in found] == [window.name for window in one.all_windows()], file
+        jobs = [job for window in found for job in window.jobs]
+        assert all(math.isfinite(job.mean.value) and job.mean.value >= job.compute_s for job in jobs), file
+        predicted.append(file)
+    assert not {file: why for file, why in refused.items() if not UNKNOWN.search(why)}, "refused without need"
+    assert len(predicted) > len(refused)
