@@ -267,8 +267,17 @@ class Player:
         self._done.put((place, time.monotonic_ns(), error))
 
     def _communicated(self, one: Activity, begin_ns: int, end_ns: int) -> None:
-        told = {"what": one["what"], "peer": one.get("peer", -1), "size": one["size"]}
-        self._rank.trace.add("communication", one["name"], begin_ns=begin_ns, end_ns=end_ns, **told)
+        group = self._rank.config["groups"][one["group"]] if one["group"] >= 0 else []
+        self._rank.trace.add(
+            "communication",
+            one["name"],
+            begin_ns=begin_ns,
+            end_ns=end_ns,
+            what=one["what"],
+            peer=one.get("peer", -1),
+            size=one["size"],
+            group=group if len(group) < self._rank.world else [],
+        )
 
     def _times(self, activities: List[Activity], computed: List[Computed], *, spent_ns: int) -> Dict[str, float]:
         """Record what was computed; return the time of passes that have such a name, and that without computing."""
