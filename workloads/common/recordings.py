@@ -321,8 +321,8 @@ def meetings(recording: Recording, parts: Sequence[list[Recorded]]) -> Iterator[
         met[key][rank] = place
         if len(met[key]) == wanted:
             here = met.pop(key)
-            sender = one.peer if one.node.kind == "receive" else rank
-            yield dict(sorted(here.items(), key=lambda each: (each[0] != sender, each[0])))
+            receiver = {"send": one.peer, "receive": rank}.get(one.node.kind)
+            yield dict(sorted(here.items(), key=lambda each: (each[0] == receiver, each[0])))
             for each, there in here.items():
                 release(each, waiting[each].pop(there, []))
     if met:

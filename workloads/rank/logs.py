@@ -31,8 +31,8 @@ class IterationLog:
         os.close(self._file)
 
 
-# Lane, name, what, peer, bytes, ranks of its process group where these are not all, begin and end by the monotonic clock
-# in ns.
+# Lane, name, what, peer, bytes, begin and end by the monotonic clock in ns; before these two the ranks of a process group
+# that has not all.
 Span = Union[Tuple[str, str, str, int, int, int, int], Tuple[str, str, str, int, int, str, int, int]]
 
 

@@ -71,7 +71,7 @@ TABLES: Mapping[str, Table] = {
             "bytes": Column("int64", "size of the tensor; missing where no file tells it"),
             "group": Column(
                 "string",
-                'ranks of the process group, such as "0 2"; empty for all ranks of the job, missing where nothing tells it',
+                'ranks of the process group, such as "0 2"; empty for all ranks, missing where nothing tells it',
             ),
             "sequence": Column("int64", "order in which the rank's spans of the iteration began, from 0"),
             "start_ns": Column("int64", "begin"),
