@@ -31,8 +31,8 @@ class IterationLog:
         os.close(self._file)
 
 
-# Lane, name, what, peer, bytes, begin and end by the monotonic clock in ns; before these two the ranks of a process group
-# that has not all.
+# Lane, name, what, peer, bytes, begin and end by the monotonic clock in ns; before these two, where a process group has
+# not all ranks, its ranks.
 Span = Union[Tuple[str, str, str, int, int, int, int], Tuple[str, str, str, int, int, str, int, int]]
 
 
