@@ -18,7 +18,7 @@ from typing import Literal
 
 from orchestrator.core.errors import ConfigError
 
-MOST_BYTES = 1 << 28  # of a file, unpacked
+MOST_BYTES = 1 << 27  # of a file, unpacked
 MOST_NODES = 200_000  # of a file
 MOST_DEPENDENCIES = 1_000_000  # of a file
 MOST_RANKS = 1 << 16  # of a group
@@ -259,6 +259,8 @@ def _packed(value: bytes) -> list[int]:
     while at < len(value):
         one, at = _varint(value, at)
         found.append(one)
+        if len(found) > MOST_DEPENDENCIES:
+            raise _Damaged(f"it has more than {MOST_DEPENDENCIES} dependencies")
     return found
 
 
