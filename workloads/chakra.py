@@ -272,6 +272,7 @@ class _Model:
         ready = {rank: self._ready(rank, self.parts[rank][place]) for rank, place in met.items()}
         rank, place = next(iter(met.items()))
         one = self.parts[rank][place]
+        ended: Done
         if one.node.kind == "compute":
             ended = {rank: (self._compute(rank, one, ready[rank]),)}
         elif one.node.kind == "collective":

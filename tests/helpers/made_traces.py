@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from orchestrator.report.traces import chakra as exported
 from workloads.readers.chakra_traces import COLLECTIVE
@@ -38,5 +39,5 @@ def written(folder: Path, *ranks: list[bytes]) -> Path:
     return folder
 
 
-def all_reduce(number: int, *after: int, size: int = 4_000_000, **told: int | str) -> bytes:
+def all_reduce(number: int, *after: int, size: int = 4_000_000, **told: Any) -> bytes:
     return node(number, COLLECTIVE, *after, comm_type=0, comm_size=size, **told)

@@ -266,7 +266,8 @@ def _packed(value: bytes) -> list[int]:
 
 def _attribute(message: bytes) -> dict[str, int | str]:
     """Return the name and value of an attribute that is wanted, else nothing."""
-    name, found = "", None
+    name = ""
+    found: int | str | None = None
     for number, value in _fields(message):
         if isinstance(value, bytes):
             if number == 1:

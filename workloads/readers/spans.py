@@ -59,8 +59,7 @@ def _whole(record: JsonObject) -> JsonObject | None:
 
 
 def _is_span(span: object) -> bool:
-    types = [type(value) for value in span] if isinstance(span, list) else []
-    if types not in (_TOLD + _CLOCK, [*_TOLD, str, *_CLOCK]):
+    if not isinstance(span, list) or [type(value) for value in span] not in (_TOLD + _CLOCK, [*_TOLD, str, *_CLOCK]):
         return False
     *texts, peer, size = span[: len(_TOLD)]
     texts += span[len(_TOLD) : -len(_CLOCK)]

@@ -77,7 +77,7 @@ def test_a_rank_sends_what_the_file_says_in_the_testbeds_scale(tmp_path: Path) -
     where = topology(10)
     job = Job(name="job0", index=0, ranks=placement.ranks(config.hosts, where))
     assert chakra.problems(config, where) == []
-    settings = json.loads(bytes(chakra.launches(config, job, where, 7)[0].files["config.json"]))  # type: ignore[arg-type]
+    settings = json.loads(bytes(chakra.launches(config, job, where, 7)[0].files["config.json"]))
     steps = settings["iterations"][0]
     assert [(one["kind"], 4 * one["elements"], one["size"]) for one in steps] == [
         ("all-reduce", 400_000, 400_000),
