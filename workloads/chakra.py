@@ -42,7 +42,7 @@ class Config(TorchConfig):
     """A recorded training, sent again: each rank does what a trace says, in the same process groups.
 
     Computing takes its recorded time, and what depends on something waits for it. An iteration is one of the recording
-    where its nodes have the attribute `iteration`, as those of `orch export chakra` do, else the whole of it; behind
+    where its nodes have the attribute `iteration`, as those of the export `chakra` do, else the whole of it; behind
     the last one the first comes again.
     """
 
@@ -70,7 +70,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     try:
         recorded = len(_recording(config, world, topology).paths)
     except ConfigError as error:
-        accepted = error.hint or "Chakra execution traces of all ranks of one training, as `orch export chakra` writes"
+        accepted = error.hint or "Chakra execution traces of all ranks of one training, as the export `chakra` writes them"
         return [Problem(at=("traces",), message=error.message, accepted=accepted)]
     if recorded != world:
         message = f"{config.traces} has the traces of {recorded} ranks, and here are {world}"
