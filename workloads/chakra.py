@@ -70,7 +70,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     try:
         recorded = len(_recording(config, world, topology).paths)
     except ConfigError as error:
-        accepted = error.hint or "Chakra execution traces of all ranks of one training, as the export `chakra` writes them"
+        accepted = error.hint or "Chakra execution traces of all ranks of one training, as the export `chakra` has"
         return [Problem(at=("traces",), message=error.message, accepted=accepted)]
     if recorded != world:
         message = f"{config.traces} has the traces of {recorded} ranks, and here are {world}"

@@ -60,7 +60,8 @@ WORKLOADS: dict[str, dict[str, Any]] = {
         for strategy in ("ring", "halving-doubling", "parameter-server", "star", "tree", "binary-tree-star", "clique")
     },
 }
-COMPUTES = {name for name in WORKLOADS if name not in ("moe", "a recording", "collectives", "p2p parameter-server", "a pipeline")}
+OTHERWISE = ("moe", "a recording", "collectives", "p2p parameter-server", "a pipeline")
+COMPUTES = {name for name in WORKLOADS if name not in OTHERWISE}
 
 
 def graph_of(tmp_path: Path, workload: dict[str, Any]) -> tuple[TaskGraph, Job, Any]:
