@@ -355,15 +355,9 @@ def _operation(
 ) -> Done:
     if backend == "mpi" and operation == "all-reduce":
         return replicated_tasks.by_mpi(graph, algorithm or "ring", len(group), size, ready)
-    if operation == "all-reduce" or (operation == "reduce-scatter" and backend == "gloo"):
-        return collective_tasks.ring_all_reduce(graph, group, size, ready)
-    if operation in ("all-gather", "reduce-scatter"):
-        return collective_tasks.ring_pass(graph, group, size, ready, step=1)
-    if operation == "broadcast":
-        return collective_tasks.broadcast(graph, group, size, ready)
     within, _ = exchanged(operation, len(group), size, groups=1, backend=backend, parts=parts_of(skew, len(group)))
     pairs = {(group[src], group[dst]): sent for (src, dst), sent in within.items()}
-    return collective_tasks.exchange(graph, pairs, ready)
+    return collective_tasks.collective(graph, operation, group, size, ready, backend=backend, pairs=pairs)
 
 
 def _skewed(skew: Skew) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from orchestrator.parts.taskgraph import TaskGraph
+from workloads.common.rank_traffic import Pairs
 
 SEGMENT_BYTES = 2**20  # gloo's longest segment of a ring (gloo/allreduce.h), which no scale divides
 LEAST_SEGMENTS = 2  # of each rank's part, so that one travels while another is reduced
@@ -56,6 +57,22 @@ def ring_pass(
             )
         received.append(arriving)
     return {rank: tuple(task for one in received[-2:] for task in one[rank]) for rank in ordered}
+
+
+def collective(
+    graph: TaskGraph, operation: str, ordered: Sequence[int], size: float, ready: Ready, *, backend: str, pairs: Pairs
+) -> Done:
+    """Add a collective of `size` bytes, the root first: a ring, a tree, or messages of `pairs`, all sent at once."""
+    if operation == "all-reduce" or (operation == "reduce-scatter" and backend == "gloo"):
+        return ring_all_reduce(graph, ordered, size, ready)
+    if operation in ("all-gather", "reduce-scatter"):
+        return ring_pass(graph, ordered, size, ready, step=1)
+    if operation == "broadcast":
+        return broadcast(graph, ordered, size, ready)
+    if operation == "barrier":
+        everyone = tuple(task for rank in ordered for task in ready[rank])
+        return dict.fromkeys(ordered, everyone)
+    return exchange(graph, pairs, ready)
 
 
 def exchange(graph: TaskGraph, pairs: Mapping[tuple[int, int], float], ready: Ready) -> Done:

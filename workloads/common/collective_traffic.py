@@ -61,7 +61,9 @@ def rounds(operation: str, world: int, *, backend: str) -> int:
 def sent_in(
     operation: str, world: int, size: float, *, backend: str, algorithm: mpi_ranks.Algorithm | None = None
 ) -> Pairs:
-    """Return the bytes between ranks in one operation: rings, a mesh, and a binomial tree rooted at rank 0.
+    """Return the bytes between ranks in one operation: rings, a mesh, a star and a binomial tree rooted at rank 0.
+
+    In a gather `size` is what a rank contributes, in a scatter all that the root gives away.
 
     Gloo's reduce-scatter is an all-reduce of which each rank keeps its share: it sends twice what it would have to.
     MPI's all-reduce goes by the `algorithm`, and its rings turn the other way.
@@ -70,11 +72,27 @@ def sent_in(
         return {(a, b): size / world for a in range(world) for b in range(world) if a != b}
     if operation == "send-receive":
         return rank_traffic.turned(rank_traffic.ring(world, size))
-    if operation == "broadcast":
-        return {(rank - (1 << (rank.bit_length() - 1)), rank): size for rank in range(1, world)}
+    if operation in ("broadcast", "reduce", "gather", "scatter", "barrier"):
+        return _rooted(operation, world, size)
     if operation == "reduce-scatter" and backend == "gloo":
         operation = "all-reduce"
     if backend == "mpi" and operation == "all-reduce":
         return mpi_ranks.all_reduce(algorithm or "ring", world, size)
     ring = rank_traffic.ring(world, bus_factor(operation, world) * size)
     return rank_traffic.turned(ring) if backend == "mpi" or operation == "all-gather" else ring
+
+
+def _rooted(operation: str, world: int, size: float) -> Pairs:
+    """Return the bytes between ranks in an operation in which rank 0 has a part of its own; a barrier has none."""
+    others = range(1, world)
+    if operation == "broadcast":
+        return {(rank - (1 << (rank.bit_length() - 1)), rank): size for rank in others}
+    if operation == "gather":
+        return {(rank, 0): size for rank in others}
+    if operation == "scatter":
+        return {(0, rank): size / world for rank in others}
+    if operation == "barrier":
+        return {}
+    # Gloo's reduce is the first half of its all-reduce, and then each part goes to the root.
+    parts = {(rank, 0): size / world for rank in others}
+    return rank_traffic.summed((rank_traffic.ring(world, (world - 1) / world * size), parts))

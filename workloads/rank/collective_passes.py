@@ -40,11 +40,12 @@ def passes(
     number: int,
     world: int,
     finished: Callable[[], None],
+    group: Sequence[int] = (),
 ) -> Step:
     """Make the messages, and return a step that passes over all of them once.
 
     `operation` returns a function that carries out one operation of a size, and its message in bytes; `finished`
-    waits until all operations have been done.
+    waits until all operations have been done. `group` are the `world` ranks where these are not all of the job.
     """
     log = IterationLog(Path("collectives.jsonl"))
     planned = [(name, *operation(name, size)) for name in config["operations"] for size in config["sizes"]]
@@ -73,7 +74,8 @@ def passes(
             if name == "all-to-all" and config["busiest"] is not None:
                 record["busiest"] = config["busiest"]
             log.write(record)
-            trace.communicated(name, start_ns, size=size * repeats, what=f"{repeats} x {size} bytes")
+            what = f"{repeats} x {size} bytes"
+            trace.communicated(name, start_ns, size=size * repeats, what=what, group=group)
         spent_s = (time.monotonic_ns() - begin_ns) / 1e9
         return {"forward_s": 0.0, "backward_s": 0.0, "wait_s": spent_s, "loss": 0.0, "samples": len(planned) * repeats}
 

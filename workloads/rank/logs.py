@@ -6,9 +6,9 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Tuple
+from typing import Tuple, Union
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 
@@ -31,8 +31,9 @@ class IterationLog:
         os.close(self._file)
 
 
-# Lane, name, what, peer, bytes, begin and end by the monotonic clock in ns.
-Span = Tuple[str, str, str, int, int, int, int]
+# Lane, name, what, peer, bytes, begin and end by the monotonic clock in ns; before these two, where a process group has
+# not all ranks, its ranks.
+Span = Union[Tuple[str, str, str, int, int, int, int], Tuple[str, str, str, int, int, str, int, int]]
 
 
 class Trace:
@@ -47,16 +48,34 @@ class Trace:
         self._spans: list[Span] = []
 
     def add(
-        self, lane: str, name: str, *, begin_ns: int, end_ns: int, what: str = "", peer: int = -1, size: int = 0
+        self,
+        lane: str,
+        name: str,
+        *,
+        begin_ns: int,
+        end_ns: int,
+        what: str = "",
+        peer: int = -1,
+        size: int = 0,
+        group: Sequence[int] = (),
     ) -> None:
-        """Add a span of `size` bytes from `begin_ns` to `end_ns` of the monotonic clock."""
-        if self._log is not None:
-            with self._lock:
-                self._spans.append((lane, name, what, peer, size, begin_ns, end_ns))
+        """Add a span of `size` bytes from `begin_ns` to `end_ns` of the monotonic clock.
 
-    def communicated(self, name: str, begin_ns: int, *, size: int, what: str = "", peer: int = -1) -> None:
+        `group` are the ranks of a process group that is not that of all ranks.
+        """
+        if self._log is None:
+            return
+        told = (lane, name, what, peer, size)
+        span: Span = (*told, " ".join(map(str, group)), begin_ns, end_ns) if group else (*told, begin_ns, end_ns)
+        with self._lock:
+            self._spans.append(span)
+
+    def communicated(
+        self, name: str, begin_ns: int, *, size: int, what: str = "", peer: int = -1, group: Sequence[int] = ()
+    ) -> None:
         """Add the span of a communication that began at `begin_ns` has just ended."""
-        self.add(COMMUNICATION, name, begin_ns=begin_ns, end_ns=time.monotonic_ns(), what=what, peer=peer, size=size)
+        end_ns = time.monotonic_ns()
+        self.add(COMMUNICATION, name, begin_ns=begin_ns, end_ns=end_ns, what=what, peer=peer, size=size, group=group)
 
     def computed(self, name: str, begin_ns: int, end_ns: int, *, what: str = "") -> None:
         """Add the time of a computation."""
@@ -68,7 +87,7 @@ class Trace:
             return
         with self._lock:
             spans, self._spans = self._spans, []
-        spans.sort(key=lambda span: span[5])
+        spans.sort(key=lambda span: span[-2])
         self._log.write({"iteration": iteration, "start_ns": start_ns, "mono_start_ns": mono_start_ns, "spans": spans})
 
     def close(self) -> None:

@@ -58,9 +58,9 @@ def read_iterations(output: LaunchOutput, *, unknown: frozenset[str] = frozenset
     return {"iterations": gathered("iterations", rows)}
 
 
-def read_training(output: LaunchOutput) -> Mapping[str, Columns]:
+def read_training(output: LaunchOutput, *, unknown: frozenset[str] = frozenset()) -> Mapping[str, Columns]:
     """Read the tables of a rank that also traces: `iterations`, `spans`, `overlaps`, and those of NCCL."""
-    return {**read_iterations(output), **read_spans(output), **read_nccl(output)}
+    return {**read_iterations(output, unknown=unknown), **read_spans(output), **read_nccl(output)}
 
 
 def _whole(record: JsonObject, required: frozenset[str]) -> Row | None:

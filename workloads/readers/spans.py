@@ -12,7 +12,8 @@ from workloads.readers import lines
 
 TRACE = "trace.jsonl"
 
-_TYPES = (str, str, str, int, int, int, int)  # lane, span, what, peer, bytes, begin and end by the monotonic clock
+_TOLD = [str, str, str, int, int]  # lane, span, what, peer, bytes
+_CLOCK = [int, int]  # begin and end by the monotonic clock; before them a text, the ranks of a group, may stand
 
 
 def read_spans(output: LaunchOutput) -> Mapping[str, Columns]:
@@ -30,11 +31,12 @@ def read_spans(output: LaunchOutput) -> Mapping[str, Columns]:
                 "what": what,
                 "peer": peer,
                 "bytes": size,
+                "group": group[0] if group else "",
                 "sequence": sequence,
                 "start_ns": begin + shift,
                 "end_ns": end + shift,
             }
-            for sequence, (lane, span, what, peer, size, begin, end) in enumerate(record["spans"])
+            for sequence, (lane, span, what, peer, size, *group, begin, end) in enumerate(record["spans"])
         )
         found["overlaps"].add([{**where, **overlap(record["spans"])}])
     return {table: rows.columns for table, rows in found.items()}
@@ -57,9 +59,11 @@ def _whole(record: JsonObject) -> JsonObject | None:
 
 
 def _is_span(span: object) -> bool:
-    if not isinstance(span, list) or [type(value) for value in span] != list(_TYPES):
+    if not isinstance(span, list) or [type(value) for value in span] not in (_TOLD + _CLOCK, [*_TOLD, str, *_CLOCK]):
         return False
-    *texts, peer, size, begin, end = span
+    *texts, peer, size = span[: len(_TOLD)]
+    texts += span[len(_TOLD) : -len(_CLOCK)]
+    begin, end = span[-len(_CLOCK) :]
     if not all(map(lines.is_text, texts)) or not lines.is_whole(size) or not (peer == -1 or lines.is_whole(peer)):
         return False
     return lines.is_whole(begin) and lines.is_whole(end) and begin <= end

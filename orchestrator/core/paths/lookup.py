@@ -91,5 +91,17 @@ def _path(named: Path, info: ValidationInfo) -> Path:
     return Path(looked_up(str(named), info))
 
 
+def _folder(named: Path, info: ValidationInfo) -> Path:
+    """Return the path of a folder as `looked_up` gives that of a file."""
+    if not (folders := folders_of(info)):
+        return named
+    found = find(str(named), folders, there=safepath.is_folder)
+    if found is None:
+        looked = " nor ".join(shortened(str(path)) for path in candidates(str(named), folders))
+        raise Mistake(f"no folder {looked}", accepted=ACCEPTED)
+    return found
+
+
 SentFile = Annotated[str, AfterValidator(_sent)]
 NamedFile = Annotated[Path, AfterValidator(_path)]
+NamedFolder = Annotated[Path, AfterValidator(_folder)]

@@ -69,12 +69,17 @@ def is_there(path: Path) -> bool:
         return False
 
 
-def is_file_or_folder(path: Path) -> bool:
-    """Return whether a name in a file is that of an existing file or folder."""
+def is_folder(path: Path) -> bool:
+    """Return whether a name in a file is that of an existing folder."""
     try:
-        return path.is_file() or path.is_dir()
+        return path.is_dir()
     except (OSError, ValueError):
         return False
+
+
+def is_file_or_folder(path: Path) -> bool:
+    """Return whether a name in a file is that of an existing file or folder."""
+    return is_there(path) or is_folder(path)
 
 
 def _trouble(name: str) -> str | None:

@@ -69,6 +69,10 @@ TABLES: Mapping[str, Table] = {
             "what": Column("string", 'which one, such as "bucket 3"'),
             "peer": Column("int64", "rank at the other end of a send or receive, else -1"),
             "bytes": Column("int64", "size of the tensor; missing where no file tells it"),
+            "group": Column(
+                "string",
+                'ranks of the process group, such as "0 2"; empty for all ranks, missing where nothing tells it',
+            ),
             "sequence": Column("int64", "order in which the rank's spans of the iteration began, from 0"),
             "start_ns": Column("int64", "begin"),
             "end_ns": Column("int64", "end"),

@@ -25,6 +25,7 @@ class Activity:
     what: str  # such as bucket 3
     peer: int  # rank; -1 where there are several
     size: int | None
+    group: str = ""  # ranks of the process group, such as "0 2", where it has not all of the job
     iteration: int
     start_ns: int
     end_ns: int
@@ -87,6 +88,7 @@ def _recorded(row: Row, scale: int) -> Activity:
         what=row["what"],
         peer=row["peer"],
         size=None if row["bytes"] is None else row["bytes"] * scale,
+        group=row.get("group") or "",
         iteration=row["iteration"],
         start_ns=row["start_ns"],
         end_ns=row["end_ns"],

@@ -6,10 +6,13 @@ Dependencies are those that the measured times show:
 - A computation depends on the one before it, and on the communications that ended between both: it waited for them.
 - A communication depends on the computation that ended last before it began, and on the last one of its kind that had
   ended. Computations are cut where a communication begins, so that a replay begins it as late.
+
+Process groups stand in a node as PyTorch's traces have it, which ASTRA-sim and the workload `chakra` read.
 """
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -20,15 +23,9 @@ from orchestrator.core.errors import StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.report.runs import Run
 from orchestrator.report.traces.activity import COMPUTE, Activity, RankActivities, of_run
+from workloads.readers.chakra_traces import COLLECTIVE, COLLECTIVES, COMPUTATION, GROUPS, METADATA, RECEIVE, SEND
 
 _VERSION = "0.0.4"
-
-# NodeType and CollectiveCommType of the schema.
-_METADATA_NODE, _COMP_NODE, _SEND_NODE, _RECEIVE_NODE, _COLLECTIVE_NODE = 1, 4, 5, 6, 7
-_COLLECTIVES = {
-    "all-reduce": 0, "reduce": 1, "all-gather": 2, "gather": 3, "scatter": 4, "broadcast": 5, "all-to-all": 6,
-    "reduce-scatter": 7, "barrier": 9,
-}  # fmt: skip
 
 _VARINT, _LENGTH = 0, 2
 
@@ -44,7 +41,9 @@ class Node:
 def write(run: Run, folder: Path) -> list[Path]:
     """Write `JOB/trace.RANK.et` for each rank of the run; StoreError where nothing can be written."""
     written = []
-    for rank in of_run(run):
+    ranks = list(of_run(run))
+    groups = {job: _groups(rank for rank in ranks if rank.job == job) for job in {rank.job for rank in ranks}}
+    for rank in ranks:
         path = folder / safepath.segment(rank.job) / f"trace.{rank.rank}.et"
         notes: dict[str, str | int] = {
             "run": run.id,
@@ -53,7 +52,7 @@ def write(run: Run, folder: Path) -> list[Path]:
             "ranks": rank.ranks,
             "scale": run.scale,
         }
-        content = encoded(rank, notes)
+        content = encoded(rank, notes, groups[rank.job])
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
@@ -63,13 +62,41 @@ def write(run: Run, folder: Path) -> list[Path]:
     return written
 
 
-def encoded(rank: RankActivities, notes: Mapping[str, str | int]) -> bytes:
-    """Return the trace of a rank; times count from its first activity, in microseconds."""
+def _groups(ranks: Iterable[RankActivities]) -> dict[str, str]:
+    """Return the names of the process groups of a job's ranks: numbers from 1, as ASTRA-sim wants them."""
+    found = {one.group for rank in ranks for one in rank.activities if one.group}
+    return {group: str(number) for number, group in enumerate(sorted(found), start=1)}
+
+
+def encoded(rank: RankActivities, notes: Mapping[str, str | int], groups: Mapping[str, str]) -> bytes:
+    """Return the trace of a rank; times count from its first activity, in microseconds.
+
+    `groups`: the names of process groups by their ranks.
+    """
     found = nodes(rank.activities)
     origin_ns = found[0].activity.start_ns if found else 0
     metadata = text(1, _VERSION) + b"".join(_attribute(name, value) for name, value in notes.items())
-    messages = [metadata, *(_node(number, node, rank.rank, origin_ns) for number, node in enumerate(found))]
+    messages = [metadata, *(_node(number, node, rank, groups, origin_ns) for number, node in enumerate(found))]
+    if groups:
+        messages.insert(1, _named(len(found), groups))
     return b"".join(varint(len(message)) + message for message in messages)
+
+
+def _named(number: int, groups: Mapping[str, str]) -> bytes:
+    """Return the node that says which ranks the process groups have."""
+    told = [
+        {"pg_name": name, "pg_desc": "", "backend_config": "", "ranks": ranks, "group_size": len(ranks)}
+        for group, name in groups.items()
+        for ranks in ([int(rank) for rank in group.split()],)
+    ]
+    inputs = text(1, f"['{json.dumps(told)}']")
+    return (
+        integer(1, number)
+        + text(2, GROUPS)
+        + integer(3, METADATA)
+        + data(8, inputs)
+        + _attribute("is_cpu_op", value=False, field=10)
+    )
 
 
 def nodes(activities: Iterable[Activity]) -> list[Node]:
@@ -129,10 +156,12 @@ def _last_ended(ends: list[tuple[int, int]], at_ns: int) -> list[int]:
     return [ends[place - 1][1]] if place else []
 
 
-def _node(number: int, node: Node, rank: int, origin_ns: int) -> bytes:
+def _node(number: int, node: Node, rank: RankActivities, groups: Mapping[str, str], origin_ns: int) -> bytes:
     one = node.activity
     begin_us, end_us = (round((at - origin_ns) / 1000) for at in (one.start_ns, one.end_ns))
     kind, more = _kind(one, rank)
+    if one.group:
+        more["pg_name"] = groups[one.group]
     attributes: dict[str, str | int | bool] = {"is_cpu_op": False, "iteration": one.iteration, **more}
     if one.what:
         attributes["what"] = one.what
@@ -149,18 +178,22 @@ def _node(number: int, node: Node, rank: int, origin_ns: int) -> bytes:
     )
 
 
-def _kind(one: Activity, rank: int) -> tuple[int, dict[str, int]]:
-    """Return the type of a node, and the attributes that the schema's readers look for in a node of this type."""
+def _kind(one: Activity, rank: RankActivities) -> tuple[int, dict[str, str | int]]:
+    """Return the type of a node, and the attributes that the schema's readers look for in a node of this type.
+
+    They take the size of an all-gather as what the rank contributes to it.
+    """
     if one.lane == COMPUTE:
-        return _COMP_NODE, {}
-    size = {} if one.size is None else {"comm_size": one.size}
+        return COMPUTATION, {}
+    size: dict[str, str | int] = {} if one.size is None else {"comm_size": one.size}
     if one.name in ("send", "receive") and one.peer >= 0:
-        src, dst = (rank, one.peer) if one.name == "send" else (one.peer, rank)
-        kind = _SEND_NODE if one.name == "send" else _RECEIVE_NODE
-        return kind, {**size, "comm_src": src, "comm_dst": dst, "comm_tag": 0}
-    if one.name in _COLLECTIVES:
-        return _COLLECTIVE_NODE, {**size, "comm_type": _COLLECTIVES[one.name]}
-    return _METADATA_NODE, size
+        src, dst = (rank.rank, one.peer) if one.name == "send" else (one.peer, rank.rank)
+        return SEND if one.name == "send" else RECEIVE, {**size, "comm_src": src, "comm_dst": dst, "comm_tag": 0}
+    if one.name == "all-gather" and one.size is not None:
+        size = {"comm_size": one.size // (len(one.group.split()) or rank.ranks)}
+    if one.name in COLLECTIVES:
+        return COLLECTIVE, {**size, "comm_type": COLLECTIVES[one.name]}
+    return METADATA, size
 
 
 _INT32 = {"comm_src", "comm_dst", "comm_tag"}  # which readers take as int32, all others as int64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import captures, channel, files, journal, operations, outputs, ssh, store
+from tests.fuzz.targets import captures, channel, files, journal, operations, outputs, ssh, store, traces
 
 TARGETS: dict[str, Target] = {
     target.name: target
@@ -16,5 +16,6 @@ TARGETS: dict[str, Target] = {
         *outputs.TARGETS,
         *ssh.TARGETS,
         *operations.TARGETS,
+        *traces.TARGETS,
     )
 }

@@ -195,6 +195,7 @@ WORKLOADS = {
     "collective": {"operations": ["all-reduce"], "sizes": ["1mb"]},
     "ptd": {"model": "gpt2", "data": 3, "compute_time": "300ms"},
     "moe": {"model": "gpt2", "experts": 3, "compute_time": "300ms"},
+    "chakra": {"traces": str(Path(__file__).parents[3] / "playbooks/recordings/resnet50-ddp")},
     "command": {"argv": ["{python}", "/opt/x.py"], "iterations": {"pattern": "step"}},
 }
 

@@ -17,6 +17,7 @@ from workloads.common import collective_tasks, placement
 
 MODEL = {"model": "resnet50", "compute_time": "100ms"}
 SHAPE = {"layers": 4, "hidden": 512, "sequence": 256, "vocabulary": 1000}
+RECORDED = Path(__file__).parents[3] / "playbooks/recordings/resnet50-ddp"
 PAIRED = ["h1", "h1", "h2", "h2", "h3", "h3", "h4", "h4"]
 
 WORKLOADS: dict[str, dict[str, Any]] = {
@@ -40,6 +41,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     "zero 2": {"deepspeed": {**MODEL, "zero_stage": 2, "microbatches": 2}},
     "zero 3": {"deepspeed": {**MODEL, "zero_stage": 3}},
     "a pipeline": {"deepspeed": {**MODEL, "zero_stage": 0, "pipeline_stages": 2, "activation": "1mb"}},
+    "a recording": {"chakra": {"traces": str(RECORDED), "hosts": ["h1", "h2", "h3"]}},
     "moe": {"moe": {"model": SHAPE, "experts": 8, "compute_time": "100ms"}},
     "horovod": {"horovod": MODEL},
     "horovod on mpi": {"horovod": {**MODEL, "controller": "mpi", "algorithm": "rabenseifner"}},
@@ -58,7 +60,8 @@ WORKLOADS: dict[str, dict[str, Any]] = {
         for strategy in ("ring", "halving-doubling", "parameter-server", "star", "tree", "binary-tree-star", "clique")
     },
 }
-COMPUTES = {name for name in WORKLOADS if name not in ("moe", "collectives", "p2p parameter-server", "a pipeline")}
+OTHERWISE = ("moe", "a recording", "collectives", "p2p parameter-server", "a pipeline")
+COMPUTES = {name for name in WORKLOADS if name not in OTHERWISE}
 
 
 def graph_of(tmp_path: Path, workload: dict[str, Any]) -> tuple[TaskGraph, Job, Any]:

@@ -102,7 +102,7 @@ def told(attributes: Any) -> dict[str, Any]:
 
 def test_a_trace_is_read_by_the_schema_of_chakra() -> None:
     rank = RankActivities("job0", 1, 3, [Iteration(0, 0, 61_000)], STEP)
-    metadata, nodes = decoded(chakra.encoded(rank, {"run": "r", "scale": 100}))
+    metadata, nodes = decoded(chakra.encoded(rank, {"run": "r", "scale": 100}, {}))
     assert told(metadata.attr) == {"run": "r", "scale": 100}
     comp, recv, coll = 4, 6, 7  # COMP_NODE, COMM_RECV_NODE, COMM_COLL_NODE
     assert [(node.id, node.name, node.type) for node in nodes] == [

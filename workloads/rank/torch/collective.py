@@ -94,6 +94,7 @@ def prepare(rank: Rank[CollectiveSettings]) -> Step:
         number=rank.number,
         world=len(own),
         finished=finished,
+        group=own if len(own) < rank.world else (),
     )
 
 

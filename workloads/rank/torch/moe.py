@@ -86,7 +86,7 @@ class Experts:
         begin_ns = time.monotonic_ns()
         self._routes[block] = torch.empty(self._rank.world, self._rank.world, dtype=torch.int64)
         dist.all_gather(list(self._routes[block].unbind()), mine)
-        self._trace.communicated("all-gather", begin_ns, size=mine.numel() * 8, what=f"block {block}")
+        self._trace.communicated("all-gather", begin_ns, size=size_of(self._routes[block]), what=f"block {block}")
 
     def _exchange(self, block: int, *, back: bool) -> None:
         """Exchange all to all: tokens to the ranks of their experts, or the results back."""

@@ -22,6 +22,7 @@ from ..logs import IterationLog, Trace
 
 if TYPE_CHECKING:
     import torch
+    import torch.distributed as dist
 
 
 Precision = Literal["fp32", "fp16", "bf16"]
@@ -76,6 +77,16 @@ def gradient_of(parameter: torch.nn.Parameter) -> torch.Tensor:
 def size_of(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor's elements."""
     return tensor.numel() * tensor.element_size()
+
+
+def members_of(group: dist.ProcessGroup | None, world: int) -> list[int]:
+    """Return the ranks of a process group, for its spans; none of one that has all ranks."""
+    import torch.distributed as dist
+
+    if group is None:
+        return []
+    members = dist.get_process_group_ranks(group)
+    return members if len(members) < world else []
 
 
 def connect(config: TorchSettings, *, rank: int, world: int, device: torch.device) -> None:

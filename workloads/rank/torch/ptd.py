@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 from ..compute.training import LEARNING_RATE
 from ..lifecycle import Jittered, Step
 from .parallel import REPLICA, STAGE, TENSOR, Place, ends, groups, one_forward_one_backward
-from .program import Join, Precision, Rank, TorchSettings, precision_of, run, size_of
+from .program import Join, Precision, Rank, TorchSettings, members_of, precision_of, run, size_of
 
 if TYPE_CHECKING:
     import torch
@@ -147,7 +147,8 @@ class Stage:
             return
         begin_ns = time.monotonic_ns()
         dist.all_reduce(tensor, group=group)
-        self._trace.communicated("all-reduce", begin_ns, size=size_of(tensor), what=what)
+        among = members_of(group, self._rank.world)
+        self._trace.communicated("all-reduce", begin_ns, size=size_of(tensor), what=what, group=among)
 
     def end_iteration(self) -> dict[str, float]:
         return self._clock.end_iteration()
