@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from orchestrator.cli import compare, options, study
+from orchestrator.cli import compare, options, shrink, study
 from orchestrator.cli.commands import Commands
 from orchestrator.core.errors import Interrupted, last_lines
 from orchestrator.core.exitcodes import Exit
@@ -85,6 +85,7 @@ def register(commands: Commands) -> None:
     _sweep_options(sweep)
 
     study.register(group)
+    shrink.register(group)
 
 
 def _measuring(parser: argparse.ArgumentParser) -> None:

@@ -30,13 +30,14 @@ from orchestrator.sweep.reductions import Step
 
 Verdict = Literal["held", "lost", "not valid", "takes longer", "passed over"]
 
+_PLACE = "the smaller pair"  # where mistakes of it are
 _LONGER = 1.1  # times what the pair before took, as hosts' time, that a smaller one may take all the same
 _HOPELESS = 3  # measurements of a side in vain after which a pair is given up, if none of that side is valid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What is known of the ratio of a pair, and the seconds of its runs, from opening to sealing; `why` none is valid."""
+    """What is known of a pair's ratio, and the seconds of its runs, from opening to sealing; `why` none is valid."""
 
     standing: Standing
     seconds: float
@@ -118,12 +119,13 @@ class Shrinking:
     spent_s: float = 0.0
     _kept: list[_Kept] = field(default_factory=list)
     _lost: dict[str, set[str]] = field(default_factory=dict)  # by dimension, values at which the effect is lost
+    _trials: dict[str, tuple[Definition, _Weight]] = field(default_factory=dict)  # by the digest of the pair
     _out: set[tuple[str, str]] = field(default_factory=set)  # dimension and value of what cannot be planned
 
     def carry_out(self) -> Shrunk:
         """Make the pair smaller until no step is left or the budget is, and measure the last one once more."""
         whole = self.effect.pair
-        weight = _weight(self.planned(whole, _trial_name(self.effect, whole)))
+        _, weight = self._trial(whole)
         self._kept = [_Kept(step="", pair=whole, weight=weight, took=self.effect.took)]
         ended = "no smaller step is left"
         while (found := self._next()) is not None:
@@ -137,8 +139,16 @@ class Shrinking:
 
     def planned(self, pair: Pair, name: str) -> Definition:
         """Return the sweep of a pair; ConfigError where it cannot be planned."""
-        data = pairs.as_sweep(pair, name, of=self.effect.of, excluded=self.effect.excluded)
-        return pairs.definition(data, name)
+        return pairs.definition(pairs.as_sweep(pair, name, of=self.effect.of, excluded=self.effect.excluded), _PLACE)
+
+    def _trial(self, pair: Pair) -> tuple[Definition, _Weight]:
+        """Return the sweep of a pair that is tried, and its weight; ConfigError where it cannot be planned."""
+        digest = pairs.digest(pair)
+        if digest not in self._trials:
+            # A name of its own, so that none is a night of another.
+            definition = self.planned(pair, f"{self.effect.name[:25]}-shrink-{digest[:6]}")
+            self._trials[digest] = definition, _weight(definition)
+        return self._trials[digest]
 
     def outlook(self) -> list[tuple[str, float | None]]:
         """Return the first step of each dimension with the seconds of a pair then; None of one that cannot be planned.
@@ -146,12 +156,12 @@ class Shrinking:
         Nothing is measured. Those that would be tried first come first.
         """
         whole = self.effect.pair
-        weight = _weight(self.planned(whole, _trial_name(self.effect, whole)))
+        _, weight = self._trial(whole)
         start = _Kept(step="", pair=whole, weight=weight, took=self.effect.took)
         found: list[tuple[float, str, float | None]] = [(-math.inf, "as it is", _seconds(weight, start))]
         for ladder in reductions.ladders(whole).values():
             try:
-                smaller = _weight(self.planned(ladder[0].pair, _trial_name(self.effect, ladder[0].pair)))
+                _, smaller = self._trial(ladder[0].pair)
             except ConfigError:
                 found.append((math.inf, ladder[0].text, None))
                 continue
@@ -181,8 +191,7 @@ class Shrinking:
         while left:
             step = left[len(left) // 2 if lost else 0]
             try:
-                definition = self.planned(step.pair, _trial_name(self.effect, step.pair))
-                return step, definition, _weight(definition)
+                return (step, *self._trial(step.pair))
             except ConfigError as error:
                 self._pass_over(step, error)
                 left.remove(step)
@@ -191,8 +200,10 @@ class Shrinking:
     def _try(self, step: Step, definition: Definition, weight: _Weight) -> None:
         """Measure a smaller pair, and keep it where it shows the effect in less time of hosts."""
         kept = self._kept[-1]
-        allowed_s = min(self.budget_s - self.spent_s - self._again_s(), _LONGER * kept.host_s / weight.hosts)
-        self.say(f"{step.text}: about {sweeptext.time_text(_seconds(weight, kept))} a pair")
+        pair_s = _seconds(weight, kept)
+        left_s = self.budget_s - self.spent_s - self._again_s() - pair_s  # the last one may begin at its end
+        allowed_s = min(left_s, _LONGER * kept.host_s / weight.hosts)
+        self.say(f"{step.text}: about {sweeptext.time_text(pair_s)} a pair")
         try:
             shown = self.measure(definition, allowed_s)
         except LockedError:
@@ -206,7 +217,7 @@ class Shrinking:
         if not shown.standing.count:
             verdict = "not valid"
         elif not shown.shows(self.effect.ratio):
-            verdict = "lost" if shown.standing.ended else "takes longer"
+            verdict = "lost"
         elif host_s > _LONGER * kept.host_s:
             verdict = "takes longer"
         self._tell(step.text, verdict, shown_text(shown, definition))
@@ -220,7 +231,7 @@ class Shrinking:
 
     def _pass_over(self, step: Step, error: ConfigError | MissingRequirement | TestbedError) -> None:
         self._out.add((step.dimension, step.value))
-        self._tell(step.text, "passed over", error.message.splitlines()[0])
+        self._tell(step.text, "passed over", error.message.partition("\n")[0].removeprefix(f"{_PLACE}:1:1: "))
 
     def _tell(self, step: str, verdict: Verdict, text: str) -> None:
         self.tried.append(Tried(step=step, verdict=verdict, text=text))
@@ -237,11 +248,11 @@ class Shrinking:
         while True:
             kept = self._kept[-1]
             definition = self.planned(kept.pair, final_name(self.effect))
-            left_s = self.budget_s - self.spent_s
-            if LEAST * _seconds(kept.weight, kept) > left_s:
+            pair_s, left_s = _seconds(kept.weight, kept), self.budget_s - self.spent_s
+            if LEAST * pair_s > left_s:
                 return self._shrunk(kept.pair, definition, ended, shown=None, seen=False)
             self.say("the smallest pair once more, by runs that chose nothing")
-            shown = self.measure(definition, left_s)
+            shown = self.measure(definition, left_s - pair_s)
             self.spent_s += shown.seconds
             seen = shown.shows(self.effect.ratio)
             if seen or len(self._kept) == 1:
@@ -275,11 +286,6 @@ def shown_text(shown: Shown, definition: Definition) -> str:
 def final_name(effect: Effect) -> str:
     """Return the name of the sweep of the smallest pair."""
     return f"{effect.name[:34]}-small"
-
-
-def _trial_name(effect: Effect, pair: Pair) -> str:
-    """Return the name of the sweep of a pair that is tried: one of its own, so that none is a night of another."""
-    return f"{effect.name[:25]}-shrink-{pairs.digest(pair)[:6]}"
 
 
 def _weight(definition: Definition) -> _Weight:

@@ -57,7 +57,10 @@ def _again_text(found: Shrunk) -> str:
 
 def file_text(found: Shrunk) -> str:
     """Return the sweep file of the smallest pair, with what was tried above it."""
-    told = [f"The smallest that `orch shrink` found to show an effect of {found.effect.name}:", *result_text(found).splitlines()]
+    told = [
+        f"The smallest that `orch shrink` found to show an effect of {found.effect.name}:",
+        *result_text(found).splitlines(),
+    ]
     comment = "\n".join(
         textwrap.fill(line, _COLUMNS, initial_indent="# ", subsequent_indent="#   ", break_long_words=False)
         for line in told
