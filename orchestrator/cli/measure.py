@@ -92,6 +92,7 @@ def _measuring(parser: argparse.ArgumentParser) -> None:
     options.results(parser)
     options.wait(parser)
     options.metrics(parser)
+    options.quiet(parser)
     options.force(parser)
     options.seed(parser)
 
@@ -154,7 +155,7 @@ def _run(arguments: argparse.Namespace) -> int:
             refreshing.refresh_apart(how.results, how.progress)
         how.progress.done()
     text = runtext.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
-    console.tell(text, stream=sys.stderr if arguments.json else sys.stdout)
+    console.tell_verdicts(text, stream=sys.stderr if arguments.json else sys.stdout)
     if arguments.json:
         summaries = [
             {**runtext.run_summary(o.manifest, o.path, outcome=o.manifest.outcome), "counts": o in last}
@@ -162,7 +163,10 @@ def _run(arguments: argparse.Namespace) -> int:
         ]
         about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
         console.tell(json.dumps(about))
-    return exitcodes.gravest(map(_status, last))
+    status = exitcodes.gravest(map(_status, last))
+    if status == Exit.OK:
+        options.tell_next(arguments, ["why", last[-1].manifest.run], "what makes its iterations slow")
+    return status
 
 
 def _reported(runs: Sequence[Path], progress: Progress) -> Path | None:
@@ -240,7 +244,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         how = replace(how, observer=observer)
         outcome = run_sweep.carry_out(definition, how, new=arguments.new, conditions=conditions)
     out = sys.stderr if arguments.json else sys.stdout  # JSON stands alone on standard output
-    console.tell(sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys), stream=out)
+    console.tell_verdicts(sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys), stream=out)
     _tell_choices(definition, outcome, out)
     if outcome.runs_s:
         console.tell(sweeptext.cost_text(outcome.runs_s, outcome.measured_s), stream=out)
@@ -275,6 +279,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
         if arguments.metrics_file is not None:
             found = sweeps.chosen(outcome.ledger.found)
             metrics.write_results(arguments.metrics_file, outcome.sweep, found, status=status)
+    if outcome.status == Exit.OK and not arguments.baseline:
+        options.tell_next(arguments, ["report", outcome.sweep.id], "its curves and tables on a page")
     return status
 
 

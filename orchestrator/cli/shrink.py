@@ -56,6 +56,7 @@ def register(group: Group) -> None:
     options.testbeds(parser, "hosts that are not on this machine are reached")
     options.results(parser)
     options.wait(parser)
+    options.quiet(parser)
     options.force(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output, last")
 
@@ -93,7 +94,8 @@ def _shrink(arguments: argparse.Namespace) -> int:
     shrinktext.write(found, output)
     refreshing.refresh(arguments.results)
     out = sys.stderr if arguments.json else sys.stdout
-    console.tell(f"{shrinktext.result_text(found)}\n{output}", stream=out)
+    console.tell_verdicts(f"{shrinktext.result_text(found)}\n{output}", stream=out)
     if arguments.json:
         console.tell(json.dumps(shrinktext.data(found, output)))
+    options.tell_next(arguments, ["sweep", str(output)], "shows the effect again")
     return found.status

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TextIO
 
-from orchestrator.core.screen import terminal
+from orchestrator.core.screen import colour, terminal
 
 
 def tell(text: str, *, stream: TextIO | None = None) -> None:
@@ -21,6 +21,15 @@ def tell(text: str, *, stream: TextIO | None = None) -> None:
         out.flush()
     except (OSError, ValueError):  # gone, or closed
         _drop(out)
+
+
+def tell_verdicts(text: str, *, stream: TextIO | None = None) -> None:
+    """Print lines as `tell` does, their verdicts in colour where they go to a terminal."""
+    out = stream if stream is not None else sys.stdout
+    if colour.wanted(out):
+        tell(colour.verdicts(terminal.escaped(text)), stream=terminal.plain(out))
+    else:
+        tell(text, stream=out)
 
 
 _NOTED: set[str] = set()

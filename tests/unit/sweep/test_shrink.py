@@ -174,7 +174,8 @@ def test_several_differences_go_hand_in_hand_and_each_is_tried_without():
     found = pairs.definition(pairs.as_sweep(both, "q", of="mean", excluded=0.02), "q")
     assert len(found.points) == 2
     assert len(found.sides) == 1
-    alike = [step for name, (step,) in reductions.ladders(both).items() if name.startswith("difference ")]
+    ladders = reductions.ladders(both)
+    alike = [step for name in ladders if name.startswith("difference ") for step in ladders[name]]
     assert [set(pairs.difference(step.pair)) for step in alike] == [{"traffic.0.iperf.load"}, {"conditions"}]
 
 
@@ -251,11 +252,20 @@ def test_equals_have_nothing_to_shrink(tmp_path):
 
 
 def test_hosts_of_others_are_reached_by_a_named_testbed_alone(tmp_path):
-    hosts = {name: {"address": f"10.0.0.{place}", "ssh": name} for place, name in enumerate(("h1", "h2", "h3"), 1)}
-    sealed_sweep(tmp_path, testbed={"inventory": {"link": "25gbit", "hosts": hosts}})
-    status, _, told = orch("shrink", "nightly", "--by", "load", "--results", str(tmp_path))
+    ends = {
+        name: {"address": f"10.0.0.{place}/24", "device": "eth1"} for place, name in enumerate(("h1", "h2", "h3"), 1)
+    }
+    inventory = {"link": "25gbit", "hosts": {name: {"ssh": name, "data": end} for name, end in ends.items()}}
+    sealed_sweep(tmp_path, testbed={"inventory": inventory})
+    asked = ("shrink", "nightly", "--by", "load", "--what", "--results", str(tmp_path))
+    status, _, told = orch(*asked)
     assert status == 1
     assert "reached only by a testbed that you name" in told
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(yaml.safe_dump(inventory))
+    status, told, _ = orch(*asked, "--testbed", str(mine))
+    assert status == 0
+    assert "iterations 100 to 20: " in told
 
 
 # By runs
