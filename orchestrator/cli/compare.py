@@ -146,7 +146,7 @@ def judge_sweep(results: Path, baseline: str, sweep: str, *, rule: Rule, folder:
     page, table, cases = (folder / name for name in ("verdict.html", "summary.md", "junit.xml"))
     found = judge(results, baseline, sweep, rule=rule, files=Files(html=page, markdown=table, junit=cases))
     shown.write(folder / "verdict.json", json.dumps(shown.data(found), indent=1) + "\n")
-    console.tell_verdicts(shown.text(found), stream=out)
+    console.print_verdicts(shown.text(found), stream=out)
     print(f"\nverdict: {page}, and beside it junit.xml, summary.md, verdict.json", file=out)
     return found.status if found.status == Exit.WORSE or status == Exit.OK else status
 
@@ -193,13 +193,13 @@ def _compare(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(shown.data(found), indent=1))
     else:
-        console.tell_verdicts(shown.text(found, width=layout.columns()))
+        console.print_verdicts(shown.text(found, width=layout.columns()))
     _tell_next(arguments, found)
     return found.status
 
 
 def _tell_next(arguments: argparse.Namespace, found: Comparison) -> None:
-    """Print what to do about points that changed: between settings the effect is shrunk, else the last run explained."""
+    """Print what to do where a point changed: shrink the effect of a setting, else explain the last run."""
     if not found.of("worse") and not found.of("better"):
         return
     if arguments.by:

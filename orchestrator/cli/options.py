@@ -207,7 +207,7 @@ def metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def of_runs(arguments: argparse.Namespace, observer: Observer | None = None) -> RunOptions:
-    """Return the run options from the arguments of `results`, `wait`, `force` and, where they are there, `seed`, `quiet`."""
+    """Return the run options from the arguments of `results`, `wait`, `force`, and of `seed` and `quiet` if given."""
     from orchestrator.execution.observers.progress import Progress
     from orchestrator.execution.run_options import RunOptions, wait_seconds
     from orchestrator.experiment import seeds
