@@ -35,6 +35,7 @@ from orchestrator.store.manifests.records import Summary
 from orchestrator.store.rundir import Entry
 
 LEAST, MOST = 4, 12  # repetitions of a pair
+PLACE = "the smaller pair"  # where mistakes in it are
 LISTS = ("conditions", "traffic", "collect")
 _OF_ONE_SIDE = ("name", "repetitions", "local_run")
 _OF_BOTH = ("measure", "validity", "captures", "seed")  # say how one measures: those of the reference hold for both
@@ -254,12 +255,12 @@ def _brief(data: YamlMapping) -> YamlMapping:
 
 def experiment_of(data: YamlMapping) -> Experiment:
     """Return the experiment of one setting."""
-    return validate(Document(name="a pair", data={"name": "pair", **data}, root=None), experiment_model())
+    return validate(Document(name=PLACE, data={"name": "pair", **data}, root=None), experiment_model())
 
 
-def definition(data: YamlMapping, place: str) -> Definition:
-    """Return the sweep of a pair; ConfigError, which names the `place`, where it cannot be planned."""
-    return sweepfile.definition(Document(name=place, data=data, root=None), local=False)
+def definition(data: YamlMapping) -> Definition:
+    """Return the sweep of a pair; ConfigError at `PLACE` where it cannot be planned."""
+    return sweepfile.definition(Document(name=PLACE, data=data, root=None), local=False)
 
 
 def with_both(pair: Pair, a: YamlMapping, b: YamlMapping) -> Pair:

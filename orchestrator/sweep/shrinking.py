@@ -30,7 +30,6 @@ from orchestrator.sweep.reductions import Step
 
 Verdict = Literal["held", "lost", "not valid", "takes longer", "passed over"]
 
-_PLACE = "the smaller pair"  # where mistakes of it are
 _LONGER = 1.1  # times what the pair before took, as hosts' time, that a smaller one may take all the same
 _HOPELESS = 3  # measurements of a side in vain after which a pair is given up, if none of that side is valid
 
@@ -139,7 +138,7 @@ class Shrinking:
 
     def planned(self, pair: Pair, name: str) -> Definition:
         """Return the sweep of a pair; ConfigError where it cannot be planned."""
-        return pairs.definition(pairs.as_sweep(pair, name, of=self.effect.of, excluded=self.effect.excluded), _PLACE)
+        return pairs.definition(pairs.as_sweep(pair, name, of=self.effect.of, excluded=self.effect.excluded))
 
     def _trial(self, pair: Pair) -> tuple[Definition, _Weight]:
         """Return the sweep of a pair that is tried, and its weight; ConfigError where it cannot be planned."""
@@ -231,7 +230,7 @@ class Shrinking:
 
     def _pass_over(self, step: Step, error: ConfigError | MissingRequirement | TestbedError) -> None:
         self._out.add((step.dimension, step.value))
-        self._tell(step.text, "passed over", error.message.partition("\n")[0].removeprefix(f"{_PLACE}:1:1: "))
+        self._tell(step.text, "passed over", error.message.partition("\n")[0].removeprefix(f"{pairs.PLACE}:1:1: "))
 
     def _tell(self, step: str, verdict: Verdict, text: str) -> None:
         self.tried.append(Tried(step=step, verdict=verdict, text=text))

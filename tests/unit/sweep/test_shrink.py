@@ -165,13 +165,13 @@ def test_settings_that_differ_in_lists_and_parts_are_axes_of_named_values():
     quiet = Pair(a=setting(traffic=[]), b=setting())
     data = pairs.as_sweep(quiet, "q", of="mean", excluded=0.02)
     assert data["axes"]["traffic"]["named"]["A"] == []
-    assert [len(point.experiment.traffic) for point in pairs.definition(data, "q").points] == [0, 1]
+    assert [len(point.experiment.traffic) for point in pairs.definition(data).points] == [0, 1]
 
 
 def test_several_differences_go_hand_in_hand_and_each_is_tried_without():
     other = setting(load="12gbit", conditions=[])
     both = Pair(a=setting(), b=other)
-    found = pairs.definition(pairs.as_sweep(both, "q", of="mean", excluded=0.02), "q")
+    found = pairs.definition(pairs.as_sweep(both, "q", of="mean", excluded=0.02))
     assert len(found.points) == 2
     assert len(found.sides) == 1
     ladders = reductions.ladders(both)
