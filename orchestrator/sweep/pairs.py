@@ -110,6 +110,7 @@ def effect(
     first, second = (_setting(one.entry, one.record.name, named) for one in sides)
     alike = {key: first[key] for key in _OF_BOTH if key in first}
     pair = Pair(a=first, b={**{key: value for key, value in second.items() if key not in _OF_BOTH}, **alike})
+    pair = replace(pair, together=sides[0].entry.run == sides[1].entry.run and may_be_together(pair))
     if not difference(pair):
         raise ConfigError(f"{found.b.name} and {found.a.name} were set alike: no part of the files makes the effect")
     telling = comparing.telling(clearest)

@@ -110,16 +110,17 @@ def _doubled(least: float, below: float) -> Iterator[Any]:
 
 def _jobs(data: YamlMapping) -> dict[tuple[str | int, ...], YamlMapping]:
     """Return the configuration of the workload of each job, by its path."""
-    whole = (
-        [("workload",)] if "workload" in data else [("jobs", place, "workload") for place in range(len(data["jobs"]))]
-    )
+    whole: list[tuple[str | int, ...]] = [("jobs", place, "workload") for place in range(len(data.get("jobs", ())))]
+    if "workload" in data:
+        whole = [("workload",)]
     found: dict[tuple[str | int, ...], YamlMapping] = {}
     for way in whole:
         workload: Any = data
         for step in way:
             workload = workload[step]
         ((kind, config),) = workload.items()
-        found[(*way, kind)] = config
+        path = (*way, kind)
+        found[path] = config
     return found
 
 

@@ -217,6 +217,7 @@ def test_the_effect_of_an_axis_of_a_sealed_sweep_is_two_experiments(tmp_path):
     assert found.ratio == pytest.approx(1.25, rel=0.02)
     assert pairs.difference(found.pair) == {"traffic.0.iperf.load": ("1gbit", "8gbit")}
     assert found.excluded == pytest.approx(0.125, rel=0.05)
+    assert found.pair.together
 
 
 def test_what_would_be_tried_is_printed_and_nothing_is_measured(tmp_path):
