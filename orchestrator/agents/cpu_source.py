@@ -1,4 +1,4 @@
-"""Load of a machine, for the sampler: processor time, memory, swapping and thermal throttling.
+"""Load of a machine, for the sampler: processor time, memory, swapping, waiting for disks and thermal throttling.
 
 Arguments: seconds between samples, then the folders where procfs and sysfs are mounted.
 """
@@ -25,17 +25,21 @@ class Load:
         "|cpu.steal_ticks",
         "|cpu.total_ticks",
         *("|" + name for name in (*MEMORY.values(), *PAGES.values())),
+        "|io.waited_us",
     )
 
     def __init__(self, proc: str, every_s: float) -> None:
         self.every_s = every_s
         self.stat, self.meminfo, self.vmstat = (File(proc + "/" + name) for name in ("stat", "meminfo", "vmstat"))
+        pressure = proc + "/pressure/io"  # which kernels may be built without
+        self.pressure = File(pressure) if os.path.exists(pressure) else None
 
     def rows(self) -> list[list[object]]:
         row: list[object] = list(ticks(self.stat.read(4096)))
         row.extend(picked(self.meminfo.read(16384), MEMORY))
         pages = self.vmstat.read(65536)
         row.extend(0 if value == "" and pages else value for value in picked(pages, PAGES))  # 0: it cannot swap
+        row.append(waited_us(self.pressure.read(256)) if self.pressure else "")
         return [row]
 
 
@@ -77,6 +81,12 @@ def ticks(stat: bytes) -> tuple[object, object, object]:
     user, nice, system, idle, waiting, irq, softirq, steal = [int(word) for word in words] + [0] * (8 - len(words))
     busy = user + nice + system + irq + softirq
     return busy, steal, busy + steal + idle + waiting
+
+
+def waited_us(pressure: bytes) -> object:
+    """Return the microseconds for which some task waited for a disk, since the machine began; empty where not told."""
+    total = pressure.split(b"\n", 1)[0].rpartition(b"total=")[2].strip()
+    return int(total) if total.isdigit() else ""
 
 
 def picked(text: bytes, wanted: dict[str, str]) -> list[object]:

@@ -61,6 +61,7 @@ struct losses { /* what had no place in a full table */
 struct map {
     u32 type, key_bytes, value_bytes, entries, flags;
 };
+const char SECTION("license") licensed[] = "Apache-2.0";
 struct map SECTION("maps") settings = {ARRAY, 4, sizeof(struct settings), 1, 0};
 struct map SECTION("maps") lost = {ARRAY, 4, sizeof(struct losses), 1, 0};
 struct map SECTION("maps") recent = {PERCPU_ARRAY, 4, sizeof(struct entry), PLACES, 0};

@@ -71,7 +71,7 @@ class Meter:
         index = socket.if_nametoindex(device)
         self.links = []
         for name, where in (("ingress", bpf.TCX_INGRESS), ("egress", bpf.TCX_EGRESS)):
-            program = bpf.load_program(name, programs[name], self.maps)
+            program = bpf.load_program(name, programs[name], self.maps, {})
             self.links.append(bpf.attach(program, index, where))
 
     def follow_clock(self) -> None:

@@ -298,6 +298,7 @@ def _nights_text(days: Sequence[str]) -> str:
 def _history(arguments: argparse.Namespace) -> int:
     import dataclasses
 
+    from orchestrator.analysis.causes import recurring
     from orchestrator.analysis.compare import comparing, point_histories, repeated_draws
     from orchestrator.core.errors import StoreError
     from orchestrator.report.comparison_texts import finite
@@ -316,4 +317,7 @@ def _history(arguments: argparse.Namespace) -> int:
         return 0
     print(f"{arguments.name}: {_nights_text(found[0].days)}, {len(found)} points")
     print("\n".join(comparing.history_lines(found)))
+    named = list(recurring.of_entries(store, stores.of_name(store, arguments.name)))
+    if culprits := recurring.culprits(named):
+        print("\nCauses that recur:\n" + "\n".join(f"  {line}" for line in recurring.text(named, culprits)))
     return 0

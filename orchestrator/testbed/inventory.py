@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -101,7 +101,7 @@ class Reach(Model):
     """Port of the SSH server."""
 
     key: Path | None = None
-    """Private key file; only it is tried then."""
+    """Private key file; only it is tried then, by the program `ssh` those of its configuration too."""
 
     config: Path | None = None
     """SSH configuration file to read instead of the user's and the system's."""
@@ -201,6 +201,10 @@ class Inventory(Model):
 
     mtu: int = Field(default=1500, ge=576, le=65535)
     """MTU of the data plane, in bytes."""
+
+    ssh: Literal["program"] | None = None
+    """`program`: agents are reached by the program `ssh` itself, as by hand, whatever its settings ask for. When left
+    out, that is so where the SSH settings or a server want what a login by key alone cannot give."""
 
     defaults: Reach = Reach()
     """What holds for every host that does not say otherwise."""
@@ -382,7 +386,13 @@ class InventoryTestbed:
             jump=value(node, "jump"),
         )
         python = self.topology.node(node).python
-        channel = ssh.connect(target, python=python, sudo=value(node, "sudo", otherwise=False), deadline=deadline)
+        channel = ssh.reach(
+            target,
+            program=self.inventory.ssh == "program",
+            python=python,
+            sudo=value(node, "sudo", otherwise=False),
+            deadline=deadline,
+        )
         self._channels.append(channel)
         return channel
 

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,34 @@ _PLANTED = Path(__file__).with_name("planted")
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A cause, where it is (every host that is named, or none), and the experiment that has it."""
+    """Causes, each with the places that count as its own (none: nothing to place), and the experiment that has them."""
 
-    cause: str
-    places: tuple[str, ...]
+    truths: tuple[tuple[str, tuple[str, ...]], ...]
     how: str
     experiment: dict[str, Any]
 
+    @property
+    def cause(self) -> str:
+        """Return the cause, or both as "a+b"."""
+        return "+".join(cause for cause, _ in self.truths)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return all places."""
+        return tuple(place for _, places in self.truths for place in places)
+
 
 def draw(cause: str, seed: int) -> Planted:
-    """Draw model and compute time from a seed, host and size of a cause from both: "nothing" is all others' control."""
+    """Draw model and compute time from a seed, host and size of a cause from both: "nothing" is all others' control.
+
+    "a+b" are two causes at once, on different hosts.
+    """
     setting = random.Random(f"setting {seed}")  # noqa: S311 - repeatable, and no secret
     chance = random.Random(f"{cause} {seed}")  # noqa: S311 - likewise
-    rank = chance.randrange(len(HOSTS))
+    causes = cause.split("+")
+    hosts = [HOSTS[chance.randrange(len(HOSTS))]] if len(causes) == 1 else chance.sample(HOSTS, len(causes))
+    fabric = causes[0] in FABRIC
+    ring = ["h1", "h3", "h2", "h4"] if fabric else list(HOSTS)  # of a fabric every hop crosses the spines
     experiment: dict[str, Any] = {
         "name": cause,
         "testbed": {"local": {"hosts": 5, "link": "25gbit", "scale": 100}},
@@ -37,18 +53,30 @@ def draw(cause: str, seed: int) -> Planted:
                 "model": setting.choice(["resnet50", "mobilenet_v2", "resnet101"]),
                 "batch": 64,
                 "compute_time": f"{setting.randint(40, 80)}ms",
-                "hosts": list(HOSTS),
+                "hosts": ring,
             }
         },
-        "collect": ["tcpdump", "nic", "qdisc", "tcp", "cpu"],
+        "collect": ["tcpdump", "nic", "qdisc", "tcp", "cpu", *(["paths"] if fabric else [])],
         "measure": {"warmup": 5, "iterations": 30, "at_most": "60s"},
     }
-    places, how = _PLANTS[cause](experiment, HOSTS[rank], chance)
-    return Planted(cause, places, how, experiment)
+    if fabric:
+        experiment["testbed"]["local"] |= {"fabric": {"leaves": 2, "spines": 2, "hosts": 2, "oversubscription": 1}}
+        del experiment["testbed"]["local"]["hosts"]
+    planted = {}
+    for one, host in sorted(zip(causes, hosts, strict=True), key=lambda pair: pair[0] == "job"):  # takes the workload
+        planted[one] = _PLANTS[one](experiment, host, chance)
+    how = "; ".join(planted[one][1] for one in causes)
+    return Planted(tuple((one, planted[one][0]) for one in causes), how, experiment)
 
 
-def _condition(experiment: dict[str, Any], name: str, **keys: Any) -> str:
-    experiment["conditions"].append({name: keys})
+def pairs(seed: int, count: int) -> list[str]:
+    """Draw pairs of different causes from a seed; a busy processor is none of them, since all hosts share it."""
+    every = [f"{one}+{other}" for one, other in combinations(PAIRED, 2)]
+    return random.Random(f"pairs {seed}").sample(every, count)  # noqa: S311 - repeatable, and no secret
+
+
+def _condition(experiment: dict[str, Any], kind: str, /, **keys: Any) -> str:
+    experiment["conditions"].append({kind: keys})
     return ", ".join(f"{key} {value}" for key, value in keys.items())
 
 
@@ -91,11 +119,25 @@ def _job(experiment: dict[str, Any], host: str, chance: random.Random) -> tuple[
 def _on_rank(what: str, size: Callable[[random.Random], dict[str, Any]]) -> Callable[..., tuple[tuple[str, ...], str]]:
     def plant(experiment: dict[str, Any], host: str, chance: random.Random) -> tuple[tuple[str, ...], str]:
         how = size(chance)
-        planted = json.dumps({"what": what, "rank": HOSTS.index(host), "how": how})
-        experiment["workload"]["ddp"]["env"] = {"PYTHONPATH": str(_PLANTED), "PLANTED": planted}
+        ddp = experiment["workload"]["ddp"]
+        before = json.loads(ddp["env"]["PLANTED"]) if "env" in ddp else []
+        planted = [*before, {"what": what, "rank": ddp["hosts"].index(host), "how": how}]
+        ddp["env"] = {"PYTHONPATH": str(_PLANTED), "PLANTED": json.dumps(planted)}
         return (host,), json.dumps(how)
 
     return plant
+
+
+def _uplink(experiment: dict[str, Any], _host: str, chance: random.Random) -> tuple[tuple[str, ...], str]:
+    name = f"leaf{chance.randint(1, 2)}-spine{chance.randint(1, 2)}"
+    return (name,), _condition(experiment, "rate", link=name, rate=f"{chance.randint(20, 60) / 10}gbit")
+
+
+def _failed(experiment: dict[str, Any], _host: str, chance: random.Random) -> tuple[tuple[str, ...], str]:
+    spine = chance.randint(1, 2)
+    name = f"leaf{chance.randint(1, 2)}-spine{spine}"
+    how = _condition(experiment, "link", name=name, down="2s", up=f"{chance.randint(35, 50) / 10}s")
+    return (f"leaf1-spine{spine}", f"leaf2-spine{spine}"), how  # flows tell the way, of two leaves both its links
 
 
 _PLANTS: dict[str, Callable[[dict[str, Any], str, random.Random], tuple[tuple[str, ...], str]]] = {
@@ -114,7 +156,17 @@ _PLANTS: dict[str, Callable[[dict[str, Any], str, random.Random], tuple[tuple[st
     "stall": _on_rank(
         "checkpoint", lambda chance: {"every": chance.randint(5, 9), "seconds": chance.randint(3, 8) / 10}
     ),
+    "slow-disk": _on_rank(
+        "slow_disk", lambda chance: {"every": chance.randint(5, 9), "mb": chance.randint(6, 16), "mb_s": 20}
+    ),
+    "slow-reader": _on_rank("slow_reader", lambda chance: {"mb_s": chance.randint(4, 9)}),
+    "uplink-rate": _uplink,
+    "link-down": _failed,
+    "collision": lambda _experiment, _host, _chance: ((), "where the hash has it"),
     "nothing": lambda _experiment, _host, _chance: ((), ""),
 }
 NOTHING = "nothing"
+COLLISION = "collision"  # is nobody's choice: a leaf's counters say where it was, if anywhere
+FABRIC = ("uplink-rate", "link-down", COLLISION)
 CAUSES = tuple(_PLANTS)
+PAIRED = tuple(cause for cause in CAUSES if cause not in (NOTHING, "processor", *FABRIC))

@@ -46,6 +46,7 @@ OURS_ALLOWED = {
         "orchestrator.core.machines.packages",
         "orchestrator.parts.shared.packet_rules",
         "orchestrator.parts.shared.rails",
+        "orchestrator.parts.shared.token_bucket",
         "orchestrator.parts.shared.secret_source",
         "orchestrator.core.machines.remedies",
         "orchestrator.parts.samplers",

@@ -50,6 +50,7 @@ OF_HOSTS = {
     "nvidia-smi": "comes with NVIDIA's driver",
     "kungfu-run": "is built where KungFu is",
     "all_reduce_perf": "is built where nccl-tests are",
+    "klist": "is where users log in by Kerberos",
     "perf": "is on hosts whose experiments ask for it",
     "enroot": "is on hosts whose workloads ask for it",
     "sudo": "is what README asks for, and what an inventory asks of its hosts",

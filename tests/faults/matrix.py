@@ -14,7 +14,7 @@ LOCAL, INVENTORY, SUDO = "local", "inventory", "sudo"
 ROWS = 40
 MODULES = (
     "processes", "interrupts", "terminals", "control", "hosts", "disks", "ssh", "tools", "clocks", "hostile",
-    "controllers", "leftovers", "sizes",
+    "controllers", "leftovers", "sizes", "links",
 )  # fmt: skip
 USUAL_S = 12
 

@@ -1,7 +1,8 @@
 """Byte code for the kernel as hosts get it: made of C by clang, `python -m tests.helpers.bpf_objects` writes it anew.
 
 A file NAME.bpf.json beside NAME.c has the version of clang that made it, the hash of the source, the shape of each
-map, and each program's instructions with the maps that these load.
+map, the license that the kernel is told, and each program's instructions with the maps that these load and the symbols
+that only the loader knows.
 """
 
 from __future__ import annotations
@@ -40,13 +41,12 @@ def built(source: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "out.o"
         subprocess.run(["clang", *FLAGS, str(source), "-o", str(made)], check=True)
-        maps, programs = parsed(made.read_bytes())
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    return {"clang": clang(), "source": digest, "maps": maps, "programs": programs}
+        found = parsed(made.read_bytes())
+    return {"clang": clang(), "source": hashlib.sha256(source.read_bytes()).hexdigest(), **found}
 
 
-def parsed(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return maps and programs of an object file (ELF64, little endian)."""
+def parsed(data: bytes) -> dict[str, Any]:
+    """Return license, maps and programs of an object file (ELF64, little endian)."""
     at, count, names_at = struct.unpack_from("<Q", data, 40)[0], *struct.unpack_from("<HH", data, 60)
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, at + 64 * place) for place in range(count)]
 
@@ -72,12 +72,14 @@ def parsed(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     programs: dict[str, Any] = {}
     for place, header in enumerate(headers):
         if header[2] & 4 and header[5]:  # instructions that run
-            programs[names[place]] = {"code": base64.b64encode(content(place)).decode(), "maps": {}}
+            programs[names[place]] = {"code": base64.b64encode(content(place)).decode(), "maps": {}, "symbols": {}}
     for place, header in enumerate(headers):
         if header[1] == REL and names[header[7]] in programs:
             for offset, info in struct.iter_unpack("<QQ", content(place)):
-                programs[names[header[7]]]["maps"][str(offset // 8)] = symbols[info >> 32][0]
-    return maps, programs
+                name, section, _ = symbols[info >> 32]
+                programs[names[header[7]]]["maps" if section == shapes else "symbols"][str(offset // 8)] = name
+    license_ = content(names.index("license")).rstrip(b"\0").decode()
+    return {"license": license_, "maps": maps, "programs": programs}
 
 
 def main() -> int:

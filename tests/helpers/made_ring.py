@@ -37,6 +37,11 @@ class Ring:
     again: Mapping[str, int] = field(default_factory=dict)  # of a million bytes that a host sends, those sent again
     rtts: Mapping[str, float] = field(default_factory=dict)  # least round trip of what a host sends, in seconds
     waits: Mapping[str, float] = field(default_factory=dict)  # share of the time with data that a window held it up
+    offered: tuple[int, int] = (4_000, 4_000)  # windows that its receiver advertises, one after the other
+    drops: Mapping[str, int] = field(default_factory=dict)  # packets that the queue of a host drops
+    disk: Mapping[int, float] = field(default_factory=dict)  # seconds of waiting for disks, by iteration in which
+    queued_ms: float = np.inf  # since it began to send, for which a queue holds something
+    burst_ms: int = 20  # of every 20 ms in which hosts send while buckets are under way
     waited: float = 0.0  # share of the window for which ranks waited for processors
 
     def __post_init__(self) -> None:
@@ -117,15 +122,29 @@ class Ring:
             return table(name, list(self._samples()))
         return table(name, [])
 
-    def counter_rows(self, _pattern: str) -> Any:
-        """The samples of queues."""
+    def counter_rows(self, pattern: str) -> Any:
+        """The samples of queues, or of waiting for disks."""
+        if "io" in pattern:
+            return table("counters", list(self._waiting_for_disks()))
         rows = [
             {"node": host, "port": "eth0", "counter": "qdisc.tbf.backlog_bytes", "time_ns": _ns(at), "value": value}
             for host, queued in {**dict.fromkeys(HOSTS, 0.0), **self.backlogs}.items()
             for begin, end in self.sending
-            for at, value in ((begin, queued), (end, 0.0))
+            for at, value in ((begin, queued), (min(end, begin + self.queued_ms), 0.0))
+        ]
+        rows += [
+            {"node": host, "port": "eth0", "counter": "qdisc.tbf.drops", "time_ns": _ns(at), "value": value}
+            for host, dropped in self.drops.items()
+            for at, value in ((0.0, 0.0), (self.end_ms, float(dropped)))
         ]
         return table("counters", rows)
+
+    def _waiting_for_disks(self) -> Any:
+        for host in HOSTS if self.disk else ():
+            waited = 0.0
+            for number, at in enumerate([0.0, *self.times]):
+                yield {"node": host, "port": "", "counter": "io.waited_s", "time_ns": _ns(at), "value": waited}
+                waited += self.disk.get(number, 0.0)
 
     def _flows(self) -> Any:
         for place, host in enumerate(HOSTS):
@@ -149,16 +168,25 @@ class Ring:
     def _samples(self) -> Any:
         for place, host in enumerate(HOSTS):
             ends = {"src": f"10.0.0.{place + 1}", "dst": f"10.0.0.{place or len(HOSTS)}", "src_port": 1, "dst_port": 2}
-            for share in (0.25, 0.75):
+            for share, window in zip((0.25, 0.75), self.offered, strict=True):
                 held = {"busy_s": share, "rwnd_limited_s": share * self.waits.get(host, 0.0)}
                 rtt = {"min_rtt_s": self.rtts.get(host, 1e-5), "rtt_s": 1e-3, "cwnd_segments": 10}
-                yield {**ends, **held, **rtt, "unacked_segments": 5, "time_ns": _ns(share * self.end_ms)}
+                yield {
+                    **ends,
+                    **held,
+                    **rtt,
+                    "unacked_segments": 5,
+                    "snd_wnd_bytes": window,
+                    "time_ns": _ns(share * self.end_ms),
+                }
 
     def _bins(self) -> Any:
         for host in HOSTS:
             for flow, rates in enumerate((self.hops, self.others)):
                 for begin, end in self.sending if rates.get(host) else ():
                     for at in range(int(begin), int(np.ceil(end))):
+                        if (at - int(begin)) % 20 >= self.burst_ms:
+                            continue
                         size = {"wire_bytes": rates[host], "payload_bytes": rates[host]}
                         when = {"bin_ns": _ns(at), "width_ns": MS, "flow": flow, "port": "eth0", "packets": 1}
                         yield {"node": host, "launch": f"tcpdump.{host}", **when, **size}

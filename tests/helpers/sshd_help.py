@@ -7,7 +7,7 @@ import getpass
 import os
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,8 +69,15 @@ class Site:
         return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
     @contextlib.contextmanager
-    def sshd(self, name: str, *lines: str, key: Path | None = None) -> Iterator[int]:
-        """A server with `lines` in its configuration; gives its port."""
+    def sshd(
+        self,
+        name: str,
+        *lines: str,
+        key: Path | None = None,
+        pam: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Iterator[int]:
+        """A server with `lines` in its configuration; gives its port. It may have a folder in place of /etc/pam.d."""
         key = key or self.folder / name
         if not key.exists():
             keygen(key)
@@ -92,7 +99,9 @@ class Site:
         config.write_text("\n".join([*lines, *usual]) + "\n")
         make_run_sshd()
         with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", str(config)], stderr=log)
+            inside = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/pam.d && exec "$@"', str(pam)] if pam else []
+            argv = [*inside, "/usr/sbin/sshd", "-D", "-e", "-f", str(config)]
+            process = subprocess.Popen(argv, stderr=log, env={**os.environ, **(env or {})})
             try:
                 answering = Deadline.after(PATIENCE_S)
                 answering.poll(lambda: _answers(port), every_s=0.01, waiting_for=f"sshd {name}")

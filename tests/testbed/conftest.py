@@ -9,6 +9,7 @@ from orchestrator.core import lock
 from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed, requirements_problems
 from tests.helpers import machine
+from tests.helpers.cable import plugged
 from tests.helpers.netns_help import processes_of, run_on
 from tests.helpers.rack import rack
 
@@ -36,6 +37,13 @@ def _able():
     if problems := requirements_problems():
         told = "\n".join(f"  {what}\n    remedy: {remedy}" for what, remedy in problems)
         pytest.fail(f"no local testbed can run here:\n{told}", pytrace=False)
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Two namespaces with a cable between them."""
+    with plugged(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

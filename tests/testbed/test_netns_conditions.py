@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from orchestrator.parts.conditions import congestion_control, delay, ecn, firewall, loss, rate
+from orchestrator.parts.shared import token_bucket
 from tests.helpers.netns_help import carries, serve_once
 
 pytestmark = [pytest.mark.testbed, pytest.mark.rights]
@@ -62,12 +63,12 @@ def test_a_rate_on_a_device_without_a_bucket(up, on):
 def test_every_rate_is_read_back_as_it_was_set(up, on):
     testbed = up(2, rate=float("inf"))
     bits = [1e6, 1.5e6, 9.999e6, 33e6, 123_456_789, 250e6, 1e9, 2.5e9, 9_999_999_999, 25e9, 1e11]
-    buckets = [rate.bucket(one, queue_s=0.005, mtu=1500) for one in bits]
+    buckets = [token_bucket.bucket(one, queue_s=0.005, mtu=1500) for one in bits]
     lines = [
         f"tc qdisc replace dev eth0 root {' '.join(one.arguments)}; tc -j -r qdisc show dev eth0" for one in buckets
     ]
     said = on(testbed, "h1", "set -e; " + "; ".join(lines)).split("\n")
-    assert [rate.parse(text) for text in said if text.strip()] == [one.state for one in buckets]
+    assert [token_bucket.parse(text) for text in said if text.strip()] == [one.state for one in buckets]
 
 
 def test_a_burst_that_somebody_else_chose_is_put_back(up, on):

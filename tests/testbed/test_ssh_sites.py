@@ -389,16 +389,7 @@ def alive_in(group: int) -> bool:
 
 
 class TestSettings:
-    """What is set and cannot be followed."""
-
-    def test_what_must_not_be_passed_over_is_refused(self, plain):
-        place, port = plain
-        revoked = place.folder / "revoked"
-        revoked.write_text("")
-        place.write(host("h", port, f"RevokedHostKeys {revoked}"), known=place.known_hosts.read_text())
-        with pytest.raises(TransportError, match=r"RevokedHostKeys .* of h cannot be followed") as caught:
-            connect(place.target("h"))
-        assert "@revoked" in caught.value.hint
+    """Options of the configuration."""
 
     def test_a_cipher_that_nobody_has(self, plain):
         place, port = plain

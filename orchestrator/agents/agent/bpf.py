@@ -27,7 +27,9 @@ TCX_INGRESS, TCX_EGRESS = 46, 47  # where a link attaches one (Linux 6.6)
 ATTRIBUTES = 128  # bytes of union bpf_attr that are passed; beyond what a kernel knows they have to be 0
 LOG_BYTES = 1 << 16
 PSEUDO_MAP_FD = 1  # src_reg of an instruction that loads a map's address
-LICENSE = b"Apache-2.0\0"
+PSEUDO_FUNCTION = 2  # src_reg of a call whose number is that of a function of the kernel, not of a helper
+CALL = 0x85  # opcode
+LICENSE = "Apache-2.0"
 RETURN_0 = struct.pack("<QQ", 0xB7, 0x95)  # r0 = 0; exit
 
 
@@ -40,18 +42,27 @@ class MapShape:
 
 
 class Program:
-    """Instructions, and the map that each instruction of these numbers loads, by name."""
+    """Instructions, and what each instruction of these numbers refers to, by name: a map, or a symbol.
 
-    def __init__(self, code: bytes, maps: Mapping[int, str]) -> None:
-        self.code, self.maps = code, maps
+    A symbol is a number that is known when the program is loaded, or a function of the kernel where it is called.
+    """
+
+    def __init__(
+        self, code: bytes, maps: Mapping[int, str], symbols: Mapping[int, str], license_: str = LICENSE
+    ) -> None:
+        self.code, self.maps, self.symbols, self.license = code, maps, symbols, license_
 
 
 def read_object(path: str) -> tuple[dict[str, MapShape], dict[str, Program]]:
     """Return the maps and programs of a file of byte code, by their names."""
     with open(path, encoding="ascii") as file:
         found = json.load(file)
+
+    def by_place(names: dict[str, str]) -> dict[int, str]:
+        return {int(place): name for place, name in names.items()}
+
     programs = {
-        name: Program(base64.b64decode(one["code"]), {int(place): of for place, of in one["maps"].items()})
+        name: Program(base64.b64decode(one["code"]), by_place(one["maps"]), by_place(one["symbols"]), found["license"])
         for name, one in found["programs"].items()
     }
     return {name: MapShape(*shape) for name, shape in found["maps"].items()}, programs
@@ -150,15 +161,27 @@ class Drain:
             begun = place
 
 
-def load_program(name: str, program: Program, maps: Mapping[str, int], *, kind: int = SCHED_CLS) -> int:
-    """Return the descriptor of a loaded program, whose maps are given as descriptors by name."""
+def load_program(
+    name: str, program: Program, maps: Mapping[str, int], symbols: Mapping[str, int], *, kind: int = SCHED_CLS
+) -> int:
+    """Return the descriptor of a loaded program, whose maps are given as descriptors by name, its symbols as numbers.
+
+    That of a function of the kernel is its number among the kernel's types (BTF).
+    """
     unlimited()
     code = bytearray(program.code)
     for place, of in program.maps.items():
         code[8 * place + 1] = code[8 * place + 1] & 0x0F | PSEUDO_MAP_FD << 4
         struct.pack_into("<i", code, 8 * place + 4, maps[of])
+    for place, of in program.symbols.items():
+        if code[8 * place] == CALL:
+            code[8 * place + 1] = code[8 * place + 1] & 0x0F | PSEUDO_FUNCTION << 4
+            struct.pack_into("<i", code, 8 * place + 4, symbols[of])
+        else:  # a constant of 64 bits, in two instructions
+            struct.pack_into("<I", code, 8 * place + 4, symbols[of] & 0xFFFFFFFF)
+            struct.pack_into("<I", code, 8 * place + 12, symbols[of] >> 32)
     instructions = ctypes.create_string_buffer(bytes(code), len(code))
-    license_, log = ctypes.create_string_buffer(LICENSE), ctypes.create_string_buffer(LOG_BYTES)
+    license_, log = ctypes.create_string_buffer(program.license.encode()), ctypes.create_string_buffer(LOG_BYTES)
     where = ctypes.addressof(instructions), ctypes.addressof(license_)
 
     def attributes(level: int) -> bytes:
@@ -200,7 +223,7 @@ def refuse(error: OSError, what: str) -> NoReturn:
 def usable() -> tuple[bool, str]:
     """Return whether this process may attach programs to devices by TCX, and why or why not."""
     try:
-        program = load_program("look", Program(RETURN_0, {}), {})
+        program = load_program("look", Program(RETURN_0, {}, {}), {}, {})
     except OSError as error:
         return False, str(error.strerror)
     try:

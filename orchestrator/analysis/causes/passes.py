@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.analysis.causes.sharing import shared
 from orchestrator.store.manifests.records import Job, Span
 
 Floats = npt.NDArray[np.float64]
@@ -154,16 +155,16 @@ def split(found: Passes) -> Split:
     # What a rank does between its iterations, and after its last collective, beyond what the median rank does.
     between = np.where(follows, found.start - np.roll(found.end, 1, axis=1), 0.0)
     after = found.end - done.max(axis=0)
-    more_between, more_after = (np.clip(own - np.median(own, axis=0), 0, None) for own in (between, after))
+    more_between, more_after = (np.clip(own - _usual(own), 0, None) for own in (between, after))
     own = ready - found.start
-    usual = np.median(own, axis=1)[:, None]
+    usual = np.stack([_usual(passes) for passes in own])[:, None]
     ends = _ends(all_ready, service)
     alike = _ends((usual + found.start).max(axis=1), service)
     prompt = (usual + found.start - more_between).max(axis=1)
     evened, computed = _ends(prompt, service), _ends(prompt, None)
     behind, late = np.clip(ends - alike, 0, None), np.clip(np.minimum(ends, alike) - evened, 0, None)
     tail = last - (found.end - more_after).max(axis=0)
-    held = _of_largest(more_after, tail) + _of_largest(more_between, late)
+    held = _by_excess(more_after, tail) + _by_excess(more_between, late)
     network = np.clip(evened - computed, 0, None)
     total = last - begin
     computing = total - behind - held.sum(axis=0) - network
@@ -172,7 +173,7 @@ def split(found: Passes) -> Split:
         total=total,
         computing=computing - idle_between,
         between=idle_between,
-        behind=_of_largest(own[-1], behind),
+        behind=_by_excess(np.clip(own[-1] - _usual(own[-1]), 0, None), behind),
         held=held,
         network=network,
         begun=ends - network,
@@ -188,10 +189,16 @@ def _ends(ready: Floats, service: Floats | None) -> Floats:
     return end
 
 
-def _of_largest(by: Floats, amount: Floats) -> Floats:
-    """Return the amount of each iteration in the row of the rank with the largest value."""
-    found = np.zeros_like(by)
-    found[by.argmax(axis=0), np.arange(by.shape[1])] = amount
+def _usual(own: Floats) -> Floats:
+    """Return the median over ranks (rows), of an even number the lower one: half of them may be slow."""
+    lower: Floats = np.sort(own, axis=0)[(len(own) - 1) // 2]
+    return lower
+
+
+def _by_excess(excess: Floats, amount: Floats) -> Floats:
+    """Share the amount of each iteration out to ranks (rows), by what each takes longer than is usual."""
+    claims = np.where(excess.max(axis=0) > 0, excess, 1.0)
+    found: Floats = shared(claims) * amount / claims.max(axis=0)
     return found
 
 

@@ -55,10 +55,12 @@ def axis(begin_ns: int, end_ns: int, begun_s: Floats, ended_s: Floats, origin_ns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """One direction of a host's link: `out` is what the host sends, `in` what it receives.
+    """One direction of a link: `out` is what a host sends, `in` what it receives; `up` is what a leaf sends a spine.
 
-    Rates are bit/s on the wire (layer 2). Series are over the axis: `own` the job's bytes, `others` those of each other
-    job, source of traffic or kind, `backlog` bytes in the queue at the sending end. What was not sampled is None.
+    Of a link between switches `host` is its name, and `device` the port that sends. Rates are bit/s on the wire (layer
+    2). Series are over the axis: `own` the job's bytes, `others` those of each other job, source of traffic or kind,
+    `backlog` bytes in the queue at the sending end, `collided` the share of a step that large flows would take less,
+    were some of them on an uplink of their leaf that is idle. What was not sampled is None.
     """
 
     host: str
@@ -69,10 +71,13 @@ class Port:
     others: Mapping[str, Floats] = field(default_factory=dict)
     backlog: Floats | None = None
     drops: float = math.nan
+    collided: Floats | None = None
 
     @property
     def name(self) -> str:
         """Return what people call it."""
+        if self.direction in ("up", "down"):
+            return f"{self.host}, {self.direction}"
         return f"{self.host}'s link, {'sending' if self.direction == 'out' else 'receiving'}"
 
     def queued(self, mtu: int) -> Bools:
@@ -87,9 +92,9 @@ class Port:
         return None if self.own is None else np.sum([self.own, *self.others.values()], axis=0)
 
 
-def smoothed(values: Floats) -> Floats:
-    """Return the mean over RATE_STEPS steps around each."""
-    width = min(RATE_STEPS, len(values))
+def smoothed(values: Floats, steps: int = RATE_STEPS) -> Floats:
+    """Return the mean over so many steps around each."""
+    width = min(steps, len(values))
     total = np.concatenate(([0.0], np.cumsum(values)))
     middle = (total[width:] - total[:-width]) / width
     before = (width - 1) // 2
@@ -102,13 +107,13 @@ def ports(topology: Topology, job: str, *, captured: Any, packets: Any, counters
     `captured`, `packets` and `counters` are the tables `capture_flows`, `flow_packets` and `counters` (pyarrow).
     """
     series = _series(captured, packets, over)
-    queues = _queues(counters, over)
+    backlogs = queues(counters, over)
     found = []
     for link in topology.links:
         for direction in ("out", "in"):
             kinds = series.get((link.host, link.device, direction))
             place = (link.host, link.device) if direction == "out" else (link.switch, link.switch_port)
-            backlog, drops = queues.get(place, (None, math.nan))
+            backlog, drops = backlogs.get(place, (None, math.nan))
             others: dict[str, Floats] = (
                 {} if kinds is None else {name: values for name, values in kinds.items() if name != job}
             )
@@ -159,7 +164,7 @@ def _series(captured: Any, packets: Any, over: Axis) -> dict[tuple[str, str, str
     return found
 
 
-def _queues(counters: Any, over: Axis) -> dict[tuple[str, str], tuple[Floats | None, float]]:
+def queues(counters: Any, over: Axis) -> dict[tuple[str, str], tuple[Floats | None, float]]:
     """Return the backlog (bytes) of each step, and drops over the axis, of each port's root queue."""
     import pyarrow.compute as pc
 
@@ -200,8 +205,9 @@ class Edge:
     `repeated_bytes` were sent again, of which the share `needless` had arrived, as the receiver said; `timeouts` is how
     often a retransmission time-out fired, `rtt_s` the least round trip (where the kernel does not tell it, what a
     twentieth of the smoothed ones is below), `window_segments` what was in flight at most (19 of 20 samples with
-    anything in flight), `cwnd_segments` the congestion window then (median), `limited` the share of the time with data
-    to send in which the receiver's window ("rwnd") or the sender's buffer ("sndbuf") held it up.
+    anything in flight), `cwnd_segments` the congestion window then (median), `offered_bytes` the receiver's window then
+    at its least and its largest (a twentieth of the samples is beyond either), `limited` the share of the time with
+    data to send in which the receiver's window ("rwnd") or the sender's buffer ("sndbuf") held it up.
     """
 
     src: str
@@ -213,6 +219,7 @@ class Edge:
     rtt_s: float = math.nan
     window_segments: float = math.nan
     cwnd_segments: float = math.nan
+    offered_bytes: tuple[float, float] = (math.nan, math.nan)
     limited: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -270,7 +277,7 @@ def _samples(sockets: Any, span_ns: tuple[int, int]) -> dict[tuple[str, int, str
 
     inside = pc.and_(pc.greater_equal(sockets["time_ns"], span_ns[0]), pc.less_equal(sockets["time_ns"], span_ns[1]))
     rows = sockets.filter(inside).sort_by("time_ns")
-    names = ("rtt_s", "cwnd_segments", "unacked_segments", *_COUNTED)
+    names = ("rtt_s", "cwnd_segments", "unacked_segments", "snd_wnd_bytes", *_COUNTED)
     columns = {name: rows[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in names}
     return {
         (src, src_port, dst, dst_port): {name: values[mine] for name, values in columns.items()}
@@ -289,6 +296,9 @@ def _edge(pair: tuple[str, str], total: Sequence[float], samples: Sequence[Mappi
 
     flying = joined("unacked_segments")
     busy = flying > 0
+    offered = joined("snd_wnd_bytes")[busy]
+    offered = offered[~np.isnan(offered)]
+    least_offered, most_offered = np.quantile(offered, (0.05, 0.95)) if len(offered) else (math.nan, math.nan)
     least = joined("min_rtt_s")
     least = least[~np.isnan(least)]
     rtt = joined("rtt_s")[busy]
@@ -306,5 +316,6 @@ def _edge(pair: tuple[str, str], total: Sequence[float], samples: Sequence[Mappi
         rtt_s=float(least.min()) if len(least) else float(np.quantile(rtt, 0.05)) if len(rtt) else math.nan,
         window_segments=float(np.quantile(flying[busy], 0.95)) if busy.any() else math.nan,
         cwnd_segments=float(np.median(joined("cwnd_segments")[busy])) if busy.any() else math.nan,
+        offered_bytes=(float(least_offered), float(most_offered)),
         limited=limited,
     )

@@ -15,12 +15,16 @@ _SAYS: Mapping[str, str] = {
     "job": "another job: {place}",
     "loss": "{place} are lost",
     "delay": "{place} are delayed",
-    "receive-window": "a small receive window or a slow reader: {place}",
+    "receive-window": "a small receive window: {place}",
     "send-buffer": "a small send buffer: {place}",
     "slow-rank": "{place} computes longer than the others",
     "jittery-rank": "{place} varies in how long it computes",
     "stall": "{place} stalls now and then",
     "slow-step": "{place} is late with its step",
+    "slow-disk": "{place} waits for its disk",
+    "link-down": "{place} was down for a time",
+    "collision": "large flows collide on {place}",
+    "slow-reader": "a slow reader: {place}",
     "processor": "other work on the processors of {place}",
 }
 _NEXT: Mapping[str, str] = {
@@ -30,12 +34,16 @@ _NEXT: Mapping[str, str] = {
     "job": "place the jobs on different hosts or rails, or shift one in time",
     "loss": "look for errors of the cable and of both ports (`orch query` on table `counters`), then for a policer",
     "delay": "look at the path of this host: a longer way, a middlebox, interrupt moderation",
-    "receive-window": "raise the receiver's `net.ipv4.tcp_rmem`, or find what keeps its process from reading",
+    "receive-window": "raise the receiver's `net.ipv4.tcp_rmem`",
+    "slow-reader": "find what keeps the receiving process from reading: its processors, or a thread that does too much",
     "send-buffer": "raise the sender's `net.ipv4.tcp_wmem`",
     "slow-rank": "compare clocks, temperatures and work of this host with the others' (`collect: [gpu, perf]`)",
     "jittery-rank": "look for work that comes and goes on this host (`collect: [perf]`), and for uneven batches",
     "stall": "look at what it does between passes: checkpoints, evaluation, loading data",
     "slow-step": "look at what this rank alone does after its gradients arrived",
+    "slow-disk": "look at the disk that it writes checkpoints to or reads data from, or do so in the background",
+    "link-down": "look into the logs of both ends for why it went down; `paths` tells when flows moved",
+    "collision": "use more connections a pair, or another hash (`multipath: {seed: N}`); paths are in table `paths`",
     "processor": "end the other work, or measure on processors that are free; the gate `processor` has its share",
 }
 _NOTHING_NEXT = "compare with a run that was fast: `orch why RUN --against OTHER`"
@@ -59,8 +67,10 @@ def _lines(found: Explanation) -> Iterator[str]:
         yield f"verdict  nothing stands out: no cause costs more than {max(found.noise, LEAST_SHARE):.0%} of the time"
     else:
         yield f"verdict  {headline(first)}"
-        yield from (f"why      {line}" for line in first.evidence)
-    for other in others[:_MOST]:
+        yield f"why      {first.evidence[0]}"
+        if more := "; ".join(first.evidence[1:]):
+            yield f"why      {more}"
+    for other in others[: _MOST - bool(found.undecided)]:
         yield f"also     {headline(other)}: {other.evidence[0]}"
     if found.undecided:
         left, right, tells = found.undecided

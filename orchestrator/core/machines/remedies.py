@@ -70,6 +70,11 @@ _REMEDIES = (  # of a line each; the first of a line that matches
         "set `python` to a Python that starts there by itself: this one lacks libraries that a start-up file finds",
     ),
     (
+        r"session open refused by peer",
+        "let more sessions through one connection there (MaxSessions in its sshd_config), or close the one that is open"
+        " at your ControlPath",
+    ),
+    (
         r"not (yet )?allowed at this time|srclimit_penalise",
         "wait: its sshd lets nobody in from here for a while after logins that failed (PerSourcePenalties)",
     ),

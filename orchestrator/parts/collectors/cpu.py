@@ -1,9 +1,10 @@
-"""How busy the hosts are: processor time, memory, swapping and thermal throttling over time.
+"""How busy the hosts are: processor time, memory, swapping, waiting for disks and thermal throttling over time.
 
 Counters of the node as a whole: "cpu.busy_share" and "cpu.steal_share" (0 to 1, of all processors' time since the
-sample before), "memory.available_bytes", "swap.free_bytes", the cumulative "swap.in_pages" and "swap.out_pages", and
-where the processors tell it "cpu.core_throttles" and "cpu.package_throttles", cumulative and summed. In a container
-they are those of the whole machine.
+sample before), "memory.available_bytes", "swap.free_bytes", the cumulative "swap.in_pages" and "swap.out_pages",
+"io.waited_s", cumulative, for which some process waited for a disk (where the kernel measures pressure), and where the
+processors tell it "cpu.core_throttles" and "cpu.package_throttles", cumulative and summed. In a container they are
+those of the whole machine.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
 
 
 def _in_units(output: LaunchOutput) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Ticks as shares of the time since the sample before, KiB as bytes, the rest as it is."""
+    """Ticks as shares of the time since the sample before, KiB as bytes, microseconds as seconds, the rest as it is."""
     for stem, table in samplers.csv_tables(output):
         for kind in ("busy", "steal"):
             part, whole = (samplers.numbers(table, f"|cpu.{name}_ticks") for name in (kind, "total"))
@@ -70,5 +71,7 @@ def _in_units(output: LaunchOutput) -> Iterator[tuple[str, np.ndarray[Any, Any],
         for name, instants, values in samplers.series(stem, table, output):
             if name.endswith("_kib"):
                 yield name.removesuffix("_kib") + "_bytes", instants, values * 1024
+            elif name.endswith("_us"):
+                yield name.removesuffix("_us") + "_s", instants, values / 1e6
             elif not name.endswith("_ticks"):
                 yield name, instants, values

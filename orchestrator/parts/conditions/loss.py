@@ -37,7 +37,7 @@ class Config(Model):
     @model_validator(mode="after")
     def _somewhere(self) -> Config:
         fabric_links.one_of(self.host, self.link)
-        if self.link is not None and "where" in self.model_fields_set:
+        if self.link is not None and self.where != "nic":
             raise Mistake("stands beside link", accepted="with host", at=("where",))
         return self
 

@@ -95,6 +95,21 @@ TABLES: Mapping[str, Table] = {
         },
         required=("requested_s", "packets", "dropped", "held_p50_s", "held_p99_s", "held_max_s"),
     ),
+    "marks": Table(
+        "a port where the condition `ecn` marked packets at a threshold, over the whole run",
+        {
+            "device": Column("string", "network device"),
+            "threshold_bytes": Column("int64", "what has to wait, on the wire, before packets are marked"),
+            "rate_bps": Column("float64", "rate of the port's queue"),
+            "packets": Column("int64", "packets that left by the port, or were to"),
+            "capable": Column("int64", "of these, ECN-capable"),
+            "marked": Column("int64", "of these, marked, since more than the threshold waited"),
+            "unmarkable": Column("int64", "packets that found as much and were not ECN-capable"),
+            "least_marked_bytes": Column("int64", "least that waited as a packet was marked; missing where none was"),
+            "most_passed_bytes": Column("int64", "most that waited as a capable packet was not; missing likewise"),
+        },
+        required=("device", "threshold_bytes", "packets", "capable", "marked", "unmarkable"),
+    ),
     "congestion": Table(
         "a rail of a host in a window: what its device counted there; missing where it does not count it",
         {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.experiment.experiment import Experiment
-from orchestrator.parts.conditions.rate import bucket
+from orchestrator.parts.shared.token_bucket import bucket
 from orchestrator.parts.topology import ETHERNET_BYTES, Topology
 
 End = Literal["nic", "switch-port"]

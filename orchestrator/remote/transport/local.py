@@ -1,4 +1,4 @@
-"""Starts an agent on this machine as a child process."""
+"""Starts agents behind a process of this machine: the agent itself, or a program that leads to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from orchestrator.core.errors import TransportError
 from orchestrator.remote.transport.bootstrap import agent_argv, agent_source
@@ -16,13 +16,24 @@ from orchestrator.remote.transport.bootstrap import agent_argv, agent_source
 _EXIT_S = 20.0  # an agent may have a change to make whole, and then everything to put down
 
 
-class LocalChannel:
-    """A socket to an agent that runs on this machine."""
+class ProcessChannel:
+    """A socket to the agent that is, or is behind, a process started here; it is handed the agent's source.
 
-    way: Sequence[str] = ()
-    by_hand = ""
+    The process may take `exit_s` to end once its input has; then it is killed.
+    """
 
-    def __init__(self, python: str = sys.executable, *, sudo: bool = False, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        way: Sequence[str] = (),
+        by_hand: str = "",
+        exit_s: float = _EXIT_S,
+    ) -> None:
+        self.way = way
+        self.by_hand = by_hand
+        self._exit_s = exit_s
         try:
             self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the channel
         except OSError as error:
@@ -30,7 +41,6 @@ class LocalChannel:
                 f"cannot start an agent: {error}", hint="set TMPDIR to a folder with room that this user may write"
             ) from error
         self._socket, far = socket.socketpair()
-        argv = agent_argv(python, sudo=sudo)
         fd = far.fileno()
         with far:
             try:
@@ -47,7 +57,7 @@ class LocalChannel:
 
     @property
     def pid(self) -> int:
-        """The process that was started: the agent, or sudo."""
+        """The process that was started: the agent, sudo, or what leads to the agent."""
         return int(self._process.pid)
 
     def read(self, size: int) -> bytes:
@@ -63,12 +73,12 @@ class LocalChannel:
             raise TransportError(f"the agent does not listen: {error}", tail=self.diagnosis()) from error
 
     def close(self) -> None:
-        """Close the stream and wait until the agent, which ends upon that, is gone."""
+        """Close the stream and wait until the process, which ends upon that, is gone."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         try:
-            self._process.wait(_EXIT_S)
+            self._process.wait(self._exit_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -76,6 +86,15 @@ class LocalChannel:
     def diagnosis(self) -> str:
         size = os.fstat(self._stderr.fileno()).st_size
         return os.pread(self._stderr.fileno(), 1 << 16, max(0, size - (1 << 16))).decode(errors="replace")
+
+
+class LocalChannel(ProcessChannel):
+    """A socket to an agent that runs on this machine."""
+
+    def __init__(
+        self, python: str = sys.executable, *, sudo: bool = False, env: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(agent_argv(python, sudo=sudo), env=env)
 
 
 def connect() -> LocalChannel:

@@ -20,8 +20,9 @@ from fabric import Config, Connection
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TransportError
+from orchestrator.parts.protocols import Channel
 from orchestrator.remote import transfers
-from orchestrator.remote.transport import known_hosts, logins, ssh_config, ssh_errors
+from orchestrator.remote.transport import known_hosts, logins, ssh_config, ssh_errors, ssh_program
 from orchestrator.remote.transport.bootstrap import agent_command_line, agent_source
 from orchestrator.remote.transport.host_keys import HostKeys, Transport
 from orchestrator.remote.transport.identities import Identities
@@ -38,25 +39,52 @@ _log = logging.getLogger(__name__)
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
+def reach(
+    target: SshTarget, *, program: bool, python: str = "python3", sudo: bool | str = False, deadline: Deadline
+) -> Channel:
+    """Start an agent on a node and return its channel, over paramiko or the program ssh.
+
+    It is the program where `program` says so, where the SSH settings want what it alone can do, and where the server
+    of the node, or of a jump host, wants more than a key.
+    """
+    way = route(target, deadline)
+    for hop in way:
+        if hop.settings.accepts_any:
+            _tell("StrictHostKeyChecking no is taken as accept-new: a host whose key has changed is still refused")
+    if not program and not ssh_program.needed(way):
+        try:
+            return connect(target, way=way, python=python, sudo=sudo, deadline=deadline)
+        except ssh_errors.MoreThanAKey:
+            _log.info("%s: a key does not suffice: the program ssh logs in", target.name)
+    return ssh_program.connect(way, python=python, sudo=sudo, deadline=deadline)
+
+
+@functools.cache
+def _tell(note: str) -> None:
+    _log.warning("SSH settings: %s", note)
+
+
 def connect(
     target: SshTarget,
     *,
     python: str = "python3",
     sudo: bool | str = False,
     deadline: Deadline,
+    way: list[Hop] | None = None,
     sock: socket.socket | None = None,
     host_key: str | None = None,
 ) -> SshChannel:
-    """Start an agent on a node and return its channel; the first answer tells whether it runs.
+    """Start an agent on a node over paramiko and return its channel; the first answer tells whether it runs.
 
-    `sock` is a connected socket to the node's SSH server, for a node that no address of this machine leads to.
-    `host_key` is the only key that the server may have ("ssh-ed25519 AAAA..."); else the known_hosts files decide.
+    `way` is the route to it where that is known already. `sock` is a connected socket to the node's SSH server, for a
+    node that no address of this machine leads to. `host_key` is the only key that the server may have
+    ("ssh-ed25519 AAAA..."); else the known_hosts files decide.
     """
     with contextlib.ExitStack() as closing, ssh_errors.explained(target, deadline):
         if sock is not None:
             closing.callback(sock.close)
         trusted = _public_key(target, host_key) if host_key else None
-        way = route(target, deadline)
+        way = route(target, deadline) if way is None else way
         transport = _reached(way if sock is None else way[-1:], sock, trusted, deadline, closing)
         session = transport.open_session(timeout=deadline.remaining)
         session.settimeout(deadline.remaining)
@@ -103,26 +131,11 @@ def _reached(
     """Connect to the last host, through the jump hosts before it, each with a verified key and in time."""
     jump: Jump | None = None
     for hop in way:
-        _check(hop)
         login = _Login(hop, jump, sock, trusted if hop is way[-1] else None, deadline)
         with ssh_errors.explained(hop.target, deadline):
             transport = logins.patiently(hop, functools.partial(login.attempt, closing), deadline)
         jump = Jump(hop, transport)
     return transport
-
-
-def _check(hop: Hop) -> None:
-    """Raise for SSH settings that are not supported and must hold; warn once of those that are ignored."""
-    for what, remedy in hop.settings.refused:
-        message = f"{what} of the SSH settings of {hop.target.host} cannot be followed"
-        raise TransportError(message, node=hop.target.name, hint=remedy)
-    for note in hop.settings.notes:
-        _tell(note)
-
-
-@functools.cache
-def _tell(note: str) -> None:
-    _log.warning("SSH settings: %s", note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +181,7 @@ class _Login:
                 raise self._unheard(stream, error) from error
             transport: Transport = connection.client.get_transport()
             if not transport.is_authenticated():
-                raise self._refused(identities, transport)
+                raise ssh_errors.half(self.hop, identities)
             watch_peer(transport)
             closing.push(mine.pop_all())
         return transport

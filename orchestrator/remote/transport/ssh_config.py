@@ -24,22 +24,20 @@ from orchestrator.core.errors import DeadlineExceeded, MissingRequirement, Trans
 HOST_KEY = "`ssh` in the inventory"
 _MOST_JUMPS = 16
 _HOP = re.compile(r"(?:(?P<user>.+)@)?(?:\[(?P<address>[^]]+)]|(?P<name>[^][:]+))(?::(?P<port>[0-9]{1,5}))?")
-_NO = ("no", "false", "none")
+_NO = ("no", "off", "false", "none")
 # How the values of an option stand behind its name; a path that stands alone on its line may have spaces in it.
 _WHOLE = ("identityfile", "certificatefile")
 _SPACED = ("userknownhostsfile", "globalknownhostsfile")
 
-# What would change whom we trust, and how the bytes travel: to go on without it would be another connection.
-_REFUSED = {
-    "proxyusefdpass": ("ProxyUseFdpass yes", "set it to no; the ProxyCommand has to carry the bytes itself"),
-    "bindinterface": ("BindInterface", "use BindAddress"),
-    "revokedhostkeys": ("RevokedHostKeys", "list the keys as @revoked in a known_hosts file"),
-}
-_NOT_FOLLOWED = {
-    "pkcs11provider": "PKCS11Provider is not used: give the key to an ssh-agent (ssh-add -s)",
-    "knownhostscommand": "KnownHostsCommand is not run: only known_hosts files say which keys are known",
-    "verifyhostkeydns": "VerifyHostKeyDNS is not followed: only known_hosts files say which keys are known",
-    "nohostauthenticationforlocalhost": "NoHostAuthenticationForLocalhost is not followed: every host's key is checked",
+# What the program ssh follows and paramiko cannot.
+_PROGRAM_ALONE = {
+    "bindinterface": "BindInterface",
+    "knownhostscommand": "KnownHostsCommand",
+    "nohostauthenticationforlocalhost": "NoHostAuthenticationForLocalhost",
+    "pkcs11provider": "PKCS11Provider",
+    "proxyusefdpass": "ProxyUseFdpass",
+    "revokedhostkeys": "RevokedHostKeys",
+    "verifyhostkeydns": "VerifyHostKeyDNS",
 }
 _TOKEN = re.compile(r"%(.?)")
 _VARIABLE = re.compile(r"\$\{(\w*)}")
@@ -106,10 +104,9 @@ class SshSettings:
     macs: tuple[str, ...] = ()
     kexalgorithms: tuple[str, ...] = ()
     compression: bool = False
-    refused: tuple[tuple[str, str], ...] = ()
-    """What is set and must not be passed over: (what, remedy) each."""
-    notes: tuple[str, ...] = ()
-    """What is set and not followed, in sentences."""
+    controlpath: str | None = None
+    program_alone: tuple[str, ...] = ()
+    """Options that are set and that the program ssh alone follows."""
 
     @property
     def known_as(self) -> str:
@@ -127,7 +124,12 @@ class SshSettings:
     @property
     def accepts_new(self) -> bool:
         """Whether the key of a host that no file names is taken and remembered; a changed key never is."""
-        return self.stricthostkeychecking in ("accept-new", "no", "off", "false")
+        return self.stricthostkeychecking == "accept-new" or self.accepts_any
+
+    @property
+    def accepts_any(self) -> bool:
+        """Whether the settings would take even a changed key, in which they are not followed."""
+        return self.stricthostkeychecking in _NO
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +233,7 @@ def parsed_settings(text: str) -> SshSettings:
         raise TransportError(
             f"what `ssh -G` prints is not understood: {error}", hint="is the `ssh` of PATH that of OpenSSH?"
         ) from None
-    refused = tuple(meaning for name, meaning in _REFUSED.items() if _is_set(said, name))
-    notes = tuple(meaning for name, meaning in _NOT_FOLLOWED.items() if _is_set(said, name))
-    if settings.stricthostkeychecking in ("no", "off", "false"):
-        notes += ("StrictHostKeyChecking no is taken as accept-new: a host whose key has changed is still refused",)
-    return replace(settings, refused=refused, notes=notes)
+    return replace(settings, program_alone=tuple(text for name, text in _PROGRAM_ALONE.items() if _is_set(said, name)))
 
 
 def _is_set(said: Mapping[str, list[str]], name: str) -> bool:

@@ -20,6 +20,10 @@ _BUSY = re.compile(r"MaxStartups|too many", re.IGNORECASE)  # said instead of a 
 _PROHIBITED, _CONNECT_FAILED = 1, 2  # RFC 4254, 5.1
 
 
+class MoreThanAKey(TransportError):
+    """A server took the key, and wants another proof besides."""
+
+
 @contextlib.contextmanager
 def explained(target: SshTarget, deadline: Deadline) -> Iterator[None]:
     """Turn exceptions raised inside into a TransportError about `target`."""
@@ -51,7 +55,8 @@ def incompatible(hop: Hop, option: str, theirs: Sequence[str], ours: Sequence[st
         f"no algorithm in common with its SSH server: its {option} {', '.join(theirs)}; ours {', '.join(ours)}",
         node=hop.target.name,
         hint=f"add one of ours to {option} in its sshd_config, or to {option} of the SSH settings here if they limit it"
-        f" (`ssh -G {shlex.quote(hop.target.host)}` shows them); ssh itself may know more",
+        f" (`ssh -G {shlex.quote(hop.target.host)}` shows them); where ssh itself knows more, write `ssh: program` in"
+        " the inventory",
     )
 
 
@@ -86,26 +91,50 @@ def refused(hop: Hop, identities: Identities, banner: bytes) -> TransportError:
     said = banner.decode(errors="replace")
     tried = [*identities.tried] or ["no key was found"]
     if settings.gssapiauthentication:
-        tried.append("GSSAPI: not used by orch")
+        tried.append("GSSAPI: no ticket is here (`klist -s`)")
     return TransportError(
         f"SSH login failed as {settings.user}: {'; '.join(tried)}",
         node=target.name,
         tail=said,
-        hint=remedy(said) or f"see whether this works without asking: {target.by_hand('true')}",
+        hint=remedy(said)
+        or f"see whether this works: {target.by_hand('true')}; where it asks for something, write `ssh: program` in the"
+        " inventory",
+    )
+
+
+def half(hop: Hop, identities: Identities) -> MoreThanAKey:
+    """Return the error that the server wants more than the key that it took."""
+    return MoreThanAKey(
+        f"SSH login failed as {hop.settings.user}: its SSH server wants more than {identities.tried[-1]}",
+        node=hop.target.name,
+        hint="write `ssh: program` in the inventory",
     )
 
 
 def unopened(error: paramiko.ChannelException, hop: Hop, jump: Hop) -> TransportError:
     """Return the error that a jump host cannot connect to the next host."""
-    there = f"{hop.settings.hostname}:{hop.settings.port}"
     if error.code == _PROHIBITED:
-        return TransportError(
-            "lets no connection through to other hosts",
-            node=jump.target.name,
-            hint=f"its sshd_config needs AllowTcpForwarding yes, and a PermitOpen, if any, that allows {there}",
-        )
+        return no_forwarding(hop, jump)
     if error.code == _CONNECT_FAILED:
-        by_hand = jump.target.by_hand(*shlex.split(f"nc -z {hop.settings.hostname} {hop.settings.port}"))
-        text = f"cannot be reached from {jump.target.name}, at {there}: {error.text or 'no connection'}"
-        return TransportError(text, node=hop.target.name, hint=f"try: {by_hand}")
+        return unreached(hop, jump, error.text or "no connection")
+    there = f"{hop.settings.hostname}:{hop.settings.port}"
     return TransportError(f"opens no connection to {there}: {error}", node=jump.target.name)
+
+
+def no_forwarding(hop: Hop, jump: Hop) -> TransportError:
+    """Return the error that a jump host forwards no connection to the next host."""
+    there = f"{hop.settings.hostname}:{hop.settings.port}"
+    return TransportError(
+        "lets no connection through to other hosts",
+        node=jump.target.name,
+        hint=f"its sshd_config needs AllowTcpForwarding yes, and a PermitOpen, if any, that allows {there}",
+    )
+
+
+def unreached(hop: Hop, jump: Hop, why: str) -> TransportError:
+    """Return the error that the next host does not answer a jump host."""
+    there = f"{hop.settings.hostname}:{hop.settings.port}"
+    by_hand = jump.target.by_hand(*shlex.split(f"nc -z {hop.settings.hostname} {hop.settings.port}"))
+    return TransportError(
+        f"cannot be reached from {jump.target.name}, at {there}: {why}", node=hop.target.name, hint=f"try: {by_hand}"
+    )

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from orchestrator.core import fanout
+from orchestrator.core import fanout, private_folder
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, OrchError, TestbedError
-from orchestrator.testbed.local import host_image, private_folder, runtimes
+from orchestrator.core.private_folder import PrivateFolder
+from orchestrator.testbed.local import host_image, runtimes
 from orchestrator.testbed.local.host_image import digest
 from orchestrator.testbed.local.local_spec import WORK, Containers
-from orchestrator.testbed.local.private_folder import PrivateFolder
 from orchestrator.testbed.local.runtimes import LABEL, Runtime
 from workloads.common import environments
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.agents.local.sandbox_messages import NodeSetup, Setup, SwitchSetup
-from orchestrator.parts.conditions.rate import bucket
 from orchestrator.parts.shared import fabric_routes
+from orchestrator.parts.shared.token_bucket import bucket
 from orchestrator.parts.topology import Node, Rail, Topology
 from orchestrator.testbed.local.local_spec import (
     DEVICE,

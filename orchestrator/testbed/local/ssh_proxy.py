@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TestbedError
-from orchestrator.testbed.local.private_folder import PrivateFolder
+from orchestrator.core.private_folder import PrivateFolder
 
 if TYPE_CHECKING:
     from orchestrator.parts.topology import Topology

@@ -1,11 +1,11 @@
-"""Gates `hits`, `delay` and `events`: conditions did what was asked of them, over the run and within windows."""
+"""Gates `hits`, `delay`, `marks`, `events`: conditions did what was asked, over the run and within windows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from orchestrator.core.units import span_text
+from orchestrator.core.units import bytes_text, span_text
 from orchestrator.store.manifests.records import Event, Gate
 from orchestrator.validity.declaration import GateSpec, verdict
 from orchestrator.validity.window import MeasuredWindow
@@ -31,6 +31,12 @@ GATES = (
         remedy="The process that delays had no processor time, or more packets came than it can hold.",
     ),
     GateSpec(
+        name="marks",
+        passes="packets at a port that marks at a threshold were ECN-capable",
+        limit="1 packet",
+        remedy="Senders or receivers did not negotiate ECN: see the socket option or the congestion control in use.",
+    ),
+    GateSpec(
         name="events",
         passes="what a condition was to do within a window came to pass at its times",
         limit="0.5 s late",
@@ -40,7 +46,7 @@ GATES = (
 
 
 def judge(window: MeasuredWindow) -> Iterator[Gate]:
-    """Give a verdict for each condition that hits packets at random, and for each that holds packets up."""
+    """Give a verdict for each condition that hits packets at random, holds them up, or marks them at a port."""
     for one in window.manifest.hits:
         expected = one.seen * one.share
         limit = HIT_SIGNIFICANCE * math.sqrt(expected * (1 - one.share))
@@ -64,6 +70,14 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
             text += f"; {dropped} of {row['packets'] + dropped} were dropped: more came than can be held"
         passed = not dropped and abs(held_s - requested_s) <= HELD_S + HELD_SHARE * requested_s
         yield verdict("delay", passed, text, measured=held_s, limit=requested_s)
+    for row in window.table("marks").to_pylist():
+        capable, marked, where = row["capable"], row["marked"], f"{row['node']}:{row['device']}"
+        text = f"{where}: {marked} of the run's {capable} ECN-capable packets found more than"
+        text += f" {bytes_text(row['threshold_bytes'])} in the queue and were marked"
+        if row["unmarkable"]:
+            text += f"; {row['unmarkable']} others found as much and were not capable"
+        passed = capable > 0 if row["packets"] else None
+        yield verdict("marks", passed, text, measured=capable, limit=1, required=passed is not None)
 
 
 def _of_event(event: Event, start_ns: int) -> Gate:

@@ -88,6 +88,58 @@ def test_a_receivers_window_is_named_at_the_receiver() -> None:
     assert (first.cause, first.hosts) == ("receive-window", ("h2",))
 
 
+def test_a_window_that_shrinks_is_of_a_receiver_that_does_not_read() -> None:
+    first = explained(waiting(waits={"h3": 0.6}, offered=(600_000, 2_000))).findings[0]
+    assert (first.cause, first.hosts) == ("slow-reader", ("h2",))
+    assert "between 31.9 kB and 570.1 kB" in first.evidence[1]
+    assert explained(waiting(waits={"h3": 0.6}, offered=(200_000, 200_000))).findings[0].cause == "receive-window"
+
+
+def test_a_queue_that_drops_though_it_is_short_is_small_even_where_it_is_often_full() -> None:
+    # On average its link carries half of its rate, like that of a slow link; in bursts it carries all of it.
+    services = alike([50, 50], N)
+    services[1] += 40 * (np.arange(N) % 3)
+    short = {"hops": dict.fromkeys(HOSTS, FULL), "burst_ms": 10, "backlogs": {"h1": 6_000}, "drops": {"h1": 900}}
+    found = explained(Ring(passes=alike(EVEN, N), services=services, **short))
+    assert [(one.cause, one.hosts) for one in found.findings] == [("small-queue", ("h1",))]
+
+
+def test_two_slow_links_are_both_named_the_slower_one_first() -> None:
+    hops = {"h1": 0.25 * FULL, "h2": 0.25 * FULL, "h3": 0.5 * FULL, "h4": 0.25 * FULL}
+    ring = Ring(passes=alike(EVEN, N), services=alike([50, 50], N), hops=hops, backlogs={"h1": 60_000, "h3": 60_000})
+    found = explained(ring)
+    assert [(one.cause, one.hosts) for one in found.findings] == [("link-rate", ("h1",)), ("link-rate", ("h3",))]
+    # Time that both take passes only once both are gone: half of it is either's, the rest is the slower one's.
+    first, second = (one.seconds / 0.085 for one in found.findings)
+    assert (first, second) == (pytest.approx(0.25 + 0.25, rel=0.05), pytest.approx(0.25, rel=0.05))
+
+
+def test_a_slow_link_and_losses_elsewhere_are_both_named() -> None:
+    services = alike([80, 60], N)
+    services[1] += 40 * (np.arange(N) % 3)
+    slow = {"hops": dict.fromkeys(HOSTS, 0.2 * FULL), "backlogs": {"h1": 60_000}, "queued_ms": 100.0}
+    found = explained(Ring(passes=alike(EVEN, N), services=services, again={"h3": 20_000}, **slow))
+    assert [(one.cause, one.hosts[0]) for one in found.findings] == [("link-rate", "h1"), ("loss", "h2")]
+
+
+def test_a_slow_and_a_jittery_rank_are_both_named() -> None:
+    random = np.random.default_rng(1)
+    own = alike([60, 60, 100, 60], N)
+    own[1] += np.where(random.random(N) < 0.5, 80.0, 0.0)
+    found = explained(Ring(passes=own, services=alike([10.0], N)))
+    assert {(one.cause, one.hosts) for one in found.findings} == {("slow-rank", ("h3",)), ("jittery-rank", ("h2",))}
+
+
+def test_a_rank_that_stalls_while_its_host_waits_for_a_disk_has_a_slow_disk() -> None:
+    after = np.zeros((4, N))
+    after[3, ::6] = 400.0
+    stalled = {"passes": alike(EVEN, N), "services": alike([10.0], N), "after": after}
+    first = explained(Ring(**stalled, disk=dict.fromkeys(range(0, N, 6), 0.35))).findings[0]
+    assert (first.cause, first.hosts) == ("slow-disk", ("h4",))
+    always = explained(Ring(**stalled, disk=dict.fromkeys(range(N), 0.35))).findings[0]
+    assert always.cause == "stall"
+
+
 def test_two_that_look_alike_are_both_told_with_the_collector_that_tells_them_apart() -> None:
     found = explained(waiting(again={"h3": 40_000}, rtts={"h3": 4e-3, "h4": 4e-3}))
     assert set(found.undecided[:2]) == {"loss", "delay"}

@@ -290,7 +290,22 @@ def test_a_kernel_without_swap_did_not_swap_and_a_file_that_cannot_be_read_tells
     if vmstat is not None:
         (tmp_path / "vmstat").write_text(vmstat)
     (row,) = cpu_source.Load(str(tmp_path), 0.1).rows()
-    assert row == [6, 0, 10, "", "", pages, pages]
+    assert row == [6, 0, 10, "", "", pages, pages, ""]
+
+
+@pytest.mark.parametrize(
+    ("pressure", "waited"),
+    [
+        ("some avg10=1.07 avg60=2.17 avg300=2.44 total=134456454\nfull avg10=0.00 total=9\n", 134456454),
+        ("", ""),
+        ("?", ""),
+    ],
+)
+def test_what_waited_for_disks_is_the_first_line_of_the_kernels_pressure(tmp_path, pressure, waited):
+    (tmp_path / "pressure").mkdir()
+    (tmp_path / "pressure" / "io").write_text(pressure)
+    (row,) = cpu_source.Load(str(tmp_path), 0.1).rows()
+    assert row[-1] == waited
 
 
 def test_a_processor_that_is_put_offline_keeps_its_throttles(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.parts.conditions import congestion_control, delay, rate
+from orchestrator.parts.shared import token_bucket
 from orchestrator.parts.topology import Link, Node, Rail, Topology
 
 DATA = Path(__file__).parents[2] / "data"
@@ -31,13 +32,13 @@ def topology(**more):
 
 def test_a_kernels_default_is_restored_by_deletion():
     for name in ("qdisc-noqueue.json", "qdisc-pfifo-fast.json", "qdisc-clsact.json"):
-        assert rate.parse(sample(name)) == "default"
+        assert token_bucket.parse(sample(name)) == "default"
     (change,) = rate.changes(rate.Config(host="h1", rate="10gbit"), topology())
     assert change.undo("default") == [("tc", "qdisc", "del", "dev", "eth0", "root")]
 
 
 def test_a_bucket_is_restored_by_its_own_numbers():
-    old = rate.parse(sample("qdisc-tbf-100mbit.json"))
+    old = token_bucket.parse(sample("qdisc-tbf-100mbit.json"))
     assert old == "tbf rate 12500000 depth 40960 limit 100000"
     (change,) = rate.changes(rate.Config(host="h1", rate="10gbit"), topology())
     (undo,) = change.undo(old)
@@ -55,7 +56,7 @@ def test_a_bucket_is_restored_by_its_own_numbers():
 )
 def test_what_could_not_be_put_back_is_refused(name, said):
     with pytest.raises(ValueError, match=said):
-        rate.parse(sample(name))
+        token_bucket.parse(sample(name))
 
 
 def test_a_rate_is_divided_by_the_scale_and_set_where_the_file_says():
@@ -71,18 +72,20 @@ def test_a_rate_is_divided_by_the_scale_and_set_where_the_file_says():
 
 
 def test_depth_and_queue_grow_with_the_rate_and_never_starve():
-    sizes = [rate.bucket(bps, queue_s=0.005, mtu=1500) for bps in (1e6, 1e8, 5e8, 1e9, 5e9, 1e11)]
+    sizes = [token_bucket.bucket(bps, queue_s=0.005, mtu=1500) for bps in (1e6, 1e8, 5e8, 1e9, 5e9, 1e11)]
     depths = [size.depth_bytes for size in sizes]
     assert depths[:3] == [pytest.approx(wanted, rel=2e-3) for wanted in (16 * 1514 / 2, 31250, 32768)]
     assert depths[3:] == [pytest.approx(bps / 8 * 0.5e-3, rel=2e-3) for bps in (1e9, 5e9, 1e11)]
     assert sizes[0].limit_bytes == 16 * 1514
     assert sizes[3].limit_bytes == 625_000
-    assert rate.bucket(1e8, queue_s=0.005, mtu=1500, offloads=True).depth_bytes == pytest.approx(131072, rel=1e-3)
+    assert token_bucket.bucket(1e8, queue_s=0.005, mtu=1500, offloads=True).depth_bytes == pytest.approx(
+        131072, rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("bps", [1e6, 33e6, 123456789, 1e8, 1.25e8, 1e9, 2.5e9, 1e10, 99999999999])
 def test_a_depth_read_from_the_kernel_is_asked_for_again(bps):
-    size = rate.bucket(bps, queue_s=0.005, mtu=1500)
+    size = token_bucket.bucket(bps, queue_s=0.005, mtu=1500)
     kernel_ticks = math.floor(size.depth_bytes / size.rate * 1e9 / 64)
     assert kernel_ticks == size.depth_ticks
 

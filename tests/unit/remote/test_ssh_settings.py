@@ -43,8 +43,8 @@ def test_the_record(told):
     assert (found.accepts_new, found.hashknownhosts, found.compression) == (True, True, True)
     assert found.ciphers == ("aes256-ctr", "aes128-ctr")
     assert found.known_as == "[h.example]:2222"
-    assert not found.notes
-    assert not found.refused
+    assert not found.program_alone
+    assert not found.accepts_any
 
 
 def test_what_the_inventory_says_comes_first(told):
@@ -108,26 +108,36 @@ def test_no_ssh_program(told, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "noted", "refused"),
+    ("line", "alone"),
     [
-        ("PKCS11Provider /x.so", "PKCS11Provider", ""),
-        ("StrictHostKeyChecking no", "accept-new", ""),
-        ("StrictHostKeyChecking off", "accept-new", ""),
-        ("VerifyHostKeyDNS ask", "VerifyHostKeyDNS", ""),
-        ("KnownHostsCommand /bin/true", "KnownHostsCommand", ""),
-        ("NoHostAuthenticationForLocalhost yes", "NoHostAuthenticationForLocalhost", ""),
-        ("ProxyUseFdpass yes", "", "ProxyUseFdpass"),
-        ("RevokedHostKeys /x", "", "RevokedHostKeys"),
-        ("BindInterface lo", "", "BindInterface"),
-        ("StrictHostKeyChecking yes", "", ""),
+        ("PKCS11Provider /x.so", "PKCS11Provider"),
+        ("VerifyHostKeyDNS ask", "VerifyHostKeyDNS"),
+        ("KnownHostsCommand /bin/true", "KnownHostsCommand"),
+        ("NoHostAuthenticationForLocalhost yes", "NoHostAuthenticationForLocalhost"),
+        ("ProxyUseFdpass yes", "ProxyUseFdpass"),
+        ("RevokedHostKeys /x", "RevokedHostKeys"),
+        ("BindInterface lo", "BindInterface"),
+        ("StrictHostKeyChecking yes", ""),
+        ("RevokedHostKeys none", ""),
     ],
 )
-def test_what_is_not_followed_is_told(told, line, noted, refused):
+def test_what_the_program_alone_follows(told, line, alone):
     (hop,) = told(line)
-    assert len(hop.settings.notes) == bool(noted)
-    assert noted in "".join(hop.settings.notes)
-    assert len(hop.settings.refused) == bool(refused)
-    assert refused in "".join(what for what, _ in hop.settings.refused)
+    assert hop.settings.program_alone == ((alone,) if alone else ())
+
+
+@pytest.mark.parametrize("value", ["no", "off"])
+def test_any_key_is_taken_as_any_new_key(told, value):
+    (hop,) = told(f"StrictHostKeyChecking {value}")
+    assert hop.settings.accepts_any
+    assert hop.settings.accepts_new
+
+
+def test_the_path_of_a_connection_that_is_shared(told, tmp_path):
+    (hop,) = told(f"ControlPath {tmp_path}/%n-%p\n")
+    assert hop.settings.controlpath == f"{tmp_path}/h-22"
+    (hop,) = told("ControlPath none\n")
+    assert hop.settings.controlpath is None
 
 
 def test_names_under_which_keys_are_known():

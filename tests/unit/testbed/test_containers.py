@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.core import private_folder
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, TestbedError
+from orchestrator.core.private_folder import PrivateFolder
 from orchestrator.experiment import loading, testbeds
 from orchestrator.experiment.experiment import on_this_machine
-from orchestrator.testbed.local import containers, netns_needs, private_folder, runtimes
+from orchestrator.testbed.local import containers, netns_needs, runtimes
 from orchestrator.testbed.local.host_image import Tree, digest
 from orchestrator.testbed.local.local_spec import Containers, LocalSpec, topology
 from orchestrator.testbed.local.netns_setup import new_keys, setup_document
-from orchestrator.testbed.local.private_folder import PrivateFolder
 from tests.helpers.experiments import orch
 from workloads.common import environments
 
@@ -256,7 +257,7 @@ def test_a_private_folder_tells_whether_its_owner_lives(tmp_path, monkeypatch):
     folder.close()
     assert not private_folder.owned(folder.path)
     assert list(tmp_path.iterdir()) == []
-    killed = "import os; from orchestrator.testbed.local.private_folder import PrivateFolder as F; one = F('x-')\n"
+    killed = "import os; from orchestrator.core.private_folder import PrivateFolder as F; one = F('x-')\n"
     killed += "print(one.path, flush=True); os._exit(0)"
     done = subprocess.run([sys.executable, "-c", killed], capture_output=True, text=True, check=True, cwd=ROOT)
     left = Path(done.stdout.strip())

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from orchestrator.experiment import testbeds
 from orchestrator.parts.collectors import paths
-from orchestrator.parts.conditions import delay, link, loss, rate
+from orchestrator.parts.conditions import delay, ecn, link, loss, rate
 from orchestrator.parts.shared import fabric_links
 from orchestrator.testbed import inventory
 from orchestrator.testbed.local.local_spec import LocalTestbed
@@ -123,6 +123,31 @@ def test_conditions_know_links_by_name_and_say_what_is_wrong():
         delay.Config(time="1ms")
     with pytest.raises(ValidationError, match="not after down"):
         link.Config(name="leaf1-spine1", down="2s", up="1s")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        rate.Config(link="leaf1-spine1", rate="10gbit"),
+        loss.Config(link="leaf1-spine1", share="1%"),
+        delay.Config(link="leaf1-spine1", time="1ms"),
+        ecn.Config(link="leaf1-spine1", threshold="1mb"),
+        link.Config(name="leaf1-spine1", down="1s", up="2s"),
+    ],
+    ids=lambda config: config.__class__.__module__.rpartition(".")[2],
+)
+def test_a_condition_of_a_link_is_read_again_as_a_run_records_it(config):
+    """With its defaults: else `orch recover` could not read what a killed run has left."""
+    recorded = config.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert type(config).model_validate(recorded) == config
+
+
+def test_an_end_of_a_hosts_link_stands_beside_no_link():
+    for part, more in ((rate, {"rate": "1gbit"}), (loss, {"share": "1%"}), (ecn, {"share": "1%"})):
+        with pytest.raises(ValidationError, match="beside link"):
+            part.Config(link="leaf1-spine1", where="switch-port", **more)
+    with pytest.raises(ValidationError, match="beside link"):
+        rate.Config(link="leaf1-spine1", rail=0, rate="1gbit")
 
 
 def test_an_inventory_names_a_fabric_on_which_nothing_is_changed():
