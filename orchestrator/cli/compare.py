@@ -15,6 +15,7 @@ from orchestrator.cli import options
 from orchestrator.cli.commands import Commands
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.exitcodes import Exit
+from orchestrator.core.screen import console
 
 if TYPE_CHECKING:
     from orchestrator.analysis.compare.comparing import Comparison
@@ -145,7 +146,7 @@ def judge_sweep(results: Path, baseline: str, sweep: str, *, rule: Rule, folder:
     page, table, cases = (folder / name for name in ("verdict.html", "summary.md", "junit.xml"))
     found = judge(results, baseline, sweep, rule=rule, files=Files(html=page, markdown=table, junit=cases))
     shown.write(folder / "verdict.json", json.dumps(shown.data(found), indent=1) + "\n")
-    print(shown.text(found), file=out)
+    console.print_verdicts(shown.text(found), stream=out)
     print(f"\nverdict: {page}, and beside it junit.xml, summary.md, verdict.json", file=out)
     return found.status if found.status == Exit.WORSE or status == Exit.OK else status
 
@@ -189,8 +190,24 @@ def _compare(arguments: argparse.Namespace) -> int:
     else:
         found = comparing.compare(arguments.results, arguments.a, arguments.b, rule=rule, settings=arguments.settings)
     _write(found, files)
-    print(json.dumps(shown.data(found), indent=1) if arguments.json else shown.text(found, width=layout.columns()))
+    if arguments.json:
+        print(json.dumps(shown.data(found), indent=1))
+    else:
+        console.print_verdicts(shown.text(found, width=layout.columns()))
+    _tell_next(arguments, found)
     return found.status
+
+
+def _tell_next(arguments: argparse.Namespace, found: Comparison) -> None:
+    """Print what to do where a point changed: shrink the effect of a setting, else explain the last run."""
+    if not found.of("worse") and not found.of("better"):
+        return
+    if arguments.by:
+        options.tell_next(arguments, ["shrink", arguments.a, "--by", arguments.by], "the smallest file that shows it")
+    elif arguments.settings:
+        options.tell_next(arguments, ["shrink", arguments.a, arguments.b], "the smallest file that shows it")
+    else:
+        options.tell_next(arguments, ["why", found.b.entries[-1].run], "what makes its iterations slow")
 
 
 def rule_of(arguments: argparse.Namespace) -> Rule:

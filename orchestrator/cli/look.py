@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli import capture, options, query, watch, why
 from orchestrator.cli.commands import Commands, Group
+from orchestrator.core.screen import console
 
 if TYPE_CHECKING:
     from orchestrator.store.rundir import Listed
@@ -76,7 +77,7 @@ def _ls(arguments: argparse.Namespace) -> int:
         for entry in found:
             print(json.dumps(runtext.run_summary(entry.manifest, entry.path, outcome=entry.outcome)))
         return 0
-    print(runtext.listing(found, arguments.results))
+    console.print_verdicts(runtext.listing(found, arguments.results))
     return 0
 
 
@@ -96,7 +97,7 @@ def _show(arguments: argparse.Namespace) -> int:
             why = [] if stores.is_elsewhere(arguments.results) else stored.lines(entry.path)
         except StoreError as error:
             why = [f"not told: {error.message}"]
-        print(runtext.run_text(entry, verbose=arguments.verbose, width=layout.columns(), why=why))
+        console.print_verdicts(runtext.run_text(entry, verbose=arguments.verbose, width=layout.columns(), why=why))
     return 0
 
 

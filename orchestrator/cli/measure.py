@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from orchestrator.cli import compare, options, predict, study
+from orchestrator.cli import compare, options, predict, shrink, study
 from orchestrator.cli.commands import Commands
 from orchestrator.core.errors import last_lines
 from orchestrator.core.exitcodes import Exit
@@ -74,12 +74,14 @@ def register(commands: Commands) -> None:
     _sweep_options(sweep)
 
     study.register(group)
+    shrink.register(group)
 
 
 def _measuring(parser: argparse.ArgumentParser) -> None:
     options.results(parser)
     options.wait(parser)
     options.metrics(parser)
+    options.quiet(parser)
     options.force(parser)
     options.seed(parser)
 
@@ -142,7 +144,7 @@ def _run(arguments: argparse.Namespace) -> int:
             refreshing.refresh_apart(how.results, how.progress)
         how.progress.done()
     text = runtext.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
-    console.tell(text, stream=sys.stderr if arguments.json else sys.stdout)
+    console.tell_verdicts(text, stream=sys.stderr if arguments.json else sys.stdout)
     if arguments.json:
         summaries = [
             {**runtext.run_summary(o.manifest, o.path, outcome=o.manifest.outcome), "counts": o in last}
@@ -150,7 +152,10 @@ def _run(arguments: argparse.Namespace) -> int:
         ]
         about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
         console.tell(json.dumps(about))
-    return exitcodes.gravest(one.status for one in last)
+    status = exitcodes.gravest(one.status for one in last)
+    if status == Exit.OK:
+        options.tell_next(arguments, ["why", last[-1].manifest.run], "what makes its iterations slow")
+    return status
 
 
 def _reported(runs: Sequence[Path], progress: Progress) -> Path | None:
@@ -222,7 +227,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         how = replace(how, observer=observer)
         outcome = run_sweep.carry_out(definition, how, new=arguments.new, conditions=conditions)
     out = sys.stderr if arguments.json else sys.stdout  # JSON stands alone on standard output
-    console.tell(sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys), stream=out)
+    console.tell_verdicts(sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys), stream=out)
     _tell_choices(definition, outcome, out)
     if outcome.runs_s:
         console.tell(sweeptext.cost_text(outcome.runs_s, outcome.measured_s), stream=out)
@@ -257,6 +262,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
         if arguments.metrics_file is not None:
             found = sweeps.chosen(outcome.ledger.found)
             metrics.write_results(arguments.metrics_file, outcome.sweep, found, status=status)
+    if outcome.status == Exit.OK and not arguments.baseline:
+        options.tell_next(arguments, ["report", outcome.sweep.id], "its curves and tables on a page")
     return status
 
 

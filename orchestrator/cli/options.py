@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import io
 import re
+import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.paths import safepath
+from orchestrator.core.screen import console
 
 if TYPE_CHECKING:
     from orchestrator.execution.observers.observing import Observer
@@ -181,6 +185,19 @@ def seed(
     parser.add_argument("--seed", metavar="SALT", help=f"{text}; any other word does, too (default: a new one)")
 
 
+def quiet(parser: argparse.ArgumentParser) -> None:
+    """Add the option to print results alone."""
+    parser.add_argument("--quiet", action="store_true", help="print the results and what fails, without progress")
+
+
+def tell_next(arguments: argparse.Namespace, command: Sequence[str], why: str) -> None:
+    """Print on standard error the command that goes on from here, and why; not where results alone are asked for."""
+    if getattr(arguments, "quiet", False) or getattr(arguments, "json", False):
+        return
+    of_results = () if str(arguments.results) == "results" else ("--results", str(arguments.results))
+    console.tell(f"next: {shlex.join(['orch', *command, *of_results])}  ({why})", stream=sys.stderr)
+
+
 def metrics(parser: argparse.ArgumentParser) -> None:
     """Add the option of live metrics."""
     parser.add_argument(
@@ -191,7 +208,8 @@ def metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def of_runs(arguments: argparse.Namespace, observer: Observer | None = None) -> RunOptions:
-    """Return the run options from the arguments of `results`, `wait`, `force` and, where there is one, `seed`."""
+    """Return the run options from the arguments of `results`, `wait`, `force`, and of `seed` and `quiet` if given."""
+    from orchestrator.execution.observers.progress import Progress
     from orchestrator.execution.run_options import RunOptions, wait_seconds
     from orchestrator.experiment import seeds
     from orchestrator.report.site import refreshing
@@ -201,6 +219,7 @@ def of_runs(arguments: argparse.Namespace, observer: Observer | None = None) -> 
         wait_s=wait_seconds(arguments.wait),
         force=arguments.force,
         salt=seeds.given(getattr(arguments, "seed", None)),
+        progress=Progress(io.StringIO() if getattr(arguments, "quiet", False) else None),
         observer=observer,
         after_run=refreshing.refresh_apart,
     )

@@ -77,6 +77,7 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
     options.overrides(parser)
     options.force(parser)
     options.wait(parser)
+    options.quiet(parser)
     options.seed(parser)
     parser.add_argument("--bundle", type=Path, metavar="OUT.zip", help="pack the page with all that repeats it")
     parser.add_argument("--again", action="store_true", help="of a bundle: unpack its paper, and measure it here")
@@ -95,6 +96,7 @@ def _calibrate_options(parser: argparse.ArgumentParser) -> None:
     options.overrides(parser)
     options.force(parser)
     options.wait(parser)
+    options.quiet(parser)
     options.results(parser)
     parser.set_defaults(local=False)
 
@@ -246,7 +248,7 @@ def _measured(arguments: argparse.Namespace) -> int:
     found = _calibrated(arguments, how)
     outcome = run_study.carry_out(found, how, new=arguments.new)
     for one in outcome.sweeps:
-        console.tell(sweeptext.summary_text(one.sweep, one.ledger, one.keys))
+        console.tell_verdicts(sweeptext.summary_text(one.sweep, one.ledger, one.keys))
     if outcome.runs_s:
         console.tell(sweeptext.cost_text(outcome.runs_s, outcome.measured_s))
     if outcome.status == Exit.INTERRUPTED:
@@ -260,6 +262,10 @@ def _measured(arguments: argparse.Namespace) -> int:
     except StoreError as error:
         console.tell(f"orch: {error}", stream=sys.stderr)
         return Exit.FAILED
+    if outcome.status == Exit.OK and arguments.bundle is None:
+        ids = [one.sweep.id for one in outcome.sweeps]
+        packed = [arguments.paper, *ids, "--bundle", f"{found.name}.zip"]
+        options.tell_next(arguments, ["study", *packed], "packs the page with all that repeats it")
     return outcome.status
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -257,10 +257,12 @@ def carry_out(
     new: bool = False,
     conditions: Sequence[Condition] = (),
     whole: Whole | None = None,
+    given_up: Callable[[Ledger], bool] = lambda _ledger: False,
 ) -> SweepOutcome:
     """Measure what is missing of a sweep at the points that keep to all conditions, or all of it when `new`.
 
-    Every run is sealed as it ends, so that the sweep may be cut off at any moment.
+    Every run is sealed as it ends, so that the sweep may be cut off at any moment. `given_up` is asked before each run
+    whether, after what was measured, the rest is not worth its time.
     """
     results, progress = options.results, options.progress
     points = chosen_points(definition, conditions)
@@ -279,7 +281,7 @@ def carry_out(
         keys = choosing.asked(definition, ledger, sweep.salt, points=points).keys
         progress.say(sweeptext.head_text(sweep, ledger, keys))
         progress.part_of(sweeping.brief)
-        while (batch := sweeping.next_batch()) is not None:
+        while not given_up(ledger) and (batch := sweeping.next_batch()) is not None:
             interrupted = sweeping.measure(batch)
             if interrupted is not None:
                 return sweeping.outcome(interrupted.exit_code)

@@ -254,7 +254,7 @@ def headline(comparison: Comparison) -> str:
     lines += [f"set differently: {line}" for line in comparison.set_differently]
     lines.append(basis(comparison))
     for verdict in ("worse", "better"):
-        by_size = sorted(counts[verdict], key=lambda c: -abs(math.log(_telling(c).ratio)))
+        by_size = sorted(counts[verdict], key=lambda c: -abs(math.log(telling(c).ratio)))
         lines += [f"{verdict}: {comparison.labels[c.point]}: {change_text(c)}" for c in by_size]
     return "\n".join(lines)
 
@@ -308,7 +308,7 @@ def detectable(point: PointChange) -> str:
 
 def change_text(point: PointChange) -> str:
     """Return the change that a point's verdict rests on, with its interval where that is known."""
-    change = _telling(point)
+    change = telling(point)
     if math.isnan(change.ratio):
         return point.why
     interval = "interval unknown" if math.isnan(change.low) else f"{percent(change.low)} to {percent(change.high)}"
@@ -316,7 +316,8 @@ def change_text(point: PointChange) -> str:
     return f"{change.statistic} {percent(change.ratio)} ({interval}), {sides}"
 
 
-def _telling(point: PointChange) -> regression.Change:
+def telling(point: PointChange) -> regression.Change:
+    """Return the change that a point's verdict rests on."""
     return next(
         (c for c in point.changes if c.verdict == point.verdict and c.verdict in ("worse", "better")), point.changes[0]
     )

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TextIO
 
-from orchestrator.core.screen import terminal
+from orchestrator.core.screen import colour, terminal
 
 
 def tell(text: str, *, stream: TextIO | None = None) -> None:
@@ -21,6 +21,25 @@ def tell(text: str, *, stream: TextIO | None = None) -> None:
         out.flush()
     except (OSError, ValueError):  # gone, or closed
         _drop(out)
+
+
+def tell_verdicts(text: str, *, stream: TextIO | None = None) -> None:
+    """Print lines as `tell` does, their verdicts in colour where they go to a terminal."""
+    shown, out = _coloured(text, stream if stream is not None else sys.stdout)
+    tell(shown, stream=out)
+
+
+def print_verdicts(text: str, *, stream: TextIO | None = None) -> None:
+    """Print lines as `print` does, which fails where they cannot be written; likewise in colour."""
+    shown, out = _coloured(text, stream if stream is not None else sys.stdout)
+    print(shown, file=out)
+
+
+def _coloured(text: str, stream: TextIO) -> tuple[str, TextIO]:
+    """Return text, in colour if a terminal takes it, and the stream that takes it as it is."""
+    if not colour.wanted(stream):
+        return text, stream
+    return colour.verdicts(terminal.escaped(text)), terminal.plain(stream)
 
 
 _NOTED: set[str] = set()
