@@ -24,7 +24,7 @@ MEANINGS: Mapping[Exit, str] = MappingProxyType(
         Exit.OK: "success: everything measured is valid; in a comparison, no point is worse",
         Exit.FAILED: "something failed, or is missing",
         Exit.MISTAKE: "a mistake in a file or an option; nothing was started",
-        Exit.INCONCLUSIVE: "measured, but not valid; or a comparison that cannot tell of any point, or no claim that was judged",
+        Exit.INCONCLUSIVE: "measured, but not valid; or a comparison or a verification that cannot tell",
         Exit.WORSE: "a point is slower than what it was compared with",
         Exit.BROKEN: "a claim does not hold on the testbed that was verified",
         Exit.INTERRUPTED: "interrupted (Ctrl-C, SIGTERM)",

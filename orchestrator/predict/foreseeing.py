@@ -225,10 +225,7 @@ def _window(plan: _Plan, window: WindowSpec, how: How) -> ForeseenWindow:
     plan = replace(plan, network=network)
     measure = window.measure or plan.experiment.measure
     iterations = how.iterations.get(window.name) or measure.iterations or ITERATIONS
-    alone = simulating.simulate(
-        plan.simulated, network, [], plan.costs.at("value"), warmup=WARMUP, iterations=2, seed=0, grain="flows"
-    )
-    each_s = alone.duration_s / (WARMUP + 2)
+    each_s = _alone_s(plan) if _noisy(window) or how.most_packets is not None else 0.0
     if how.most_packets is not None:
         iterations = _shortened(plan, window, how, iterations=iterations, each_s=each_s)
     found: list[Simulated] = []
@@ -259,16 +256,35 @@ def _drawn_once(
         costs, salt = _drawn(plan.costs, np.random.default_rng([number, len(salt)])), f"{salt}-{number}"
     own = replace(how, salt=salt)
     jittered = list(_jittered(plan, own, count=WARMUP + iterations))
-    noisy = any(not fitting.is_silent(choice) for choice in window.traffic)
+    noisy = _noisy(window)
     while True:
         sent = traffic(plan.experiment, window, own, topology=plan.topology, until_s=until_s) if noisy else []
         grain = grain or _grain(plan, sent, iterations)
+        count = min(iterations, 2) if grain == "flows" and not noisy and _repeats(plan) else iterations
         result = simulating.simulate(
-            jittered, plan.network, sent, costs, warmup=WARMUP, iterations=iterations, seed=number, grain=grain
+            jittered, plan.network, sent, costs, warmup=WARMUP, iterations=count, seed=number, grain=grain
         )
         if not noisy or result.duration_s <= until_s:
             return result, grain, until_s
         until_s *= 2.0
+
+
+def _noisy(window: WindowSpec) -> bool:
+    return any(not fitting.is_silent(choice) for choice in window.traffic)
+
+
+def _alone_s(plan: _Plan) -> float:
+    """Return how long an iteration takes without cross traffic, in seconds: how much of it will be needed."""
+    alone = simulating.simulate(
+        plan.simulated, plan.network, [], plan.costs.at("value"), warmup=WARMUP, iterations=2, seed=0, grain="flows"
+    )
+    return alone.duration_s / (WARMUP + 2)
+
+
+def _repeats(plan: _Plan) -> bool:
+    """Return whether each iteration is like the one before it, while there is no cross traffic and nothing is lost."""
+    steady = all(getattr(spec.workload.config, "jitter", None) is None for spec in plan.experiment.all_jobs())
+    return steady and len(plan.jobs) == 1 and plan.simulated[0].pace == simulating.FREE and not plan.network.outages
 
 
 def _shortened(plan: _Plan, window: WindowSpec, how: How, *, iterations: int, each_s: float) -> int:

@@ -28,6 +28,7 @@ COLLECTIVE = {
         "collective": {"operations": ["all-reduce", "send-receive"], "sizes": ["100kb", "1mb", "10mb", "100mb"]}
     },
 }
+QUICK = ("--draws", "1", "--grain", "flows")
 ROUND_S, FACTOR = 2e-4, 1.2
 
 
@@ -77,7 +78,7 @@ def benchmark(results: Path, sizes: list[int] = SIZES) -> Path:
 
 
 def predicted(file: Path, results: Path, *options: str) -> dict[str, object]:
-    status, out, err = orch("predict", str(file), "--results", str(results), "--json", *options)
+    status, out, err = orch("predict", str(file), "--results", str(results), "--json", *QUICK, *options)
     assert (status, err) == (0, "")
     return json.loads(out)  # type: ignore[no-any-return]
 
@@ -116,7 +117,7 @@ def test_a_run_of_the_same_settings_stands_beside_its_prediction(tmp_path: Path)
     assert measured["error"] == pytest.approx(one["iteration_s"] / measured["iteration_s"] - 1)
     assert measured["terms"]["compute"] == pytest.approx(0.7 * measured["iteration_s"], rel=0.01)
     assert measured["terms"]["data"] == pytest.approx(0.3 * measured["iteration_s"], rel=0.01)
-    status, out, _ = orch("predict", str(file), "--results", str(tmp_path / "results"))
+    status, out, _ = orch("predict", str(file), "--results", str(tmp_path / "results"), *QUICK)
     assert status == 0
     assert f"measured: {path.name}" in out
 
