@@ -15,9 +15,9 @@ Every claim that hardware could break is measured on the testbed and is held,
 broken or not judged: agents, clocks, loads at 10, 50 and 90 % of the link,
 captures and the meter against counters, drivers' counters by name, undo after
 kill -9, bytes of each framework that is installed, overhead of collectors,
-NCCL, RDMA and GPUs where they are. It takes at most half an hour, with --quick
-a few minutes. --anonymous writes a file without names, addresses, users and
-paths, which can be given to others."""
+NCCL, RDMA and GPUs where they are. No run begins after 25 minutes. --anonymous
+writes a file without names, addresses, users and paths, which can be given to
+others."""
 
 
 def register(group: Group) -> None:

@@ -107,7 +107,8 @@ def _congestion(bps: float) -> str:
     share = f"{(foreseeing.CONGESTED - 1) * 100:.0f} %"
     if math.isnan(bps):
         return f"congestion point: none of these loads makes an iteration {share} longer than the lowest one does"
-    return f"congestion point: from {rate_text(bps)} on an iteration takes {share} longer than at the lowest load"
+    rounded = rate_text(float(f"{bps:.3g}"))  # of three digits, as the loads themselves are far apart
+    return f"congestion point: from {rounded} on an iteration takes {share} longer than at the lowest load"
 
 
 def data(found: Sequence[ForeseenSetting], *, congestion: float | None) -> dict[str, Any]:
