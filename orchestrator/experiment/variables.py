@@ -60,6 +60,7 @@ RESERVED = frozenset(
             "recheck",
             "until",
             "budget",
+            "ssh",
         ),
         *(
             "order",

@@ -20,6 +20,7 @@ PACKAGES = ("orchestrator", "workloads", "cross_traffic")
 NAMED = re.compile(rf"(?:^|-m[ ,'\"]+)((?:{'|'.join(PACKAGES)})(?:\.\w+)+)")
 # Finds the parts by walking over the folders that hold them.
 EXCEPT = {("orchestrator.parts.registry", f"orchestrator.parts.{kind}") for kind in ("collectors", "conditions")}
+EXCEPT.add(("orchestrator.verify.undoing", "orchestrator.cli.main"))  # which it runs, to kill it
 
 
 @cache

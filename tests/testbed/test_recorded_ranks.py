@@ -48,7 +48,9 @@ def test_ranks_send_what_the_traces_say(tmp_path: Path) -> None:
     assert min(iterations["wait_s"][:3]) > 0
     assert min(iterations["seconds"][:3]) > 0.02
     for rank, table in enumerate(spans):
-        rows = list(zip(*(table[name] for name in ("iteration", "span", "bytes", "group", "peer")), strict=True))
+        rows = list(
+            zip(*(table[name] for name in ("iteration", "span", "bytes", "process_group", "peer")), strict=True)
+        )
         for number in range(3):
             told = [row[1:] for row in rows if row[0] == number]
             assert told[0][0] == "n0", "the computation comes first"

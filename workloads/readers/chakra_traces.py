@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.core.errors import ConfigError
+from orchestrator.core.errors import ConfigError, UnsafePath
+from orchestrator.core.paths import safepath
 
 MOST_BYTES = 1 << 27  # of a file, unpacked
 MOST_NODES = 200_000  # of a file
@@ -125,9 +126,9 @@ def read_groups(path: Path) -> Mapping[str, tuple[int, ...]]:
 
 def _content(path: Path) -> bytes:
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
+        with safepath.opened(path) as file:
+            content = (gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file).read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error, UnsafePath) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{path}: more than {MOST_BYTES} bytes")

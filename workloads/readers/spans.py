@@ -31,7 +31,7 @@ def read_spans(output: LaunchOutput) -> Mapping[str, Columns]:
                 "what": what,
                 "peer": peer,
                 "bytes": size,
-                "group": group[0] if group else "",
+                "process_group": group[0] if group else "",
                 "sequence": sequence,
                 "start_ns": begin + shift,
                 "end_ns": end + shift,

@@ -69,7 +69,7 @@ TABLES: Mapping[str, Table] = {
             "what": Column("string", 'which one, such as "bucket 3"'),
             "peer": Column("int64", "rank at the other end of a send or receive, else -1"),
             "bytes": Column("int64", "size of the tensor; missing where no file tells it"),
-            "group": Column(
+            "process_group": Column(
                 "string",
                 'ranks of the process group, such as "0 2"; empty for all ranks, missing where nothing tells it',
             ),

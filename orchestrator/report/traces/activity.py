@@ -88,7 +88,7 @@ def _recorded(row: Row, scale: int) -> Activity:
         what=row["what"],
         peer=row["peer"],
         size=None if row["bytes"] is None else row["bytes"] * scale,
-        group=row.get("group") or "",
+        group=row.get("process_group") or "",
         iteration=row["iteration"],
         start_ns=row["start_ns"],
         end_ns=row["end_ns"],

@@ -24,7 +24,7 @@ BIDI = "\N{RIGHT-TO-LEFT OVERRIDE}\N{POP DIRECTIONAL ISOLATE}"
 def on_a_terminal(argv: list[str]) -> tuple[int, str]:
     """What a program writes to a terminal of its own, of 500 columns."""
     master, slave = pty.openpty()
-    env = {**os.environ, "COLUMNS": "500", "PYTHONIOENCODING": "utf-8"}
+    env = {**os.environ, "COLUMNS": "500", "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
     process = subprocess.Popen([sys.executable, *argv], stdin=slave, stdout=slave, stderr=slave, env=env)
     os.close(slave)
     told = b""

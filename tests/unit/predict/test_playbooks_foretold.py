@@ -30,6 +30,7 @@ UNKNOWN = re.compile(
     "|its servers are no ranks"
     "|pair averaging is asynchronous"
     "|what a worker pulls while its next forward pass begins"
+    "|the simulation knows nothing of the condition ecn"
 )
 
 
