@@ -127,6 +127,7 @@ def without(experiment: Experiment, names: Sequence[str]) -> Experiment:
     A source is named as in a plan, by its part and its place ("websearch0"), or by its part alone.
     """
     left = dict.fromkeys(names)
+    hosts = fitting.topology_of(experiment).placed
     windows = []
     for window in experiment.all_windows():
         kept = []
@@ -134,7 +135,7 @@ def without(experiment: Experiment, names: Sequence[str]) -> Experiment:
             named = {choice.name, f"{choice.name}{place}"} & set(names)
             for name in named:
                 left.pop(name, None)
-            kept.append(_silent(choice) if named else choice)
+            kept.append(_silent(choice, hosts) if named else choice)
         windows.append(window.model_copy(update={"traffic": tuple(kept)}))
     jobs = []
     for spec in experiment.all_jobs():
@@ -158,12 +159,9 @@ def without(experiment: Experiment, names: Sequence[str]) -> Experiment:
     return changed.model_copy(update={"jobs": tuple(jobs)}) if experiment.jobs else changed
 
 
-def _silent(choice: Choice) -> Choice:
-    return choice.with_config(choice.config.model_copy(update={"load": 0.0})) if _has_load(choice) else choice
-
-
-def _has_load(choice: Choice) -> bool:
-    return hasattr(choice.config, "load")
+def _silent(choice: Choice, hosts: Sequence[str]) -> Choice:
+    """Return a source that sends nothing, for the place of one that is left out: the flows of others are by places."""
+    return type(choice).model_validate({"iperf": {"from": hosts[0], "to": hosts[-1], "load": "0gbit"}})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

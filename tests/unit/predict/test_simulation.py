@@ -271,17 +271,25 @@ def test_more_load_takes_longer_and_the_run_of_a_salt_has_its_flows(tmp_path: Pa
     assert means[0] < means[1] < means[2]
 
 
-def test_without_a_source_the_window_is_as_if_it_were_not_there(tmp_path: Path) -> None:
-    source = [{"websearch": {"from": "h4", "to": "h1", "load": "18gbit"}}]
-    made = experiment(tmp_path, traffic=source)
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("websearch0", {"websearch": {"from": "h4", "to": "h1", "load": "18gbit"}}),
+        ("checkpoint0", {"checkpoint": {"from": ["h2"], "to": ["h1"], "size": "2gb", "period": "2s"}}),
+    ],
+)
+def test_without_a_source_the_window_is_as_if_it_were_not_there(
+    name: str, source: dict[str, Any], tmp_path: Path
+) -> None:
+    made = experiment(tmp_path, traffic=[source])
     plain = experiment(tmp_path)
     costs = inputs.usual(fitting.topology_of(made))
     less, none = (
         foreseeing.foresee(one, costs, file="x", how=How(draws=1))[0].jobs[0].mean.value
-        for one in (foreseeing.without(made, ["websearch0"]), plain)
+        for one in (foreseeing.without(made, [name]), plain)
     )
     assert less == pytest.approx(none)
-    with pytest.raises(ConfigError, match="accepted: websearch0"):
+    with pytest.raises(ConfigError, match=f"accepted: {name}"):
         foreseeing.without(made, ["iperf"])
 
 
