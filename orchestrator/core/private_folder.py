@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from orchestrator.core.errors import TestbedError
 
 _LOCK = "lock"
+_ATTEMPTS = 1000  # the end of another process removes an empty parent, no more often than processes end
 
 
 class PrivateFolder:
@@ -22,7 +24,7 @@ class PrivateFolder:
     """
 
     def __init__(self, prefix: str) -> None:
-        with _locked() as base:
+        with _locked(_made) as base:
             _sweep(base)
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
             self._lock = (self.path / _LOCK).open("w")
@@ -42,9 +44,8 @@ class PrivateFolder:
         """Remove the folder; a second call does nothing."""
         if self.closed:
             return
-        with _locked() as base:
+        with self._lock, suppress(FileNotFoundError), _locked(lambda: self.path.parent) as base:
             shutil.rmtree(self.path, ignore_errors=True)
-            self._lock.close()
             if [entry.name for entry in base.iterdir()] == [_LOCK]:
                 (base / _LOCK).unlink()
                 with suppress(OSError):  # somebody may want it at this very moment
@@ -63,10 +64,23 @@ def owned(path: Path) -> bool:
     return False
 
 
-def _base() -> Path:
+def _parent() -> Path:
+    """Return where private folders may lie: XDG_RUNTIME_DIR where it is this user's (`su` keeps another's), or /tmp."""
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
+    with suppress(OSError):
+        if runtime.is_dir() and runtime.stat().st_uid == os.geteuid() and os.access(runtime, os.W_OK | os.X_OK):
+            return runtime
+    return Path(tempfile.gettempdir())
+
+
+def _made() -> Path:
     """Return the parent of this user's private folders: a folder of the user's own, made if need be."""
-    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"orch-{os.geteuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = _parent() / f"orch-{os.geteuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        hint = "set TMPDIR to a folder of yours"
+        raise TestbedError(f"{folder} cannot be made: {error.strerror}", hint=hint) from error
     found = folder.lstat()
     if found.st_uid != os.geteuid() or found.st_mode & 0o077 or folder.is_symlink():
         raise TestbedError(f"{folder} is not a private folder of this user", hint=f"remove {folder}")
@@ -74,13 +88,18 @@ def _base() -> Path:
 
 
 @contextmanager
-def _locked() -> Iterator[Path]:
-    """Lock the parent of this user's private folders, so that nobody else adds or removes one."""
-    while True:
+def _locked(find: Callable[[], Path]) -> Iterator[Path]:
+    """Lock the parent of this user's private folders, so that nobody else adds or removes one.
+
+    Raises FileNotFoundError where the parent that `find` returns is not there for long.
+    """
+    for attempt in itertools.count():
         try:
-            base = _base()
+            base = find()
             stream = (base / _LOCK).open("w")
         except FileNotFoundError:
+            if attempt == _ATTEMPTS:
+                raise
             continue  # the end of the last one has just removed it
         with stream:
             fcntl.flock(stream, fcntl.LOCK_EX)

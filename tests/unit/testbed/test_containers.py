@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import stat
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -263,6 +265,27 @@ def test_a_private_folder_tells_whether_its_owner_lives(tmp_path, monkeypatch):
     left = Path(done.stdout.strip())
     assert left.is_dir()
     assert not private_folder.owned(left)
+
+
+def test_a_private_folder_lies_elsewhere_where_the_runtime_folder_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = PrivateFolder("x-")
+    assert folder.path.parent.parent == tmp_path
+    folder.close()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "neither"))
+    with pytest.raises(TestbedError, match="cannot be made"):
+        PrivateFolder("x-")
+
+
+def test_a_private_folder_that_somebody_removed_is_closed(tmp_path, monkeypatch):
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    folder = PrivateFolder("x-")
+    shutil.rmtree(runtime)
+    folder.close()
+    assert folder.closed
 
 
 @pytest.mark.parametrize(
