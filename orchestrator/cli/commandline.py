@@ -66,7 +66,7 @@ def exit_text() -> str:
 def prepare_process() -> None:
     """Set up the process when it runs the command and nothing else.
 
-    A connection to a host takes a file or more, of which a shell allows 1,024: as many are allowed as this user may have.
+    A connection to a host takes a file or more, of which a shell allows 1,024: this user's most are allowed.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

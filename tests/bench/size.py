@@ -207,9 +207,7 @@ def _planned(settings: Settings) -> Iterator[Figure]:
             seconds.append(call(orch_argv("plan", str(file)), cwd=ROOT).seconds)
     quickstart = tuple(taken[ROOT / PLAN])
     for file, label in labels.items():
-        yield Figure(
-            what=label, unit="s", values=tuple(taken[file]), against="of the quickstart", reference=quickstart
-        )
+        yield Figure(what=label, unit="s", values=tuple(taken[file]), against="of the quickstart", reference=quickstart)
         peaks = file.with_name("peaks.json")
         call([sys.executable, str(Path(__file__).with_name("watched.py")), str(peaks), "plan", str(file)], cwd=ROOT)
         yield Figure(
