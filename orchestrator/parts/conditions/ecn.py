@@ -11,6 +11,7 @@ import json
 import math
 import signal
 from collections.abc import Mapping
+
 from pydantic import Field, model_validator
 
 from orchestrator.core.fields import Duration, Model, Share, Size
