@@ -90,9 +90,8 @@ def subject(experiment: Experiment, *, file: str) -> Subject:
     if isinstance(work, str):
         raise ConfigError(f"{file}: cannot be predicted: {choice.name}: {work}")
     spread = torch_ranks.spread(choice.config, job, traced=True) if topology.rails > 1 else ""
-    limits = [
-        (one.config.host, one.config.where, one.config.rate) for one in experiment.conditions if one.name == "rate"
-    ]
+    rates = [one.config for one in experiment.conditions if one.name == "rate"]
+    limits = [(rate.host, rate.where or "nic", rate.rate) for rate in rates]
     return Subject(
         config=choice.config,
         workload=choice.name,

@@ -27,7 +27,6 @@ Code = Literal[
 LEAST_KERNEL_COUNTERS = frozenset({"rx_bytes", "tx_bytes", "rx_packets", "tx_packets"})
 MOST_OVERHEAD = 0.05  # of a mean or median iteration, that collectors may add
 RDMA = "rdma."
-ARRIVES = " in: "  # of a verdict on what arrives: what leaves is metered before the queue, which may drop it
 OF_ETHERNET, OF_RDMA = ("discards", "pfc_rx", "pfc_tx"), ("cnp_sent", "out_of_sequence", "timeouts")
 # Drivers whose counters of congestion and losses are known by name, and whose RDMA devices count those of RAIL_FIGURES.
 KNOWN_DRIVERS: Mapping[str, int] = {"mlx5_core": 0, "bnxt_en": 1, "ionic": 2}
@@ -194,7 +193,7 @@ def _claims() -> Iterator[Claim]:
             name=f"meter-{window}",
             says=f"the meter in the kernel counts what captures see arrive beside {share:.0%} of a link",
             breaks="a kernel or driver in which packets pass by the meter, or are counted otherwise",
-            judge=_gates(experiments.CAPTURES, "meter", windows=(window,), optional=experiments.METER, saying=ARRIVES),
+            judge=_gates(experiments.CAPTURES, "meter-in", windows=(window,), optional=experiments.METER),
             rests=(experiments.CAPTURES,),
         )
     yield Claim(
@@ -267,6 +266,8 @@ def _claims() -> Iterator[Claim]:
 
 
 def _agents(evidence: Evidence) -> Judged:
+    if not evidence.hosts:
+        return Judged(verdict="not judged", why="interrupted before hosts were asked", code="interrupted")
     lost = [f"{one.host}: {one.trouble}" for one in evidence.hosts if one.trouble]
     reached = [one.reached_s for one in evidence.hosts if not one.trouble]
     figures = (
@@ -327,17 +328,11 @@ def _no_run(evidence: Evidence) -> Code:
 
 
 def _gates(
-    name: str,
-    *gates: str,
-    windows: tuple[str, ...] = (),
-    optional: str = "",
-    silence_holds: bool = False,
-    saying: str = "",
+    name: str, *gates: str, windows: tuple[str, ...] = (), optional: str = "", silence_holds: bool = False
 ) -> Judge:
     """Return the judge of a claim by verdicts of gates of a measurement: all pass, in these windows, or in all.
 
-    `optional` is the collector without which there are none. Verdicts that lack `saying` do not count. Where a gate
-    speaks of failures alone `silence_holds`.
+    `optional` is the collector without which there are none. Where a gate speaks of failures alone `silence_holds`.
     """
 
     def judge(evidence: Evidence) -> Judged:
@@ -349,7 +344,7 @@ def _gates(
         seen = [
             window for manifest in ran.manifests for window in manifest.windows if not windows or window.name in windows
         ]
-        found = [gate for window in seen for gate in window.gates if gate.name in gates and saying in gate.message]
+        found = [gate for window in seen for gate in window.gates if gate.name in gates]
         if not seen:
             return Judged(verdict="not judged", why="the window was not measured", code="no verdict")
         return _by(found, _disturbed(seen), silence_holds=silence_holds)
@@ -465,12 +460,7 @@ def _lacking(one: DeviceSeen) -> list[str]:
     place = KNOWN_DRIVERS[one.driver]
     counts_rdma = any(name.startswith(RDMA) for name in one.counters)
     found = []
-    for figure in (
-        "discards",
-        "pfc_rx",
-        "pfc_tx",
-        *(("cnp_sent", "out_of_sequence", "timeouts") if counts_rdma else ()),
-    ):
+    for figure in (*OF_ETHERNET, *(OF_RDMA if counts_rdma else ())):
         names = RAIL_FIGURES[figure][place]
         if names[0].startswith(RDMA) and not counts_rdma:
             continue

@@ -14,6 +14,7 @@ from orchestrator.analysis.compare.selection import Chosen
 from orchestrator.core import lock
 from orchestrator.core.errors import ConfigError, Interrupted, LockedError, OrchError, ShortOfLoad
 from orchestrator.core.exitcodes import Exit
+from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.opendata import JsonObject, YamlMapping
 from orchestrator.core.units import duration_text
 from orchestrator.execution import execute
@@ -30,7 +31,7 @@ from orchestrator.store import rundir
 from orchestrator.testbed.inventory import Inventory
 from orchestrator.testbed.local.local_spec import LocalTestbed
 from orchestrator.verify import claims, experiments, survey, undoing
-from orchestrator.verify.claims import Claim, Code, DeviceSeen, Evidence, Judged, Ran, Undone
+from orchestrator.verify.claims import Claim, DeviceSeen, Evidence, Judged, Ran, Undone
 from orchestrator.verify.experiments import Measurement
 from orchestrator.verify.survey import Survey
 
@@ -90,7 +91,8 @@ def chosen(only: Sequence[str]) -> tuple[Claim, ...]:
 def verify(target: str, options: RunOptions, *, quick: bool, only: Sequence[str] = ()) -> Verified:
     """Measure on a testbed what these claims rest on, or all claims, and judge them.
 
-    LockedError where somebody else holds the testbed for longer than is waited for.
+    A signal ends the measuring: what was measured until then is judged. LockedError where somebody else holds the
+    testbed for longer than is waited for.
     """
     began, began_ns, asked = time.monotonic(), time.time_ns(), chosen(only)
     choice = testbed_of(target)
@@ -99,10 +101,10 @@ def verify(target: str, options: RunOptions, *, quick: bool, only: Sequence[str]
     extent = experiments.QUICK if quick else experiments.FULL
     measured = [one for one in experiments.measurements(topology, extent) if one.name in wanted]
     work = _Work(choice, topology, options, until=began + MOST_S, file=target)
-    work.ask(measured)
-    for one in experiments.in_order(measured):
-        work.measure(one.name)
-    evidence = work.evidence()
+    with Interrupts() as interrupts:
+        work.carry_out(measured)
+        interrupts.unwinding()  # what was measured is judged whatever comes
+        evidence = work.evidence()
     return Verified(
         testbed=target,
         topology=topology,
@@ -132,6 +134,19 @@ class _Work:
         self._survey = Survey(hosts=(), facts={}, lacking={})
         self._undone: Undone | None = None
         self.interrupted = False
+
+    def carry_out(self, measured: Sequence[Measurement]) -> None:
+        """Ask the hosts and make every measurement; an interrupt ends that, and is why those without a run lack it."""
+        try:
+            self.ask(measured)
+            for one in experiments.in_order(measured):
+                self.measure(one.name)
+        except Interrupted:
+            self.interrupted = True
+            for name in [one.name for one in measured]:
+                ran = self._ran.get(name, Ran())
+                if not ran.manifests and not ran.code:
+                    self._ran[name] = replace(ran, code="interrupted", why="interrupted")
 
     def ask(self, measured: Sequence[Measurement]) -> None:
         """Plan every measurement, ask the hosts for what they need, and note which cannot be made there, and why."""
@@ -185,14 +200,13 @@ class _Work:
         return loading.fit(loading.validated(document, ()), document, local=False)
 
     def measure(self, name: str) -> None:
-        """Carry a measurement out once, if hosts can, unless one was interrupted or the time is over."""
+        """Carry a measurement out once, if hosts can and the time is not over."""
         known = self._ran[name]
         if known.code:
             return
         left_s = self._until - time.monotonic()
-        if self.interrupted or left_s <= 0:
-            why: Code = "interrupted" if self.interrupted else "out of time"
-            self._ran[name] = known if known.manifests else replace(known, code=why, why=why)
+        if left_s <= 0:
+            self._ran[name] = known if known.manifests else replace(known, code="out of time", why="out of time")
             return
         self._options.progress.say(f"{name} (no run begins later than {duration_text(round(left_s))} from now)")
         try:
@@ -200,7 +214,7 @@ class _Work:
                 self._kill(name)
             else:
                 self._run(name, known)
-        except LockedError:
+        except (Interrupted, LockedError):
             raise
         except OrchError as error:
             self._ran[name] = replace(known, code="refused", why=error.message)
@@ -210,11 +224,12 @@ class _Work:
         for _ in range(experiments.TRIES):
             (outcome,) = execute.last_tries(execute.carry_out(self._planned[name], self._options))
             short = str(outcome.error) if isinstance(outcome.error, ShortOfLoad) else ""
-            self.interrupted |= isinstance(outcome.error, Interrupted)
             self._ran[name] = replace(known, manifests=(*known.manifests, outcome.manifest), short=short)
-            if self.interrupted or not self._spoilt(name):
+            if isinstance(outcome.error, Interrupted) or not self._spoilt(name):
                 break
         self._paths.setdefault(name, []).append(outcome.path)
+        if isinstance(outcome.error, Interrupted):
+            raise outcome.error
 
     def _spoilt(self, name: str) -> bool:
         """Return whether a claim that rests on this measurement alone is broken beside other work."""

@@ -11,7 +11,6 @@ import json
 import math
 import signal
 from collections.abc import Mapping
-from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -44,9 +43,9 @@ class Config(Model):
     Every host's TCP asks for ECN meanwhile, over IPv4 and IPv6, and segmentation and receive offloads are off.
     """
 
-    where: Literal["nic", "switch-port"] = "nic"
-    """At the switch port towards the host, or on the host's own device: for a threshold the queue of what it sends,
-    for a share what comes in."""
+    where: rails.Where | None = None
+    """At the switch port towards the host, unless it is on the host's own device: for a threshold the queue of what it
+    sends, for a share what comes in."""
     host: str | None = None
     """The host whose link it is."""
     link: str | None = None
@@ -63,9 +62,7 @@ class Config(Model):
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Config:
-        fabric_links.one_of(self.host, self.link)
-        if self.link is not None and self.where != "nic":
-            raise Mistake("stands beside link", accepted="with host", at=("where",))
+        fabric_links.one_of(self.host, self.link, where=self.where)
         given = [name for name in ("threshold", "sojourn", "share") if getattr(self, name) is not None]
         if len(given) != 1:
             message = f"names {' and '.join(given)}" if given else "does not say when to mark"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import model_validator
 
 from orchestrator.core.fields import Model, Share
-from orchestrator.core.units import Mistake
 from orchestrator.parts.launch import Change, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.shared import fabric_links, packet_rules
+from orchestrator.parts.shared import fabric_links, packet_rules, rails
 from orchestrator.parts.shared.packet_rules import PacketRule
 from orchestrator.parts.topology import Topology
 
@@ -24,8 +21,8 @@ class Config(Model):
     and then dropped. Segmentation and receive offloads of all hosts are off meanwhile, so that packets are single ones.
     """
 
-    where: Literal["nic", "switch-port"] = "nic"
-    """On the host's own device as packets come in, or at the switch port towards it."""
+    where: rails.Where | None = None
+    """On the host's own device as packets come in, unless it is at the switch port towards it."""
     host: str | None = None
     """The host that packets are on their way to."""
     link: str | None = None
@@ -36,9 +33,7 @@ class Config(Model):
 
     @model_validator(mode="after")
     def _somewhere(self) -> Config:
-        fabric_links.one_of(self.host, self.link)
-        if self.link is not None and self.where != "nic":
-            raise Mistake("stands beside link", accepted="with host", at=("where",))
+        fabric_links.one_of(self.host, self.link, where=self.where)
         return self
 
 

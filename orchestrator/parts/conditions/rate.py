@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field, model_validator
 
 from orchestrator.core.fields import Duration, Model, Rate
 from orchestrator.core.machines import packages
 from orchestrator.core.machines.remedies import RIGHTS
-from orchestrator.core.units import Mistake, rate_text
+from orchestrator.core.units import rate_text
 from orchestrator.parts.launch import Change, PresenceCheck, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.shared import fabric_links, named_hosts, rails
@@ -23,8 +21,8 @@ DEFAULT_QUEUE_S = 0.005
 class Config(Model):
     """A token bucket filter (tbf) at one end of one host's link, or at both of a fabric's, until the run ends."""
 
-    where: Literal["nic", "switch-port"] = "nic"
-    """Which end: the host's own device (what it sends), or the switch port towards it (what it receives)."""
+    where: rails.Where | None = None
+    """Which end: the host's own device (what it sends), unless it is the switch port towards it (what it receives)."""
     host: str | None = None
     """The host whose link it is."""
     link: str | None = None
@@ -38,9 +36,7 @@ class Config(Model):
 
     @model_validator(mode="after")
     def _somewhere(self) -> Config:
-        fabric_links.one_of(self.host, self.link)
-        if self.link is not None and (self.where != "nic" or self.rail is not None):
-            raise Mistake("stands beside link", accepted="with host", at=("where" if self.rail is None else "rail",))
+        fabric_links.one_of(self.host, self.link, where=self.where, rail=self.rail)
         return self
 
 

@@ -43,11 +43,17 @@ def links(topology: Topology) -> dict[str, NamedLink]:
     return {link.name: link for link in found}
 
 
-def one_of(host: str | None, link: str | None) -> None:
-    """Raise Mistake unless either a host or a link is named."""
+def one_of(host: str | None, link: str | None, **of_a_host: object) -> None:
+    """Raise Mistake unless either a host or a link is named, and for a key of a host's link that stands beside a link.
+
+    Such a key is None where it was left out.
+    """
     if (host is None) == (link is None):
         named = "neither a host nor a link" if host is None else "a host and a link"
         raise Mistake(f"names {named}", accepted="host, or link")
+    for key, value in of_a_host.items():
+        if link is not None and value is not None:
+            raise Mistake("stands beside link", accepted="with host", at=(key,))
 
 
 def problems(name: str, topology: Topology) -> list[Problem]:

@@ -36,7 +36,7 @@ class PacketRule:
     kind: str
     host: str = ""
     link: str = ""
-    where: rails.Where
+    where: rails.Where | None
     share: float
     match: str  # of nftables, before the share is taken; every packet when empty
     verdict: str  # of nftables

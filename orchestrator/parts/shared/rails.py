@@ -20,7 +20,7 @@ def problems(rail: int | None, topology: Topology) -> list[Problem]:
     return [Problem(at=("rail",), message=message, accepted=accepted)]
 
 
-def ends(host: str, where: Where, topology: Topology, *, rail: int | None = None) -> list[tuple[str, str]]:
-    """Node and device of an end of a host's links: of one rail, or of each."""
+def ends(host: str, where: Where | None, topology: Topology, *, rail: int | None = None) -> list[tuple[str, str]]:
+    """Node and device of an end of a host's links, its own where none is named: of one rail, or of each."""
     links = topology.links_of(host) if rail is None else (topology.link(host, rail),)
     return [(link.switch, link.switch_port) if where == "switch-port" else (link.host, link.device) for link in links]

@@ -146,7 +146,7 @@ def _places(number: dict[tuple[str, str, int], int], topology: Topology, choice:
     """Return the directions that a condition changes: of a host's link the end that it names, of a named link both."""
     config = choice.config
     if config.host is not None:
-        end = SWITCH_PORT if choice.name == "loss" else config.where
+        end = SWITCH_PORT if choice.name == "loss" else config.where or NIC
         rail = getattr(config, "rail", None)
         wanted = [(config.host, end, other) for name, at, other in number if (name, at) == (config.host, end)]
         return [number[one] for one in wanted if rail in (None, one[2])]

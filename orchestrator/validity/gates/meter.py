@@ -1,4 +1,4 @@
-"""Gate `meter`: what a meter counted at a port is what a capture saw there."""
+"""Gates `meter-in` and `meter-out`: what a meter counted at a port is what a capture saw there."""
 
 from __future__ import annotations
 
@@ -12,11 +12,19 @@ from orchestrator.validity.window import MeasuredWindow
 NAME = "meter"
 ORDER = 210
 MOST_OFF = 0.001
+LIMIT = "0.1 %, and what may fall on either side of the window's ends"
 GATES = (
     GateSpec(
-        name="meter",
-        passes="a meter and a capture at the same port agree on frames' bytes",
-        limit="0.1 %, and what may fall on either side of the window's ends",
+        name="meter-in",
+        passes="a meter and a capture at the same port agree on the bytes of frames that come in",
+        limit=LIMIT,
+        required=False,
+        remedy="Look for packets that the capture lost.",
+    ),
+    GateSpec(
+        name="meter-out",
+        passes="a meter and a capture at the same port agree on the bytes of frames that leave",
+        limit=LIMIT,
         required=False,
         remedy="What leaves is metered before the device's queue, and captured behind it: look for its drops, by the "
         "collector `qdisc`, and for packets that the capture lost.",
@@ -32,4 +40,4 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
         off, limit = port.metered / port.captured - 1, MOST_OFF + port.edges / port.captured
         name = f"{port.node}:{port.port} {port.direction}"
         text = f"{name}: metered {port.metered / 1e6:.5g} MB, captured {port.captured / 1e6:.5g} MB ({off:+.2%})"
-        yield verdict("meter", abs(off) <= limit, text, measured=off, limit=limit, required=False)
+        yield verdict(f"meter-{port.direction}", abs(off) <= limit, text, measured=off, limit=limit, required=False)

@@ -144,8 +144,9 @@ def test_a_condition_of_a_link_is_read_again_as_a_run_records_it(config):
 
 def test_an_end_of_a_hosts_link_stands_beside_no_link():
     for part, more in ((rate, {"rate": "1gbit"}), (loss, {"share": "1%"}), (ecn, {"share": "1%"})):
-        with pytest.raises(ValidationError, match="beside link"):
-            part.Config(link="leaf1-spine1", where="switch-port", **more)
+        for end in ("nic", "switch-port"):
+            with pytest.raises(ValidationError, match="beside link"):
+                part.Config(link="leaf1-spine1", where=end, **more)
     with pytest.raises(ValidationError, match="beside link"):
         rate.Config(link="leaf1-spine1", rail=0, rate="1gbit")
 

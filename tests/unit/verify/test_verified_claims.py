@@ -21,8 +21,8 @@ MLX5 = frozenset({*KERNEL, "ethtool.rx_discards_phy", "ethtool.rx_prio3_pause", 
 MLX5_RDMA = MLX5 | {"rdma.np_cnp_sent", "rdma.out_of_sequence", "rdma.local_ack_timeout_err"}
 
 
-def gate(name, *, passed=True, measured=0.001, limit=0.02, way="in"):
-    message = f"h1:ens1 {way}: {name} says so"
+def gate(name, *, passed=True, measured=0.001, limit=0.02):
+    message = f"h1:ens1: {name} says so"
     return {"name": name, "passed": passed, "measured": measured, "limit": limit, "message": message}
 
 
@@ -48,7 +48,7 @@ def overhead(verdict, ratio, low, high):
     )  # fmt: skip
 
 
-CAPTURING = ("clock", "clock-order", "capture", "capture-drops", "capture-nic", "meter")
+CAPTURING = ("clock", "clock-order", "capture", "capture-drops", "capture-nic", "meter-in")
 GOOD = Evidence(
     hosts=HOSTS,
     gpu_hosts=2,
@@ -98,7 +98,7 @@ BREAKING = {
         f"captures-{window}": [captured(capture=FAILED), captured(capture_drops=FAILED)] for window in experiments.LOADS
     },
     **{f"capture-nic-{window}": [captured(capture_nic=FAILED)] for window in experiments.LOADS},
-    **{f"meter-{window}": [captured(meter=FAILED)] for window in experiments.LOADS},
+    **{f"meter-{window}": [captured(meter_in=FAILED)] for window in experiments.LOADS},
     "counters": [replace(GOOD, devices=(replace(GOOD.devices[1], counters=KERNEL - {"rx_bytes"}),))],
     "driver-counters": [
         replace(GOOD, devices=(replace(GOOD.devices[0], counters=MLX5_RDMA - {missing}),))
@@ -181,11 +181,11 @@ def test_one_window_breaks_no_claim_of_another():
 
 def test_a_gate_that_cannot_tell_leaves_its_claim_unjudged():
     judged = NAMED["capture-nic-at10"].judge(captured(capture_nic={"passed": None, "measured": None}))
-    assert (judged.verdict, judged.code, judged.why) == ("not judged", "no verdict", "h1:ens1 in: capture-nic says so")
+    assert (judged.verdict, judged.code, judged.why) == ("not judged", "no verdict", "h1:ens1: capture-nic says so")
 
 
 def test_what_a_queue_drops_before_the_wire_breaks_no_claim_of_the_meter():
-    leaving = gate("meter", **FAILED, way="out")
+    leaving = gate("meter-out", **FAILED)
     evidence = with_run(experiments.CAPTURES, manifest(*CAPTURING, more=[leaving]))
     assert NAMED["meter-at90"].judge(evidence).verdict == "held"
 

@@ -57,7 +57,7 @@ def verified(**more):
         rdma=True,
         ran={
             experiments.LOAD: run(planted("load", passed=False), planted("gap")),
-            experiments.CAPTURES: run(*map(planted, ("clock", "capture", "capture-nic", "meter"))),
+            experiments.CAPTURES: run(*map(planted, ("clock", "capture", "capture-nic", "meter-in"))),
             experiments.NCCL_TCP: run(outcome="failed", error=f"{HOST}: {PATH} is gone"),
             "horovod": Ran(
                 code="lacking", why=f"{HOST} lacks horovod; remedy: {PATH}", lack=("horovod", f"{PATH}/mpirun", HOST)

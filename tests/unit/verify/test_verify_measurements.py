@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from orchestrator.core import lock
 from orchestrator.core.errors import ConfigError
+from orchestrator.core.exitcodes import Exit
 from orchestrator.execution.run_options import RunOptions
 from orchestrator.experiment import plan, testbeds
 from orchestrator.experiment.experiment import TestbedChoice
@@ -17,6 +22,7 @@ from orchestrator.verify import experiments, undoing, verifying
 from orchestrator.verify.claims import HostSeen
 from orchestrator.verify.experiments import FULL, QUICK
 from orchestrator.verify.survey import Survey
+from tests.helpers import orch_runs
 
 
 def inventory(hosts, **more):
@@ -118,6 +124,22 @@ def test_nothing_runs_after_the_time_is_over(tmp_path):
     made._ran["load"] = verifying.Ran()
     made.measure("load")
     assert made._ran["load"].code == "out of time"
+
+
+def test_a_signal_between_runs_leaves_a_page(tmp_path, monkeypatch):
+    """While the testbed is somebody else's no run goes on, which would take the signal."""
+    monkeypatch.setenv(lock.OTHER_TESTBED, f"test-{os.getpid()}")
+    options = ("--only", "agents", "--only", "runs", "--wait", "10min", "--results", str(tmp_path))
+    page = tmp_path / "page.html"
+    with lock.machine(lock.local_testbed(), {}):
+        process = orch_runs.start("verify", "--quick", *options, "-o", page, cwd=tmp_path)
+        with process:
+            assert any("waiting" in line for line in process.stderr)
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate(timeout=120)
+    assert process.returncode == Exit.INTERRUPTED
+    assert "interrupted: 0 claims held, 0 broken, 2 not judged" in out
+    assert "interrupted: 0 claims held" in page.read_text()
 
 
 def test_a_claim_that_there_is_not_is_refused():
