@@ -196,8 +196,8 @@ def _of_bars(container: BarContainer, ticks: Ticks, names: Mapping[str, str]) ->
     for bar in container.patches:
         width, height = bar.get_width(), bar.get_height()
         middle = bar.get_x() + width / 2, bar.get_y() + height / 2
-        x = _number(width) if lying else _text(middle[0], ticks[0])
-        y = _text(middle[1], ticks[1]) if lying else _number(height)
+        x = _number(width) if lying else _nearest(middle[0], ticks[0])
+        y = _nearest(middle[1], ticks[1]) if lying else _number(height)
         rows.append((x, y, "", ""))
         places.append((bar.get_x() + width, middle[1]) if lying else (middle[0], bar.get_y() + height))
     return Series(label=label(container), rows=tuple(rows), places=tuple(places), artist=container, **names)
@@ -205,6 +205,11 @@ def _of_bars(container: BarContainer, ticks: Ticks, names: Mapping[str, str]) ->
 
 def _text(value: float, texts: Mapping[float, str]) -> str:
     return texts.get(value) or _number(value)
+
+
+def _nearest(value: float, texts: Mapping[float, str]) -> str:
+    """Return the text nearest to a bar, which may stand beside it in a group."""
+    return texts[min(texts, key=lambda place: abs(place - value))] if texts else _number(value)
 
 
 def _number(value: float) -> str:

@@ -7,7 +7,7 @@ const LEAST_DRAG = 5; // in the drawing's coordinates: less is a click, and less
 const NEAR = 8; // so near a value is meant, and not the bar behind it
 const DEEPEST = 2000; // times
 const TICKS = 6; // of a zoomed axis, about
-const HINT = " Point at a figure for its values, drag to zoom, click on a name to hide it; a double click shows all again."
+const HINT = "Point at a figure for its values, drag to zoom, click on a name to hide it; a double click shows all again."
   + " Keys: arrows, +, - and 0.";
 
 /** An element of SVG. */
