@@ -91,9 +91,7 @@ def text(data: StoreData) -> str:
         f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    return page.fill(
-        "site/index.html", store=data["store"], policy=policy, style=style, script=script, data=pack(data)
-    )
+    return page.fill("site/index.html", store=data["store"], policy=policy, style=style, script=script, data=pack(data))
 
 
 def _script() -> str:

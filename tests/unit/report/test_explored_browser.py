@@ -118,7 +118,9 @@ def drag(shown, frame, start, end):
 
 def drawn(frame):
     """Return everything that tells how a figure is drawn."""
-    return frame.locator("svg").evaluate("(svg) => [...svg.querySelectorAll('path')].map((one) => one.getAttribute('d'))")
+    return frame.locator("svg").evaluate(
+        "(svg) => [...svg.querySelectorAll('path')].map((one) => one.getAttribute('d'))"
+    )
 
 
 def test_the_value_at_the_pointer_is_named_with_its_units_and_interval(opened):
@@ -230,7 +232,9 @@ def test_the_policy_of_a_page_allows_its_own_script_only(chromium, written):
     shown.goto(written["figures"].as_uri())
     refused = []
     shown.on("console", lambda message: refused.append(message.text))
-    shown.evaluate("document.body.append(Object.assign(document.createElement('script'), {text: 'document.title = 1'}))")
+    shown.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {text: 'document.title = 1'}))"
+    )
     shown.evaluate("fetch('https://example.org/').catch(() => null)")
     assert shown.title() != "1"
     shown.close()
