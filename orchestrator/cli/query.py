@@ -70,8 +70,8 @@ def register_export(group: Group) -> None:
         "what",
         metavar="WHAT",
         help="a table (see orch tables); `zip`; `chakra`, execution traces of MLCommons' schema, or `kineto`, JSON for "
-        "HolisticTraceAnalysis: what each rank computed and communicated; `mlflow`, the run with its settings, iterations "
-        "and windows as a run of MLflow",
+        "HolisticTraceAnalysis: what each rank computed and communicated; `mlflow`, the run with its settings, "
+        "iterations and windows as a run of MLflow",
     )
     export.add_argument("runs", metavar="RUN", nargs="*", help=f"only of these (default: all): {options.RUNS}")
     export.add_argument(
@@ -79,8 +79,8 @@ def register_export(group: Group) -> None:
         "--output",
         required=True,
         metavar="FILE",
-        help="FILE.csv, FILE.parquet or FILE.json; of `zip`, FILE.zip; of `chakra` and `kineto` a folder; of `mlflow` its "
-        "tracking address, such as http://HOST:5000",
+        help="FILE.csv, FILE.parquet or FILE.json; of `zip`, FILE.zip; of `chakra` and `kineto` a folder; of `mlflow` "
+        "its tracking address, such as http://HOST:5000",
     )
 
 

@@ -1,4 +1,4 @@
-"""Say what a page needs to know of a figure so that a reader can point at its values, zoom and filter: `script/figures.js`.
+"""Say what a page's `script/figures.js` needs to know of a figure to show its values, to zoom and to filter.
 
 There is one drawing of a figure, Matplotlib's SVG. What moves when a reader zooms, and what belongs to an entry of the
 legend, is numbered by `number_parts` before it is drawn; `packed` says which numbers these are, and where each value
@@ -26,7 +26,7 @@ Box: TypeAlias = "tuple[float, float, float, float]"  # left, top, right, bottom
 
 
 class AxisDrawn(TypedDict):
-    """An axis: its name with its unit, its limits from left to right or from the bottom up, whether its ticks have words.
+    """An axis: its name with its unit, its limits from left to right or from the bottom up, and whether it has words.
 
     `part` is all of it, `title` the part of it that stays when it is zoomed, `group` is shared by axes that are zoomed
     together; `told` and `grid` say whether its ticks have texts and lines across the panel.
@@ -108,7 +108,7 @@ class Parts:
 
 
 def number_parts(drawing: Figure) -> Parts:
-    """Number panels, what moves in each, their axes, and the entries of legends."""
+    """Give numbers to panels, what moves in each, their axes, and the entries of legends."""
     parts = Parts()
     for panel in _panels(drawing):
         of_axes = (artist for axis in (panel.xaxis, panel.yaxis) for artist in (axis, axis.label))
