@@ -73,7 +73,7 @@ def _logged(run: Run, client: MlflowClient) -> str:
         )
     settings = params(run)
     made = client.create_run(experiment, start_time=run.manifest.began_ns // 10**6, tags=tags(run), run_name=run.id)
-    logged = made.info.run_id
+    logged: str = made.info.run_id
     for key, value in settings.items():
         client.log_param(logged, key, value)
     rest = values(run)

@@ -1,4 +1,4 @@
-"""Pages of reports in a real browser: values at the pointer and by keys, zoom, filters, sorted tables, hostile names."""
+"""Pages of reports in a real browser: values at the pointer and by keys, zoom, filters, sorted tables, odd names."""
 
 from __future__ import annotations
 
@@ -118,9 +118,7 @@ def drag(shown, frame, start, end):
 
 def drawn(frame):
     """Return everything that tells how a figure is drawn."""
-    return frame.locator("svg").evaluate(
-        "(svg) => [...svg.querySelectorAll('path')].map((one) => one.getAttribute('d'))"
-    )
+    return frame.locator("svg path").evaluate_all("(paths) => paths.map((one) => one.getAttribute('d'))")
 
 
 def test_the_value_at_the_pointer_is_named_with_its_units_and_interval(opened):
