@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.store.query import Answer
 
 _TRACES = ("chakra", "kineto")
+_TRACKING = "mlflow"
 
 
 def register(group: Group) -> None:
@@ -59,7 +60,7 @@ def register_export(group: Group) -> None:
     """Add `orch export`."""
     export = group.add(
         "export",
-        "write a table over many runs to a file, or one run as a zip file or as traces for other tools",
+        "write a table over many runs to a file, or one run as a zip file, as traces for other tools or to MLflow",
         action=_export,
         example="orch export iterations --experiment quickstart -o iterations.parquet",
     )
@@ -69,16 +70,17 @@ def register_export(group: Group) -> None:
         "what",
         metavar="WHAT",
         help="a table (see orch tables); `zip`; `chakra`, execution traces of MLCommons' schema, or `kineto`, JSON for "
-        "HolisticTraceAnalysis: what each rank computed and communicated",
+        "HolisticTraceAnalysis: what each rank computed and communicated; `mlflow`, the run with its settings, "
+        "iterations and windows as a run of MLflow",
     )
     export.add_argument("runs", metavar="RUN", nargs="*", help=f"only of these (default: all): {options.RUNS}")
     export.add_argument(
         "-o",
         "--output",
-        type=Path,
         required=True,
         metavar="FILE",
-        help="FILE.csv, FILE.parquet or FILE.json; of `zip`, FILE.zip; of `chakra` and `kineto` a folder",
+        help="FILE.csv, FILE.parquet or FILE.json; of `zip`, FILE.zip; of `chakra` and `kineto` a folder; of `mlflow` "
+        "its tracking address, such as http://HOST:5000",
     )
 
 
@@ -140,9 +142,9 @@ def _export(arguments: argparse.Namespace) -> int:
     from orchestrator.store.manifests import stayed
 
     store = stores.opened(arguments.results)
-    if arguments.what not in ("zip", *_TRACES):
+    if arguments.what not in ("zip", _TRACKING, *_TRACES):
         picked = stores.picked(store, arguments.runs, options.filter_of(arguments))
-        rows = query.export(store, picked, arguments.what, arguments.output)
+        rows = query.export(store, picked, arguments.what, Path(arguments.output))
         print(f"{arguments.output}: {rows} rows of {len(picked.sealed) + len(picked.unsealed)} runs")
         return 0
     entries = listing.select(stores.named(store, arguments.runs), options.filter_of(arguments))
@@ -150,7 +152,9 @@ def _export(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"{arguments.what}: {len(entries)} runs are selected; accepted: one")
     if arguments.what in _TRACES:
         return _export_traces(arguments, store.brought(entries[0]))
-    count = query.zipped(store, entries[0], arguments.output)
+    if arguments.what == _TRACKING:
+        return _export_to_mlflow(arguments, store.brought(entries[0]))
+    count = query.zipped(store, entries[0], Path(arguments.output))
     print(f"{arguments.output}: {count} files of {entries[0].run}")
     for line in stayed.where(rundir.opened(store.brought(entries[0])).manifest):
         print(f"captures that stay on {line}: they are not in it")
@@ -161,6 +165,14 @@ def _export_traces(arguments: argparse.Namespace, run: Path) -> int:
     from orchestrator.report.runs import Run
     from orchestrator.report.traces import chakra, kineto
 
-    written = {"chakra": chakra.write, "kineto": kineto.write}[arguments.what](Run(run), arguments.output)
+    written = {"chakra": chakra.write, "kineto": kineto.write}[arguments.what](Run(run), Path(arguments.output))
     print(f"{arguments.output}: traces of {len(written)} ranks")
+    return 0
+
+
+def _export_to_mlflow(arguments: argparse.Namespace, run: Path) -> int:
+    from orchestrator.report.runs import Run
+    from orchestrator.report.traces import tracking
+
+    print(f"{arguments.output}: run {tracking.log(Run(run), arguments.output)}")
     return 0

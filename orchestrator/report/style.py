@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from orchestrator.analysis.stats.statistics import Estimate
-from orchestrator.report import values
+from orchestrator.report import explored, values
 from orchestrator.report.values import Grid, Series
 
 # Okabe and Ito's colours, which stay apart for people with any colour vision; without the yellow, too pale on paper.
@@ -150,11 +150,15 @@ def thinned(x: Any, y: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A figure for a page: its SVG, with colours that the page's theme sets, and the numbers that it draws."""
+    """A figure for a page: its SVG, with colours that the page's theme sets, and the numbers that it draws.
+
+    `explored` is what the page's script has to know to show values, to zoom and to filter.
+    """
 
     svg: str
     values: tuple[Series, ...]
     grids: tuple[Grid, ...]
+    explored: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +178,7 @@ class Picture:
 
 def save(drawing: Figure, stem: Path) -> Saved:
     """Write STEM.svg, STEM.pdf, and the numbers, where it draws any, as STEM.csv; return what a page shows."""
+    parts = explored.number_parts(drawing)
     with mpl.rc_context({"svg.hashsalt": stem.name}):
         FigureCanvasPdf(drawing).print_pdf(beside(stem, ".pdf"), metadata={"CreationDate": None})  # type: ignore[no-untyped-call]
         # What the first canvas laid out holds for the second one, and laying out again is half of the time.
@@ -185,7 +190,7 @@ def save(drawing: Figure, stem: Path) -> Saved:
     beside(stem, ".svg").write_text(text, encoding="utf-8")
     if numbers or maps:
         beside(stem, ".csv").write_text(values.csv_text(numbers, maps), encoding="utf-8")
-    return Saved(themed(text), numbers, maps)
+    return Saved(themed(text), numbers, maps, explored.packed(drawing, parts, numbers, maps))
 
 
 def beside(stem: Path, suffix: str) -> Path:
@@ -196,12 +201,14 @@ def beside(stem: Path, suffix: str) -> Path:
 def themed(svg: str) -> str:
     """Return an SVG document as an element of a page: no prologue, and the palette as variables of the page's style.
 
-    It is never so narrow that its smallest letters would be below LEAST_TEXT_PX.
+    It is never so narrow that its smallest letters would be below LEAST_TEXT_PX. Its parts are numbered by `data-part`,
+    since ids are those of the page.
     """
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'(<svg [^>]*?)\bheight="[^"]*pt" ?', r"\1", body, count=1)
     body = re.sub(r'(<svg [^>]*?)\bwidth="[^"]*pt" ?', r"\1", body, count=1)
+    body = body.replace(f'id="{explored.PART}', 'data-part="')
     width, letters = _SVG_WIDTH.match(body), _TEXT_SIZE.findall(body)
     if width and letters:
         least_px = float(width[1]) * LEAST_TEXT_PX / min(map(float, letters))

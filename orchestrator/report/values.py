@@ -20,6 +20,7 @@ _NUMERIC = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?")
 _HEAD = ("panel", "series", "x", "y", "low", "high")
 
 Row = tuple[str, str, str, str]
+Place = tuple[float, float]
 Ticks = tuple[Mapping[float, str], Mapping[float, str]]  # texts at places of x and of y
 
 
@@ -27,7 +28,8 @@ Ticks = tuple[Mapping[float, str], Mapping[float, str]]  # texts at places of x 
 class Series:
     """A line, points or bars of a panel: rows of x, y, and the ends of y's interval (empty where none is drawn).
 
-    `x` and `y` are what the axes are called, with their units.
+    `x` and `y` are what the axes are called, with their units. `places` is where each row is drawn, in data
+    coordinates of `artist`'s axes; of bars `artist` is their container.
     """
 
     panel: str
@@ -35,6 +37,8 @@ class Series:
     x: str
     y: str
     rows: tuple[Row, ...]
+    places: tuple[tuple[float, float], ...]
+    artist: Any
 
     @property
     def short(self) -> bool:
@@ -57,7 +61,7 @@ class Series:
 class Grid:
     """A heatmap: a cell for each row and column by their names, empty where nothing is drawn.
 
-    `x` and `y` are what columns and rows are called.
+    `x` and `y` are what columns and rows are called, `image` is what draws it.
     """
 
     panel: str
@@ -65,6 +69,7 @@ class Grid:
     y: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]  # name and cells
+    image: Any
 
     @property
     def short(self) -> bool:
@@ -109,8 +114,8 @@ def csv_text(found: Sequence[Series], maps: Sequence[Grid] = ()) -> str:
 def _grid(panel: Any, image: Any) -> Grid:
     cells = np.ma.filled(np.ma.asarray(image.get_array(), np.float64), np.nan)
     names = [
-        [_text(float(at), words) for at in range(count)]
-        for words, count in zip((_words(panel.yaxis), _words(panel.xaxis)), cells.shape, strict=True)
+        [_text(float(at), texts) for at in range(count)]
+        for texts, count in zip((words(panel.yaxis), words(panel.xaxis)), cells.shape, strict=True)
     ]
     return Grid(
         panel=" ".join(panel.get_title(loc="left").split()),
@@ -121,36 +126,38 @@ def _grid(panel: Any, image: Any) -> Grid:
             (name, tuple("" if np.isnan(cell) else _number(cell) for cell in row))
             for name, row in zip(names[0], cells.tolist(), strict=True)
         ),
+        image=image,
     )
 
 
 def _of_panel(panel: Any) -> Iterator[Series]:
-    names = {"panel": panel.get_title(loc="left"), "x": panel.get_xlabel() or _shared(panel), "y": panel.get_ylabel()}
-    ticks = _words(panel.xaxis), _words(panel.yaxis)
+    names = {"panel": panel.get_title(loc="left"), "x": x_label(panel), "y": panel.get_ylabel()}
+    ticks = words(panel.xaxis), words(panel.yaxis)
     within: set[Any] = set()
     for container in panel.containers:
         if isinstance(container, ErrorbarContainer) and container.lines[0] is not None:
             within |= {container.lines[0], *container.lines[1]}  # and the caps of its bars
-            rows = _rows(container.lines[0], ticks, _ends(container))
-            yield Series(label=_label(container), rows=rows, **names)
+            yield _of_line(container.lines[0], label(container), ticks, names, _ends(container))
         elif isinstance(container, BarContainer):
-            yield Series(label=_label(container), rows=_bars(container, ticks), **names)
+            yield _of_bars(container, ticks, names)
     for line in panel.get_lines():
         if line not in within and line.get_transform() == panel.transData:  # others mark a place on one axis
-            yield Series(label=_label(line), rows=_rows(line, ticks, {}), **names)
+            yield _of_line(line, label(line), ticks, names, {})
 
 
-def _shared(panel: Any) -> str:
-    """Return the label of the x axis, which stands below the last panel."""
-    return next((other.get_xlabel() for other in reversed(panel.figure.axes) if other.get_xlabel()), "")
+def x_label(panel: Any) -> str:
+    """Return the label of a panel's x axis, which may stand below the last panel."""
+    labels = [panel.get_xlabel(), *(other.get_xlabel() for other in reversed(panel.figure.axes))]
+    return next(filter(None, labels), "")
 
 
-def _label(artist: Any) -> str:
-    label = str(artist.get_label() or "")
-    return "" if label.startswith("_") else label
+def label(artist: Any) -> str:
+    """Return what a legend calls an artist or container; empty for what has no name."""
+    found = str(artist.get_label() or "")
+    return "" if found.startswith("_") else found
 
 
-def _words(axis: Any) -> Mapping[float, str]:
+def words(axis: Any) -> Mapping[float, str]:
     """Return the texts of ticks that replace numbers."""
     places = axis.get_major_locator()
     if not isinstance(places, FixedLocator):
@@ -159,16 +166,17 @@ def _words(axis: Any) -> Mapping[float, str]:
     return dict(zip(at, axis.get_major_formatter().format_ticks(at), strict=True))
 
 
-def _rows(line: Any, ticks: Ticks, ends: Mapping[tuple[float, float], tuple[str, str]]) -> tuple[Row, ...]:
+def _of_line(
+    line: Any, called: str, ticks: Ticks, names: Mapping[str, str], ends: Mapping[Place, tuple[str, str]]
+) -> Series:
     x, y = (np.asarray(values, np.float64) for values in line.get_data())
-    return tuple(
-        (_text(one, ticks[0]), _text(other, ticks[1]), *ends.get((one, other), ("", "")))
-        for one, other in zip(x.tolist(), y.tolist(), strict=True)
-        if np.isfinite(one) and np.isfinite(other)
-    )
+    known = np.isfinite(x) & np.isfinite(y)
+    places: tuple[Place, ...] = tuple(zip(x[known].tolist(), y[known].tolist(), strict=True))
+    rows = tuple((_text(at[0], ticks[0]), _text(at[1], ticks[1]), *ends.get(at, ("", ""))) for at in places)
+    return Series(label=called, rows=rows, places=places, artist=line, **names)
 
 
-def _ends(container: ErrorbarContainer) -> dict[tuple[float, float], tuple[str, str]]:
+def _ends(container: ErrorbarContainer) -> dict[Place, tuple[str, str]]:
     """Return by point the low and high end of an errorbar, along x or y; nothing where both are the point."""
     x, y = (np.asarray(values, np.float64) for values in container.lines[0].get_data())
     found = {}
@@ -182,19 +190,26 @@ def _ends(container: ErrorbarContainer) -> dict[tuple[float, float], tuple[str, 
     return found
 
 
-def _bars(container: BarContainer, ticks: Ticks) -> tuple[Row, ...]:
+def _of_bars(container: BarContainer, ticks: Ticks, names: Mapping[str, str]) -> Series:
     lying = container.orientation == "horizontal"
-    found = []
+    rows, places = [], []
     for bar in container.patches:
         width, height = bar.get_width(), bar.get_height()
-        x = _number(width) if lying else _text(bar.get_x() + width / 2, ticks[0])
-        y = _text(bar.get_y() + height / 2, ticks[1]) if lying else _number(height)
-        found.append((x, y, "", ""))
-    return tuple(found)
+        middle = bar.get_x() + width / 2, bar.get_y() + height / 2
+        x = _number(width) if lying else _nearest(middle[0], ticks[0])
+        y = _nearest(middle[1], ticks[1]) if lying else _number(height)
+        rows.append((x, y, "", ""))
+        places.append((bar.get_x() + width, middle[1]) if lying else (middle[0], bar.get_y() + height))
+    return Series(label=label(container), rows=tuple(rows), places=tuple(places), artist=container, **names)
 
 
-def _text(value: float, words: Mapping[float, str]) -> str:
-    return words.get(value) or _number(value)
+def _text(value: float, texts: Mapping[float, str]) -> str:
+    return texts.get(value) or _number(value)
+
+
+def _nearest(value: float, texts: Mapping[float, str]) -> str:
+    """Return the text nearest to a bar, which may stand beside it in a group."""
+    return texts[min(texts, key=lambda place: abs(place - value))] if texts else _number(value)
 
 
 def _number(value: float) -> str:

@@ -9,12 +9,8 @@ the order of RUN, its windows and their jobs likewise: ten thousand of them are 
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import gzip
-import hashlib
 import html
-import json
 import math
 import os
 import re
@@ -34,7 +30,7 @@ from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.core.paths import safepath
 from orchestrator.core.units import quantity
 from orchestrator.report import page
-from orchestrator.report.page import REPORT, report_name
+from orchestrator.report.page import REPORT, digest, pack, report_name
 from orchestrator.store import atomic, baselines, index, sweeps
 from orchestrator.store.attempts import attempts
 from orchestrator.store.manifests import coding
@@ -91,26 +87,15 @@ def text(data: StoreData) -> str:
     """Return the HTML of the page for the result of `data_of_store`."""
     script, style = _script(), page.fill("site/page.css")
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
+        f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    return page.fill(
-        "site/index.html", store=data["store"], policy=policy, style=style, script=script, data=_packed(data)
-    )
+    return page.fill("site/index.html", store=data["store"], policy=policy, style=style, script=script, data=pack(data))
 
 
 def _script() -> str:
     parts = [(_HERE / "script" / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS]
-    return "\n".join(["(async () => {", '"use strict";', *parts, "})();"])
-
-
-def _hash(of: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(of.encode()).digest()).decode()}"
-
-
-def _packed(data: StoreData) -> str:
-    plain = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
-    return base64.b64encode(gzip.compress(plain, compresslevel=6, mtime=0)).decode()
+    return "\n".join(["(async () => {", '"use strict";', page.script_named("unpack"), *parts, "})();"])
 
 
 class Fields(TypedDict):

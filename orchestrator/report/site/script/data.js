@@ -1,12 +1,5 @@
 // The data of the page, and how values are written.
 
-/** The JSON that was gzipped and written as base64. */
-async function unpacked(text) {
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(plain).text());
-}
-
 /** A list of values as an object with these names. */
 function record(names, values) {
   const found = {};
