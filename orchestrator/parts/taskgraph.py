@@ -1,8 +1,8 @@
 """Describe what the ranks of a job do in an iteration as a graph of computing and transfers, for simulation.
 
 A graph is built once and stands for every iteration: each rank begins again as soon as it has ended. Where iterations
-differ, as those that draw whom they ask, it has a cycle of several ones, after which the first comes again. A workload's
-own theory decides its tasks (`Foreseeable` in `parts/protocols.py`), and nothing here knows a framework.
+differ, as those that draw whom they ask, it has a cycle of several ones, after which the first comes again. A
+workload's own theory decides its tasks (`Foreseeable` in `parts/protocols.py`), and nothing here knows a framework.
 """
 
 from __future__ import annotations

@@ -30,12 +30,13 @@ def overlapped(
     passes: int = 1,
     at_once: int = 1,
     idle: Collection[int] = (),
+    step_s: float = 0.0,
     finish: Finish | None = None,
 ) -> TaskGraph:
     """Return an iteration: so many passes, and each bucket's reduction once its gradients are there.
 
     At most `at_once` reductions of a rank are under way, in the order of buckets. Ranks in `idle` compute nothing, as
-    servers do. `finish` adds what follows all of it.
+    servers do. `finish` adds what follows all of it, `step_s` is what an iteration ends with.
     """
     graph = TaskGraph(ranks=ranks)
     everyone = range(ranks)
@@ -54,7 +55,7 @@ def overlapped(
     ends: Done = {rank: (rest[rank], *(task for one in reduced[-at_once:] for task in one[rank])) for rank in everyone}
     if finish is not None:
         ends = finish(graph, ends)
-    graph.end([ends[rank] for rank in everyone])
+    graph.end([ends[rank] for rank in everyone], step_s=[scale[rank] * step_s for rank in everyone])
     return graph
 
 

@@ -340,7 +340,7 @@ def _waits(graph: TaskGraph, task: int) -> tuple[int, ...]:
 
 
 def _of_the_cycle_before(graph: TaskGraph) -> dict[int, tuple[int, ...]]:
-    """Return the tasks that wait for some of the cycle before, and for which: its first beginnings for its last ends."""
+    """Return which tasks wait for which of the cycle before: the first beginnings for the last ends."""
     found = {graph.begins[rank]: (graph.ends[graph.place(rank, graph.cycle - 1)],) for rank in range(graph.width)}
     for task, after in graph.carried:
         found[task] = (*found.get(task, ()), after)
