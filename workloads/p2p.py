@@ -14,17 +14,17 @@ from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.taskgraph import TaskGraph
-from orchestrator.parts.theory import Compute, Theory
+from orchestrator.parts.theory import Bucket, Compute, Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import rank_traffic, real_training, replicated_tasks, server_tasks, torch_ranks, trained_model
 from workloads.common.collective_tasks import Done, Ready
 from workloads.common.real_training import TorchModelConfig
 from workloads.common.replicated_tasks import buckets
-from workloads.common.server_tasks import Order
 from workloads.common.trained_model import BYTES_PER_PARAMETER
 from workloads.models import catalog
 from workloads.rank.lifecycle import LayerPlan
 from workloads.rank.torch.exchange import P2pSettings, asked, asking_share, pulling, schedule
+from workloads.rank.torch.transfer_order import Op, tac, tic
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
 
@@ -195,20 +195,8 @@ def _graph(
         peers = [[_asked(config, turn, rank, world) for rank in range(world)] for turn in range(turns)]
         return server_tasks.pair_averaged(world, size, peers, forward_s=forward_s, backward_s=backward_s, step_s=step_s)
     made = buckets(layers, cap=config.bucket / topology.scale, first=None, element_bytes=BYTES_PER_PARAMETER)
-    if config.graph:
-        return "which layer computes next is decided as parameters come; accepted: no graph"
     if config.order is not None:
-        bounds = accumulate(bucket.size // BYTES_PER_PARAMETER for bucket in made)
-        needed = server_tasks.layers_of([sizes for _, _, sizes in layers], list(bounds))
-        return server_tasks.pulling(
-            config.servers,
-            world - config.servers,
-            layers,
-            [(bucket.size, needs) for bucket, needs in zip(made, needed, strict=True)],
-            order=_pulled(config, len(made)),
-            cycle=_CYCLE if config.order == "random" else 1,
-            step_s=step_s,
-        )
+        return _pulling(config, job, topology, layers, made, step_s=step_s)
 
     def reduce(graph: TaskGraph, _number: int, size: float, ready: Ready) -> Done:
         elements = round(size / BYTES_PER_PARAMETER)
@@ -239,12 +227,48 @@ def _asked(config: Config, turn: int, rank: int, world: int) -> int:
     return (rank + 1 + turn % (world - 1)) % world
 
 
-def _pulled(config: Config, count: int) -> Order | None:
-    """Return the orders of pulls; of a model without branches those of TIC and TAC are its layers'."""
-    kind = "layer" if config.order in ("tic", "tac") else config.order
-    if kind in (None, "ready"):
-        return None
-    return lambda turn: pulling(str(kind), buckets=count, iteration=turn, seed=0)
+def _pulling(
+    config: Config, job: Job, topology: Topology, layers: Sequence[LayerPlan], made: Sequence[Bucket], *, step_s: float
+) -> TaskGraph:
+    """Return iterations with pulls in an order, in which a graph's layers compute as buckets come.
+
+    When these come is reckoned by the slowest link alone.
+    """
+    bounds = accumulate(bucket.size // BYTES_PER_PARAMETER for bucket in made)
+    needed = list(server_tasks.layers_of([sizes for _, _, sizes in layers], list(bounds)))
+    needs = [frozenset(b for b, own in enumerate(needed) if place in own) for place in range(len(layers))]
+    workers = len(job.ranks) - config.servers
+    rate = min(topology.link(node).rate for node in job.nodes) / 8 / topology.scale
+    pull_s = {number: bucket.size * workers / config.servers / rate for number, bucket in enumerate(made)}
+    after = _after(config) or [[place - 1] if place else [] for place in range(len(layers))]
+    ops = [
+        Op(after=tuple(before), transfers=own, seconds=layer[0])
+        for before, own, layer in zip(after, needs, layers, strict=True)
+    ]
+
+    def order(turn: int) -> list[int]:
+        if config.order == "tic":
+            return tic(ops)
+        if config.order == "tac":
+            return tac(ops, pull_s)
+        return pulling(str(config.order), buckets=len(made), iteration=turn, seed=0)
+
+    def computing(turn: int) -> list[int]:
+        pulled = order((turn - 1) % cycle)
+        there_s = dict(zip(pulled, accumulate(pull_s[number] for number in pulled), strict=True))
+        return server_tasks.by_graph(after, layers, needs, [there_s[number] for number in range(len(made))])
+
+    cycle = _CYCLE if config.order == "random" else 1
+    return server_tasks.pulling(
+        config.servers,
+        workers,
+        layers,
+        [(bucket.size, own) for bucket, own in zip(made, needed, strict=True)],
+        order=None if config.order == "ready" else order,
+        computing=computing if config.graph else None,
+        cycle=cycle,
+        step_s=step_s,
+    )
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

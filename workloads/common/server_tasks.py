@@ -68,6 +68,7 @@ def pulling(
     buckets: Sequence[tuple[int, frozenset[int]]],
     *,
     order: Order | None,
+    computing: Order | None = None,
     cycle: int,
     step_s: float = 0.0,
 ) -> TaskGraph:
@@ -76,19 +77,22 @@ def pulling(
     The first ranks are the `servers`, each of an equal part of every bucket. `buckets` have their bytes and the layers
     that compute with them, in the order of the backward pass. Each layer waits for its own buckets. Without an order a
     bucket is pulled as soon as its sum is there; else once all sums are, one after the other, in the order of the
-    iteration's place in the cycle.
+    iteration's place in the cycle. `computing` has the layers of an iteration's forward pass in the sequence in which
+    they compute, where that is not one after the other.
     """
     graph = TaskGraph(ranks=servers + workers, cycle=cycle)
     pulled: list[list[dict[int, tuple[int, ...]]]] = []  # of each iteration and worker: the tasks that end a bucket
-    forward: list[list[list[int]]] = []
+    forward: list[list[dict[int, int]]] = []
     for turn in range(cycle):
         of_servers = [graph.place(rank, turn) for rank in range(servers)]
         of_workers = [graph.place(servers + rank, turn) for rank in range(workers)]
         begins = {place: graph.begins[place] for place in (*of_servers, *of_workers)}
-        computed = [_forward(graph, place, layers) for place in of_workers]
+        sequence = range(len(layers)) if computing is None else computing(turn)
+        computed = [_forward(graph, place, layers, sequence) for place in of_workers]
         forward.append(computed)
         ready = [
-            _backward(graph, place, layers, after=own[-1]) for place, own in zip(of_workers, computed, strict=True)
+            _backward(graph, place, layers, after=own[sequence[-1]])
+            for place, own in zip(of_workers, computed, strict=True)
         ]
         pushed: list[dict[int, tuple[int, ...]]] = [{} for _ in of_workers]
         sums: dict[int, dict[int, int]] = {}  # by bucket and server
@@ -111,21 +115,21 @@ def pulling(
             graph.compute(place, step_s, (own[min(own)], posted[worker]))
             for worker, (place, own) in enumerate(zip(of_workers, ready, strict=True))
         ]
-        sequence = None if order is None else order(turn)
-        own, last = _pulls(graph, sequence, sums, stepped, sizes=[size for size, _ in buckets])
+        wanted = None if order is None else order(turn)
+        own, of_last = _pulls(graph, wanted, sums, stepped, sizes=[size for size, _ in buckets])
         pulled.append(own)
-        graph.ends += [graph.join(server, (taken[server], *last[server])) for server in of_servers]
+        graph.ends += [graph.join(server, (taken[server], *of_last[server])) for server in of_servers]
         graph.ends += [graph.join(graph.owners[step], (step,)) for step in stepped]
-    _hold(graph, forward, pulled, layers, buckets)
+    _hold(graph, forward, pulled, buckets)
     return graph
 
 
-def _forward(graph: TaskGraph, place: int, layers: Sequence[LayerPlan]) -> list[int]:
-    """Add the forward pass of a worker; return the task of each layer."""
-    last, found = graph.begins[place], []
-    for forward_s, _, _ in layers:
-        last = graph.compute(place, forward_s, (last,))
-        found.append(last)
+def _forward(graph: TaskGraph, place: int, layers: Sequence[LayerPlan], sequence: Sequence[int]) -> dict[int, int]:
+    """Add the forward pass of a worker, whose layers compute in this sequence; return the task of each layer."""
+    last, found = graph.begins[place], {}
+    for number in sequence:
+        last = graph.compute(place, layers[number][0], (last,))
+        found[number] = last
     return found
 
 
@@ -172,9 +176,8 @@ def _pulls(
 
 def _hold(
     graph: TaskGraph,
-    forward: Sequence[Sequence[Sequence[int]]],
+    forward: Sequence[Sequence[dict[int, int]]],
     pulled: Sequence[Sequence[dict[int, tuple[int, ...]]]],
-    layers: Sequence[LayerPlan],
     buckets: Sequence[tuple[int, frozenset[int]]],
 ) -> None:
     """Have each layer wait for its buckets of the iteration before."""
@@ -182,11 +185,34 @@ def _hold(
         for worker, tasks in enumerate(computed):
             for number, (_, needed) in enumerate(buckets):
                 for pull in pulled[turn - 1][worker][number]:
-                    for place in sorted(needed & set(range(len(layers)))):
+                    for place in sorted(needed):
                         if turn:
                             graph.also(tasks[place], pull)
                         else:
                             graph.carry(tasks[place], pull)
+
+
+def by_graph(
+    after: Sequence[Sequence[int]],
+    layers: Sequence[LayerPlan],
+    needs: Sequence[frozenset[int]],
+    there_s: Sequence[float],
+) -> list[int]:
+    """Return layers in the sequence in which a worker computes them: the first whose inputs and buckets are there.
+
+    `after` has the layers whose results each takes, `needs` its buckets, `there_s` when each bucket is there.
+    """
+    left, found = list(range(len(layers))), []
+    now_s = 0.0
+    while left:
+        free = [place for place in left if all(other in found for other in after[place])]
+        ready_s = {place: max((there_s[bucket] for bucket in needs[place]), default=0.0) for place in free}
+        now_s = max(now_s, min(ready_s.values()))
+        chosen = next(place for place in free if ready_s[place] <= now_s)
+        now_s += layers[chosen][0]
+        left.remove(chosen)
+        found.append(chosen)
+    return found
 
 
 def pair_averaged(

@@ -116,7 +116,8 @@ def simulate(
 def _of_rank_0(graph: TaskGraph, tasks: Tasks, last: int) -> Floats:
     """Return the seconds of all iterations of a job's rank 0, in their order; `last` is its place in a cycle's last."""
     own = [last - graph.place(0, graph.cycle - 1) + graph.place(0, turn) for turn in range(graph.cycle)]
-    return (tasks.ended_s[own] - tasks.began_s[own]).T.ravel()
+    seconds: Floats = (tasks.ended_s[own] - tasks.began_s[own]).T.ravel()
+    return seconds
 
 
 Way = tuple[str, str, int, int]  # from host to host over a rail, and by which of its lanes
@@ -341,7 +342,9 @@ def _waits(graph: TaskGraph, task: int) -> tuple[int, ...]:
 
 def _of_the_cycle_before(graph: TaskGraph) -> dict[int, tuple[int, ...]]:
     """Return which tasks wait for which of the cycle before: the first beginnings for the last ends."""
-    found = {graph.begins[rank]: (graph.ends[graph.place(rank, graph.cycle - 1)],) for rank in range(graph.width)}
+    found: dict[int, tuple[int, ...]] = {
+        graph.begins[rank]: (graph.ends[graph.place(rank, graph.cycle - 1)],) for rank in range(graph.width)
+    }
     for task, after in graph.carried:
         found[task] = (*found.get(task, ()), after)
     return found
