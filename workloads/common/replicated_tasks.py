@@ -46,8 +46,8 @@ def overlapped(
     reduced: list[Done] = []
     at_s = 0.0
     for number, bucket in enumerate(buckets):
-        step_s, at_s = bucket.ready_s - at_s, bucket.ready_s
-        last = {rank: graph.compute(rank, scale[rank] * step_s, (last[rank],)) for rank in everyone}
+        part_s, at_s = bucket.ready_s - at_s, bucket.ready_s
+        last = {rank: graph.compute(rank, scale[rank] * part_s, (last[rank],)) for rank in everyone}
         free = reduced[number - at_once] if number >= at_once else {}
         ready = {rank: (last[rank], *free.get(rank, ())) for rank in everyone}
         reduced.append(reduce(graph, number, bucket.size, ready))

@@ -117,6 +117,7 @@ def test_a_graph_sends_what_the_workloads_theory_says(name: str, tmp_path: Path)
 def test_a_graph_computes_as_long_as_its_model(name: str, tmp_path: Path) -> None:
     graph, _, _ = graph_of(tmp_path, WORKLOADS[name])
     assert graph.computed_s[0] == pytest.approx(0.1, rel=0.05)
+    assert sum(graph.seconds[end] for end in graph.ends) == 0.0, "emulated compute has no step of its own"
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
