@@ -164,7 +164,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     ]
     agreement = ranking.agreement(simulated) if arguments.best is not None else None
     if arguments.json:
-        told = predicttext.data(by_terms, costs) | foreseentext.data(simulated, congestion=congestion)
+        told = predicttext.data(by_terms, costs, computed[0]) | foreseentext.data(simulated, congestion=congestion)
         told |= {"sizes": full_size.data(both)} if both else {}
         told |= {"ranking": ranking.data(agreement)} if agreement is not None else {}
         print(json.dumps(told, indent=1))

@@ -204,7 +204,7 @@ def inputs_table(costs: Costs, computed: Mapping[str, Computed]) -> str:
     return layout.table(("input", "value", "from", "to", "source"), rows)
 
 
-def data(found: Sequence[PredictedSetting], costs: Costs) -> JsonObject:
+def data(found: Sequence[PredictedSetting], costs: Costs, computed: Mapping[str, Computed]) -> JsonObject:
     """Return the predictions as JSON data, times in seconds."""
     return {
         "settings": [
@@ -229,7 +229,7 @@ def data(found: Sequence[PredictedSetting], costs: Costs) -> JsonObject:
         ],
         "inputs": {
             name: {"value": one.value, "low": one.low, "high": one.high, "source": one.source}
-            for name, one in costs.quantities().items()
+            for name, one in (computing.quantities(computed) | costs.quantities()).items()
         },
     }
 
