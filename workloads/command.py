@@ -47,6 +47,11 @@ _MOST_FILES, _MOST_BYTES = 1000, 1 << 28  # that each rank gets, one after the o
 _LEFT_OUT = re.compile(r"\..*|__pycache__")  # of folders
 _INTERPRETER = re.compile(r"\{python\}|(?:.*/)?(?:python[0-9.]*|bash|sh)")
 
+UNPREDICTED = (
+    "workload command does not say what its program computes and sends; accepted: `chakra: {traces: FOLDER}`, where "
+    "`orch export chakra RUN -o FOLDER` wrote a run of it whose ranks recorded themselves by torch.profiler"
+)
+
 Quantity = Literal["seconds", "milliseconds", "loss", "samples", "accuracy"]
 _QUANTITIES: tuple[str, ...] = ("seconds", "milliseconds", "loss", "samples", "accuracy")
 

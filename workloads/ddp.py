@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -12,7 +12,7 @@ from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.taskgraph import TaskGraph
-from orchestrator.parts.theory import Replicated, Theory
+from orchestrator.parts.theory import Compute, Replicated, Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import (
     collective_tasks,
@@ -26,6 +26,7 @@ from workloads.common import (
 from workloads.common.collective_tasks import Done, Ready
 from workloads.common.real_training import TorchModelConfig
 from workloads.common.trained_model import BYTES_PER_PARAMETER
+from workloads.rank.lifecycle import LayerPlan
 from workloads.rank.torch.ddp import DdpSettings
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
@@ -124,9 +125,12 @@ def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
         return real_training.UNPREDICTED
     if config.jitter is not None:
         return jitter.UNPREDICTED
+    return _work(config, job, topology, trained_model.layers(config, topology))
+
+
+def _work(config: Config, job: Job, topology: Topology, layers: Sequence[LayerPlan]) -> Replicated | str:
     if config.compression == "powersgd":
         return "there is no theory of PowerSGD's bytes; compression: none, fp16 or bf16"
-    layers = trained_model.layers(config, topology)
     return Replicated(
         ranks=len(job.ranks),
         forward_s=sum(forward_s for forward_s, _, _ in layers),
@@ -144,8 +148,19 @@ def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
 def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
     """Return an iteration as tasks: passes, and buckets that are reduced beside the last backward pass, two at once."""
     found = work(config.model_copy(update={"jitter": None}), job, topology)
-    if isinstance(found, str):
-        return found
+    return found if isinstance(found, str) else _graph(config, job, topology, found)
+
+
+computes = real_training.computes
+
+
+def computed_tasks(config: Config, job: Job, topology: Topology, compute: Compute) -> TaskGraph | str:
+    """Return the same with these times of computing."""
+    found = _work(config, job, topology, real_training.layers(config, topology, compute))
+    return found if isinstance(found, str) else _graph(config, job, topology, found, step_s=compute.step_s)
+
+
+def _graph(config: Config, job: Job, topology: Topology, found: Replicated, *, step_s: float = 0.0) -> TaskGraph:
     everyone = range(found.ranks)
     even = torch_ranks.spread(config, job, traced=True) == "even"
 
@@ -161,6 +176,7 @@ def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
         backward_s=found.backward_s,
         passes=found.passes,
         at_once=AT_ONCE,
+        step_s=step_s,
     )
 
 

@@ -13,7 +13,7 @@ from orchestrator.parts.launch import Launch, Line, Listening, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.taskgraph import TaskGraph
-from orchestrator.parts.theory import Bucket, Theory
+from orchestrator.parts.theory import Bucket, Compute, Theory
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology, in_url
 from workloads.common import (
     collective_tasks,
@@ -34,6 +34,7 @@ from workloads.common.nccl_evidence import NcclConfig
 from workloads.common.real_training import RealConfig
 from workloads.common.replicated_tasks import gradients
 from workloads.rank.horovod.on_torch import HorovodTorchSettings
+from workloads.rank.lifecycle import LayerPlan
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.horovod_timeline import read_timeline
 from workloads.readers.iteration_logs import LOG, read_iterations
@@ -299,11 +300,25 @@ def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
     """
     if config.compute == "real":
         return real_training.UNPREDICTED
+    return _graph(config, job, topology, trained_model.layers(config, topology))
+
+
+computes = real_training.computes
+
+
+def computed_tasks(config: Config, job: Job, topology: Topology, compute: Compute) -> TaskGraph | str:
+    """Return the same with these times of computing."""
+    layers = real_training.layers(config, topology, compute)
+    return _graph(config, job, topology, layers, step_s=compute.step_s)
+
+
+def _graph(
+    config: Config, job: Job, topology: Topology, layers: Sequence[LayerPlan], *, step_s: float = 0.0
+) -> TaskGraph | str:
     if config.hierarchical:
         return (
             "what NCCL does within a host before Open MPI reduces between them is not known; accepted: not hierarchical"
         )
-    layers = trained_model.layers(config, topology)
     world = len(job.ranks)
     each = _ELEMENT_BYTES[config.compression]
     rate = min(topology.link(node).rate for node in job.nodes) / 8 / topology.scale
@@ -320,6 +335,7 @@ def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
         reduce,
         forward_s=sum(forward_s for forward_s, _, _ in layers),
         backward_s=sum(backward_s for _, backward_s, _ in layers),
+        step_s=step_s,
     )
 
 

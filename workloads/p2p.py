@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -12,19 +14,23 @@ from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.taskgraph import TaskGraph
-from orchestrator.parts.theory import Theory
+from orchestrator.parts.theory import Bucket, Compute, Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import rank_traffic, real_training, replicated_tasks, torch_ranks, trained_model
+from workloads.common import rank_traffic, real_training, replicated_tasks, server_tasks, torch_ranks, trained_model
 from workloads.common.collective_tasks import Done, Ready
 from workloads.common.real_training import TorchModelConfig
 from workloads.common.replicated_tasks import buckets
 from workloads.common.trained_model import BYTES_PER_PARAMETER
 from workloads.models import catalog
-from workloads.rank.torch.exchange import P2pSettings, asking_share, schedule
+from workloads.rank.lifecycle import LayerPlan
+from workloads.rank.torch.exchange import P2pSettings, asked, asking_share, pulling, schedule
+from workloads.rank.torch.transfer_order import Op, tac, tic
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
 
 NAME = "p2p"
+
+_CYCLE = 16  # iterations of a graph in which ranks draw something anew
 
 Strategy = Literal[
     "ring", "halving-doubling", "parameter-server", "star", "tree", "binary-tree-star", "clique", "pair-averaging"
@@ -162,15 +168,35 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 
 def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
-    """Return an iteration as tasks: each bucket's rounds of sends and receives, one bucket after the other."""
+    """Return an iteration as tasks: rounds of buckets, pulls beside the next forward pass, or a peer's weights."""
     if config.compute == "real":
         return real_training.UNPREDICTED
-    if config.strategy == "pair-averaging":
-        return "pair averaging is asynchronous, and whom a rank asks is drawn anew in each iteration"
-    if config.order is not None:
-        return "what a worker pulls while its next forward pass begins has no model; accepted: no order"
-    layers = trained_model.layers(config, topology)
+    return _graph(config, job, topology, trained_model.layers(config, topology))
+
+
+computes = real_training.computes
+
+
+def computed_tasks(config: Config, job: Job, topology: Topology, compute: Compute) -> TaskGraph | str:
+    """Return the same with these times of computing."""
+    layers = real_training.layers(config, topology, compute)
+    return _graph(config, job, topology, layers, step_s=compute.step_s)
+
+
+def _graph(
+    config: Config, job: Job, topology: Topology, layers: Sequence[LayerPlan], *, step_s: float = 0.0
+) -> TaskGraph | str:
     world = len(job.ranks)
+    forward_s = sum(forward_s for forward_s, _, _ in layers)
+    backward_s = sum(backward_s for _, backward_s, _ in layers)
+    if config.strategy == "pair-averaging":
+        size = sum(sum(sizes) for _, _, sizes in layers) * BYTES_PER_PARAMETER
+        turns = world - 1 if config.peers == "round-robin" else _CYCLE
+        peers = [[_asked(config, turn, rank, world) for rank in range(world)] for turn in range(turns)]
+        return server_tasks.pair_averaged(world, size, peers, forward_s=forward_s, backward_s=backward_s, step_s=step_s)
+    made = buckets(layers, cap=config.bucket / topology.scale, first=None, element_bytes=BYTES_PER_PARAMETER)
+    if config.order is not None:
+        return _pulling(config, job, topology, layers, made, step_s=step_s)
 
     def reduce(graph: TaskGraph, _number: int, size: float, ready: Ready) -> Done:
         elements = round(size / BYTES_PER_PARAMETER)
@@ -182,11 +208,66 @@ def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
 
     return replicated_tasks.overlapped(
         world,
-        buckets(layers, cap=config.bucket / topology.scale, first=None, element_bytes=BYTES_PER_PARAMETER),
+        made,
         reduce,
-        forward_s=sum(forward_s for forward_s, _, _ in layers),
-        backward_s=sum(backward_s for _, backward_s, _ in layers),
+        forward_s=forward_s,
+        backward_s=backward_s,
         idle=range(config.servers) if config.strategy == "parameter-server" else (),
+        step_s=step_s,
+    )
+
+
+def _asked(config: Config, turn: int, rank: int, world: int) -> int:
+    """Return the peer that a rank asks in an iteration of a cycle: drawn as the ranks of a run draw it."""
+    draw = random.Random(f"{turn} {rank}")  # noqa: S311 - a model, no secret
+    if config.peers == "random":
+        return asked(draw.randrange(world), rank=rank, world=world)
+    if config.peers == "uniform":
+        return draw.choice([other for other in range(world) if other != rank])
+    return (rank + 1 + turn % (world - 1)) % world
+
+
+def _pulling(
+    config: Config, job: Job, topology: Topology, layers: Sequence[LayerPlan], made: Sequence[Bucket], *, step_s: float
+) -> TaskGraph:
+    """Return iterations with pulls in an order, in which a graph's layers compute as buckets come.
+
+    When these come is reckoned by the slowest link alone.
+    """
+    bounds = accumulate(bucket.size // BYTES_PER_PARAMETER for bucket in made)
+    needed = list(server_tasks.layers_of([sizes for _, _, sizes in layers], list(bounds)))
+    needs = [frozenset(b for b, own in enumerate(needed) if place in own) for place in range(len(layers))]
+    workers = len(job.ranks) - config.servers
+    rate = min(topology.link(node).rate for node in job.nodes) / 8 / topology.scale
+    pull_s = {number: bucket.size * workers / config.servers / rate for number, bucket in enumerate(made)}
+    after = _after(config) or [[place - 1] if place else [] for place in range(len(layers))]
+    ops = [
+        Op(after=tuple(before), transfers=own, seconds=layer[0])
+        for before, own, layer in zip(after, needs, layers, strict=True)
+    ]
+
+    def order(turn: int) -> list[int]:
+        if config.order == "tic":
+            return tic(ops)
+        if config.order == "tac":
+            return tac(ops, pull_s)
+        return pulling(str(config.order), buckets=len(made), iteration=turn, seed=0)
+
+    def computing(turn: int) -> list[int]:
+        pulled = order((turn - 1) % cycle)
+        there_s = dict(zip(pulled, accumulate(pull_s[number] for number in pulled), strict=True))
+        return server_tasks.by_graph(after, layers, needs, [there_s[number] for number in range(len(made))])
+
+    cycle = _CYCLE if config.order == "random" else 1
+    return server_tasks.pulling(
+        config.servers,
+        workers,
+        layers,
+        [(bucket.size, own) for bucket, own in zip(made, needed, strict=True)],
+        order=None if config.order == "ready" else order,
+        computing=computing if config.graph else None,
+        cycle=cycle,
+        step_s=step_s,
     )
 
 

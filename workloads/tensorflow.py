@@ -16,7 +16,7 @@ from orchestrator.parts.launch import Launch, Line, Listening, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.taskgraph import TaskGraph
-from orchestrator.parts.theory import Bucket, Theory
+from orchestrator.parts.theory import Bucket, Compute, Theory
 from orchestrator.parts.topology import TASK_PORT, Job, Topology, in_url
 from workloads.common import (
     collective_tasks,
@@ -24,6 +24,7 @@ from workloads.common import (
     rank_traffic,
     real_training,
     replicated_tasks,
+    server_tasks,
     shipping,
     torch_ranks,
     trained_model,
@@ -32,6 +33,7 @@ from workloads.common.collective_tasks import Done, Ready
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.real_training import RealConfig
 from workloads.common.replicated_tasks import buckets
+from workloads.rank.lifecycle import LayerPlan
 from workloads.rank.tensorflow import mirrored, parameter_server
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import LOG, read_iterations, read_training
@@ -290,12 +292,43 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 
 def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
-    """Return an iteration as tasks: packs of gradients, which by default travel together once the last one is there."""
-    if config.strategy == "parameter-server":
-        return "its servers are no ranks, and what they send overlaps in ways that nobody has described"
+    """Return an iteration as tasks: packs of gradients, by default one once the last is there; or a worker's steps."""
     if config.compute == "real":
         return real_training.UNPREDICTED
     layers = trained_model.layers(config, topology)
+    if config.strategy == "parameter-server":
+        return server_tasks.fetching(
+            len(job.ranks),
+            _servers(config, topology),
+            layers,
+            element_bytes=trained_model.BYTES_PER_PARAMETER,
+            order=_fetched(config, sum(len(sizes) for _, _, sizes in layers)),
+            one_by_one=config.order in ("layer", "reverse"),
+        )
+    return _mirrored_tasks(config, job, topology, layers)
+
+
+computes = real_training.computes
+
+
+def computed_tasks(config: Config, job: Job, topology: Topology, compute: Compute) -> TaskGraph:
+    """Return the same of multi-worker-mirrored with these times of computing."""
+    layers = real_training.layers(config, topology, compute)
+    return _mirrored_tasks(config, job, topology, layers, step_s=compute.step_s)
+
+
+def _fetched(config: Config, variables: int) -> list[int] | None:
+    """Return the order in which variables are fetched; None where the forward pass waits for all of them."""
+    if config.order is None:
+        return None
+    if config.order == "any":
+        return server_tasks.shuffled(variables)
+    return list(range(variables)) if config.order == "layer" else list(reversed(range(variables)))
+
+
+def _mirrored_tasks(
+    config: Config, job: Job, topology: Topology, layers: Sequence[LayerPlan], *, step_s: float = 0.0
+) -> TaskGraph:
     world = len(job.ranks)
     backward_s = sum(backward_s for _, backward_s, _ in layers)
     each = trained_model.BYTES_PER_PARAMETER
@@ -310,7 +343,12 @@ def tasks(config: Config, job: Job, topology: Topology) -> TaskGraph | str:
         return replicated_tasks.turning(graph, range(world), size, ready)
 
     return replicated_tasks.overlapped(
-        world, packs, reduce, forward_s=sum(forward_s for forward_s, _, _ in layers), backward_s=backward_s
+        world,
+        packs,
+        reduce,
+        forward_s=sum(forward_s for forward_s, _, _ in layers),
+        backward_s=backward_s,
+        step_s=step_s,
     )
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _MORE = """\
 Simulates every window of the file with the very flows that its cross traffic
 will send. Of ddp (emulated compute) and ptd without cross traffic the terms of
-Li's model stand beside it. Compute times come from the file; costs of messages
+Li's model stand beside it. Compute times come from the file, or of
+real compute from runs in the results folder; costs of messages
 come from runs of `collective` in the results folder, or are assumed. Each is
 listed with its source. KEY of --what-if is a path as for --set, an option of
 the workload (mapping, bucket, batch, ...), or
@@ -64,7 +65,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="RUN",
-        help="fit the costs of communication to this run of `collective` (default: all of them on a testbed like this)",
+        help="fit the costs of communication to this run of `collective`, or take compute times from this training "
+        "(default: all of them on a testbed like this)",
     )
     parser.add_argument(
         "--without",
@@ -104,8 +106,18 @@ def _options(parser: argparse.ArgumentParser) -> None:
 def _predict(arguments: argparse.Namespace) -> int:
     """Predict every setting, find measured runs of it, and print both."""
     from orchestrator.experiment import fitting, seeds
-    from orchestrator.predict import foreseeing, foreseentext, full_size, inputs, predicttext, ranking, whatif
+    from orchestrator.predict import (
+        computing,
+        foreseeing,
+        foreseentext,
+        full_size,
+        inputs,
+        predicttext,
+        ranking,
+        whatif,
+    )
     from orchestrator.predict.foreseeing import How
+    from orchestrator.store import stores
 
     axes = whatif.axes(arguments.what_if)
     if arguments.best is not None and (arguments.best < 1 or not axes):
@@ -115,33 +127,44 @@ def _predict(arguments: argparse.Namespace) -> int:
     wanted = whatif.settings(arguments.file, arguments.overrides, axes, local=arguments.local)
     if arguments.without:
         wanted = [replace(one, experiment=foreseeing.without(one.experiment, arguments.without)) for one in wanted]
-    costs = inputs.costs(arguments.results, fitting.topology_of(wanted[0].experiment), named=arguments.inputs)
+    named = stores.entries(stores.opened(str(arguments.results)), arguments.inputs) if arguments.inputs else []
+    costs = inputs.costs(arguments.results, fitting.topology_of(wanted[0].experiment), named=named)
+    trained = [entry for entry in named if not inputs.is_benchmark(entry)]
+    computed = [
+        computing.find(arguments.results, one.experiment, step_s=costs.step_s.value, named=trained) for one in wanted
+    ]
     how = How(
         salt=seeds.given(arguments.seed) or seeds.PLANNED,
         draws=arguments.draws or (1 if arguments.full_size else foreseeing.DRAWS),
         grain=arguments.grain,
     )
-    simulated = _simulated(arguments, wanted, costs, how)
+    simulated = _simulated(arguments, wanted, costs, [replace(how, computed=one) for one in computed])
     congestion = foreseentext.congestion(simulated) if whatif.is_load(axes) else None
     status = Exit.OK
     if arguments.best is not None:
         chosen = ranking.best(simulated, arguments.best)
         wanted, simulated = [wanted[place] for place in chosen], [simulated[place] for place in chosen]
+        computed = [computed[place] for place in chosen]
     if arguments.measure:
         status = _measured(arguments, wanted)
         simulated = _beside_runs(arguments, wanted, simulated)
     by_terms = _terms(arguments, wanted, costs)
     both = [
         size
-        for one, found in zip(wanted, simulated, strict=True)
+        for one, found, known in zip(wanted, simulated, computed, strict=True)
         if arguments.full_size
         for size in full_size.of_experiment(
-            one.experiment, costs, file=str(arguments.file), how=how, label=found.label, measured=found.measured
+            one.experiment,
+            costs,
+            file=str(arguments.file),
+            how=replace(how, computed=known),
+            label=found.label,
+            measured=found.measured,
         )
     ]
     agreement = ranking.agreement(simulated) if arguments.best is not None else None
     if arguments.json:
-        told = predicttext.data(by_terms, costs) | foreseentext.data(simulated, congestion=congestion)
+        told = predicttext.data(by_terms, costs, computed[0]) | foreseentext.data(simulated, congestion=congestion)
         told |= {"sizes": full_size.data(both)} if both else {}
         told |= {"ranking": ranking.data(agreement)} if agreement is not None else {}
         print(json.dumps(told, indent=1))
@@ -149,7 +172,7 @@ def _predict(arguments: argparse.Namespace) -> int:
         parts = [predicttext.text(by_terms)] if by_terms else []
         parts += [foreseentext.text(simulated, congestion=congestion), *([full_size.text(both)] if both else [])]
         parts += [ranking.text(agreement)] if agreement is not None else []
-        print("\n\n".join([*parts, predicttext.inputs_table(costs)]))
+        print("\n\n".join([*parts, predicttext.inputs_table(costs, computed[0])]))
     if arguments.output is not None:
         from orchestrator.report import predicted_settings, simulated_windows
 
@@ -163,7 +186,7 @@ def _predict(arguments: argparse.Namespace) -> int:
 
 
 def _simulated(
-    arguments: argparse.Namespace, wanted: Sequence[Setting], costs: Costs, how: How
+    arguments: argparse.Namespace, wanted: Sequence[Setting], costs: Costs, hows: Sequence[How]
 ) -> list[ForeseenSetting]:
     """Return every setting's windows by simulation, and what runs measured of them."""
     from orchestrator.predict import foreseeing
@@ -175,7 +198,7 @@ def _simulated(
             windows=tuple(foreseeing.foresee(one.experiment, costs, file=str(arguments.file), how=how)),
             measured={},
         )
-        for one in wanted
+        for one, how in zip(wanted, hows, strict=True)
     ]
     return _beside_runs(arguments, wanted, found)
 

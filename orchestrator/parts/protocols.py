@@ -12,7 +12,7 @@ from orchestrator.core.fields import Model
 from orchestrator.parts.launch import Change, Launch, Requirement, Wrapper
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.taskgraph import TaskGraph
-from orchestrator.parts.theory import Theory, Work
+from orchestrator.parts.theory import Compute, Theory, Work
 from orchestrator.parts.topology import Job, Topology
 
 
@@ -108,6 +108,18 @@ class Foreseeable(Workload, Protocol):
 
     def tasks(self, config: Any, job: Job, topology: Topology) -> TaskGraph | str:
         """Return an iteration as a graph of computing and transfers; of what has no model, why, and what would have."""
+        ...
+
+
+class Computing(Foreseeable, Protocol):
+    """A workload whose ranks may compute for as long as it takes: a simulation asks a run, or estimates it."""
+
+    def computes(self, config: Any) -> bool:
+        """Return whether no file says how long ranks of this configuration compute."""
+        ...
+
+    def computed_tasks(self, config: Any, job: Job, topology: Topology, compute: Compute) -> TaskGraph | str:
+        """Return the graph of `tasks` with these times of computing."""
         ...
 
 

@@ -1,7 +1,8 @@
 """Describe what the ranks of a job do in an iteration as a graph of computing and transfers, for simulation.
 
-A graph is built once and stands for every iteration: each rank begins again as soon as it has ended. A workload's own
-theory decides its tasks (`Foreseeable` in `parts/protocols.py`), and nothing here knows a framework.
+A graph is built once and stands for every iteration: each rank begins again as soon as it has ended. Where iterations
+differ, as those that draw whom they ask, it has a cycle of several ones, after which the first comes again. A
+workload's own theory decides its tasks (`Foreseeable` in `parts/protocols.py`), and nothing here knows a framework.
 """
 
 from __future__ import annotations
@@ -20,9 +21,15 @@ class TaskGraph:
     where these have arrived. Tasks of a rank run at once unless one waits for the other; the transfers from one rank to
     another share a connection in the order in which they begin. `begins` and `ends` are the first and last task of each
     rank.
+
+    What takes part beside the ranks, such as servers, has the numbers that follow theirs, and `servers` are its hosts.
+    Of a cycle of several iterations each has numbers of its own: rank 0 of the second one follows all of the first one
+    (`place`).
     """
 
     ranks: int
+    servers: tuple[str, ...] = ()
+    cycle: int = 1  # iterations that differ
     owners: list[int] = field(default_factory=list)
     peers: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -30,12 +37,27 @@ class TaskGraph:
     rails: list[int] = field(default_factory=list)
     pieces: list[int] = field(default_factory=list)  # of emulated compute, each of which ends a little late
     waits: list[tuple[int, ...]] = field(default_factory=list)
+    carried: list[tuple[int, int]] = field(default_factory=list)  # a task, and one that it waits for since a cycle ago
     begins: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     computing_s: list[float] = field(default_factory=list)  # of each rank, where tasks overlap that compute
 
     def __post_init__(self) -> None:
-        self.begins = [self._add(rank, ()) for rank in range(self.ranks)]
+        self.begins = [self._add(place, ()) for place in range(self.places)]
+
+    @property
+    def width(self) -> int:
+        """How many take part: ranks, and what is beside them."""
+        return self.ranks + len(self.servers)
+
+    @property
+    def places(self) -> int:
+        """How many numbers there are: of all that take part, in each iteration of the cycle."""
+        return self.width * self.cycle
+
+    def place(self, rank: int, turn: int) -> int:
+        """Return the number of a rank in an iteration of the cycle."""
+        return turn * self.width + rank
 
     def compute(self, rank: int, seconds: float, after: Iterable[int], *, pieces: int = 0) -> int:
         """Add computing of a rank; return its number."""
@@ -53,21 +75,26 @@ class TaskGraph:
         """Have a task wait for one more."""
         self.waits[task] = tuple(dict.fromkeys((*self.waits[task], after)))
 
+    def carry(self, task: int, after: int) -> None:
+        """Have a task wait for one of the cycle before; in the first cycle it does not."""
+        self.carried.append((task, after))
+
     def end(self, after: Sequence[Iterable[int]], *, step_s: Sequence[float] | None = None) -> None:
-        """End the iteration of each rank after these tasks and a step of so many seconds; call it once."""
-        steps = step_s or [0.0] * self.ranks
+        """End each iteration of each rank after these tasks and a step of so many seconds; call it once."""
+        steps = step_s or [0.0] * self.places
         self.ends = [self._add(rank, last, seconds=steps[rank]) for rank, last in enumerate(after)]
 
     @property
     def computed_s(self) -> list[float]:
-        """What each rank computes in an iteration, in seconds, its last task left out."""
+        """What each rank computes in an iteration, in seconds, its last task left out: the mean of a cycle."""
         if self.computing_s:
             return self.computing_s
-        found = [0.0] * self.ranks
+        ends = set(self.ends)
+        found = [0.0] * self.width
         for task, owner in enumerate(self.owners):
-            if task not in self.ends:
-                found[owner] += self.seconds[task]
-        return found
+            if task not in ends:
+                found[owner % self.width] += self.seconds[task] / self.cycle
+        return found[: self.ranks]
 
     def _add(
         self,

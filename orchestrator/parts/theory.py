@@ -29,6 +29,20 @@ class Theory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """What a rank computes in an iteration, where no file says it: measured in a run, or estimated.
+
+    `ready` says when gradients were there: points of (share of their bytes, share of the backward pass) on the way from
+    (0, 0) to (1, 1), both growing. Empty where nothing tells, so that layers take the time that their FLOPs ask for.
+    """
+
+    forward_s: float
+    backward_s: float  # of the pass whose gradients travel, until the last gradient
+    step_s: float = 0.0  # what follows communication: the optimizer's step
+    ready: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
     """Gradients that are all-reduced together, and when the backward pass has made the last of them."""
 

@@ -7,7 +7,7 @@ was, held to its measurement, is the error of the answer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.analysis.causes.explanation import Explanation, Finding
@@ -16,7 +16,7 @@ from orchestrator.core.units import span_text
 from orchestrator.experiment import fitting, loading, seeds
 from orchestrator.experiment.experiment import Choice, Experiment, WindowSpec
 from orchestrator.parts import registry
-from orchestrator.predict import foreseeing, inputs
+from orchestrator.predict import computing, foreseeing, inputs
 from orchestrator.predict.foreseeing import How
 from orchestrator.store.manifests.records import Manifest
 
@@ -71,6 +71,7 @@ def of_run(path: Path, manifest: Manifest, found: Explanation, *, results: Path)
             iterations={window.name: len(found.iterations)},
         )
         costs = inputs.costs(results, fitting.topology_of(experiment))
+        how = replace(how, computed=computing.find(results, experiment, step_s=costs.step_s.value))
         simulated_s, without_s = (
             next(
                 job.mean.value

@@ -21,8 +21,10 @@ from orchestrator.experiment.dilation import dilated
 from orchestrator.experiment.experiment import Choice, Experiment, WindowSpec
 from orchestrator.experiment.seeds import Draws
 from orchestrator.parts import registry
-from orchestrator.parts.protocols import Foreseeable, ForeseeableTraffic, Sent, Source
+from orchestrator.parts.protocols import Computing, Foreseeable, ForeseeableTraffic, Sent, Source
+from orchestrator.parts.taskgraph import TaskGraph
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
+from orchestrator.predict.computing import Computed
 from orchestrator.predict.network_costs import Costs, Quantity, Rates
 from orchestrator.predict.simulation import links, simulating
 from orchestrator.predict.simulation.links import SimulatedNetwork
@@ -47,7 +49,7 @@ class How:
 
     Without a `grain` windows of few packets are simulated by packets. `full_size` undoes scale and dilation: sizes,
     rates and queues are those of a cluster, costs of messages stay. A window is shortened to `most_packets`, or to so
-    many `iterations` by its name.
+    many `iterations` by its name. `computed` has the compute times of the jobs of which no file says them.
     """
 
     salt: str = seeds.PLANNED
@@ -57,6 +59,7 @@ class How:
     full_size: bool = False
     most_packets: int | None = None
     iterations: Mapping[str, int] = field(default_factory=dict)
+    computed: Mapping[str, Computed] = field(default_factory=dict)
 
 
 AS_PLANNED = How()
@@ -110,8 +113,11 @@ class ForeseenWindow:
 def refusals(experiment: Experiment) -> Iterator[str]:
     """Yield the reasons why an experiment cannot be simulated: what nobody knows the physics of."""
     for spec in experiment.all_jobs():
-        if not hasattr(registry.workload(spec.workload.name), "tasks"):
-            yield f"workload {spec.workload.name} does not say what its ranks compute and send"
+        part: Any = registry.workload(spec.workload.name)
+        if not hasattr(part, "tasks"):
+            yield getattr(
+                part, "UNPREDICTED", f"workload {spec.workload.name} does not say what its ranks compute and send"
+            )
     for window in experiment.all_windows():
         for choice in window.traffic:
             if not fitting.is_silent(choice) and not hasattr(registry.traffic(choice.name), "sent"):
@@ -192,7 +198,7 @@ def foresee(experiment: Experiment, costs: Costs, *, file: str, how: How = AS_PL
     plan = _Plan(
         experiment=experiment,
         topology=topology,
-        jobs=tuple(_jobs(experiment, topology, file)),
+        jobs=tuple(_jobs(experiment, topology, file, how)),
         network=links.network(experiment, topology, hardware=how.full_size),
         costs=costs,
     )
@@ -205,12 +211,18 @@ def foresee(experiment: Experiment, costs: Costs, *, file: str, how: How = AS_PL
     return found
 
 
-def _jobs(experiment: Experiment, topology: Topology, file: str) -> Iterator[tuple[SimulatedJob, str]]:
+def _jobs(experiment: Experiment, topology: Topology, file: str, how: How) -> Iterator[tuple[SimulatedJob, str]]:
     paces = experiment.paces()
     for index, spec in enumerate(experiment.all_jobs()):
         config = spec.workload.config
         job = Job(name=spec.name, index=index, ranks=placement.ranks(config.hosts, topology))
-        graph = cast("Foreseeable", registry.workload(spec.workload.name)).tasks(config, job, topology)
+        part: Any = registry.workload(spec.workload.name)
+        known = how.computed.get(spec.name)
+        graph: TaskGraph | str = (
+            cast("Foreseeable", part).tasks(config, job, topology)
+            if known is None
+            else cast("Computing", part).computed_tasks(config, job, topology, known.compute)
+        )
         if isinstance(graph, str):
             raise ConfigError(f"{file}: cannot be predicted: {spec.workload.name}: {graph}")
         yield SimulatedJob(job=job, graph=graph, pace=paces[spec.name]), spec.workload.name
@@ -253,12 +265,14 @@ def _drawn_once(
     if number > 0:
         costs, salt = _drawn(plan.costs, np.random.default_rng([number, len(salt)])), f"{salt}-{number}"
     own = replace(how, salt=salt)
-    jittered = list(_jittered(plan, own, count=WARMUP + iterations))
+    draw = np.random.default_rng([number]) if number else None
+    jittered = list(_jittered(plan, own, count=WARMUP + iterations, draw=draw))
     noisy = _noisy(window)
     while True:
         sent = traffic(plan.experiment, window, own, topology=plan.topology, until_s=until_s) if noisy else []
         grain = grain or _grain(plan, sent, iterations)
-        count = min(iterations, 2) if grain == "flows" and not noisy and _repeats(plan) else iterations
+        repeats = grain == "flows" and not noisy and _repeats(plan, how)
+        count = min(iterations, 2 * plan.simulated[0].graph.cycle) if repeats else iterations
         result = simulating.simulate(
             jittered, plan.network, sent, costs, warmup=WARMUP, iterations=count, seed=number, grain=grain
         )
@@ -279,9 +293,10 @@ def _alone_s(plan: _Plan) -> float:
     return alone.duration_s / (WARMUP + 2)
 
 
-def _repeats(plan: _Plan) -> bool:
+def _repeats(plan: _Plan, how: How) -> bool:
     """Return whether each iteration is like the one before it, while there is no cross traffic and nothing is lost."""
     steady = all(getattr(spec.workload.config, "jitter", None) is None for spec in plan.experiment.all_jobs())
+    steady = steady and all(one.factors is None for one in how.computed.values())
     return steady and len(plan.jobs) == 1 and plan.simulated[0].pace == simulating.FREE and not plan.network.outages
 
 
@@ -296,12 +311,18 @@ def _shortened(plan: _Plan, window: WindowSpec, how: How, *, iterations: int, ea
     return max(1, min(iterations, int((how.most_packets or 0) / packets) - WARMUP))
 
 
-def _jittered(plan: _Plan, how: How, *, count: int) -> Iterator[SimulatedJob]:
-    """Yield the jobs; those with jitter with the factors of compute times that the run of this salt draws."""
+def _jittered(plan: _Plan, how: How, *, count: int, draw: np.random.Generator | None) -> Iterator[SimulatedJob]:
+    """Yield the jobs; with the factors of compute times that the run of this salt draws, or as recorded ones vary.
+
+    `draw` draws compute times that no file says within their interval; without it they are the likeliest.
+    """
     experiment = plan.experiment
     run = Draws(salt=how.salt).of_run(experiment.name, experiment.seed, how.repetition)
     for one, spec in zip(plan.simulated, experiment.all_jobs(), strict=True):
         config = spec.workload.config
+        if spec.name in how.computed:
+            yield replace(one, factors=how.computed[spec.name].drawn(one.graph.ranks, count, draw))
+            continue
         if getattr(config, "jitter", None) is None:
             yield one
             continue

@@ -16,7 +16,7 @@ from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.experiment import fitting, loading
 from orchestrator.parts.topology import Job, Topology
 from orchestrator.predict.network_costs import Costs, Network, Quantity, assumed, network
-from orchestrator.store import index, rundir, stores
+from orchestrator.store import index, rundir
 from orchestrator.store.rundir import Listed
 from orchestrator.store.tabular import tables
 from workloads.common import placement, rank_traffic, torch_ranks
@@ -140,17 +140,17 @@ def all_reduced(groups: Iterable[Sequence[int]], size: float) -> tuple[Pairs, in
     return rank_traffic.summed(rings), 2 * (max(map(len, made)) - 1)
 
 
-def costs(results: Path, topology: Topology, *, named: Sequence[str] = ()) -> Costs:
-    """Return inputs fitted to the named runs, or to all completed runs of `collective` on such a testbed.
+def costs(results: Path, topology: Topology, *, named: Sequence[Listed] = ()) -> Costs:
+    """Return inputs fitted to those of the named runs that timed messages, else to all completed runs of `collective`.
 
-    Without a name they are assumed where the store has too few messages that torch.distributed carried. StoreError for
-    a named run that cannot be used.
+    Of those not named the ones on such a testbed count. Inputs are assumed where the store has too few messages that
+    torch.distributed carried. StoreError for a named run that cannot be used.
     """
-    if named:
-        runs = stores.entries(stores.opened(str(results)), named)
+    runs = [entry for entry in named if is_benchmark(entry)]
+    if runs:
         return fitted([one for entry in runs for one in _timed(entry)], usual(topology), source=_names(runs))
     found = index.entries(results) if results.is_dir() else []
-    return fitted_to([entry for entry in found if is_benchmark(entry) and _like(entry, topology)], topology)
+    return fitted_to([entry for entry in found if is_benchmark(entry) and like(entry, topology)], topology)
 
 
 def fitted_to(runs: Sequence[Listed], topology: Topology) -> Costs:
@@ -174,7 +174,7 @@ def is_benchmark(entry: Listed) -> bool:
     return entry.sealed and entry.outcome == "completed" and len(jobs) == 1 and jobs[0].workload == WORKLOAD
 
 
-def _like(entry: Listed, topology: Topology) -> bool:
+def like(entry: Listed, topology: Topology) -> bool:
     """Return whether a run was on this kind of testbed: on this machine at all, or on hosts of the same names.
 
     Dilated time divides costs, so that those of a run with another dilation are others.

@@ -6,6 +6,8 @@ Frameworks that meet by themselves (Horovod, TensorFlow) build on `RealConfig`, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
@@ -13,6 +15,7 @@ from pydantic import Field
 from orchestrator.core.fields import Duration
 from orchestrator.parts.launch import Footprint
 from orchestrator.parts.protocols import Problem
+from orchestrator.parts.theory import Compute
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import footprints, jitter, trained_model
 from workloads.common.footprints import Framework
@@ -22,6 +25,7 @@ from workloads.common.torch_ranks import TorchConfig, backend_of, backend_proble
 from workloads.common.trained_model import EmulatedConfig, ModelName
 from workloads.models import catalog
 from workloads.rank.compute.training import ModelSettings, RealSettings
+from workloads.rank.lifecycle import LayerPlan
 
 UNPREDICTED = "real compute takes the time that it takes; compute: emulated, with the compute_time of the accelerator"
 GRATINGS = "gratings"
@@ -133,6 +137,40 @@ def _data_problems(config: Trained) -> list[Problem]:
         message = f"{config.model} needs images of {_LEAST_EDGE[config.model]} pixels, and gratings have 32"
         return [Problem(at=("data",), message=message, accepted="a folder of images")]
     return []
+
+
+def computes(config: Trained) -> bool:
+    """Return whether no file says how long a training computes."""
+    return config.compute == "real"
+
+
+def layers(config: Trained, topology: Topology, compute: Compute) -> list[LayerPlan]:
+    """Return the layers of a model with these times of computing; each has the share of the passes that is known.
+
+    Times are shared by FLOPs; those of the backward pass, where it is known when gradients were ready, so that each
+    layer ends when the share of all gradients is reached that it brings.
+    """
+    model = trained_model.data(config)
+    sizes = catalog.scaled_sizes(model, topology.scale)
+    flops = [layer.flops for layer in model.layers]
+    all_flops, all_elements = sum(flops), sum(map(sum, sizes))
+    elements, work, found = 0, 0, []
+    before_s = 0.0
+    for own_flops, own in zip(reversed(flops), reversed(sizes), strict=True):
+        elements, work = elements + sum(own), work + own_flops
+        share = work / all_flops if not compute.ready else _share(compute.ready, elements / all_elements)
+        at_s = compute.backward_s * share
+        found.append((compute.forward_s * own_flops / all_flops, at_s - before_s, list(own)))
+        before_s = at_s
+    return found[::-1]
+
+
+def _share(ready: Sequence[tuple[float, float]], elements: float) -> float:
+    """Return the share of the backward pass in which so large a share of gradients comes."""
+    for (low, early), (high, late) in pairwise(((0.0, 0.0), *ready, (1.0, 1.0))):
+        if elements <= high:
+            return early if high <= low else early + (late - early) * (elements - low) / (high - low)
+    return 1.0
 
 
 def on_torch() -> tuple[str, ...]:

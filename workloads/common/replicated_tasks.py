@@ -30,12 +30,13 @@ def overlapped(
     passes: int = 1,
     at_once: int = 1,
     idle: Collection[int] = (),
+    step_s: float = 0.0,
     finish: Finish | None = None,
 ) -> TaskGraph:
     """Return an iteration: so many passes, and each bucket's reduction once its gradients are there.
 
     At most `at_once` reductions of a rank are under way, in the order of buckets. Ranks in `idle` compute nothing, as
-    servers do. `finish` adds what follows all of it.
+    servers do. `finish` adds what follows all of it, `step_s` is what an iteration ends with.
     """
     graph = TaskGraph(ranks=ranks)
     everyone = range(ranks)
@@ -45,8 +46,8 @@ def overlapped(
     reduced: list[Done] = []
     at_s = 0.0
     for number, bucket in enumerate(buckets):
-        step_s, at_s = bucket.ready_s - at_s, bucket.ready_s
-        last = {rank: graph.compute(rank, scale[rank] * step_s, (last[rank],)) for rank in everyone}
+        part_s, at_s = bucket.ready_s - at_s, bucket.ready_s
+        last = {rank: graph.compute(rank, scale[rank] * part_s, (last[rank],)) for rank in everyone}
         free = reduced[number - at_once] if number >= at_once else {}
         ready = {rank: (last[rank], *free.get(rank, ())) for rank in everyone}
         reduced.append(reduce(graph, number, bucket.size, ready))
@@ -54,7 +55,7 @@ def overlapped(
     ends: Done = {rank: (rest[rank], *(task for one in reduced[-at_once:] for task in one[rank])) for rank in everyone}
     if finish is not None:
         ends = finish(graph, ends)
-    graph.end([ends[rank] for rank in everyone])
+    graph.end([ends[rank] for rank in everyone], step_s=[scale[rank] * step_s for rank in everyone])
     return graph
 
 

@@ -63,7 +63,8 @@ def simulate(
 
     `seed` draws how late timers are, which packets are lost, and which spine a connection crosses.
     """
-    wanted = warmup + iterations
+    cycle = min(one.graph.cycle for one in jobs)
+    wanted = -(-(warmup + iterations) // cycle)
     ways = _Ways(network, seed)
     by_packets = grain == "packets"
     tasks, path_of = _tasks(jobs, ways, rates, wanted=wanted, link_factor=1.0 if by_packets else rates.link_factor)
@@ -71,7 +72,7 @@ def simulate(
     arrivals, lasting = _arrivals(answered, ways, offset=len(path_of), mss=network.mss if by_packets else 0)
     connections = np.array([*path_of, *lasting], dtype=np.int64)
     costs = np.array([rates.round_s, rates.byte_s, rates.inside_byte_s, LATE_S])
-    until_s = wanted * MOST_ITERATION_S
+    until_s = wanted * cycle * MOST_ITERATION_S
     machine.seeded(seed % 2**32)
     if by_packets:
         reroutes = _reroutes(ways, warmup)
@@ -99,15 +100,24 @@ def simulate(
         raise ConfigError("more flows than can be simulated are under way at once: the links cannot carry this load")
     if stopped:
         raise ConfigError(f"an iteration takes longer than {MOST_ITERATION_S:g} s")
-    seconds = tasks.ended_s - tasks.began_s
     duration_s = float(tasks.ended_s[tasks.first, wanted - 1].max())
     return Simulated(
-        seconds={one.job.name: seconds[rank, warmup:] for one, rank in zip(jobs, tasks.first, strict=True)},
+        seconds={
+            one.job.name: _of_rank_0(one.graph, tasks, last)[warmup : warmup + iterations]
+            for one, last in zip(jobs, tasks.first, strict=True)
+        },
         use={
             link.name: float(size / link.rate / duration_s) for link, size in zip(network.links, carried, strict=True)
         },
         duration_s=duration_s,
     )
+
+
+def _of_rank_0(graph: TaskGraph, tasks: Tasks, last: int) -> Floats:
+    """Return the seconds of all iterations of a job's rank 0, in their order; `last` is its place in a cycle's last."""
+    own = [last - graph.place(0, graph.cycle - 1) + graph.place(0, turn) for turn in range(graph.cycle)]
+    seconds: Floats = (tasks.ended_s[own] - tasks.began_s[own]).T.ravel()
+    return seconds
 
 
 Way = tuple[str, str, int, int]  # from host to host over a rail, and by which of its lanes
@@ -259,41 +269,37 @@ def _tasks(
     end: list[int] = []
     known: dict[tuple[int, int, int], int] = {}
     path_of: list[int] = []
-    ranks = 0
+    places, last = 0, []
     for one in jobs:
         graph, first = one.graph, len(owner)
-        node = [rank.node for rank in one.job.ranks]
-        begins, ends = set(graph.begins), set(graph.ends)
-        for task, (rank, peer, rail) in enumerate(zip(graph.owners, graph.peers, graph.rails, strict=True)):
-            owner.append(ranks + rank)
+        node = [*(rank.node for rank in one.job.ranks), *graph.servers]
+        before = _of_the_cycle_before(graph)
+        ends = set(graph.ends)
+        for task, (place, peer, rail) in enumerate(zip(graph.owners, graph.peers, graph.rails, strict=True)):
+            owner.append(places + place)
             own_s = graph.seconds[task] + graph.pieces[task] * rates.piece_s + (rates.step_s if task in ends else 0.0)
             seconds.append(own_s)
             size.append(graph.sizes[task] * link_factor)
-            waits.append(tuple(first + other for other in graph.waits[task]))
-            tokens.append([0] * len(graph.waits[task]))
-            if task in begins:
-                waits[-1] = (first + graph.ends[rank],)
-                tokens[-1] = [1]
-            key = (ranks + rank, ranks + peer, rail)
+            now, then_before = _waits(graph, task), before.get(task, ())
+            waits.append(tuple(first + other for other in (*now, *then_before)))
+            tokens.append([0] * len(now) + [1] * len(then_before))
+            rank, other_end = place % graph.width, peer % graph.width
+            key = (places + rank, places + other_end, rail)
             if peer != NOWHERE and key not in known:
                 known[key] = len(path_of)
-                path_of.append(ways.of_connection(node[rank], node[peer], rail))
+                path_of.append(ways.of_connection(node[rank], node[other_end], rail))
             connection.append(known[key] if peer != NOWHERE else -1)
         begin += [first + task for task in graph.begins]
         end += [first + task for task in graph.ends]
-        ranks += graph.ranks
+        last.append(places + graph.place(0, graph.cycle - 1))
+        places += graph.places
     then: list[list[int]] = [[] for _ in owner]
     task_of: list[int] = []
     for task, others in enumerate(waits):
         for other in others:
             then[other].append(len(task_of))
             task_of.append(task)
-    factor = np.ones((ranks, max([1, *(one.factors.shape[1] for one in jobs if one.factors is not None)])))
-    at = 0
-    for one in jobs:
-        if one.factors is not None:
-            factor[at : at + one.graph.ranks] = np.resize(one.factors, (one.graph.ranks, factor.shape[1]))
-        at += one.graph.ranks
+    factor = _factors(jobs)
     tasks = Tasks(
         owner=np.array(owner, dtype=np.int64),
         connection=np.array(connection, dtype=np.int64),
@@ -307,12 +313,51 @@ def _tasks(
         empty=np.array([sum(not token for token in one) for one in tokens], dtype=np.int64),
         begin=np.array(begin, dtype=np.int64),
         end=np.array(end, dtype=np.int64),
-        turn_s=np.array([one.pace.begin_s for one in jobs for _ in range(one.graph.ranks)]),
-        every_s=np.array([one.pace.every_s or 0.0 for one in jobs for _ in range(one.graph.ranks)]),
+        turn_s=np.array(
+            [
+                one.pace.begin_s + (place // one.graph.width) * (one.pace.every_s or 0.0)
+                for one in jobs
+                for place in range(one.graph.places)
+            ]
+        ),
+        every_s=np.array(
+            [one.graph.cycle * (one.pace.every_s or 0.0) for one in jobs for _ in range(one.graph.places)]
+        ),
         factor=factor,
-        done=np.zeros(ranks, dtype=np.int64),
-        first=np.array(list(accumulate((one.graph.ranks for one in jobs), initial=0))[:-1], dtype=np.int64),
-        began_s=np.zeros((ranks, wanted)),
-        ended_s=np.zeros((ranks, wanted)),
+        done=np.zeros(places, dtype=np.int64),
+        first=np.array(last, dtype=np.int64),
+        began_s=np.zeros((places, wanted)),
+        ended_s=np.zeros((places, wanted)),
     )
     return tasks, path_of
+
+
+def _waits(graph: TaskGraph, task: int) -> tuple[int, ...]:
+    """Return what a task waits for in its own cycle: the beginning of an iteration for the end of the one before."""
+    place = graph.owners[task]
+    if task == graph.begins[place] and place >= graph.width:
+        return (graph.ends[place - graph.width],)
+    return graph.waits[task]
+
+
+def _of_the_cycle_before(graph: TaskGraph) -> dict[int, tuple[int, ...]]:
+    """Return which tasks wait for which of the cycle before: the first beginnings for the last ends."""
+    found: dict[int, tuple[int, ...]] = {
+        graph.begins[rank]: (graph.ends[graph.place(rank, graph.cycle - 1)],) for rank in range(graph.width)
+    }
+    for task, after in graph.carried:
+        found[task] = (*found.get(task, ()), after)
+    return found
+
+
+def _factors(jobs: Sequence[SimulatedJob]) -> Floats:
+    """Return the factors of compute times, a row for each place of each job's graph; what is beside ranks has none."""
+    found: list[Floats] = []
+    for one in jobs:
+        graph = one.graph
+        given = np.ones((graph.ranks, 1)) if one.factors is None else one.factors
+        given = np.vstack([given, np.ones((len(graph.servers), given.shape[1]))])
+        repeated = np.resize(given.T, (-(-given.shape[1] // graph.cycle) * graph.cycle, graph.width))
+        found.append(repeated.reshape(-1, graph.places).T)
+    columns = max(one.shape[1] for one in found)
+    return np.vstack([np.resize(one.T, (columns, one.shape[0])).T for one in found])

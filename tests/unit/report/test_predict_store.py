@@ -9,10 +9,12 @@ import pytest
 import yaml
 
 from orchestrator.experiment import loading
+from orchestrator.parts.rows import TABLES
 from orchestrator.report.run import figures
 from orchestrator.report.runs import Run
 from orchestrator.store.tabular.tables import TableWriter
 from tests.helpers.experiments import orch
+from tests.helpers.made_tables import table
 from tests.helpers.sealed_run import make_run
 
 DDP = {
@@ -77,10 +79,84 @@ def benchmark(results: Path, sizes: list[int] = SIZES) -> Path:
     return path
 
 
+REAL = {
+    **DDP,
+    "testbed": {"local": {"hosts": 4, "link": "1gbit"}},
+    "workload": {"ddp": {"model": "small_cnn", "compute": "real", "data": "gratings", "batch": 16}},
+}
+FORWARD_S, BACKWARD_S, STEP_S = 0.03, 0.06, 0.004
+
+
+def trained(results: Path, data: dict[str, object] = REAL) -> Path:
+    """A run with real compute of four ranks, whose only bucket is ready when half of the backward pass is over."""
+
+    def change(manifest: dict[str, object]) -> None:
+        manifest["jobs"][0].update(workload="ddp", model="small_cnn")  # type: ignore[index]
+        manifest["scale"] = 1
+
+    path = make_run(results / "resnet-load", repetition=3, load_bps=0, change=change, skip=("iterations", "spans"))
+    experiment, _ = loading.checked(written(path / "given.yaml", data), [], local=False)
+    (path / "experiment.yaml").write_text(loading.resolved_text(experiment))
+    rows = []
+    for number in range(21):
+        by = (0.9, 1.0, 1.1)[number % 3]
+        passed = {"forward_s": by * FORWARD_S, "backward_s": by * BACKWARD_S, "wait_s": 0.01}
+        told = {"seconds": sum(passed.values()) + STEP_S, "samples": 16, "window_name": "w1", **passed}
+        rows += [{"iteration": number, "rank": rank, **told} for rank in range(4)]
+    spans = [
+        {"iteration": number, "rank": rank, "window_name": "w1", **one}
+        for number in range(21)
+        for rank in range(4)
+        for one in (
+            {"lane": "compute", "span": "backward", "what": "", "start_ns": 0, "end_ns": 60_000_000},
+            {"lane": "communication", "span": "all-reduce", "what": "bucket 0", "bytes": 9, "start_ns": 30_000_000},
+        )
+    ]
+    with TableWriter(path / "tables", run=path.name) as writer:
+        for name, made in (("iterations", rows), ("spans", spans)):
+            whole = table(name, [{**row, "job": "training"} for row in made]).to_pydict()
+            writer.add(name, {column: whole[column] for column in TABLES[name]}, node="h1", launch="rank0")
+    return path
+
+
 def predicted(file: Path, results: Path, *options: str) -> dict[str, object]:
     status, out, err = orch("predict", str(file), "--results", str(results), "--json", *QUICK, *options)
     assert (status, err) == (0, "")
     return json.loads(out)  # type: ignore[no-any-return]
+
+
+def test_real_compute_takes_what_a_run_of_it_took(tmp_path: Path) -> None:
+    trained(tmp_path / "results")
+    file = written(tmp_path / "e.yaml", REAL)
+    told = predicted(file, tmp_path / "results")
+    (job,) = told["windows"][0]["jobs"]  # type: ignore[index]
+    assert job["compute_s"] == pytest.approx(FORWARD_S + BACKWARD_S)
+    one = told["inputs"]["computing of training in an iteration (s)"]  # type: ignore[index]
+    assert one["source"].startswith("measured: 20261121T020003")
+    assert one["low"] < FORWARD_S + BACKWARD_S < one["high"]
+    assert job["p99_s"]["value"] > 1.1 * job["mean_s"]["value"] * 0.97, "iterations vary as those of the run"
+    assert job["waiting_s"] < 0.03, "its gradients travel while the second half of the backward pass goes on"
+
+
+def test_other_trainings_of_the_model_tell_too_and_other_batches_do_not(tmp_path: Path) -> None:
+    trained(tmp_path / "results")
+    workload = {"p2p": {**REAL["workload"]["ddp"], "strategy": "ring"}}  # type: ignore[index]
+    source = {}
+    for batch in (16, 64):
+        workload["p2p"]["batch"] = batch
+        told = predicted(written(tmp_path / "e.yaml", {**REAL, "workload": workload}), tmp_path / "results")
+        source[batch] = told["inputs"]["computing of training in an iteration (s)"]["source"]  # type: ignore[index]
+    assert source[16].startswith("measured: ")
+    assert source[16].endswith("another training of the model")
+    assert source[64].startswith("assumed: ")
+
+
+def test_a_named_run_that_computes_something_else_is_refused(tmp_path: Path) -> None:
+    path = trained(tmp_path / "results")
+    file = written(tmp_path / "e.yaml", DDP)
+    status, _, err = orch("predict", str(file), "--results", str(tmp_path / "results"), "--inputs", path.name)
+    assert status != 0
+    assert "tells nothing of what this experiment computes" in err
 
 
 def test_inputs_are_those_that_the_stores_benchmark_has(tmp_path: Path) -> None:
@@ -101,7 +177,11 @@ def test_too_few_messages_are_left_out_unless_their_run_is_named(tmp_path: Path)
     inputs = predicted(file, tmp_path / "results")["inputs"]
     assert all(one["source"].startswith("assumed: ") for one in inputs.values())  # type: ignore[attr-defined]
     trained = sealed(tmp_path / "results", DDP)
-    for name, reason in ((path.name, "4 timed messages"), (trained.name, "were not timed"), ("nobody", "no such run")):
+    for name, reason in (
+        (path.name, "4 timed messages"),
+        (trained.name, "tells nothing of what"),
+        ("nobody", "no such run"),
+    ):
         status, out, err = orch("predict", str(file), "--results", str(tmp_path / "results"), "--inputs", name)
         assert (status, out) == (1, "")
         assert reason in err
