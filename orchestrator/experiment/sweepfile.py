@@ -88,6 +88,8 @@ class SweepFile(Model):
             for path in group:
                 if path == "attempts":
                     raise Mistake("no axis", accepted="attempts of the sweep, beside axes", at=(*at, path))
+                if path == "lost":
+                    raise Mistake("no axis", accepted="lost: again in the experiment", at=(*at, path))
                 if path in seen or not all(path.split(".")):
                     what = "stands twice" if path in seen else "not a key path"
                     raise Mistake(what, accepted="each key path once, as traffic.0.iperf.load", at=(*at, path))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
-from orchestrator.analysis.stats.steady import drift
 from orchestrator.core.screen import alike
 from orchestrator.core.units import bytes_text, duration_text, rate_text, share_text
 from orchestrator.experiment import runtext
-from orchestrator.store.live import Live, LiveJob, LiveLoad, LiveRank
-from orchestrator.store.manifests.records import Gate, Manifest, Training, Window
+from orchestrator.store.live import Live, LiveJob, LiveRank
+from orchestrator.store.manifests.records import Gate, Manifest
 from orchestrator.store.sweeps import MeasuredWindow, Sweep, chosen
 from orchestrator.sweep import sweeptext
-from orchestrator.validity.gates import drift as drift_gate
-from orchestrator.validity.gates import iterations, load
-from orchestrator.validity.window import ArrivedLoad, JobIterations, PartlyKnown
+from orchestrator.validity import so_far
+from orchestrator.validity.so_far import LoadSoFar, SoFar
 
 MOST_ROWS = 32  # of ranks and hosts: of more the slowest ranks, and the first hosts
 WAITED_FOR = 0.05  # of an iteration by which others have to wait longer for a rank to be named
@@ -26,7 +23,6 @@ _LEAST_SPREAD = 0.1  # of the mean, over the height of a sparkline: noise is not
 _MARKS = {True: "ok", None: "?", False: "FAIL"}
 _ITERATING = ("warm-up", "window")  # phases
 _STALLED_S, _STALLED_TIMES = 3.0, 5.0  # seconds, and iterations, without one that ends
-_GATES = (iterations, drift_gate, load)  # that can be judged by what a controller hears
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,38 +154,24 @@ def of_sweep(sweep: Sweep, found: Sequence[MeasuredWindow]) -> tuple[Curve | Sho
 
 
 def gates(manifest: Manifest, live: Live) -> list[Judged]:
-    """Return the gates as they would be judged now, of those that the controller's own figures tell something of.
-
-    Loads are judged where nothing trains: elsewhere the counters have the training's bytes, too.
-    """
+    """Return the gates as they would be judged now, of those that the controller's own figures tell something of."""
     if live.phase != "window" or live.window is None:
         return []
-    logging = {job.name: sum(rank.logs for rank in job.ranks) for job in manifest.jobs}
-    trains = {rank.node for job in manifest.jobs for rank in job.ranks}
-    counting = [job for job in live.jobs if job.name in logging]
-    window = PartlyKnown(
-        manifest=manifest,
-        record=Window(
-            name=live.window.name, start_ns=0, end_ns=0, valid=False, reasons=(), wanted_iterations=live.window.wanted
-        ),
-        jobs=tuple(
-            JobIterations(
-                name=job.name,
-                iterations=job.measured,
-                incomplete=0,  # ranks that are a little behind log theirs yet
-                ranks=logging[job.name],
-                ranks_seen=len(job.ranks),
+    window = SoFar(
+        name=live.window.name,
+        wanted=live.window.wanted,
+        measured={job.name: job.measured for job in live.jobs},
+        seconds={job.name: job.seconds[-job.measured :] if job.measured else () for job in live.jobs},
+        loads=[
+            LoadSoFar(
+                end=one.end,
+                requested_bps=one.requested_bps / manifest.scale,
+                mean_bps=None if one.mean_bps is None else one.mean_bps / manifest.scale,
             )
-            for job in counting
-        ),
-        training=tuple(_training(job) for job in counting),
-        loads=tuple(
-            _arrived(one, manifest.scale)
             for one in live.loads
-            if one.mean_bps is not None and one.end.partition("/")[0] not in trains
-        ),
+        ],
     )
-    return [_judged(gate) for module in _GATES for gate in module.judge(window) if gate.name not in ("gap", "overlap")]
+    return [_judged(gate) for gate in so_far.gates(manifest, window)]
 
 
 def _judged(gate: Gate) -> Judged:
@@ -198,35 +180,6 @@ def _judged(gate: Gate) -> Judged:
     remark = gate.passed is False and not gate.required
     mark = "..." if open_yet else "note" if remark else _MARKS[gate.passed]
     return Judged(name=gate.name, mark=mark, text=gate.message)
-
-
-def _training(job: LiveJob) -> Training:
-    seconds = job.seconds[-job.measured :] if job.measured else ()
-    trend = drift(seconds)
-    return Training(
-        job=job.name,
-        iterations=len(seconds),
-        mean_s=fmean(seconds) if seconds else None,
-        p50_s=median(seconds) if seconds else None,
-        p99_s=None,
-        drift=trend.share,
-        drift_low=trend.low,
-        drift_high=trend.high,
-        drift_p=trend.p,
-    )
-
-
-def _arrived(one: LiveLoad, scale: int) -> ArrivedLoad:
-    mean = math.nan if one.mean_bps is None else one.mean_bps
-    return ArrivedLoad(
-        source="cross traffic",
-        src="all senders",
-        dst=one.end,
-        requested_bps=one.requested_bps / scale,
-        achieved_bps=mean / scale,
-        longest_gap_s=0.0,
-        seen_by="by its counters so far",
-    )
 
 
 def _phase(live: Live) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.stats.iterations import JobSeries, absorbed, interval_note, series, spent
-from orchestrator.analysis.stats.steady import drift
+from orchestrator.validity.steady import drift
 from orchestrator.analysis.traffic import sharedlink, throughput, trust
 from orchestrator.analysis.windows import (
     device_counters,

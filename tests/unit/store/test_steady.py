@@ -14,7 +14,7 @@ from scipy import stats
 
 from orchestrator.analysis import launch_outputs, reduction
 from orchestrator.analysis.stats.iterations import JobSeries
-from orchestrator.analysis.stats.steady import BATCH, Drift, drift, steady_from
+from orchestrator.validity.steady import BATCH, Drift, drift, steady_from
 from orchestrator.analysis.windows import warmup
 from orchestrator.store.manifests.coding import encoded
 from orchestrator.store.manifests.records import Training
