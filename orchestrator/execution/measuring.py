@@ -114,8 +114,8 @@ class Measurement:
     """One window while it is measured.
 
     Iterations that began before `since_ns` are of another traffic and count for nothing; those that began before
-    `steady_ns`, when its own stood, can be warm-up and no more. It ends as soon as `lost` gives a reason why it cannot be
-    valid any more.
+    `steady_ns`, when its own stood, can be warm-up and no more. It ends as soon as `lost` says why it cannot be valid
+    any more.
     """
 
     def __init__(
