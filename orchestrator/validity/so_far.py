@@ -80,9 +80,7 @@ def _judged(manifest: Manifest, window: SoFar, training: Sequence[Training]) -> 
     trains = {rank.node for job in manifest.jobs for rank in job.ranks}
     known = PartlyKnown(
         manifest=manifest,
-        record=Window(
-            name=window.name, start_ns=0, end_ns=0, valid=False, reasons=(), wanted_iterations=window.wanted
-        ),
+        record=Window(name=window.name, start_ns=0, end_ns=0, valid=False, reasons=(), wanted_iterations=window.wanted),
         jobs=tuple(
             JobIterations(name=name, iterations=count, incomplete=0, ranks=logging[name], ranks_seen=logging[name])
             for name, count in window.measured.items()

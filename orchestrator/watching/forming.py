@@ -6,8 +6,8 @@ sockets, which come home when the run is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.analysis.causes import naming, passes, words
@@ -38,56 +38,81 @@ class _Logged:
         return tables.schema("counters").empty_table()
 
 
-def causes(manifest: Manifest, live: Live) -> tuple[str, ...]:
-    """Return what makes the iterations of each job slow by what is logged of a window so far, and who waits for whom."""
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The passes of a job in the last iterations of a window, which are a span of them."""
+
+    run: _Logged
+    job: Job
+    span: Span
+    passes: passes.Passes
+
+
+@dataclass(frozen=True, slots=True)
+class Forming:
+    """Who waits for whom in each job, and what makes its iterations slow, by the last passes of its ranks."""
+
+    waits: Mapping[str, str] = field(default_factory=dict)
+    causes: tuple[str, ...] = ()
+
+
+def formed(manifest: Manifest, live: Live) -> Forming:
+    """Return what is told of a window by what is logged so far; nothing where that is too little."""
     if live.phase != "window" or live.window is None:
-        return ()
-    return tuple(line for job in live.jobs for line in _of_job(manifest, live.window.name, job))
+        return Forming()
+    waits, causes = {}, []
+    for job in live.jobs:
+        known = _passes(manifest, job)
+        if known is not None:
+            waits[job.name] = _waits(known)
+            causes += _causes(live.window.name, known)
+    return Forming(waits, tuple(causes))
 
 
-def _of_job(manifest: Manifest, window: str, live: LiveJob) -> Iterator[str]:
-    found = [job for job in manifest.jobs if job.name == live.name]
-    if live.passes is None or not found or live.measured < FEWEST_PASSES:
-        return
-    last = max(live.passes.iteration, default=0)
-    span = Span(first=max(0, last - live.measured + 1), last=last)
+def _passes(manifest: Manifest, live: LiveJob) -> _Known | None:
+    """Return the passes of a job in the window that is measured; None where they are too few, or ranks log none."""
+    jobs = [job for job in manifest.jobs if job.name == live.name]
     logged = live.passes
-    if not logged.rank or not 0 < max(logged.end_ns) - min(logged.start_ns) < _LONGEST_S * 1e9:
-        return
+    if logged is None or not logged.rank or not jobs or live.measured < FEWEST_PASSES:
+        return None
+    if not 0 < max(logged.end_ns) - min(logged.start_ns) < _LONGEST_S * 1e9:
+        return None
+    last = max(logged.iteration)
+    span = Span(first=max(0, last - live.measured + 1), last=last)
     run = _Logged(manifest, _table(logged, live.name))
-    known = passes.passes(run.iterations, run.table("spans"), found[0], span)
-    if known is None or known.whole or len(known.iteration) < FEWEST_PASSES:
-        return
-    yield from _waits(known)
+    found = passes.passes(run.iterations, run.table("spans"), jobs[0], span)
+    if found is None or found.whole or len(found.iteration) < FEWEST_PASSES:
+        return None
+    return _Known(run, jobs[0], span, found)
+
+
+def _waits(known: _Known) -> str:
+    """Return whom the others wait for, by when the passes of each rank end and its next ones begin; empty for nobody."""
+    found = known.passes
+    split = passes.split(found)
+    late = (split.behind + split.held).mean(axis=1)
+    most, total = int(late.argmax()), float(split.total.mean())
+    others = [rank for rank in found.ranks if rank != found.ranks[most]]
+    if not others or late[most] < WAITED_FOR * total:
+        return ""
+    who = f"rank {others[0]} waits" if len(others) == 1 else f"{len(others)} ranks wait"
+    where = f" on {found.nodes[most]}" if found.nodes[most] else ""
+    waited = f"{span_text(float(late[most]))} of {span_text(total)} an iteration"
+    return f"{found.job}: {who} for rank {found.ranks[most]}{where}, {waited}"
+
+
+def _causes(window: str, known: _Known) -> Iterator[str]:
     about = Window(
         name=window,
-        start_ns=min(logged.start_ns),
-        end_ns=max(logged.end_ns),
-        iterations={live.name: span},
+        start_ns=known.passes.origin_ns,
+        end_ns=known.passes.origin_ns + round(float(known.passes.end.max()) * 1e9),
+        iterations={known.job.name: known.span},
         valid=False,
         reasons=(),
     )
-    explained = naming.explain(run, about, found[0])
+    explained = naming.explain(known.run, about, known.job)
     if explained is not None:
         yield from _explained(explained)
-
-
-def _waits(known: passes.Passes) -> Iterator[str]:
-    """Yield whom the others wait for, by when the passes of each rank end and its next ones begin."""
-    split = passes.split(known)
-    if len(known.ranks) < 2:
-        return
-    late = (split.behind + split.held).mean(axis=1)
-    most, total = int(late.argmax()), float(split.total.mean())
-    if late[most] >= WAITED_FOR * total:
-        others = [f"rank {rank}" for rank in known.ranks if rank != known.ranks[most]]
-        who = alike.names(others) if len(others) == 1 else f"{len(others)} ranks"
-        where = f" on {known.nodes[most]}" if known.nodes[most] else ""
-        verb = "waits" if len(others) == 1 else "wait"
-        yield (
-            f"{known.job}: {who} {verb} for rank {known.ranks[most]}{where}, {span_text(float(late[most]))} of "
-            f"{span_text(total)} an iteration"
-        )
 
 
 def _explained(found: Explanation) -> Iterator[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
+from types import MappingProxyType
 
 from orchestrator.core.screen import alike
 from orchestrator.core.units import bytes_text, duration_text, rate_text, share_text
@@ -18,6 +20,7 @@ from orchestrator.validity.so_far import LoadSoFar, SoFar
 
 MOST_ROWS = 32  # of ranks and hosts: of more the slowest ranks, and the first hosts
 WAITED_FOR = 0.05  # of an iteration by which others have to wait longer for a rank to be named
+NO_WAITS: Mapping[str, str] = MappingProxyType({})
 _BARS = "▁▂▃▄▅▆▇█"
 _LEAST_SPREAD = 0.1  # of the mean, over the height of a sparkline: noise is not drawn as if it were a change
 _MARKS = {True: "ok", None: "?", False: "FAIL"}
@@ -69,6 +72,7 @@ class View:
     curves: tuple[Curve, ...] = ()
     course: tuple[Curve, ...] = ()
     waits: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     gates: tuple[Judged, ...] = ()
     tables: tuple[Shown, ...] = ()
@@ -77,8 +81,18 @@ class View:
     failed: bool = False
 
 
-def of_run(manifest: Manifest, live: Live | None, now_ns: int) -> View:
-    """Return what is shown of a run under way."""
+def of_run(
+    manifest: Manifest,
+    live: Live | None,
+    now_ns: int,
+    *,
+    waits: Mapping[str, str] = NO_WAITS,
+    causes: Sequence[str] = (),
+) -> View:
+    """Return what is shown of a run under way, with the causes that form in it.
+
+    `waits` says who waits for whom in the jobs of which passes are known; of others that is told by what ranks wait.
+    """
     title = f"{manifest.experiment}: {manifest.run}"
     if live is None:
         return View(title=title, phase=manifest.stage or "")
@@ -90,11 +104,10 @@ def of_run(manifest: Manifest, live: Live | None, now_ns: int) -> View:
         elapsed_s=max(0, round((now_ns - live.phase_began_ns) / 1e9)),
         share=_share(live),
         curves=tuple(_curve(job) for job in live.jobs if job.seconds),
-        waits=tuple(
-            filter(None, (_stalled(job, now_ns) or _waiting(manifest, job) for job in live.jobs if job.seconds))
-        )
+        waits=tuple(filter(None, (_waited(manifest, job, now_ns, waits) for job in live.jobs if job.seconds)))
         if live.phase in _ITERATING
         else (),
+        causes=tuple(causes),
         failures=live.failures,
         gates=tuple(gates(manifest, live)),
         tables=tuple(one for one in (_loads(live), _ranks(manifest, live), _hosts(live)) if one.rows),
@@ -234,6 +247,11 @@ def _stalled(job: LiveJob, now_ns: int) -> str:
     return f"{job.name}: no iteration has ended, for {silent_s:.0f} s now"
 
 
+def _waited(manifest: Manifest, job: LiveJob, now_ns: int, by_passes: Mapping[str, str]) -> str:
+    stalled = _stalled(job, now_ns)
+    return stalled or (by_passes[job.name] if job.name in by_passes else _waiting(manifest, job))
+
+
 def _waiting(manifest: Manifest, job: LiveJob) -> str:
     """Return who waits for whom: of ranks that exchange gradients, who waits least is waited for by the others.
 
@@ -325,6 +343,8 @@ def changes(before: View | None, now: View) -> list[str]:
         lines.append("    " + "; ".join([now.progress, *(f"{one.name} {one.text}" for one in now.curves)]))
     known = {_head(wait) for wait in old.waits}
     lines += [f"    {wait}" for wait in now.waits if _head(wait) not in known]
+    told = {_cause(cause) for cause in old.causes}
+    lines += [f"    {cause}" for cause in now.causes if _cause(cause) not in told]
     marks = {(gate.name, _subject(gate)): gate.mark for gate in old.gates}
     lines += [
         f"    gate {gate.name}: {gate.mark}: {gate.text}"
@@ -339,6 +359,11 @@ def changes(before: View | None, now: View) -> list[str]:
 
 def _head(wait: str) -> str:
     return wait.partition(",")[0]
+
+
+def _cause(line: str) -> str:
+    """Return what a line on a cause names, before its share."""
+    return re.split(r" [0-9.]+%", line)[0]
 
 
 def _subject(gate: Judged) -> str:
