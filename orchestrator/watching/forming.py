@@ -60,7 +60,8 @@ def formed(manifest: Manifest, live: Live) -> Forming:
     """Return what is told of a window by what is logged so far; nothing where that is too little."""
     if live.phase != "window" or live.window is None:
         return Forming()
-    waits, causes = {}, []
+    waits: dict[str, str] = {}
+    causes: list[str] = []
     for job in live.jobs:
         known = _passes(manifest, job)
         if known is not None:
@@ -87,7 +88,7 @@ def _passes(manifest: Manifest, live: LiveJob) -> _Known | None:
 
 
 def _waits(known: _Known) -> str:
-    """Return whom the others wait for, by when the passes of each rank end and its next ones begin; empty for nobody."""
+    """Return whom the others wait for, by when passes of each rank end and its next ones begin; empty for nobody."""
     found = known.passes
     split = passes.split(found)
     late = (split.behind + split.held).mean(axis=1)
