@@ -157,6 +157,6 @@ def test_tries_are_no_axis_of_a_sweep(tmp_path, axis, accepted):
 def test_a_sweep_says_that_tries_end_when_they_are_lost(tmp_path):
     (tmp_path / "e.yaml").write_text(GOOD + "lost: again\n")
     path = tmp_path / "s.yaml"
-    path.write_text("name: s\nexperiment: e.yaml\naxes: {traffic.0.iperf.load: [1gbit, 2gbit]}\n")
+    path.write_text("name: s\nexperiment: e.yaml\naxes: {traffic.0.iperf.load: [100mbit, 200mbit]}\n")
     _, out, _ = orch("plan", str(path))
     assert "each tried twice at most, and no further in a try once it is lost" in out
