@@ -159,4 +159,4 @@ def test_a_sweep_says_that_tries_end_when_they_are_lost(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text("name: s\nexperiment: e.yaml\naxes: {traffic.0.iperf.load: [100mbit, 200mbit]}\n")
     _, out, _ = orch("plan", str(path))
-    assert "each tried twice at most, and no further in a try once it is lost" in out
+    assert "each tried 2 times at most, and no further in a try once it is lost" in out
