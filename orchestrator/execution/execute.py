@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from orchestrator.core.errors import Interrupted, LockedError
-from orchestrator.core.screen import console
+from orchestrator.core.screen import alike, console
 from orchestrator.execution import runner
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.run_options import Attempt, RunOptions
 from orchestrator.experiment import feasibility, loading, plan, seeds, testbeds
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.seeds import Draws
+from orchestrator.store.manifests.records import Manifest
 
 T = TypeVar("T")
 Enough = Callable[[Sequence[runner.Outcome]], bool]  # whether what was measured is enough, after each run
@@ -25,24 +26,26 @@ def carry_out(experiment: Experiment, options: RunOptions, *, enough: Enough | N
 
     Where the experiment goes on `until` something is known, `enough` says whether it is.
 
-    A run that is not valid for what may pass is tried again, `attempts` times in all; each try is an outcome. A further
-    try has the same random numbers, so that no draw is left out for how it turned out.
+    A run that is not valid for what may pass, or of which a window was given up (`lost: again`), is tried again; each
+    try is an outcome. A further try has the same random numbers, so that no draw is left out for how it turned out.
     """
     outcomes: list[runner.Outcome] = []
     until, salt = experiment.until, options.salt or seeds.drawn()
     most = experiment.repetitions if until is None else until.most
     first = plan.single(experiment, 1, Draws(salt=salt))
     forced = feasibility.settle([first], force=options.force, say=options.progress.say)
-    tries = ((repetition, number) for repetition in range(1, most + 1) for number in range(1, experiment.attempts + 1))
+    most_tries = experiment.most_tries
+    tries = ((repetition, number) for repetition in range(1, most + 1) for number in range(1, most_tries + 1))
     for repetition, number in tries:
-        if number > 1 and not outcomes[-1].manifest.disturbed:
+        why = _why_again(outcomes[-1].manifest) if number > 1 else ""
+        if number > 1 and not why:
             continue
         if number == 1 and enough is not None and enough(outcomes):
             break
         run = plan.single(experiment, repetition, Draws(salt=salt))
         label = f"run {repetition} of {'at most ' if enough is not None else ''}{most}"
         if number > 1:
-            label += f" again, since it was disturbed (try {number} of {experiment.attempts})"
+            label += f" again, since {why} (try {number} of {most_tries})"
         outcome = run_planned(experiment, run, options, Attempt(label=label, forced=forced))
         options.progress.done()
         outcomes.append(outcome)
@@ -51,6 +54,13 @@ def carry_out(experiment: Experiment, options: RunOptions, *, enough: Enough | N
         if isinstance(outcome.error, Interrupted):
             break
     return outcomes
+
+
+def _why_again(manifest: Manifest) -> str:
+    """Return why a run is tried again; empty for one that is not."""
+    if manifest.outcome == "completed" and (lost := [window.name for window in manifest.windows if window.lost]):
+        return f"{alike.names(lost)} was lost"
+    return "it was disturbed" if manifest.disturbed else ""
 
 
 def last_tries(outcomes: Sequence[runner.Outcome]) -> list[runner.Outcome]:

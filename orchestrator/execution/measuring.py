@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, ShortOfLoad
@@ -19,6 +19,7 @@ from orchestrator.execution.session import Session
 from orchestrator.execution.watch import Iteration, Watch
 from orchestrator.experiment.plan import PlannedWindow, RunPlan
 from orchestrator.validity.gates import load
+from orchestrator.validity.so_far import LoadSoFar, SoFar
 
 STEADY_WITHIN_S = 10.0
 STEADY_SHARE = 0.05  # of itself, by which a rate that is taken as achieved may differ from a second before
@@ -26,17 +27,22 @@ SAMPLE_S = 0.1
 TICK_S = 0.1
 RATE_EVERY_S = 1.0
 HOSTS_EVERY_S = 2.0  # their counters, for those who watch live
+JUDGE_EVERY_S = 2.0  # whether a window is lost, where that ends it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A window as it was: its instants in the controller's time base, and each job's measured iterations."""
+    """A window as it was: its instants in the controller's time base, and each job's measured iterations.
+
+    `lost` says why it was given up before its end; empty for one that was not.
+    """
 
     name: str
     start_ns: int
     end_ns: int
     iterations: Mapping[str, tuple[int, int]]  # job -> first and last number; absent where none ended
     earliest: Mapping[str, int]  # job -> first number under the window's traffic; warm-up begins there
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +114,8 @@ class Measurement:
     """One window while it is measured.
 
     Iterations that began before `since_ns` are of another traffic and count for nothing; those that began before
-    `steady_ns`, when its own stood, can be warm-up and no more.
+    `steady_ns`, when its own stood, can be warm-up and no more. It ends as soon as `lost` says why it cannot be valid
+    any more.
     """
 
     def __init__(
@@ -121,6 +128,7 @@ class Measurement:
         *,
         since_ns: int,
         steady_ns: int = 0,
+        lost: Callable[[SoFar], str] | None = None,
     ) -> None:
         self._plan = plan
         self._window = window
@@ -132,7 +140,8 @@ class Measurement:
         self._since_ns = since_ns
         self._steady_ns = steady_ns
         self._session = session
-        self._next_sample = self._next_hosts = 0.0
+        self._lost = lost
+        self._next_sample = self._next_hosts = self._next_verdict = 0.0
 
     def warm_up(self) -> None:
         """Wait until the warm-up iterations of every job have ended."""
@@ -147,12 +156,14 @@ class Measurement:
         begun = time.monotonic()
         ends = None if measure.at_most is None else begun + measure.at_most
         self._events.begin(begun)
-        while not self._enough() and (ends is None or time.monotonic() < ends):
+        lost = ""
+        while not lost and not self._enough() and (ends is None or time.monotonic() < ends):
             self._events.carry_out()
             self._tick()
             self._tell(ends)
+            lost = self._why_lost(begun)
         self._events.end()
-        window = self._closed()
+        window = replace(self._closed(), lost=lost)
         patience = Deadline.after(measure.stall_timeout)
         while not self._all_ranks_at(window) and not patience.expired:
             self._watch.take(time.monotonic() + TICK_S)
@@ -229,6 +240,31 @@ class Measurement:
             last_s=done[-1].seconds / self._plan.topology.dilation,
             left_s=left_s,
             rate_bps=sum(rates) * self._plan.topology.scale if rates else None,
+        )
+
+    def _why_lost(self, begun: float) -> str:
+        """Return why the window, which began at an instant of the monotonic clock, cannot be valid any more."""
+        now, measure = time.monotonic(), self._window.measure
+        if self._lost is None or now < self._next_verdict:
+            return ""
+        self._next_verdict = now + JUDGE_EVERY_S
+        measured = self._measured()
+        done = min(map(len, measured.values()), default=0)
+        shares = [done / measure.iterations] if measure.iterations else []
+        shares += [(now - begun) / measure.at_most] if measure.at_most else []
+        means = self._receivers.means()
+        return self._lost(
+            SoFar(
+                name=self._window.name,
+                wanted=measure.iterations,
+                measured={job: len(entries) for job, entries in measured.items()},
+                seconds={job: [entry.seconds for entry in entries] for job, entries in measured.items()},
+                loads=[
+                    LoadSoFar(end=end, requested_bps=rate, mean_bps=means.get(end))
+                    for end, rate in self._receivers.wanted.items()
+                ],
+                share=min(1.0, max(shares)),
+            )
         )
 
     def _known_rates(self) -> dict[str, float]:

@@ -36,6 +36,7 @@ from orchestrator.remote import clocks
 from orchestrator.store.atomic import write_json
 from orchestrator.store.manifests.records import Kernels, Manifest
 from orchestrator.store.rundir import RunFolder, unwritable
+from orchestrator.validity import so_far
 from orchestrator.validity.gates import clock as clock_gate
 
 OPEN_S = 60.0
@@ -239,11 +240,20 @@ class Run:
                     steady_ns = time.time_ns()
                 events = WindowEvents(self.plan.changes, self.changes, window.name)
                 measurement = Measurement(
-                    self.plan, window, self.session, self.progress, events, since_ns=since_ns, steady_ns=steady_ns
+                    self.plan,
+                    window,
+                    self.session,
+                    self.progress,
+                    events,
+                    since_ns=since_ns,
+                    steady_ns=steady_ns,
+                    lost=partial(so_far.lost, self.manifest) if self.plan.ends_lost else None,
                 )
                 measurement.warm_up()
             with self.phase("window"):
                 measured = measurement.measure()
+            if measured.lost:
+                self.progress.say(f"    window {window.name} is lost, and ends: {measured.lost}")
             self.windows.append(measured)
             self.measured_until = time.monotonic()
             unjudged = sealing.unjudged(self.plan, self.windows, began_ns=self.manifest.began_ns)

@@ -86,6 +86,7 @@ def _window(plan: RunPlan, planned: PlannedWindow, measured: Window, time_: Divi
         wanted_iterations=planned.measure.iterations,
         iterations={job: records.Span(first=span[0], last=span[1]) for job, span in measured.iterations.items()},
         earliest=dict(measured.earliest),
+        lost=measured.lost,
         warmup=planned.measure.warmup,
         loads=tuple(loads),
         valid=False,

@@ -6,13 +6,13 @@ import dataclasses
 import json
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.core.errors import Interrupted, LaunchError, OrchError, TestbedError, TransportError
 from orchestrator.core.unwind import add_note
 from orchestrator.execution.observers.events import EventLog
-from orchestrator.execution.observers.observing import Observer
+from orchestrator.execution.observers.observing import LoggedIteration, Observer
 from orchestrator.parts.launch import Launch
 from orchestrator.remote.events import AgentEvent, AgentLost, Inbox, LineRead, ProcessExited
 
@@ -164,20 +164,24 @@ class Watch:
             return moved
         progress.began[rank] = int(row["start_ns"])
         progress.ranks[rank] = entry.number
-        wait_s = _seconds(row.get("wait_s"))
-        self.observer.iteration(
-            job=process.launch.job,
-            rank=rank,
-            number=entry.number,
-            seconds=entry.seconds / self._dilation,
-            wait_s=None if wait_s is None else wait_s / self._dilation,
-        )
+        self.observer.iteration(self._logged(entry, row), job=process.launch.job, rank=rank)
         if rank == 0:
             if len(progress.iterations) >= _MOST_ITERATIONS:
                 return LaunchError(f"{event.name} logged more than {_MOST_ITERATIONS:,} iterations", node=event.node)
             progress.iterations.append(entry)
             progress.heard = time.monotonic()
         return None
+
+    def _logged(self, entry: Iteration, row: Mapping[str, object]) -> LoggedIteration:
+        forward_s, backward_s, wait_s = (_seconds(row.get(key)) for key in ("forward_s", "backward_s", "wait_s"))
+        passes_s = None if forward_s is None or backward_s is None else forward_s + backward_s
+        return LoggedIteration(
+            number=entry.number,
+            start_ns=entry.start_ns // self._dilation,
+            end_ns=entry.end_ns // self._dilation,
+            passes_s=None if passes_s is None else passes_s / self._dilation,
+            wait_s=None if wait_s is None else wait_s / self._dilation,
+        )
 
     def _check_clock(self) -> None:
         """Raise where the clock that windows are cut by has been set: they would end never, or hold nothing."""

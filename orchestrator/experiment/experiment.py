@@ -279,6 +279,9 @@ class Experiment(Model):
     attempts: int = Field(default=1, ge=1, le=100)
     """Most tries of a run that is not valid for what may pass, such as other work on a host (gates `processor` and
     `drift`). A sweep has its own."""
+    lost: Literal["again"] | None = None
+    """`again`: end a window as soon as its load or the trend of its iterations cannot pass any more, and measure it
+    again, as often as `attempts` says in all, or twice."""
     seed: int = Field(default=1, ge=0)
     """Another number gives other random numbers under the same salt. Each command that measures draws a salt of its
     own, and `--seed SALT` repeats one."""
@@ -307,6 +310,11 @@ class Experiment(Model):
                     raise Mistake(f"{name!r} stands here twice", accepted="each name once", at=(key, place, *below))
         pacing.check_starts([(job.name, job.start) for job in self.jobs])
         return self
+
+    @property
+    def most_tries(self) -> int:
+        """Return how often a run is tried in all."""
+        return max(2, self.attempts) if self.lost else self.attempts
 
     def paces(self) -> dict[str, Pace]:
         """Return when iterations of each job may begin, by its name."""
@@ -412,7 +420,7 @@ def resolved_data(experiment: Experiment) -> YamlMapping:
     """Return the experiment as data with its defaults: run again, it measures the same, in any allocation."""
     data = recorded_data(experiment)
     data["testbed"].get("slurm", {}).pop("allocation", None)
-    for key in ("attempts", "until"):  # how often is tried and repeated decides nothing of what is measured
+    for key in ("attempts", "lost", "until"):  # how often is tried and repeated decides nothing of what is measured
         data.pop(key, None)
     return data
 

@@ -104,6 +104,7 @@ class RunPlan:
     windows: tuple[PlannedWindow, ...]
     stay: bool = False  # whether captures stay on the hosts, which reduce them
     as_they_close: bool = False  # whether hosts read these while they are written
+    ends_lost: bool = False  # whether a window ends as soon as it cannot be valid any more
 
     def launches(self) -> Iterator[Launch]:
         """Yield every process that the run may start."""
@@ -167,6 +168,7 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, text: str,
         windows=windows,
         stay=stay,
         as_they_close=read_as_they_close(experiment, topology),
+        ends_lost=experiment.lost == "again",
     )
     plan = replace(plan, collectors=(*collectors, *_processors(experiment, plan)))
     _refuse_twins(plan)

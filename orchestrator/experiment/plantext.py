@@ -189,6 +189,8 @@ def _windows(text: _Text, run: RunPlan, *, verbose: bool) -> None:
                 text.add(remark, deep=2)
             if escalations := [step.text for step in sources[0].escalations]:
                 text.add(f"if it does not reach this load alone on the link: {', then '.join(escalations)}", deep=2)
+    if run.ends_lost:
+        text.add("a window that is lost already ends early, and is measured again")
     launches = [launch for window in run.windows for source in window.sources for launch in source.launches]
     _processes(text, launches, run.topology, verbose=verbose)
 

@@ -26,6 +26,10 @@ from orchestrator.experiment.until import Until
 from orchestrator.experiment.validation import validate
 
 NEEDS = "name, experiment and axes"
+# Keys of experiments that decide nothing of what is measured, and what is accepted in place of an axis over them.
+NO_AXES: Mapping[str, str] = MappingProxyType(
+    {"attempts": "attempts of the sweep, beside axes", "lost": "lost: again in the experiment"}
+)
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
 
@@ -86,8 +90,8 @@ class SweepFile(Model):
                 listed = ", ".join(f"{path} {count}" for path, count in lengths.items()) or "nothing"
                 raise Mistake(f"not of equal length: {listed}", accepted="as many values of each", at=at)
             for path in group:
-                if path == "attempts":
-                    raise Mistake("no axis", accepted="attempts of the sweep, beside axes", at=(*at, path))
+                if path in NO_AXES:
+                    raise Mistake("no axis", accepted=NO_AXES[path], at=(*at, path))
                 if path in seen or not all(path.split(".")):
                     what = "stands twice" if path in seen else "not a key path"
                     raise Mistake(what, accepted="each key path once, as traffic.0.iperf.load", at=(*at, path))

@@ -57,6 +57,7 @@ RESERVED = frozenset(
             "exclude",
             "mode",
             "settle",
+            "lost",
             "recheck",
             "until",
             "budget",

@@ -25,6 +25,9 @@ FORMAT = 1
 MOST_BYTES = 4 << 20  # of the file: 250 ranks are 30 KB
 MOST_TIMES = 240  # iterations of a job whose times are kept: the last ones
 RECENT = 10  # iterations over which a rank's time and waiting are taken
+MOST_PASSES = 40  # iterations whose passes are told, of each rank
+FEWEST_PASSES = 10  # of a rank: with more ranks than MOST_ROWS has room for, none are told
+MOST_ROWS = 1280  # of passes: those of a job
 WATCHED_S = 10.0  # for which whoever moved `live.watched` is taken to look
 
 
@@ -42,10 +45,32 @@ class LiveRank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LivePasses:
+    """Columns of a table of the last iterations of ranks: forward and backward pass together, and waiting after them.
+
+    Instants are by the controller's clock.
+    """
+
+    rank: tuple[Whole, ...]
+    iteration: tuple[Whole, ...]
+    start_ns: tuple[Whole, ...]
+    end_ns: tuple[Whole, ...]
+    passes_s: tuple[Real, ...]
+    wait_s: tuple[Real, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse columns that differ in length (ValueError)."""
+        columns = (self.rank, self.iteration, self.start_ns, self.end_ns, self.passes_s, self.wait_s)
+        if len({len(column) for column in columns}) > 1:
+            raise ValueError("columns of passes differ in length")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveJob:
     """A job: the times of rank 0's last iterations, how many count so far, and its ranks that have logged one.
 
-    `heard_ns` is when the controller heard of the last one, by its clock.
+    `heard_ns` is when the controller heard of the last one, by its clock. `passes` are told while somebody watches,
+    where ranks log them.
     """
 
     name: str
@@ -53,6 +78,7 @@ class LiveJob:
     measured: Count = 0
     heard_ns: Whole = 0
     ranks: tuple[LiveRank, ...] = ()
+    passes: LivePasses | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,7 +111,10 @@ def plan_text(definition: Definition, outlined: Outlined, salt: str) -> str:
         *(f"  {line}" for line in outlined.how),
         f"  {'about ' if outlined.how else ''}{measurements} measurements in {len(found)} runs "
         f"({file.mode} mode, {file.order} order); "
-        f"each tried {_times(file.attempts)} at most",
+        f"each tried {_times(file.attempts)} at most"
+        + (
+            ", and no further in a try once it is lost" if any(one.experiment.lost for one in definition.points) else ""
+        ),
         f"  {plantext.salt_text(salt)}; "
         + (
             "the same random numbers for all points of a repetition"

@@ -9,17 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.core import lock
 from orchestrator.core.errors import StoreError
 from orchestrator.store import live, rundir, sweeps
-from orchestrator.store.live import Live
+from orchestrator.store.live import Live, LivePasses
 from orchestrator.store.manifests.records import Manifest
 from orchestrator.store.rundir import Entry
 from orchestrator.store.stamps import MANIFEST, PARTIAL, Stamp, stamp_of
 from orchestrator.store.sweeps import Sweep
 from orchestrator.watching import view
 from orchestrator.watching.view import Curve, Shown, View
+
+if TYPE_CHECKING:
+    from orchestrator.watching.forming import Forming
 
 EVERY_S = 0.3  # between two looks
 _SAYS_SO_S = 2.0  # between two signs that somebody watches
@@ -40,6 +44,8 @@ class Following:
         self._shown: tuple[Curve | Shown, ...] = ()  # of the sweep
         self._between: View | None = None  # what stays between two runs of a sweep: how the first one ended
         self._said_at = 0.0
+        self._forming: Forming | None = None  # what is told by passes
+        self._passes: tuple[LivePasses | None, ...] = ()  # that is told by
         if wanted is not None:
             self._name(wanted)
 
@@ -99,7 +105,22 @@ class Following:
         if now - self._said_at >= _SAYS_SO_S:
             self._said_at = now
             live.watch(folder)
-        return view.with_sweep(view.of_run(entry.manifest, self._live, time.time_ns()), self._shown)
+        forming = self._formed(entry.manifest)
+        waits, causes = (forming.waits, forming.causes) if forming is not None else ({}, ())
+        shown = view.of_run(entry.manifest, self._live, time.time_ns(), waits=waits, causes=causes)
+        return view.with_sweep(shown, self._shown)
+
+    def _formed(self, manifest: Manifest) -> Forming | None:
+        """Return what is told by passes, which are looked at when there are other ones."""
+        live = self._live
+        passes = () if live is None or live.phase != "window" else tuple(job.passes for job in live.jobs)
+        if passes != self._passes:
+            self._passes, self._forming = passes, None
+            if live is not None and any(passes):
+                from orchestrator.watching import forming  # numpy and pyarrow: for those who watch passes
+
+                self._forming = forming.formed(manifest, live)
+        return self._forming
 
     def _gone(self, folder: Path) -> View:
         """Return what is shown of a run whose folder has another name by now, or none any more."""

@@ -63,7 +63,7 @@ def drawn(shown: View, width: int) -> RenderableType:
             _text(f"{curve.name}: {curve.text}"),
             Text(sparkline(curve.values, max(10, width - 1)), "blue"),
         ]
-    parts += [_text(wait) for wait in shown.waits]
+    parts += [_text(line) for line in (*shown.waits, *shown.causes)]
     parts += [_text(failure, "bold red") for failure in shown.failures]
     if shown.gates:
         parts += [Text(), _text("Gates, as they would be judged now", "bold")]

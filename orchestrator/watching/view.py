@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
+from types import MappingProxyType
 
-from orchestrator.analysis.stats.steady import drift
 from orchestrator.core.screen import alike
 from orchestrator.core.units import bytes_text, duration_text, rate_text, share_text
 from orchestrator.experiment import runtext
-from orchestrator.store.live import Live, LiveJob, LiveLoad, LiveRank
-from orchestrator.store.manifests.records import Gate, Manifest, Training, Window
+from orchestrator.store.live import Live, LiveJob, LiveRank
+from orchestrator.store.manifests.records import Gate, Manifest
 from orchestrator.store.sweeps import MeasuredWindow, Sweep, chosen
 from orchestrator.sweep import sweeptext
-from orchestrator.validity.gates import drift as drift_gate
-from orchestrator.validity.gates import iterations, load
-from orchestrator.validity.window import ArrivedLoad, JobIterations, PartlyKnown
+from orchestrator.validity import so_far
+from orchestrator.validity.so_far import LoadSoFar, SoFar
 
 MOST_ROWS = 32  # of ranks and hosts: of more the slowest ranks, and the first hosts
 WAITED_FOR = 0.05  # of an iteration by which others have to wait longer for a rank to be named
+NO_WAITS: Mapping[str, str] = MappingProxyType({})
 _BARS = "▁▂▃▄▅▆▇█"
 _LEAST_SPREAD = 0.1  # of the mean, over the height of a sparkline: noise is not drawn as if it were a change
 _MARKS = {True: "ok", None: "?", False: "FAIL"}
 _ITERATING = ("warm-up", "window")  # phases
 _STALLED_S, _STALLED_TIMES = 3.0, 5.0  # seconds, and iterations, without one that ends
-_GATES = (iterations, drift_gate, load)  # that can be judged by what a controller hears
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +72,7 @@ class View:
     curves: tuple[Curve, ...] = ()
     course: tuple[Curve, ...] = ()
     waits: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     gates: tuple[Judged, ...] = ()
     tables: tuple[Shown, ...] = ()
@@ -81,8 +81,18 @@ class View:
     failed: bool = False
 
 
-def of_run(manifest: Manifest, live: Live | None, now_ns: int) -> View:
-    """Return what is shown of a run under way."""
+def of_run(
+    manifest: Manifest,
+    live: Live | None,
+    now_ns: int,
+    *,
+    waits: Mapping[str, str] = NO_WAITS,
+    causes: Sequence[str] = (),
+) -> View:
+    """Return what is shown of a run under way, with the causes that form in it.
+
+    `waits` says who waits for whom in the jobs of which passes are known; of others that is told by what ranks wait.
+    """
     title = f"{manifest.experiment}: {manifest.run}"
     if live is None:
         return View(title=title, phase=manifest.stage or "")
@@ -94,11 +104,10 @@ def of_run(manifest: Manifest, live: Live | None, now_ns: int) -> View:
         elapsed_s=max(0, round((now_ns - live.phase_began_ns) / 1e9)),
         share=_share(live),
         curves=tuple(_curve(job) for job in live.jobs if job.seconds),
-        waits=tuple(
-            filter(None, (_stalled(job, now_ns) or _waiting(manifest, job) for job in live.jobs if job.seconds))
-        )
+        waits=tuple(filter(None, (_waited(manifest, job, now_ns, waits) for job in live.jobs if job.seconds)))
         if live.phase in _ITERATING
         else (),
+        causes=tuple(causes),
         failures=live.failures,
         gates=tuple(gates(manifest, live)),
         tables=tuple(one for one in (_loads(live), _ranks(manifest, live), _hosts(live)) if one.rows),
@@ -158,38 +167,24 @@ def of_sweep(sweep: Sweep, found: Sequence[MeasuredWindow]) -> tuple[Curve | Sho
 
 
 def gates(manifest: Manifest, live: Live) -> list[Judged]:
-    """Return the gates as they would be judged now, of those that the controller's own figures tell something of.
-
-    Loads are judged where nothing trains: elsewhere the counters have the training's bytes, too.
-    """
+    """Return the gates as they would be judged now, of those that the controller's own figures tell something of."""
     if live.phase != "window" or live.window is None:
         return []
-    logging = {job.name: sum(rank.logs for rank in job.ranks) for job in manifest.jobs}
-    trains = {rank.node for job in manifest.jobs for rank in job.ranks}
-    counting = [job for job in live.jobs if job.name in logging]
-    window = PartlyKnown(
-        manifest=manifest,
-        record=Window(
-            name=live.window.name, start_ns=0, end_ns=0, valid=False, reasons=(), wanted_iterations=live.window.wanted
-        ),
-        jobs=tuple(
-            JobIterations(
-                name=job.name,
-                iterations=job.measured,
-                incomplete=0,  # ranks that are a little behind log theirs yet
-                ranks=logging[job.name],
-                ranks_seen=len(job.ranks),
+    window = SoFar(
+        name=live.window.name,
+        wanted=live.window.wanted,
+        measured={job.name: job.measured for job in live.jobs},
+        seconds={job.name: job.seconds[-job.measured :] if job.measured else () for job in live.jobs},
+        loads=[
+            LoadSoFar(
+                end=one.end,
+                requested_bps=one.requested_bps / manifest.scale,
+                mean_bps=None if one.mean_bps is None else one.mean_bps / manifest.scale,
             )
-            for job in counting
-        ),
-        training=tuple(_training(job) for job in counting),
-        loads=tuple(
-            _arrived(one, manifest.scale)
             for one in live.loads
-            if one.mean_bps is not None and one.end.partition("/")[0] not in trains
-        ),
+        ],
     )
-    return [_judged(gate) for module in _GATES for gate in module.judge(window) if gate.name not in ("gap", "overlap")]
+    return [_judged(gate) for gate in so_far.gates(manifest, window)]
 
 
 def _judged(gate: Gate) -> Judged:
@@ -198,35 +193,6 @@ def _judged(gate: Gate) -> Judged:
     remark = gate.passed is False and not gate.required
     mark = "..." if open_yet else "note" if remark else _MARKS[gate.passed]
     return Judged(name=gate.name, mark=mark, text=gate.message)
-
-
-def _training(job: LiveJob) -> Training:
-    seconds = job.seconds[-job.measured :] if job.measured else ()
-    trend = drift(seconds)
-    return Training(
-        job=job.name,
-        iterations=len(seconds),
-        mean_s=fmean(seconds) if seconds else None,
-        p50_s=median(seconds) if seconds else None,
-        p99_s=None,
-        drift=trend.share,
-        drift_low=trend.low,
-        drift_high=trend.high,
-        drift_p=trend.p,
-    )
-
-
-def _arrived(one: LiveLoad, scale: int) -> ArrivedLoad:
-    mean = math.nan if one.mean_bps is None else one.mean_bps
-    return ArrivedLoad(
-        source="cross traffic",
-        src="all senders",
-        dst=one.end,
-        requested_bps=one.requested_bps / scale,
-        achieved_bps=mean / scale,
-        longest_gap_s=0.0,
-        seen_by="by its counters so far",
-    )
 
 
 def _phase(live: Live) -> str:
@@ -279,6 +245,11 @@ def _stalled(job: LiveJob, now_ns: int) -> str:
     if silent_s < max(_STALLED_S, _STALLED_TIMES * median(job.seconds)):
         return ""
     return f"{job.name}: no iteration has ended, for {silent_s:.0f} s now"
+
+
+def _waited(manifest: Manifest, job: LiveJob, now_ns: int, by_passes: Mapping[str, str]) -> str:
+    stalled = _stalled(job, now_ns)
+    return stalled or (by_passes[job.name] if job.name in by_passes else _waiting(manifest, job))
 
 
 def _waiting(manifest: Manifest, job: LiveJob) -> str:
@@ -372,6 +343,8 @@ def changes(before: View | None, now: View) -> list[str]:
         lines.append("    " + "; ".join([now.progress, *(f"{one.name} {one.text}" for one in now.curves)]))
     known = {_head(wait) for wait in old.waits}
     lines += [f"    {wait}" for wait in now.waits if _head(wait) not in known]
+    told = {_cause(cause) for cause in old.causes}
+    lines += [f"    {cause}" for cause in now.causes if _cause(cause) not in told]
     marks = {(gate.name, _subject(gate)): gate.mark for gate in old.gates}
     lines += [
         f"    gate {gate.name}: {gate.mark}: {gate.text}"
@@ -386,6 +359,11 @@ def changes(before: View | None, now: View) -> list[str]:
 
 def _head(wait: str) -> str:
     return wait.partition(",")[0]
+
+
+def _cause(line: str) -> str:
+    """Return what a line on a cause names, before its share."""
+    return re.split(r" [0-9.]+%", line)[0]
 
 
 def _subject(gate: Judged) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.execution.observers import metrics
-from orchestrator.execution.observers.observing import HostSample
+from orchestrator.execution.observers.observing import HostSample, LoggedIteration
 from orchestrator.store.manifests.records import CaptureCounts, Point
 from orchestrator.store.sweeps import MeasuredWindow, Plan, PlannedPoint, Sweep
 from tests.helpers import manifests
@@ -34,12 +34,18 @@ def sample(node="h1", *, second=0, grown=0, queue_bytes=0):
     )
 
 
+def logged(number, seconds, **more):
+    """Return an iteration of so many seconds as a rank logs it; iterations follow one another."""
+    start_ns = round(number * seconds * 1e9)
+    return LoggedIteration(number=number, start_ns=start_ns, end_ns=start_ns + round(seconds * 1e9), **more)
+
+
 def a_run(live: metrics.Metrics, *, ended=True) -> None:
     """Tell of a run; without its end it goes on."""
     live.run_began(MANIFEST)
     live.phase("window")
     for rank in (0, 1):
-        live.iteration(job="training", rank=rank, number=7, seconds=0.2, wait_s=None)
+        live.iteration(logged(7, 0.2), job="training", rank=rank)
     live.loads(requested={"h1": 10e6}, received={"h1": 9e6}, scale=10)
     live.hosts({"h1": sample()}, scale=10)
     live.hosts({"h1": sample(second=1, grown=1000)}, scale=10)

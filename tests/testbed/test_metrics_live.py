@@ -20,7 +20,7 @@ import pytest
 
 from orchestrator.execution.observers import metrics
 from tests.helpers import machine
-from tests.helpers.metrics_help import a_run, expressions, results, sample
+from tests.helpers.metrics_help import a_run, expressions, logged, results, sample
 from tests.helpers.orch_runs import light, manifest_of, start, wait_for, write
 
 pytestmark = pytest.mark.testbed
@@ -134,7 +134,7 @@ def test_every_panel_of_the_dashboard_shows_something_in_a_real_prometheus(tmp_p
         a_run(live, ended=False)
         ends, second = time.monotonic() + 120, 2
         while empty and time.monotonic() < ends:
-            live.iteration(job="training", rank=0, number=second, seconds=0.2, wait_s=None)
+            live.iteration(logged(second, 0.2), job="training", rank=0)
             live.hosts({"h1": sample(second=second, grown=1000 * second)}, scale=1)
             second += 1
             empty = [expression for expression in empty if not asked(database, expression)]

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from orchestrator.analysis.stats.autocorrelation import Autocorrelation, autocorrelation, effective_by_blocks
 from orchestrator.analysis.stats.slow_iterations import SlowIterations, slow_iterations
-from orchestrator.analysis.stats.steady import drift
+from orchestrator.validity.steady import drift
 
 CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.stats.iterations import JobSeries, absorbed, interval_note, series, spent
-from orchestrator.analysis.stats.steady import drift
 from orchestrator.analysis.traffic import sharedlink, throughput, trust
 from orchestrator.analysis.windows import (
     device_counters,
@@ -33,6 +32,7 @@ from orchestrator.parts.registry import COLLECTOR
 from orchestrator.store.manifests.records import Manifest, ProcessorShares, Training, Variation, Window
 from orchestrator.store.tabular import tables
 from orchestrator.validity import registry
+from orchestrator.validity.steady import drift
 from orchestrator.validity.window import (
     ArrivedLoad,
     Capture,

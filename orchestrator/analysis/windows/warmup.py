@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from orchestrator.analysis.stats.iterations import JobSeries
-from orchestrator.analysis.stats.steady import steady_from
 from orchestrator.store.manifests.records import Truncation, Window
+from orchestrator.validity.steady import steady_from
 
 AUTO = "auto"  # an experiment's usual warm-up
 

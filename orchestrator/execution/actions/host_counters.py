@@ -118,6 +118,7 @@ class Receivers:
         self._ends = {demand.end: (demand.dst, topology.node(demand.dst).rails[demand.rail]) for demand in demands}
         self.over_s = max([STEADY_OVER_S, *(demand.over_s for demand in demands)]) * topology.dilation
         self._samples: dict[str, deque[_Sample]] = {end: deque() for end in self.wanted}
+        self._first: dict[str, _Sample] = {}
 
     def sample(self) -> None:
         """Read every receiver's counters once, all at the same time."""
@@ -125,6 +126,7 @@ class Receivers:
         for end, sample in taken.items():
             samples = self._samples[end]
             samples.append(sample)
+            self._first.setdefault(end, sample)
             while samples[-1][0] - samples[0][0] > (self.over_s + STEADY_OVER_S / 2) * 1e9 and len(samples) > 2:
                 samples.popleft()
 
@@ -132,12 +134,22 @@ class Receivers:
         """Bits a second over about the last `over_s` seconds, scaled; None before they have passed."""
         rates: dict[str, float | None] = {}
         for end, samples in self._samples.items():
-            span_ns = samples[-1][0] - samples[0][0] if samples else 0
             rates[end] = None
-            if span_ns >= self.over_s * 1e9:
-                counted, packets = (samples[-1][figure] - samples[0][figure] for figure in (1, 2))
-                rates[end] = self._topology.on_wire(counted, packets) * 8e9 / span_ns * self._topology.dilation
+            if samples and samples[-1][0] - samples[0][0] >= self.over_s * 1e9:
+                rates[end] = self._between(samples[0], samples[-1])
         return rates
+
+    def means(self) -> dict[str, float | None]:
+        """Return the same over all that was sampled; None where that is less than `over_s` seconds."""
+        spans = {end: (self._first[end], samples[-1]) for end, samples in self._samples.items() if samples}
+        return {
+            end: self._between(first, last) if last[0] - first[0] >= self.over_s * 1e9 else None
+            for end, (first, last) in spans.items()
+        }
+
+    def _between(self, first: _Sample, last: _Sample) -> float:
+        counted, packets = (last[figure] - first[figure] for figure in (1, 2))
+        return self._topology.on_wire(counted, packets) * 8e9 / (last[0] - first[0]) * self._topology.dilation
 
     def _read(self, end: str) -> _Sample:
         host, rail = self._ends[end]

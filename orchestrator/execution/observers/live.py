@@ -10,11 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from orchestrator.execution.observers.observing import HostSample, Observer
+from orchestrator.execution.observers.observing import HostSample, LoggedIteration, Observer
 from orchestrator.store import live
-from orchestrator.store.live import Live, LiveHost, LiveJob, LiveLoad, LiveRank, LiveWindow
+from orchestrator.store.live import Live, LiveHost, LiveJob, LiveLoad, LivePasses, LiveRank, LiveWindow
 
 EVERY_S = 0.5
+PASSES_EVERY_S = 2.0
 _MOST_FAILURES = 20
 
 
@@ -23,6 +24,7 @@ class _Rank:
     last: int = 0
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=live.RECENT))
     waits: deque[float] = field(default_factory=lambda: deque(maxlen=live.RECENT))
+    logged: deque[LoggedIteration] = field(default_factory=lambda: deque(maxlen=live.MOST_PASSES))
 
 
 @dataclass(slots=True)
@@ -31,6 +33,7 @@ class _Job:
     measured: int = 0
     heard_ns: int = 0
     ranks: dict[int, _Rank] = field(default_factory=dict)
+    passes: LivePasses | None = None
 
 
 @dataclass(slots=True)
@@ -55,6 +58,7 @@ class LiveFile(Observer):
         self._samples: dict[str, HostSample] = {}
         self._lock = threading.Lock()
         self._changed = True
+        self._next_passes = 0.0
         self._ended = threading.Event()
         with suppress(OSError):
             live.begin(folder)
@@ -99,17 +103,18 @@ class LiveFile(Observer):
                 self._jobs.setdefault(name, _Job()).measured = count
             self._changed = True
 
-    def iteration(self, *, job: str, rank: int, number: int, seconds: float, wait_s: float | None) -> None:
+    def iteration(self, logged: LoggedIteration, *, job: str, rank: int) -> None:
         with self._lock:
             mine = self._jobs.setdefault(job, _Job())
             if rank == 0:
-                mine.seconds.append(seconds)
+                mine.seconds.append(logged.seconds)
                 mine.heard_ns = time.time_ns()
             one = mine.ranks.setdefault(rank, _Rank())
-            one.last = number
-            one.seconds.append(seconds)
-            if wait_s is not None:
-                one.waits.append(wait_s)
+            one.last = logged.number
+            one.seconds.append(logged.seconds)
+            if logged.wait_s is not None:
+                one.waits.append(logged.wait_s)
+            one.logged.append(logged)
             self._changed = True
 
     def failure(self, *, node: str, what: str) -> None:
@@ -171,6 +176,10 @@ class LiveFile(Observer):
                 return
 
     def _whole(self) -> Live:
+        if time.monotonic() >= self._next_passes:
+            self._next_passes = time.monotonic() + PASSES_EVERY_S
+            for job in self._jobs.values():
+                job.passes = _passes(job) if self.samples_hosts else None
         return replace(self._state, jobs=tuple(_told(name, job) for name, job in self._jobs.items()))
 
 
@@ -180,6 +189,7 @@ def _told(name: str, job: _Job) -> LiveJob:
         seconds=tuple(round(value, 6) for value in job.seconds),
         measured=job.measured,
         heard_ns=job.heard_ns,
+        passes=job.passes,
         ranks=tuple(
             LiveRank(
                 rank=number,
@@ -189,4 +199,25 @@ def _told(name: str, job: _Job) -> LiveJob:
             )
             for number, rank in sorted(job.ranks.items())
         ),
+    )
+
+
+def _passes(job: _Job) -> LivePasses | None:
+    """Return the passes of the last iterations; None where a rank logs none, or ranks are too many for it."""
+    most = live.MOST_ROWS // max(1, len(job.ranks))
+    rows = [
+        (rank, one, one.passes_s, one.wait_s)
+        for rank, mine in sorted(job.ranks.items())
+        for one in list(mine.logged)[-most:]
+    ]
+    known = [(rank, one, passes_s, wait_s or 0.0) for rank, one, passes_s, wait_s in rows if passes_s is not None]
+    if most < live.FEWEST_PASSES or len(known) < len(rows):
+        return None
+    return LivePasses(
+        rank=tuple(rank for rank, *_ in known),
+        iteration=tuple(one.number for _, one, *_ in known),
+        start_ns=tuple(one.start_ns for _, one, *_ in known),
+        end_ns=tuple(one.end_ns for _, one, *_ in known),
+        passes_s=tuple(round(passes_s, 6) for *_, passes_s, _ in known),
+        wait_s=tuple(round(wait_s, 6) for *_, wait_s in known),
     )

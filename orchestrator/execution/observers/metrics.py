@@ -19,7 +19,7 @@ from prometheus_client import (
 )
 
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.execution.observers.observing import HostSample, Observer
+from orchestrator.execution.observers.observing import HostSample, LoggedIteration, Observer
 from orchestrator.store.manifests.records import Summary
 from orchestrator.store.sweeps import MeasuredWindow, Sweep
 
@@ -110,8 +110,8 @@ class Metrics(Observer):
         self._phase_name, self._phase_began = "", now
         self.in_phase.clear()
 
-    def iteration(self, *, job: str, rank: int, number: int, seconds: float, wait_s: float | None) -> None:  # noqa: ARG002
-        self.iterations.labels(job, str(rank)).observe(seconds)
+    def iteration(self, logged: LoggedIteration, *, job: str, rank: int) -> None:
+        self.iterations.labels(job, str(rank)).observe(logged.seconds)
 
     def failure(self, *, node: str, what: str) -> None:
         self.failures.labels(node, what).inc()

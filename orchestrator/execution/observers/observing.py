@@ -55,6 +55,25 @@ class HostGrowth:
     busy: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedIteration:
+    """An iteration of a rank, as it logged it: by the controller's clock, dilated time divided back.
+
+    `passes_s` are its forward and backward pass, `wait_s` what it then waited for communication; None where it does not
+    log that.
+    """
+
+    number: int
+    start_ns: int
+    end_ns: int
+    passes_s: float | None = None
+    wait_s: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e9
+
+
 class Observer:
     """Is told what happens, and takes no notice; who wants to overrides what matters to it.
 
@@ -81,8 +100,8 @@ class Observer:
     def measured(self, counts: Mapping[str, int], *, left_s: float | None) -> None:
         """Note how many iterations of each job count so far in the window, and the seconds until it ends, if known."""
 
-    def iteration(self, *, job: str, rank: int, number: int, seconds: float, wait_s: float | None) -> None:
-        """Note that a rank has ended an iteration, in which it waited for communication, if it says how long."""
+    def iteration(self, logged: LoggedIteration, *, job: str, rank: int) -> None:
+        """Note that a rank has ended an iteration."""
 
     def failure(self, *, node: str, what: str) -> None:
         """Note that a process of the run failed."""
@@ -124,9 +143,9 @@ class Several(Observer):
         for one in self._observers:
             one.measured(counts, left_s=left_s)
 
-    def iteration(self, *, job: str, rank: int, number: int, seconds: float, wait_s: float | None) -> None:
+    def iteration(self, logged: LoggedIteration, *, job: str, rank: int) -> None:
         for one in self._observers:
-            one.iteration(job=job, rank=rank, number=number, seconds=seconds, wait_s=wait_s)
+            one.iteration(logged, job=job, rank=rank)
 
     def failure(self, *, node: str, what: str) -> None:
         for one in self._observers:

@@ -275,12 +275,13 @@ class Window(WindowSummary):
     """A measured window and what it amounts to.
 
     `earliest` is the first iteration of each job under the window's traffic. Where `warmup` is "auto", `mser` says what
-    a rule takes for warm-up by the iterations themselves.
+    a rule takes for warm-up by the iterations themselves. `lost` says why it was given up before its end.
     """
 
     wanted_iterations: Whole | None = None
     warmup: Whole | Literal["auto"] | None = None
     earliest: Mapping[str, Whole] = field(default_factory=dict)
+    lost: str = ""
     mser: Mapping[str, Truncation] = field(default_factory=dict)
     variation: tuple[Variation, ...] = ()
     processors: tuple[ProcessorShares, ...] = ()

@@ -94,6 +94,16 @@ def test_units_of_a_night_name_this_folder_and_this_orch(written, tmp_path):
     assert "/srv/orch" not in service + (tmp_path / "here/crontab").read_text()
 
 
+def test_a_night_repeats_until_it_is_known_ends_what_is_lost_and_says_how_to_look(written, tmp_path):
+    written("nightly")
+    text = (tmp_path / "here/nightly.yaml").read_text()
+    assert yaml.safe_load(text)["until"]["interval"] == "2%"
+    assert yaml.safe_load((tmp_path / "here/training.yaml").read_text())["lost"] == "again"
+    (line,) = [line for line in text.splitlines() if line.startswith("#   orch watch ")]
+    _, *argv = shlex.split(line.lstrip("# ").partition("  ")[0])
+    assert build_parser().parse_args(argv).run == yaml.safe_load(text)["name"]
+
+
 def test_what_is_there_is_not_overwritten(tmp_path):
     (tmp_path / "load.yaml").write_text("mine")
     (tmp_path / "quickstart.yaml").symlink_to("nowhere")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ def manifest(failed, *, repetition, run, outcome="completed"):
         "valid": not failed,
         "reasons": list(failed),
         "gates": gates,
+        "lost": "the load is missing" if "lost" in failed else "",
         "training": [{"job": "training", "iterations": 100, **dict.fromkeys(TIMES, 0.1), "sent_bytes": 1.0}],
     }
     return manifests.made(
@@ -43,7 +45,7 @@ def manifest(failed, *, repetition, run, outcome="completed"):
 def runs_that(monkeypatch, tmp_path):
     """Have the tries of `orch run` end so, one after the other; gives its status and what it printed."""
 
-    def go(*tries, repetitions, attempts, options=()):
+    def go(*tries, repetitions, attempts, options=(), more=""):
         left = iter(tries)
         labels = []
 
@@ -59,7 +61,7 @@ def runs_that(monkeypatch, tmp_path):
 
         monkeypatch.setattr(execute, "run_planned", run_planned)
         path = tmp_path / "e.yaml"
-        path.write_text(GOOD + f"repetitions: {repetitions}\nattempts: {attempts}\n")
+        path.write_text(GOOD + f"repetitions: {repetitions}\nattempts: {attempts}\n{more}")
         status, out, err = orch("run", str(path), "--no-report", *options)
         assert next(left, None) is None, "each try was made"
         return status, out, labels, err
@@ -116,10 +118,45 @@ def test_json_says_which_tries_count(runs_that):
     assert [run["counts"] for run in json.loads(out)["runs"]] == [False, True]
 
 
-def test_attempts_are_no_axis_of_a_sweep(tmp_path):
+LOST = ("load", "lost")
+
+
+@pytest.mark.parametrize(("attempts", "tries"), [(1, 2), (3, 3)])
+def test_a_run_of_which_a_window_was_lost_is_measured_again_so_often_and_no_more(runs_that, attempts, tries):
+    status, out, labels, _ = runs_that(*[LOST] * tries, repetitions=1, attempts=attempts, more="lost: again\n")
+    assert status == Exit.INCONCLUSIVE
+    assert labels[1:] == [f"run 1 of 1 again, since w1 was lost (try {n} of {tries})" for n in range(2, tries + 1)]
+    assert "#1 r1: measured again" in out
+
+
+def test_what_is_measured_is_the_same_point_with_and_without_it(tmp_path):
+    found = []
+    for more in ("", "lost: again\n"):
+        path = tmp_path / "e.yaml"
+        path.write_text(GOOD + more)
+        _, out, _ = orch("plan", str(path))
+        found.append(out)
+        (point,) = re.findall(r"point (\w+)", out)
+        assert point == re.findall(r"point (\w+)", found[0])[0]
+    assert ["a window that is lost already ends early, and is measured again" in out for out in found] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("axis", "accepted"),
+    [("attempts: [1, 2]", "attempts of the sweep, beside axes"), ("lost: [again]", "lost: again in the experiment")],
+)
+def test_tries_are_no_axis_of_a_sweep(tmp_path, axis, accepted):
     (tmp_path / "e.yaml").write_text(GOOD)
     path = tmp_path / "s.yaml"
-    path.write_text("name: s\nexperiment: e.yaml\naxes: {attempts: [1, 2]}\n")
+    path.write_text(f"name: s\nexperiment: e.yaml\naxes: {{{axis}}}\n")
     status, _, err = orch("plan", str(path))
     assert status == Exit.MISTAKE
-    assert "accepted: attempts of the sweep, beside axes" in err
+    assert f"accepted: {accepted}" in err
+
+
+def test_a_sweep_says_that_tries_end_when_they_are_lost(tmp_path):
+    (tmp_path / "e.yaml").write_text(GOOD + "lost: again\n")
+    path = tmp_path / "s.yaml"
+    path.write_text("name: s\nexperiment: e.yaml\naxes: {traffic.0.iperf.load: [100mbit, 200mbit]}\n")
+    _, out, _ = orch("plan", str(path))
+    assert "each tried 2 times at most, and no further in a try once it is lost" in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import threading
 import time
@@ -11,7 +12,7 @@ import pytest
 from orchestrator.execution.observers.live import LiveFile
 from orchestrator.execution.observers.observing import Observer, Several
 from orchestrator.store import live
-from tests.helpers.metrics_help import sample
+from tests.helpers.metrics_help import logged, sample
 
 PATIENCE_S = 60.0
 
@@ -36,14 +37,37 @@ def test_iterations_of_all_ranks_are_told_with_their_waiting(told, tmp_path):
     told.phase("window")
     told.window("w1", number=1, of=2, wanted=20)
     for number in range(300):
-        told.iteration(job="a", rank=0, number=number, seconds=0.1, wait_s=0.02)
-        told.iteration(job="a", rank=1, number=number, seconds=0.1, wait_s=None)
+        told.iteration(logged(number, 0.1, passes_s=0.05, wait_s=0.02), job="a", rank=0)
+        told.iteration(logged(number, 0.1), job="a", rank=1)
     told.measured({"a": 12}, left_s=4.0)
     found = written(tmp_path, lambda state: state.window is not None and state.window.left_s == 4.0)
     (job,) = found.jobs
     assert (len(job.seconds), job.measured) == (live.MOST_TIMES, 12)
     assert [(rank.last, rank.seconds, rank.wait_s) for rank in job.ranks] == [(299, 0.1, 0.02), (299, 0.1, None)]
     assert (found.label, found.phase, found.window.of) == ("run 1 of 2", "window", 2)
+
+
+def test_passes_of_the_last_iterations_are_told_while_somebody_watches(told, tmp_path):
+    live.watch(tmp_path)
+    numbers = itertools.count()
+
+    def going_on(state):
+        number = next(numbers)
+        for rank in (0, 1):
+            told.iteration(logged(number, 0.1, passes_s=0.06, wait_s=0.02), job="a", rank=rank)
+        return state.jobs and state.jobs[0].passes is not None and min(state.jobs[0].passes.iteration) > 0
+
+    passes = written(tmp_path, going_on).jobs[0].passes
+    assert passes.rank == (0,) * live.MOST_PASSES + (1,) * live.MOST_PASSES
+    assert len(set(passes.iteration)) == live.MOST_PASSES
+    assert (set(passes.passes_s), set(passes.wait_s)) == ({0.06}, {0.02})
+
+
+def test_passes_that_a_rank_does_not_log_are_not_told(told, tmp_path):
+    live.watch(tmp_path)
+    told.iteration(logged(0, 0.1, passes_s=0.06), job="a", rank=0)
+    told.iteration(logged(0, 0.1), job="a", rank=1)
+    assert written(tmp_path, lambda state: bool(state.jobs)).jobs[0].passes is None
 
 
 def test_a_window_begins_without_the_iterations_of_the_one_before(told, tmp_path):
@@ -116,7 +140,7 @@ def test_several_observers_hear_everything_and_one_that_wants_hosts_is_enough():
         "phase": (("open",), {}),
         "window": (("w1",), {"number": 1, "of": 1, "wanted": None}),
         "measured": (({},), {"left_s": None}),
-        "iteration": ((), {"job": "a", "rank": 0, "number": 0, "seconds": 0.1, "wait_s": None}),
+        "iteration": ((logged(0, 0.1),), {"job": "a", "rank": 0}),
         "failure": ((), {"node": "h1", "what": "p"}),
         "loads": ((), {"requested": {}, "received": {}, "scale": 1}),
         "hosts": (({},), {"scale": 1}),

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.execution import measuring
+from orchestrator.execution.actions.host_counters import Receivers
 from orchestrator.execution.actions.window_events import WindowEvents
 from orchestrator.execution.measuring import Measurement, preflight
 from orchestrator.execution.observers.events import EventLog
@@ -109,6 +110,38 @@ def test_one_job_gets_exactly_what_was_asked(session_of):
     window = measured.measure()
     assert window.iterations == {"training": (5, 14)}
     assert (window.name, window.start_ns, window.end_ns) == ("w1", 500 * MS, 1500 * MS)
+
+
+def test_a_window_ends_as_soon_as_it_is_lost_and_says_why(session_of, monkeypatch):
+    monkeypatch.setattr(measuring, "JUDGE_EVERY_S", 0.0)
+    run = planned("{warmup: 0, iterations: 40}")
+    session = session_of(run)
+    asked = []
+
+    def lost(window):
+        asked.append(window)
+        log(session, run, len(asked) + 3, (len(asked) + 3) * 100 * MS, (len(asked) + 4) * 100 * MS)
+        return "half of the load is missing" if window.measured.get("training", 0) >= 10 else ""
+
+    for number in range(4):
+        log(session, run, number, number * 100 * MS, (number + 1) * 100 * MS)
+    window = measurement(run, session, lost=lost).measure()
+    first, last = window.iterations["training"]
+    assert (first, window.lost) == (0, "half of the load is missing")
+    assert 9 <= last < 39
+    assert asked[-1].share == pytest.approx(asked[-1].measured["training"] / 40)
+    assert set(asked[-1].seconds["training"]) == {0.1}
+
+
+def test_the_mean_of_a_load_is_over_all_that_was_counted(session_of):
+    run = planned("{iterations: 5}", traffic=TRAFFIC)
+    counter = Counter(50e6, step_ns=1000 * MS)
+    receivers = Receivers(session_of(run, {"h3": counter}), [d for s in run.windows[0].sources for d in s.demands])
+    receivers.sample()
+    assert receivers.means() == {"h3": None}
+    for _ in range(10):
+        receivers.sample()
+    assert receivers.means()["h3"] == pytest.approx(50e6, rel=0.01)
 
 
 def test_warm_up_chosen_from_the_data_makes_a_bound_more_and_says_where_it_may_begin(session_of):

@@ -12,7 +12,7 @@ from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.execution.actions import host_counters
 from orchestrator.execution.observers import metrics
 from tests.helpers.machine import free_port
-from tests.helpers.metrics_help import MANIFEST, a_run, expressions, names_in, results, sample
+from tests.helpers.metrics_help import MANIFEST, a_run, expressions, logged, names_in, results, sample
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def value(live, name, **labels):
 
 def test_iterations_are_a_histogram_by_rank(live):
     for seconds in (0.1, 0.2, 30.0):
-        live.iteration(job="training", rank=1, number=0, seconds=seconds, wait_s=None)
+        live.iteration(logged(0, seconds), job="training", rank=1)
     labels = {"training": "training", "rank": "1"}
     assert value(live, "orch_iteration_seconds_count", **labels) == 3
     assert value(live, "orch_iteration_seconds_sum", **labels) == pytest.approx(30.3)

@@ -14,13 +14,13 @@ from scipy import stats
 
 from orchestrator.analysis import launch_outputs, reduction
 from orchestrator.analysis.stats.iterations import JobSeries
-from orchestrator.analysis.stats.steady import BATCH, Drift, drift, steady_from
 from orchestrator.analysis.windows import warmup
 from orchestrator.store.manifests.coding import encoded
 from orchestrator.store.manifests.records import Training
 from orchestrator.store.stamps import MANIFEST
 from orchestrator.store.tabular import tables
 from orchestrator.validity.gates import drift as drift_gate
+from orchestrator.validity.steady import BATCH, Drift, drift, steady_from
 from tests.helpers import manifests
 from tests.helpers.gate_windows import judged
 from tests.helpers.opened import opens
