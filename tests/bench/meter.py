@@ -110,12 +110,7 @@ def _took(settings: Settings, inside: list[str], flows: int, size: int) -> _Took
 
 def _figure(what: str, found: dict[str, list[float]], note: str = "") -> Figure:
     return Figure(
-        what=what,
-        unit="ns",
-        values=tuple(found[METER]),
-        against=TCPDUMP,
-        reference=tuple(found[TCPDUMP]),
-        note=note,
+        what=what, unit="ns", values=tuple(found[METER]), against=TCPDUMP, reference=tuple(found[TCPDUMP]), note=note
     )
 
 
