@@ -359,6 +359,24 @@ def test_a_small_receive_window_is_told_from_a_slow_link(pair, window, limited):
     assert (max(columns["notsent_bytes"]) > 0) or limited
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_payload_that_its_receiver_does_not_read_is_told(pair, reads):
+    waits = SLOW_READER if reads else SLOW_READER.replace("while c", "sys.stdin.read()\nwhile c")
+    script = [sys.executable, "-I", "-S", "-c"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    server = pair.popen("h2", *script, waits, "200000", **pipes)
+    assert server.stdout.readline() == "up\n"
+    client = pair.popen("h1", *script, SEND_ALL, "50000", **pipes)
+    assert [client.stdout.readline() for _ in range(2)] == ["open\n", "sent\n"]
+    queue = lambda: pair.do("h2", "ss", "-Htn", "src", "10.77.0.2").split()[1]  # noqa: E731
+    due = "0" if reads else "50000"
+    Deadline.after(60).poll(lambda: queue() == due, every_s=0.02, waiting_for="what arrives")
+    launch = tcp.launches(tcp.Config(hosts=("h2",)), TOPOLOGY)[0]
+    process, output = pair.launch(launch)
+    pair.stop(process, launch)
+    assert str(tcp.read(output)["sockets"]["unread_bytes"][-1]) == due
+
+
 def test_only_the_data_planes_sockets_are_kept(pair):
     pair.do("h1", "ip", "address", "add", "10.78.0.1/24", "dev", "ea")
     launch = tcp.launches(tcp.Config(hosts=("h1",)), TOPOLOGY)[0]
