@@ -1,6 +1,5 @@
 """The kernel's view of every TCP connection of the data plane over time: round trips, windows, retransmissions.
 
-
 Of each it tells how long it was busy sending, and for how much of that it waited for the receiver's window or for the
 sender's buffer, as far as the kernel's tcp_info goes; what arrived and was not read yet; and the process of the run
 that has it. The counter "tcp.timeouts" has the retransmission time-outs of all of a node's connections.
