@@ -260,11 +260,17 @@ def edges(topology: Topology, job: str, *, captured: Any, sockets: Any, span_ns:
             pair,
             sums[pair],
             [samples[one] for one in ends[pair] if one in samples],
-            [samples[(*one[2:], *one[:2])] for one in ends[pair] if (*one[2:], *one[:2]) in samples],
+            [samples[back] for one in ends[pair] if (back := _turned(one)) in samples],
         )
         for pair in sorted(sums)
         if sums[pair][0] >= FEWEST_SHARE * most > 0
     )
+
+
+def _turned(ends: tuple[str, int, str, int]) -> tuple[str, int, str, int]:
+    """Return the ends of a connection as the other end has them."""
+    src, src_port, dst, dst_port = ends
+    return dst, dst_port, src, src_port
 
 
 _COUNTED = (
