@@ -308,7 +308,7 @@ class Builder:
         held: set[str] = set()
         schema = _schema(target.table)
         with safepath.fresh(new) as file:
-            with pq.ParquetWriter(file, schema, **tables.form(schema)) as writer:
+            with pq.ParquetWriter(file, schema, compression="lz4", **tables.encodings(schema)) as writer:
                 waiting, count = [schema.empty_table()], 0
                 for rows in self._rows(target, held):
                     waiting.append(rows)

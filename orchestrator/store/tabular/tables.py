@@ -53,8 +53,8 @@ def schema(name: str) -> pa.Schema:
     return pa.schema(fields, metadata={"orch.tables": str(VERSION)})
 
 
-def form(columns: pa.Schema) -> dict[str, Any]:
-    """Return how Parquet files with these columns are written, as options of `ParquetWriter`.
+def encodings(columns: pa.Schema) -> dict[str, Any]:
+    """Return how these columns are encoded in Parquet files, as options of `ParquetWriter`.
 
     Text repeats itself, so it has a dictionary. Whole numbers are written as differences in few bits
     (DELTA_BINARY_PACKED of Parquet): a dictionary of them takes several times as long to write and to read.
@@ -64,7 +64,6 @@ def form(columns: pa.Schema) -> dict[str, Any]:
     return {
         "use_dictionary": [field.name for field in columns if pa.types.is_string(field.type)],
         "column_encoding": {field.name: "DELTA_BINARY_PACKED" for field in columns if pa.types.is_int64(field.type)},
-        "compression": "lz4",
     }
 
 
@@ -202,7 +201,7 @@ class TableWriter:
 
         if name not in self._files:
             path = self._folder / f"{name}.parquet"
-            self._files[name] = pq.ParquetWriter(path, schema(name), **form(schema(name)))
+            self._files[name] = pq.ParquetWriter(path, schema(name), compression="zstd", **encodings(schema(name)))
         self._files[name].write_table(pa.concat_tables(self._pending.pop(name)))
 
 
