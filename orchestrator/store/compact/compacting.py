@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import OrchError, StoreError, UnsafePath
 from orchestrator.core.paths import safepath
@@ -68,18 +68,23 @@ def compact(results: Path, *, tell: Callable[[str], None] = lambda _: None) -> C
         listing = index.listing(results)
         briefs = {folder: one for one in listing.entries if one.sealed and (folder := _folder(one.path)) in stamps}
         found = _found(results, briefs, stamps)
-        builder = Builder(results, briefs, _earlier(before, found))
-        known = {(file.made_of, table): file for table, files in builder.earlier.items() for file, _ in files}
+        earlier = _earlier(before, found)
+        known = {(file.made_of, table): file for table, files in earlier.items() for file, _ in files}
         tables: dict[str, list[File]] = {}
         problems, written = list(listing.problems), []
         wanted = list(_targets(briefs, found))
-        for number, target in enumerate(wanted, 1):
-            built = builder.built(target, known.get((target.made_of, target.table)))
-            tables.setdefault(target.table, []).append(built.file)
-            problems += built.problems
-            if built.new:
-                written.append(built.file)
-                tell(f"{number} of {len(wanted)} files: {built.file.name}, {built.file.rows} rows")
+        _verify(results, wanted, earlier)
+
+        def build(target: Target) -> Built:
+            return Builder(results, briefs, earlier).built(target, known.get((target.made_of, target.table)))
+
+        with ThreadPoolExecutor(digests.READERS) as pool:  # pyarrow and hashing let other threads work meanwhile
+            for number, (target, built) in enumerate(zip(wanted, pool.map(build, wanted), strict=True), 1):
+                tables.setdefault(target.table, []).append(built.file)
+                problems += built.problems
+                if built.new:
+                    written.append(built.file)
+                    tell(f"{number} of {len(wanted)} files: {built.file.name}, {built.file.rows} rows")
         runs = tuple(_runs(results, before, briefs, found[targets.BRIEFS]))
         _commit(results, Catalogue(store=before.store, runs=runs, tables={key: tuple(tables[key]) for key in tables}))
         return Compacted(
@@ -164,6 +169,22 @@ def _earlier(
     }
 
 
+def _verify(
+    results: Path, wanted: Iterable[Target], earlier: Mapping[str, Sequence[tuple[File, frozenset[str]]]]
+) -> None:
+    """Verify all tables of runs that will be read, at once; reading one that is damaged says so."""
+    held = {table: frozenset().union(*(folders for _, folders in files)) for table, files in earlier.items()}
+    names = [
+        f"{one.folder}/tables/{target.table}{_FILE}"
+        for target in wanted
+        if target.table in targets.OF_FILES
+        for one in target.members
+        if one.folder not in held.get(target.table, ())
+    ]
+    with contextlib.suppress(StoreError):  # a manifest whose list of files is damaged: that, too, reading says
+        digests.damaged_tables(results, names)
+
+
 def _whole(results: Path, before: Catalogue) -> Catalogue:
     """Return a catalogue with those of its files that are as they were written, by reading each anew."""
     files = [file for of_table in before.tables.values() for file in of_table]
@@ -229,7 +250,7 @@ class Built:
 
 @dataclass(slots=True)
 class Builder:
-    """Writes files of a store's compacted tables: `briefs` are its runs by folder."""
+    """Writes one file of a store's compacted tables: `briefs` are its runs by folder."""
 
     results: Path
     briefs: Mapping[str, Listed]
@@ -287,7 +308,7 @@ class Builder:
         held: set[str] = set()
         schema = _schema(target.table)
         with safepath.fresh(new) as file:
-            with pq.ParquetWriter(file, schema, **_form(schema)) as writer:
+            with pq.ParquetWriter(file, schema, compression="lz4", **tables.encodings(schema)) as writer:
                 waiting, count = [schema.empty_table()], 0
                 for rows in self._rows(target, held):
                     waiting.append(rows)
@@ -371,18 +392,6 @@ def _schema(table: str) -> pa.Schema:
     else:
         of_table = tables.schema(table).remove_metadata()
     return of_table.insert(0, pa.field(RUN_FOLDER, pa.string()))
-
-
-def _form(schema: pa.Schema) -> dict[str, Any]:
-    """How columns are written: figures differ in every row, so that a dictionary of them would only be read besides."""
-    import pyarrow as pa
-
-    figures = [field.name for field in schema if pa.types.is_floating(field.type)]
-    others = [field.name for field in schema if field.name not in figures]
-    return {
-        "use_dictionary": others,
-        "compression": {**dict.fromkeys(others, "zstd"), **dict.fromkeys(figures, "snappy")},
-    }
 
 
 def _about(path: Path) -> tuple[str, set[str]] | None:

@@ -17,7 +17,7 @@ OF_FILES = tuple(views.file_of(name) for name in views.OF_FILES)
 OF_MANIFESTS = {"runs": manifest_tables.RUNS, "windows": manifest_tables.WINDOWS, "hosts": manifest_tables.HOSTS}
 BRIEFS = "briefs"  # what a listing needs of each run's manifest, as JSON
 ALL = (*OF_FILES, *OF_MANIFESTS, BRIEFS)
-_FORM = 2  # raised when a file is written otherwise than before: all are then written anew
+_FORM = 3  # raised when a file is written otherwise than before: all are then written anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
