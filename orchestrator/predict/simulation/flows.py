@@ -96,6 +96,8 @@ class _Net(NamedTuple):
     room: Floats  # of each link, while rates are found
     growing: Ints  # flows on each link whose rates are not found yet
     fixed: Ints  # whether a slot's rate is found
+    moved: Ints  # slots that are active while a path changes
+    rest: Floats  # bytes of a slot that are left then
     costs: Floats  # seconds of a message, of a byte of it, of one within a host, and by how much computing is late
     hops: int  # the most links of a path
 
@@ -293,19 +295,19 @@ def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
 def _reroute(net: _Net, reroutes: Reroutes, number: int, now_s: float) -> None:
     """Have a path take other links, and the flows that are under way on it with it."""
     flows, links, path = net.flows, net.links, reroutes.path[number]
-    moved = flows.active[: flows.numbers[0]].copy()
-    left = np.zeros(len(moved))
-    for at in range(len(moved)):
-        slot = moved[at]
+    count = flows.numbers[0]
+    for at in range(count):
+        net.moved[at] = flows.active[at]
+    for slot in net.moved[:count]:
         if flows.path[slot] == path:
             sent = min(flows.left[slot], flows.rate[slot] * (now_s - flows.since_s[slot]))
-            left[at] = flows.left[slot] - sent
+            net.rest[slot] = flows.left[slot] - sent
             flows.left[slot] = sent
             _end(net, slot)
     links.first[path], links.end[path] = reroutes.first[number], reroutes.end[number]
-    for at in range(len(moved)):
-        if flows.path[moved[at]] == path:
-            _begin(net, moved[at], left[at], flows.task[moved[at]], now_s)
+    for slot in net.moved[:count]:
+        if flows.path[slot] == path:
+            _begin(net, slot, net.rest[slot], flows.task[slot], now_s)
 
 
 @compiled
@@ -403,6 +405,8 @@ def run(
         room=np.zeros(count),
         growing=np.zeros(count, np.int64),
         fixed=np.zeros(slots, np.int64),
+        moved=np.zeros(slots, np.int64),
+        rest=np.zeros(slots),
         costs=costs,
         hops=hops,
     )

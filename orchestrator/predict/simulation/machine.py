@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def compiled(function: F) -> F:
     """Compile a function at its first call, and keep the machine code beside this package's bytecode."""
-    return cast("F", numba.njit(cache=True, error_model="numpy")(function))
+    return cast("F", numba.njit(cache=True, error_model="numpy", _nrt=False)(function))
 
 
 class Tasks(NamedTuple):
