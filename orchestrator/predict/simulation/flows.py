@@ -11,16 +11,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from orchestrator.predict.simulation import machine
-from orchestrator.predict.simulation.machine import Floats, Heap, Ints, Tasks, compiled
+from orchestrator.predict.simulation.compiled import call, compiled
+from orchestrator.predict.simulation.machine import (
+    LATE,
+    NEVER,
+    OVERLOADED,
+    Arrivals,
+    Floats,
+    Heap,
+    Ints,
+    Reroutes,
+    Tasks,
+)
 
-OVERLOADED, LATE = 1, 2  # what stops a simulation before its end
 _MOST_FLOWS = 4096  # that are under way at once
 _LEAST_RATE = 1e-3  # bytes a second
 _TOGETHER_S = 1e-9  # what is to happen within this time happens at once
-_NEVER = np.inf
 
 
 class Links(NamedTuple):
@@ -32,26 +40,6 @@ class Links(NamedTuple):
     hop: Ints
     delay_s: Floats  # of each path, beside its queues
     carried: Floats  # bytes that each link has carried
-
-
-class Arrivals(NamedTuple):
-    """Cross traffic in the order of its instants: bytes on the wire, path, and its connection, -1 of a new one."""
-
-    at_s: Floats
-    size: Floats
-    path: Ints
-    connection: Ints
-    mute: npt.NDArray[np.bool_]  # whether it is a datagram, which nothing acknowledges and nobody sends again
-
-
-class Reroutes(NamedTuple):
-    """When paths take the links of others, in order, from when all jobs have done `warmup` iterations."""
-
-    at_s: Floats
-    path: Ints
-    first: Ints  # entries in the list of all paths' links
-    end: Ints
-    warmup: int
 
 
 class _Waiting(NamedTuple):
@@ -107,7 +95,7 @@ def _begin(net: _Net, slot: int, size: float, task: int, now_s: float) -> None:
     """Put a flow onto the links of its slot's path; its rate is not found yet."""
     flows, links = net.flows, net.links
     flows.left[slot], flows.rate[slot], flows.since_s[slot] = size, 0.0, now_s
-    flows.ends_s[slot], flows.task[slot] = _NEVER, task
+    flows.ends_s[slot], flows.task[slot] = NEVER, task
     flows.place[slot] = flows.numbers[0]
     flows.active[flows.numbers[0]] = slot
     flows.numbers[0] += 1
@@ -180,7 +168,7 @@ def _share(net: _Net, now_s: float) -> None:
     flows = net.flows
     half = len(flows.dirty) // 2
     while True:
-        share, full = _NEVER, -1
+        share, full = NEVER, -1
         for link in flows.dirty[: flows.numbers[1]]:
             if net.growing[link] > 0 and net.room[link] < share * net.growing[link]:
                 share, full = net.room[link] / net.growing[link], link
@@ -314,7 +302,7 @@ def _reroute(net: _Net, reroutes: Reroutes, number: int, now_s: float) -> None:
 def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wanted: int, until_s: float) -> int:
     """Carry out the graphs until every job has done `wanted` iterations; return 0, or what stopped it."""
     tasks, heap, flows = net.tasks, net.heap, net.flows
-    now_s, coming, rerouted, window_s = 0.0, 0, 0, _NEVER
+    now_s, coming, rerouted, window_s = 0.0, 0, 0, NEVER
     net.numbers[0] = machine.start(tasks, net.ready)
     while not machine.have_done(tasks, wanted):
         while net.numbers[0] > 0:
@@ -325,12 +313,12 @@ def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wa
             break
         if flows.numbers[1] > 0:
             _share(net, now_s)
-        then_s = heap.at_s[0] if heap.held[0] > 0 else _NEVER
+        then_s = heap.at_s[0] if heap.held[0] > 0 else NEVER
         if coming < len(arrivals.at_s):
             then_s = min(then_s, arrivals.at_s[coming])
         for slot in flows.active[: flows.numbers[0]]:
             then_s = min(then_s, flows.ends_s[slot])
-        if window_s == _NEVER and machine.have_done(tasks, reroutes.warmup):
+        if window_s == NEVER and machine.have_done(tasks, reroutes.warmup):
             window_s = now_s
         if rerouted < len(reroutes.at_s):
             then_s = min(then_s, window_s + reroutes.at_s[rerouted])
@@ -410,4 +398,4 @@ def run(
         costs=costs,
         hops=hops,
     )
-    return int(_run(net, arrivals, reroutes, connections, wanted, until_s))
+    return int(call(_run, net, arrivals, reroutes, connections, wanted, until_s))
