@@ -33,16 +33,18 @@ def compiled(function: F) -> F:
     of many arrays to each other.
     """
     folder = _folder()
-    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
+    compiler: Any = numba  # `_nrt` and the folder are no part of its typed interface
+    before, compiler.config.CACHE_DIR = compiler.config.CACHE_DIR, str(folder or "")
     try:
-        return cast("F", numba.njit(cache=folder is not None, error_model="numpy", _nrt=False)(function))
+        return cast("F", compiler.njit(cache=folder is not None, error_model="numpy", _nrt=False)(function))
     finally:
-        numba.config.CACHE_DIR = before
+        compiler.config.CACHE_DIR = before
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
     """Call a compiled function; of processes that begin at once one compiles it, and the others wait for its code."""
     dispatcher: Any = function
+    compiler: Any = numba
     if not dispatcher.signatures:
         places = _places()
         with machine_code.compiling_alone(places, _KIND):
@@ -51,7 +53,7 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
                 for old in folder.parent.glob(f"{_KIND}*"):
                     if old != folder:
                         shutil.rmtree(old, ignore_errors=True)
-            dispatcher.compile(tuple(numba.typeof(arg) for arg in args))
+            dispatcher.compile(tuple(compiler.typeof(arg) for arg in args))
     return function(*args)
 
 

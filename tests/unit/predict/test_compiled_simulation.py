@@ -24,7 +24,7 @@ def begin(**changes: str) -> subprocess.Popen[str]:
     """Begin a process that compiles, and that keeps nothing beside the sources."""
     env = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     return subprocess.Popen(
-        [sys.executable, "-B", "-c", COMPILE], env=env | changes, stdout=subprocess.PIPE, text=True, cwd=os.getcwd()
+        [sys.executable, "-B", "-c", COMPILE], env=env | changes, stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
     )
 
 
