@@ -15,7 +15,7 @@ from orchestrator.predict.foreseeing import ForeseenJob, How
 from orchestrator.predict.measured_windows import MeasuredWindow
 from orchestrator.predict.network_costs import Costs
 
-MOST_PACKETS = 4_000_000  # of a window at full size: about a minute a draw where queues are often full
+MOST_PACKETS = 4_000_000  # of a window at full size: a few seconds a draw
 LEAST_ITERATIONS = 20  # of which a 99th percentile is more than the maximum of a few
 
 _STATISTICS = ("mean", "p50", "p99")

@@ -18,6 +18,7 @@ from typing import Any
 
 from orchestrator.analysis.capture import flowtable
 from orchestrator.analysis.capture.stages import compiled
+from orchestrator.core import machine_code
 from tests.helpers import machine
 from tests.helpers.sshd_help import make_run_sshd
 
@@ -99,7 +100,7 @@ class SudoHosts:
         flowtable.warm()
         cache = home / ".cache/orch/compiled"
         cache.mkdir(parents=True)
-        for folder in (Path(compiled.__file__).parent / "__pycache__", compiled._cache()):
+        for folder in machine_code.folders(Path(compiled.__file__).parent):
             for code in folder.glob("reader-*.bin"):
                 shutil.copy(code, cache)
         sh("chown", "-R", self.user, home)

@@ -11,16 +11,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from orchestrator.predict.simulation import machine
-from orchestrator.predict.simulation.machine import Floats, Heap, Ints, Tasks, compiled
+from orchestrator.predict.simulation.compiled import call, compiled
+from orchestrator.predict.simulation.machine import (
+    LATE,
+    NEVER,
+    OVERLOADED,
+    Arrivals,
+    Floats,
+    Heap,
+    Ints,
+    Reroutes,
+    Tasks,
+)
 
-OVERLOADED, LATE = 1, 2  # what stops a simulation before its end
 _MOST_FLOWS = 4096  # that are under way at once
 _LEAST_RATE = 1e-3  # bytes a second
 _TOGETHER_S = 1e-9  # what is to happen within this time happens at once
-_NEVER = np.inf
 
 
 class Links(NamedTuple):
@@ -32,26 +40,6 @@ class Links(NamedTuple):
     hop: Ints
     delay_s: Floats  # of each path, beside its queues
     carried: Floats  # bytes that each link has carried
-
-
-class Arrivals(NamedTuple):
-    """Cross traffic in the order of its instants: bytes on the wire, path, and its connection, -1 of a new one."""
-
-    at_s: Floats
-    size: Floats
-    path: Ints
-    connection: Ints
-    mute: npt.NDArray[np.bool_]  # whether it is a datagram, which nothing acknowledges and nobody sends again
-
-
-class Reroutes(NamedTuple):
-    """When paths take the links of others, in order, from when all jobs have done `warmup` iterations."""
-
-    at_s: Floats
-    path: Ints
-    first: Ints  # entries in the list of all paths' links
-    end: Ints
-    warmup: int
 
 
 class _Waiting(NamedTuple):
@@ -96,6 +84,8 @@ class _Net(NamedTuple):
     room: Floats  # of each link, while rates are found
     growing: Ints  # flows on each link whose rates are not found yet
     fixed: Ints  # whether a slot's rate is found
+    moved: Ints  # slots that are active while a path changes
+    rest: Floats  # bytes of a slot that are left then
     costs: Floats  # seconds of a message, of a byte of it, of one within a host, and by how much computing is late
     hops: int  # the most links of a path
 
@@ -105,7 +95,7 @@ def _begin(net: _Net, slot: int, size: float, task: int, now_s: float) -> None:
     """Put a flow onto the links of its slot's path; its rate is not found yet."""
     flows, links = net.flows, net.links
     flows.left[slot], flows.rate[slot], flows.since_s[slot] = size, 0.0, now_s
-    flows.ends_s[slot], flows.task[slot] = _NEVER, task
+    flows.ends_s[slot], flows.task[slot] = NEVER, task
     flows.place[slot] = flows.numbers[0]
     flows.active[flows.numbers[0]] = slot
     flows.numbers[0] += 1
@@ -178,7 +168,7 @@ def _share(net: _Net, now_s: float) -> None:
     flows = net.flows
     half = len(flows.dirty) // 2
     while True:
-        share, full = _NEVER, -1
+        share, full = NEVER, -1
         for link in flows.dirty[: flows.numbers[1]]:
             if net.growing[link] > 0 and net.room[link] < share * net.growing[link]:
                 share, full = net.room[link] / net.growing[link], link
@@ -293,26 +283,26 @@ def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
 def _reroute(net: _Net, reroutes: Reroutes, number: int, now_s: float) -> None:
     """Have a path take other links, and the flows that are under way on it with it."""
     flows, links, path = net.flows, net.links, reroutes.path[number]
-    moved = flows.active[: flows.numbers[0]].copy()
-    left = np.zeros(len(moved))
-    for at in range(len(moved)):
-        slot = moved[at]
+    count = flows.numbers[0]
+    for at in range(count):
+        net.moved[at] = flows.active[at]
+    for slot in net.moved[:count]:
         if flows.path[slot] == path:
             sent = min(flows.left[slot], flows.rate[slot] * (now_s - flows.since_s[slot]))
-            left[at] = flows.left[slot] - sent
+            net.rest[slot] = flows.left[slot] - sent
             flows.left[slot] = sent
             _end(net, slot)
     links.first[path], links.end[path] = reroutes.first[number], reroutes.end[number]
-    for at in range(len(moved)):
-        if flows.path[moved[at]] == path:
-            _begin(net, moved[at], left[at], flows.task[moved[at]], now_s)
+    for slot in net.moved[:count]:
+        if flows.path[slot] == path:
+            _begin(net, slot, net.rest[slot], flows.task[slot], now_s)
 
 
 @compiled
 def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wanted: int, until_s: float) -> int:
     """Carry out the graphs until every job has done `wanted` iterations; return 0, or what stopped it."""
     tasks, heap, flows = net.tasks, net.heap, net.flows
-    now_s, coming, rerouted, window_s = 0.0, 0, 0, _NEVER
+    now_s, coming, rerouted, window_s = 0.0, 0, 0, NEVER
     net.numbers[0] = machine.start(tasks, net.ready)
     while not machine.have_done(tasks, wanted):
         while net.numbers[0] > 0:
@@ -323,12 +313,12 @@ def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wa
             break
         if flows.numbers[1] > 0:
             _share(net, now_s)
-        then_s = heap.at_s[0] if heap.held[0] > 0 else _NEVER
+        then_s = heap.at_s[0] if heap.held[0] > 0 else NEVER
         if coming < len(arrivals.at_s):
             then_s = min(then_s, arrivals.at_s[coming])
         for slot in flows.active[: flows.numbers[0]]:
             then_s = min(then_s, flows.ends_s[slot])
-        if window_s == _NEVER and machine.have_done(tasks, reroutes.warmup):
+        if window_s == NEVER and machine.have_done(tasks, reroutes.warmup):
             window_s = now_s
         if rerouted < len(reroutes.at_s):
             then_s = min(then_s, window_s + reroutes.at_s[rerouted])
@@ -403,7 +393,9 @@ def run(
         room=np.zeros(count),
         growing=np.zeros(count, np.int64),
         fixed=np.zeros(slots, np.int64),
+        moved=np.zeros(slots, np.int64),
+        rest=np.zeros(slots),
         costs=costs,
         hops=hops,
     )
-    return int(_run(net, arrivals, reroutes, connections, wanted, until_s))
+    return int(call(_run, net, arrivals, reroutes, connections, wanted, until_s))

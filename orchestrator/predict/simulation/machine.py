@@ -7,21 +7,18 @@ so that the graph of one iteration stands for all of them (Commoner et al., "Mar
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.predict.simulation.compiled import compiled
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def compiled(function: F) -> F:
-    """Compile a function at its first call, and keep the machine code beside this package's bytecode."""
-    return cast("F", numba.njit(cache=True, error_model="numpy")(function))
+OVERLOADED, LATE = 1, 2  # what stops a simulation before its end
+NEVER = np.inf
 
 
 class Tasks(NamedTuple):
@@ -46,6 +43,26 @@ class Tasks(NamedTuple):
     first: Ints  # rank 0 of each job
     began_s: Floats  # ranks x iterations
     ended_s: Floats
+
+
+class Arrivals(NamedTuple):
+    """Cross traffic in the order of its instants: bytes on the wire, path, and its connection, -1 of a new one."""
+
+    at_s: Floats
+    size: Floats
+    path: Ints
+    connection: Ints
+    mute: npt.NDArray[np.bool_]  # whether it is a datagram, which nothing acknowledges and nobody sends again
+
+
+class Reroutes(NamedTuple):
+    """When paths take the links of others, in order, from when all jobs have done `warmup` iterations."""
+
+    at_s: Floats
+    path: Ints
+    first: Ints  # entries in the list of all paths' links
+    end: Ints
+    warmup: int
 
 
 class Heap(NamedTuple):

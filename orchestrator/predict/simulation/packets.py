@@ -15,8 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.predict.simulation import machine
-from orchestrator.predict.simulation.flows import LATE, OVERLOADED, Arrivals, Reroutes
-from orchestrator.predict.simulation.machine import Floats, Heap, Ints, Tasks, compiled
+from orchestrator.predict.simulation.compiled import call, compiled
+from orchestrator.predict.simulation.machine import (
+    LATE,
+    NEVER,
+    OVERLOADED,
+    Arrivals,
+    Floats,
+    Heap,
+    Ints,
+    Reroutes,
+    Tasks,
+)
 
 HEADER = 66  # bytes of a segment's headers, and of an acknowledgement
 WINDOW = 4096  # segments of a connection that may be under way (6 MB, net.ipv4.tcp_rmem); a power of two
@@ -32,7 +42,6 @@ _BETA, _C = 717.0 / 1024.0, 0.4  # of CUBIC
 _LOW_WINDOW, _TRAIN_S = 16.0, 0.002  # of HyStart
 _TRUE_SIZE = 2304.0  # of a full segment in the sender's queue
 _ACKS = 1 << 18  # acknowledgements on their way, at most
-_NEVER = np.inf
 
 
 Records = npt.NDArray[np.void]
@@ -222,7 +231,7 @@ def _arm(net: _Net, socket: int, now_s: float) -> None:
     """Set the timer: a probe of the tail where nothing is known to be lost, else a time-out."""
     sockets = net.sockets
     if sockets[socket].una == sockets[socket].nxt:
-        sockets[socket].due_s = _NEVER
+        sockets[socket].due_s = NEVER
         return
     rtt_s = sockets[socket].rtt_s
     wait_s = 1.0  # before any round trip is known (RFC 6298, 2.1)
@@ -282,9 +291,9 @@ def _send(net: _Net, socket: int, now_s: float) -> None:
             break
         sent = True
     if sent:
-        if sockets[socket].due_s == _NEVER or sockets[socket].probing:
+        if sockets[socket].due_s == NEVER or sockets[socket].probing:
             _arm(net, socket, now_s)
-    elif sockets[socket].due_s == _NEVER and _waits(sockets, socket) and sockets[socket].in_nic <= 0.0:
+    elif sockets[socket].due_s == NEVER and _waits(sockets, socket) and sockets[socket].in_nic <= 0.0:
         sockets[socket].probing = 0  # the host's own queue took nothing, and no acknowledgement will come
         _due(net, socket, now_s + _TIMEOUT_MIN_S)
 
@@ -463,7 +472,7 @@ def _expired(net: _Net, socket: int, now_s: float) -> None:
             sockets[socket].pipe -= 1
         _arm(net, socket, now_s)
         return
-    sockets[socket].due_s = _NEVER
+    sockets[socket].due_s = NEVER
     if sockets[socket].una < sockets[socket].nxt:
         if sockets[socket].recovering != 2:
             _reduce(sockets, socket)
@@ -600,16 +609,16 @@ def _happen(net: _Net, code: int, connections: int, now_s: float) -> None:
         whole = sockets[socket].una == sockets[socket].nxt and sockets[socket].first < 0
         if whole and socket >= connections:
             sockets[socket].bytes = -1.0
-            sockets[socket].due_s = _NEVER
+            sockets[socket].due_s = NEVER
             net.fresh[net.numbers[1]] = socket
             net.numbers[1] += 1
         else:
             _send(net, socket, now_s)
     else:
-        sockets[socket].event_s = _NEVER
+        sockets[socket].event_s = NEVER
         if sockets[socket].due_s <= now_s + 1e-9:
             _expired(net, socket, now_s)
-        elif sockets[socket].due_s < _NEVER:
+        elif sockets[socket].due_s < NEVER:
             _due(net, socket, sockets[socket].due_s)
 
 
@@ -644,7 +653,7 @@ def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wa
     """Carry out the graphs until every job has done `wanted` iterations; return 0, or what stopped it."""
     tasks, heap = net.tasks, net.heap
     room = len(heap.at_s) - 64
-    coming, rerouted, now_s, window_s = 0, 0, 0.0, _NEVER
+    coming, rerouted, now_s, window_s = 0, 0, 0.0, NEVER
     net.numbers[0] = machine.start(tasks, net.ready)
     while not machine.have_done(tasks, wanted):
         while net.numbers[0] > 0:
@@ -655,8 +664,8 @@ def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wa
             break
         if heap.held[0] > room:
             return OVERLOADED
-        then_s = heap.at_s[0] if heap.held[0] > 0 else _NEVER
-        if window_s == _NEVER and machine.have_done(tasks, reroutes.warmup):
+        then_s = heap.at_s[0] if heap.held[0] > 0 else NEVER
+        if window_s == NEVER and machine.have_done(tasks, reroutes.warmup):
             window_s = now_s
         while rerouted < len(reroutes.at_s) and window_s + reroutes.at_s[rerouted] <= then_s:
             path = net.queues.paths[reroutes.path[rerouted]]
@@ -683,11 +692,11 @@ def _open(sockets: Records, socket: int, path: int) -> None:
     sockets[socket].owed = sockets[socket].pipe = sockets[socket].lost = sockets[socket].sacked = 0
     sockets[socket].recovering = sockets[socket].backoff = sockets[socket].probed = sockets[socket].probing = 0
     sockets[socket].limited = 0
-    sockets[socket].window, sockets[socket].threshold = _INITIAL_WINDOW, _NEVER
+    sockets[socket].window, sockets[socket].threshold = _INITIAL_WINDOW, NEVER
     sockets[socket].rtt_s = sockets[socket].least_s = -1.0
     sockets[socket].var_s = sockets[socket].rack_s = sockets[socket].w_max = 0.0
     sockets[socket].epoch_s = -1.0
-    sockets[socket].due_s = _NEVER
+    sockets[socket].due_s = NEVER
     sockets[socket].round_end = 0
     sockets[socket].bytes = 0.0
     sockets[socket].first = -1
@@ -733,4 +742,4 @@ def run(
         costs=costs,
         mss=mss,
     )
-    return int(_run(net, arrivals, reroutes, connections, wanted, until_s))
+    return int(call(_run, net, arrivals, reroutes, connections, wanted, until_s))

@@ -16,9 +16,10 @@ from orchestrator.parts.taskgraph import NOWHERE, TaskGraph
 from orchestrator.parts.topology import Job
 from orchestrator.predict.network_costs import Rates
 from orchestrator.predict.simulation import flows, machine, packets
-from orchestrator.predict.simulation.flows import Arrivals, Links, Reroutes
+from orchestrator.predict.simulation.compiled import call
+from orchestrator.predict.simulation.flows import Links
 from orchestrator.predict.simulation.links import SimulatedNetwork
-from orchestrator.predict.simulation.machine import Floats, Tasks
+from orchestrator.predict.simulation.machine import Arrivals, Floats, Reroutes, Tasks
 from orchestrator.predict.simulation.packets import Queues
 
 Grain = Literal["flows", "packets"]
@@ -73,7 +74,7 @@ def simulate(
     connections = np.array([*path_of, *lasting], dtype=np.int64)
     costs = np.array([rates.round_s, rates.byte_s, rates.inside_byte_s, LATE_S])
     until_s = wanted * cycle * MOST_ITERATION_S
-    machine.seeded(seed % 2**32)
+    call(machine.seeded, seed % 2**32)
     if by_packets:
         reroutes = _reroutes(ways, warmup)
         queues = _queues(ways)
@@ -96,7 +97,7 @@ def simulate(
         carried = links.carried
         stopped = flows.run(tasks, links, arrivals, reroutes, connections, wanted=wanted, until_s=until_s, costs=costs)
         carried += taken * tasks.ended_s[tasks.first, wanted - 1].max()
-    if stopped == flows.OVERLOADED:
+    if stopped == machine.OVERLOADED:
         raise ConfigError("more flows than can be simulated are under way at once: the links cannot carry this load")
     if stopped:
         raise ConfigError(f"an iteration takes longer than {MOST_ITERATION_S:g} s")

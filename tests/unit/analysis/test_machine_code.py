@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.analysis.capture.stages import compiled
+from orchestrator.core import machine_code
 
 CODE = b'{"look": ["symbol", 0, 4]}\n' + bytes(range(256)) * 40
 # A process that warms the reader up; its compiler says so, and brings what was compiled before.
@@ -181,11 +182,11 @@ def test_of_those_that_begin_at_once_one_compiles(tmp_path, compilations, monkey
 
 
 def test_one_that_compiles_without_end_does_not_stop_others(tmp_path, compilations, monkeypatch):
-    monkeypatch.setattr(compiled, "_WAIT_S", 0.3)
+    monkeypatch.setattr(machine_code, "_WAIT_S", 0.3)
     compiled._code("a processor")
     file = file_in(tmp_path)
     file.unlink()
-    with compiled._compiling_alone([file.parent], file.name[:-20]):
+    with machine_code.compiling_alone([file.parent], file.name[:-20]):
         assert compiled._code("a processor") == CODE
     assert len(compilations) == 2
 

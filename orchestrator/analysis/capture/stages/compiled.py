@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import functools
 import hashlib
 import json
@@ -22,11 +21,11 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from orchestrator.core import machine_code
 from orchestrator.core.errors import CaptureError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,8 +45,6 @@ SOURCES = (
     "program",
 )
 _LONGEST_LINE = 256  # bytes of a file's first line
-_WAIT_S = 120.0  # for another process that compiles the same; one that is stopped must not stop this one
-_LOOK_S = 0.1  # how often it is looked whether that process is done
 building = False  # whether this process is the one that compiles; set before any of SOURCES is imported
 
 # Without Numba's reference counts (_nrt), which are four fifths of the time where functions hand arrays to each other.
@@ -125,11 +122,11 @@ def _code(processor: str) -> bytes:
     here = Path(__file__).parent
     content = hashlib.sha256(b"".join((here / f"{name}.py").read_bytes() for name in SOURCES)).hexdigest()[:16]
     kind = f"reader-{hashlib.sha256(processor.encode()).hexdigest()[:12]}-"
-    folders = (_cache(),) if sys.dont_write_bytecode else (here / "__pycache__", _cache())
+    folders = machine_code.folders(here)
     name = f"{kind}{content}.bin"
     if (found := _found(folders, name)) is not None:
         return found
-    with _compiling_alone(folders, kind):
+    with machine_code.compiling_alone(folders, kind):
         return _found(folders, name) or _compiled(folders, kind, name)
 
 
@@ -156,42 +153,6 @@ def _compiled(folders: Sequence[Path], kind: str, name: str) -> bytes:
                     old.unlink()
         break
     return done.stdout
-
-
-@contextlib.contextmanager
-def _compiling_alone(folders: Sequence[Path], kind: str) -> Iterator[None]:
-    """Hold the lock of those that compile for this kind of processor, in the first folder that may be written.
-
-    Hold none where no folder takes a lock, or where its holder takes too long.
-    """
-    descriptor = None
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(folder / f".compiling-{kind}lock", flags, 0o600)
-            break
-    try:
-        if descriptor is not None:
-            _lock(descriptor)
-        yield
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)  # the lock goes with it, and the file stays: others may wait for it
-
-
-def _lock(descriptor: int) -> None:
-    """Wait for a file's lock, at most _WAIT_S."""
-    latest = time.monotonic() + _WAIT_S
-    while time.monotonic() < latest:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_LOOK_S)
-        except OSError:  # a file system without locks
-            return
-        else:
-            return
 
 
 def _first_line(name: str, code: bytes) -> bytes:
@@ -230,8 +191,3 @@ def _keep(path: Path, code: bytes) -> None:
     except OSError:
         Path(temporary).unlink()
         raise
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "orch" / "compiled"
