@@ -1,4 +1,4 @@
-"""Finds what hosts that no file describes say of their data plane: address, device, rate, MTU, and the agent's rights."""
+"""Finds what hosts say that no file describes: address and device of their data plane, its rate and MTU, and rights."""
 
 from __future__ import annotations
 

@@ -136,9 +136,9 @@ class Kubectl:
 def running(told: bytes, *, label: str, container: str = "") -> list[FoundPod]:
     """Return the pods that run of a list of the API (`kubectl get pods --output=json`); pure, errors as of `pods`."""
     wait = f"kubectl wait --for=condition=Ready --timeout=5m pod --selector={shlex.quote(label)}"
+    if len(told) > _MOST_BYTES:
+        raise TestbedError(f"kubectl's list of pods has {len(told)} bytes", hint="narrow `label`")
     try:
-        if len(told) > _MOST_BYTES:
-            raise ValueError(f"{len(told)} bytes")
         listed = msgspec.json.decode(told, type=_List).items
     except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
         raise TestbedError(f"kubectl's list of pods cannot be read: {error}", hint="see `kubectl version`") from None

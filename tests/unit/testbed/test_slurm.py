@@ -196,7 +196,7 @@ def test_on_this_machine_there_are_as_many_hosts_as_the_file_says():
     local = on_this_machine(asked).testbed.local
     assert (local.names, local.link, local.scale) == (("h1", "h2", "h3", "h4"), 25e9, 100)
     without, _ = loading.load_experiment(ROOT / "playbooks/experiments/slurm.yaml", ["local_run={}"])
-    with pytest.raises(ConfigError, match="known in its allocation alone"):
+    with pytest.raises(ConfigError, match="on slurm are known there alone"):
         on_this_machine(without)
 
 
