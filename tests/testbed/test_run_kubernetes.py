@@ -1,4 +1,4 @@
-"""A run in pods, which are namespaces behind a stand-in of kubectl: the agents, ranks, captures and networks are real."""
+"""A run in pods, which are namespaces behind a stand-in of kubectl: agents, ranks, captures and networks are real."""
 
 from __future__ import annotations
 
