@@ -9,6 +9,7 @@ import gc
 import io
 import itertools
 import re
+import resource
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -63,7 +64,12 @@ def exit_text() -> str:
 
 
 def prepare_process() -> None:
-    """Set up the process when it runs the command and nothing else."""
+    """Set up the process when it runs the command and nothing else.
+
+    A connection to a host takes a file or more, of which a shell allows 1,024: this user's most are allowed.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     gc.set_threshold(_COLLECTED_AFTER)
     atexit.register(gc.freeze)  # everything is written and closed: no need to look for cycles again on the way out
 

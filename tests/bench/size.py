@@ -44,10 +44,11 @@ class Shape:
 
 
 SHAPES = (
-    *(Shape(hosts, jump) for hosts in (4, 16, 64, 128) for jump in (False, True)),
+    *(Shape(hosts, jump) for hosts in (4, 16, 64, 128, 240) for jump in (False, True)),
     *(Shape(hosts, True, SLOW_BPS) for hosts in (64, 128)),
 )
 MEETINGS, QUICK_MEETINGS = ((16, 64), (16, 65), (64, 128), (64, 256)), ((4, 8),)  # hosts and ranks
+PLANNED, QUICK_PLANNED, RANKS_A_HOST = (64, 256, 1024), (64,), 8
 SILENT_OF = {False: 64, True: 8}  # hosts, by whether it is to be quick
 QUICK = (Shape(4, False), Shape(16, True), Shape(16, True, SLOW_BPS))
 
@@ -65,7 +66,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
         with local.machine_to_ourselves(), fleet(SILENT_OF[settings.quick], folder) as up:
             yield from _silence(up, jump=jump)
     yield from _met(settings)
-    yield _planned(settings)
+    yield from _planned(settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,20 +187,36 @@ def _met(settings: Settings) -> Iterator[Figure]:
         )
 
 
-def _planned(settings: Settings) -> Figure:
-    """`orch plan` of four ranks on each of 64 hosts, beside that of the quickstart."""
-    hosts = {f"h{n}": {"ssh": f"h{n}", "data": {"address": f"10.0.0.{n}/24", "device": "eth0"}} for n in range(1, 65)}
-    inventory, many = {"link": "10gbit", "hosts": hosts}, settings.scratch / "plan.yaml"
-    (settings.scratch / "inventory.yaml").write_text(yaml.safe_dump(inventory))
-    many.write_text(yaml.safe_dump(training(tuple(hosts), 256)))
-    taken: dict[Path, list[float]] = {many: [], ROOT / PLAN: []}
+def _planned(settings: Settings) -> Iterator[Figure]:
+    """`orch plan` of eight ranks on each of many hosts, beside that of the quickstart, and the memory that it takes."""
+    taken: dict[Path, list[float]] = {ROOT / PLAN: []}
+    labels: dict[Path, str] = {}
+    for count in QUICK_PLANNED if settings.quick else PLANNED:
+        folder = settings.scratch / f"planned{count}"
+        folder.mkdir()
+        hosts = {
+            f"h{n}": {"ssh": f"h{n}", "data": {"address": f"10.0.{n // 250}.{n % 250 + 1}/16", "device": "eth0"}}
+            for n in range(count)
+        }
+        (folder / "inventory.yaml").write_text(yaml.safe_dump({"link": "10gbit", "hosts": hosts}))
+        file = folder / "plan.yaml"
+        file.write_text(yaml.safe_dump(training(tuple(hosts), RANKS_A_HOST * count)))
+        taken[file], labels[file] = [], f"orch plan of {RANKS_A_HOST * count} ranks on {count} hosts"
     for _ in range(settings.times(7, 3)):
         for file, seconds in taken.items():
             seconds.append(call(orch_argv("plan", str(file)), cwd=ROOT).seconds)
-    ours, theirs = (tuple(seconds) for seconds in taken.values())
-    return Figure(
-        what="orch plan of 256 ranks on 64 hosts", unit="s", values=ours, against="of the quickstart", reference=theirs
-    )
+    quickstart = tuple(taken[ROOT / PLAN])
+    for file, label in labels.items():
+        yield Figure(what=label, unit="s", values=tuple(taken[file]), against="of the quickstart", reference=quickstart)
+        peaks = file.with_name("peaks.json")
+        call([sys.executable, str(Path(__file__).with_name("watched.py")), str(peaks), "plan", str(file)], cwd=ROOT)
+        yield Figure(
+            what=f"{label}: peak memory",
+            unit="MB",
+            values=(json.loads(peaks.read_bytes())["peak_bytes"] / 1e6,),
+            against="goal",
+            reference=(MEMORY_GOAL_MB,),
+        )
 
 
 def _figures(shape: Shape, ran: _Ran, theirs: float) -> Iterator[Figure]:

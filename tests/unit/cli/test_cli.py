@@ -225,3 +225,11 @@ def parsers(parser):
     yield parser
     for _, below in manpages.below(parser):
         yield from parsers(below)
+
+
+def test_the_process_may_open_as_many_files_as_its_user():
+    line = "import resource; from orchestrator.cli import commandline; commandline.prepare_process(); "
+    line += "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    argv = ["sh", "-c", f'ulimit -Sn 64; ulimit -Hn 512; exec {sys.executable} -c "$0"', line]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    assert done.stdout == "512 512\n"
