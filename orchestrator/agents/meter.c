@@ -1,9 +1,9 @@
 /* Counts flows in bins of time at TCX ingress and egress of a network device: packets, bytes and frames.
  *
  * Nothing is copied of a packet, and none is changed (headers may be moved together). Each processor keeps the bins
- * that it adds to in `recent`, a place for a flow; one that is over, or whose place another flow needs, goes into the
- * table that the loader has put into `tables`. It puts an empty one there before it reads the old one, and reads
- * `recent` when the programs are detached. What has no place in a full table is counted as lost.
+ * that it adds to in `recent`, where a flow has two places to choose from; one that is over, or whose place another flow
+ * needs, goes into the ring `counted`, which the loader empties, so that a flow and bin may come in several parts. It
+ * reads `recent` when the programs are detached. What has no place in a full ring is counted as lost.
  *
  * It includes nothing, so that it compiles to the same byte code on every processor; tests/helpers/bpf_objects.py says
  * how. Types, helpers and offsets are those of linux/bpf.h, which never change.
@@ -17,8 +17,8 @@ typedef unsigned long long u64;
 #define SECTION(name) __attribute__((section(name), used))
 #define SWAPPED(number) __builtin_bswap16(number)
 
-enum { HASH = 1, ARRAY = 2, PERCPU_ARRAY = 6, ARRAY_OF_MAPS = 12 }; /* types of maps */
-enum { PASS_ON = -1, NO_PREALLOC = 1, NOEXIST = 1, PLACES = 256 };
+enum { ARRAY = 2, PERCPU_ARRAY = 6, RINGBUF = 27 }; /* types of maps */
+enum { PASS_ON = -1, NO_WAKEUP = 1, PLACES = 512, RING_BYTES = 1 << 23 };
 enum { IPV4 = 0x0800, IPV6 = 0x86dd, VLAN = 0x8100, TCP = 6, UDP = 17, ETHERNET = 14, TAG = 4 };
 enum { IN = 0, OUT = 1 };
 
@@ -32,7 +32,7 @@ struct __sk_buff {
     u32 gso_size;
 };
 
-struct flow_bin { /* the key of a table; an IPv4 address takes the first word; these and ports in network order */
+struct flow_bin { /* what packets are counted together; an IPv4 address takes the first word; these and ports in network order */
     u32 src[4], dst[4];
     u16 src_port, dst_port;
     u16 protocol; /* of IP, or the Ethernet type of what is none */
@@ -40,7 +40,7 @@ struct flow_bin { /* the key of a table; an IPv4 address takes the first word; t
     u64 bin;
 };
 
-struct counts { /* its value; first and last packet in nanoseconds since the begin of the bin */
+struct counts { /* first and last packet in nanoseconds since the begin of the bin */
     u64 packets, bytes, frames, wire_bytes, payload_bytes, first, last;
 };
 
@@ -53,7 +53,7 @@ struct settings { /* which the loader writes */
     u64 wall_minus_monotonic_ns, width_ns;
 };
 
-struct losses { /* what had no place in a full table */
+struct losses { /* what had no place in a full ring */
     u64 packets, bytes;
 };
 
@@ -65,13 +65,12 @@ const char SECTION("license") licensed[] = "Apache-2.0";
 struct map SECTION("maps") settings = {ARRAY, 4, sizeof(struct settings), 1, 0};
 struct map SECTION("maps") lost = {ARRAY, 4, sizeof(struct losses), 1, 0};
 struct map SECTION("maps") recent = {PERCPU_ARRAY, 4, sizeof(struct entry), PLACES, 0};
-struct map SECTION("maps") tables = {ARRAY_OF_MAPS, 4, 4, 1, 0}; /* of the next one */
-struct map SECTION("maps") counted = {HASH, sizeof(struct flow_bin), sizeof(struct counts), 65536, NO_PREALLOC};
+struct map SECTION("maps") counted = {RINGBUF, 0, 0, RING_BYTES, 0}; /* of struct entry */
 
 static void *(*const lookup)(void *map, const void *key) = (void *)1;
-static long (*const update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static u64 (*const monotonic_ns)(void) = (void *)5;
 static long (*const pull)(struct __sk_buff *packet, u32 bytes) = (void *)39;
+static long (*const output)(void *ring, const void *data, u64 bytes, u64 flags) = (void *)130;
 
 /* Where so many bytes of a packet stand, from an offset on; nowhere in a packet that is shorter. */
 static __attribute__((always_inline)) u8 *bytes_at(struct __sk_buff *packet, u32 offset, u32 bytes) {
@@ -84,25 +83,11 @@ static __attribute__((always_inline)) u8 *bytes_at(struct __sk_buff *packet, u32
     return begin + offset + bytes <= (u8 *)(u64)packet->data_end ? begin + offset : 0;
 }
 
-/* Adds what a processor kept of a flow and bin to the table. */
+/* Puts what a processor kept of a flow and bin into the ring. */
 static __attribute__((always_inline)) void hand_on(struct entry *entry) {
     u32 zero = 0;
-    void *table = lookup(&tables, &zero);
-    if (table && !update(table, &entry->key, &entry->sums, NOEXIST))
+    if (!output(&counted, entry, sizeof(*entry), NO_WAKEUP))
         return;
-    struct counts *sums = table ? lookup(table, &entry->key) : 0; /* another processor saw this flow and bin, too */
-    if (sums) {
-        __sync_fetch_and_add(&sums->packets, entry->sums.packets);
-        __sync_fetch_and_add(&sums->bytes, entry->sums.bytes);
-        __sync_fetch_and_add(&sums->frames, entry->sums.frames);
-        __sync_fetch_and_add(&sums->wire_bytes, entry->sums.wire_bytes);
-        __sync_fetch_and_add(&sums->payload_bytes, entry->sums.payload_bytes);
-        if (entry->sums.first < sums->first)
-            sums->first = entry->sums.first;
-        if (entry->sums.last > sums->last)
-            sums->last = entry->sums.last;
-        return;
-    }
     struct losses *losses = lookup(&lost, &zero);
     if (losses) {
         __sync_fetch_and_add(&losses->packets, entry->sums.packets);
@@ -113,6 +98,13 @@ static __attribute__((always_inline)) void hand_on(struct entry *entry) {
 static __attribute__((always_inline)) int same_flow(struct flow_bin *one, struct flow_bin *other) {
     u64 *a = (u64 *)one, *b = (u64 *)other;
     return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]));
+}
+
+/* Which place of `recent` a flow takes first: a multiplicative hash (Knuth, The Art of Computer Programming, 6.4). */
+static __attribute__((always_inline)) u32 place_of(struct flow_bin *flow) {
+    u64 *words = (u64 *)flow, golden = 0x9e3779b97f4a7c15, mixed = (words[0] ^ words[1]) * golden;
+    mixed = (mixed ^ words[2] ^ words[3]) * golden;
+    return ((mixed ^ words[4]) * golden) >> 32 & (PLACES - 1);
 }
 
 static __attribute__((always_inline)) int count(struct __sk_buff *packet, u8 direction) {
@@ -155,11 +147,15 @@ static __attribute__((always_inline)) int count(struct __sk_buff *packet, u8 dir
     u32 tag = packet->vlan_present ? TAG : 0;
     u32 payload = packet->len > length ? packet->len - length : 0;
     u32 frames = packet->gso_size && payload ? (payload + packet->gso_size - 1) / packet->gso_size : 1;
-    u32 place = key.src[0] ^ key.src[3] ^ key.dst[0] ^ key.dst[3] ^ key.src_port ^ key.dst_port;
-    place = (place ^ place >> 16 ^ place >> 8 ^ direction) % PLACES;
+    u32 place = place_of(&key), beside = place ^ 1;
     struct entry *entry = lookup(&recent, &place);
     if (!entry)
         return PASS_ON;
+    if (!same_flow(&entry->key, &key)) {
+        struct entry *other = lookup(&recent, &beside);
+        if (other && (same_flow(&other->key, &key) || other->key.bin < entry->key.bin))
+            entry = other;
+    }
     u64 now = monotonic_ns() + set->wall_minus_monotonic_ns, since = now - entry->key.bin * set->width_ns;
     if (entry->sums.packets && (since >= set->width_ns || !same_flow(&entry->key, &key))) {
         hand_on(entry);

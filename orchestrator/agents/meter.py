@@ -3,11 +3,11 @@
 Run as `python -I -S -B meter.py -i DEVICE -w WIDTH_NS -e EVERY_S`, with bpf.py and meter.bpf.json (made of meter.c)
 beside it. "listening on DEVICE" on standard error says that it counts; SIGINT or SIGTERM ends it, with 0.
 
-meter.bin begins with HEAD: magic, bytes of a key and of a value, width of a bin in nanoseconds. Then come blocks, one
-every `EVERY_S` seconds: BLOCK, the keys of so many entries, their values (struct flow_bin and counts of meter.c). A
-block has the wall clock in nanoseconds, and what was lost so far since a table was full; the last one ends with ENDED.
-The kernel's two tables take turns: one is read once no processor uses it any more, so that nothing is read half. What
-processors have not handed on to a table yet comes at the end.
+meter.bin begins with HEAD: magic, bytes of a record, width of a bin in nanoseconds. Then come blocks, one every
+`EVERY_S` seconds: BLOCK, and so many records as they lie in the kernel's ring: RECORD_HEAD bytes of no meaning here,
+and struct entry of meter.c. A flow and bin may have several. A block has the wall clock in nanoseconds, and what was
+lost so far since the ring was full; the last one ends with ENDED. What processors have not put into the ring yet comes
+at the end.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ else:  # on a host, where it lies beside this file
     import bpf
 
 FILE = "meter.bin"
-MAGIC = b"orch-meter-1\0\0\0\0"
-HEAD = struct.Struct("<16sIIQ")
-BLOCK = struct.Struct("<4sIQQQ")  # kind, entries, wall clock (ns), packets and bytes lost so far
+MAGIC = b"orch-meter-2\0\0\0\0"
+HEAD = struct.Struct("<16sQQ")
+BLOCK = struct.Struct("<4sIQQQ")  # kind, records, wall clock (ns), packets and bytes lost so far
 COUNTED, ENDED = b"bins", b"end\0"
 SETTINGS, LOST = struct.Struct("=QQ"), struct.Struct("=QQ")
 FIRST = struct.pack("=I", 0)
+COUNTED_PACKETS = slice(56, 64)  # of a record: entry.sums.packets
 ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -58,15 +59,9 @@ class Meter:
             raise OSError(errno.EPFNOSUPPORT, "its frames are not Ethernet's")
         folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
         shapes, programs = bpf.read_object(os.path.join(folder, "meter.bpf.json"))  # noqa: PTH118
-        self.shape = shapes["counted"]
-        self.drain = bpf.Drain(self.shape)
-        self.tables = [bpf.create_map("counted", self.shape) for _ in range(2)]
-        self.switch = bpf.create_map("tables", shapes["tables"], inner=self.tables[0])
-        self.maps = {"tables": self.switch}
+        self.maps = {name: bpf.create_map(name, shape) for name, shape in shapes.items()}
         self.recent = shapes["recent"]
-        for name in ("settings", "lost", "recent"):
-            self.maps[name] = bpf.create_map(name, shapes[name])
-        bpf.update(self.switch, FIRST, struct.pack("=I", self.tables[0]))
+        self.ring = bpf.Ring(self.maps["counted"], shapes["counted"].entries, self.recent.value_bytes)
         self.follow_clock()
         index = socket.if_nametoindex(device)
         self.links = []
@@ -87,30 +82,27 @@ class Meter:
             os.close(link)
         self.links = []
 
-    def take(self) -> bytes:
-        """Return the blocks of what was counted since the last call, and let the program fill the other table."""
+    def take(self, file: int) -> None:
+        """Write a block of what is in the kernel's ring, if anything is."""
         self.follow_clock()
-        self.tables.reverse()
-        bpf.update(self.switch, FIRST, struct.pack("=I", self.tables[0]))
-        parts = []
-        for count, keys, values in self.drain.take(self.tables[1]):
-            parts += [self.block(COUNTED, count), keys, values] if count else []
-        return b"".join(parts)
+        records = self.ring.ready()
+        if records:
+            write(file, self.block(COUNTED, len(records) // self.ring.record_bytes))
+            write(file, records)
+            self.ring.release(len(records))
 
     def left(self) -> bytes:
-        """Return a block of what processors kept that is in no table, once the program is detached."""
-        keys, values = [], []
+        """Return a block of what processors have not put into the ring, once the program is detached."""
+        records = []
         step = self.recent.value_bytes
         for place in range(self.recent.entries):
             found = bpf.lookup(self.maps["recent"], struct.pack("=I", place), step * bpf.processors())
-            for at in range(0, len(found), step):
-                entry = found[at : at + step]
-                if any(entry[self.shape.key_bytes : self.shape.key_bytes + 8]):  # its packets
-                    keys.append(entry[: self.shape.key_bytes])
-                    values.append(entry[self.shape.key_bytes :])
-        return self.block(COUNTED, len(keys)) + b"".join(keys + values)
+            records += [bytes(bpf.RECORD_HEAD) + found[at : at + step] for at in range(0, len(found), step)]
+        counted = [record for record in records if any(record[COUNTED_PACKETS])]
+        return self.block(COUNTED, len(counted)) + b"".join(counted)
 
     def block(self, kind: bytes, count: int) -> bytes:
+        """Return the head of a block of so many records."""
         lost = LOST.unpack(bpf.lookup(self.maps["lost"], FIRST, LOST.size))
         return BLOCK.pack(kind, count, time.time_ns(), *lost)
 
@@ -120,12 +112,13 @@ def record(meter: Meter, file: int, every_s: float) -> None:
     due = time.monotonic() + every_s
     while signal.sigtimedwait(ENDING, max(0.0, due - time.monotonic())) is None:
         due = max(due + every_s, time.monotonic())
-        write(file, meter.take())
+        meter.take(file)
     meter.detach()
-    write(file, meter.take() + meter.take() + meter.left() + meter.block(ENDED, 0))
+    meter.take(file)
+    write(file, meter.left() + meter.block(ENDED, 0))
 
 
-def write(file: int, data: bytes) -> None:
+def write(file: int, data: bytes | memoryview) -> None:
     while data:
         data = data[os.write(file, data) :]
 
@@ -137,7 +130,7 @@ def main(argv: list[str]) -> int:
     try:
         meter = Meter(device, int(options["-w"]))
         file = os.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        write(file, HEAD.pack(MAGIC, meter.shape.key_bytes, meter.shape.value_bytes, meter.width_ns))
+        write(file, HEAD.pack(MAGIC, meter.ring.record_bytes, meter.width_ns))
         print("listening on %s" % device, file=sys.stderr, flush=True)
         record(meter, file, float(options["-e"]))
     except OSError as error:

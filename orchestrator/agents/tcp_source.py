@@ -27,6 +27,7 @@ INET_DIAG_INFO, INET_DIAG_CONG = 2, 4
 # Established, the two FIN waits, close wait, last ACK, closing: those that can have data under way.
 STATES = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11
 MESSAGE_BYTES = 16 + 72  # nlmsghdr and inet_diag_msg
+UNREAD_AT = 16 + 56  # its idiag_rqueue
 UNKNOWN = (1 << 32) - 1  # as the least round trip of a connection that has none
 
 # Column, offset and format of what is read of struct tcp_info (linux/tcp.h); older kernels give less of it.
@@ -88,7 +89,7 @@ class Sockets:
     """One dump of inet_diag a sample, for IPv4 and IPv6 sockets (which carry IPv4 as mapped addresses)."""
 
     name = "tcp"
-    columns = ("src", "src_port", "dst", "dst_port", "congestion", *NAMES, "process")
+    columns = ("src", "src_port", "dst", "dst_port", "congestion", "unread_bytes", *NAMES, "process")
 
     def __init__(self, addresses: list[str], every_s: float, owners: Owners) -> None:
         self.owners = owners
@@ -146,7 +147,7 @@ def parse(message: bytes) -> tuple[object, ...]:
     family = message[16]
     src_port, dst_port = struct.unpack_from(">HH", message, 20)
     src, dst = readable(family, message[24:40]), readable(family, message[40:56])
-    congestion = ""
+    congestion, unread = "", struct.unpack_from("=I", message, UNREAD_AT)[0]
     told: list[object] = [""] * len(INFO)
     at = MESSAGE_BYTES
     while at + 4 <= len(message):
@@ -157,7 +158,7 @@ def parse(message: bytes) -> tuple[object, ...]:
         elif kind == INET_DIAG_INFO and len(body) >= LEAST_BYTES:
             told = info(body)
         at += max(4, (length + 3) & ~3)
-    return (src, src_port, dst, dst_port, congestion, *told)
+    return (src, src_port, dst, dst_port, congestion, unread, *told)
 
 
 def info(body: bytes) -> list[object]:

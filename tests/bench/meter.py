@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,12 +24,13 @@ from tests.bench.figure import Figure, Settings
 
 SEND = """
 import resource, socket, sys
-some = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(16)]
+count, flows, size = map(int, sys.argv[1:])
+some = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(flows)]
 for place, one in enumerate(some):
-    one.connect(("10.79.0.2", 9000 + place))
+    one.connect(("10.79.0.2", 9000 + place % 16))
 print("ready", flush=True); sys.stdin.readline()
-sends, payload = [one.send for one in some], bytes(1000)
-for _ in range(int(sys.argv[1]) // len(sends)):
+sends, payload = [one.send for one in some], bytes(size)
+for _ in range(count // flows):
     for send in sends:
         send(payload)
 used = resource.getrusage(resource.RUSAGE_SELF)
@@ -49,48 +51,67 @@ TOPOLOGY = Topology(
 NONE, METER, TCPDUMP = "neither", "meter", "tcpdump"
 PATIENCE_S = 60.0
 GOAL_SHARE = 0.25
+FLOWS, PAYLOAD_BYTES = 16, 1000
+OTHERS = ((1, 1000), (256, 1000), (16, 64), (16, 8000))  # numbers of flows, and bytes of payload
+HEADERS_BYTES = 42
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
     """Processor time a packet of a sender at full rate and of the collector, beyond the sender's alone.
 
-    A packet over a veth pair is sent, counted or captured, and received in the sender's own time. Packets are of 1,042
-    bytes, 16 flows; the three take turns.
+    A packet over a veth pair is sent, counted or captured, and received in the sender's own time. The three take turns.
     """
-    count = settings.times(1_000_000, 200_000)
-    sending: dict[str, list[float]] = {}
-    collecting: dict[str, list[float]] = {}
-    lost: dict[str, list[float]] = {METER: [], TCPDUMP: []}
+    goal = f"goal: a ratio of at most {GOAL_SHARE}"
     with _pair() as inside:
-        for turn in range(settings.times(9, 2)):
-            for name, module in ((NONE, None), (METER, meter), (TCPDUMP, tcpdump)):
-                folder = settings.scratch / f"{name}.{turn}"
-                sender, collector, dropped = _sent(inside, module, folder, count)
-                sending.setdefault(name, []).append(1e9 * sender / count)
-                collecting.setdefault(name, []).append(1e9 * collector / count)
-                if module:
-                    lost[name].append(100.0 * dropped / count)
-                shutil.rmtree(folder)
-    way = {name: tuple(one - alone for one, alone in zip(sending[name], sending[NONE], strict=True)) for name in lost}
-    both = {name: tuple(map(sum, zip(way[name], collecting[name], strict=True))) for name in lost}
-    yield Figure(what="a packet of the sender alone", unit="ns", values=tuple(sending[NONE]))
-    for what, found in (
-        ("what a meter adds to a packet's way", way),
-        ("what its process takes a packet", {name: tuple(values) for name, values in collecting.items()}),
-        ("both", both),
-    ):
+        found = _took(settings, inside, FLOWS, PAYLOAD_BYTES)
+        yield Figure(what="a packet of the sender alone", unit="ns", values=tuple(found.alone))
+        yield _figure("what a meter adds to a packet's way", found.way)
+        yield _figure("what its process takes a packet", found.collecting)
+        yield _figure("both", found.both, goal)
         yield Figure(
-            what=what,
-            unit="ns",
-            values=found[METER],
-            against=TCPDUMP,
-            reference=found[TCPDUMP],
-            note=f"goal: a ratio of at most {GOAL_SHARE}" if found is both else "",
+            what="packets that the meter lost",
+            unit="%",
+            values=tuple(found.lost[METER]),
+            against="goal",
+            reference=(0.0001,),
         )
-    yield Figure(
-        what="packets that the meter lost", unit="%", values=tuple(lost[METER]), against="goal", reference=(0.0001,)
+        yield Figure(what="packets that tcpdump lost at the same rate", unit="%", values=tuple(found.lost[TCPDUMP]))
+        for flows, size in OTHERS:
+            both = _took(settings, inside, flows, size).both
+            yield _figure(f"both, of packets of {size + HEADERS_BYTES:,} bytes in {flows} flows", both, goal)
+
+
+@dataclass(frozen=True, slots=True)
+class _Took:
+    """What a packet took, in nanoseconds, by the collector beside the sender: a value a turn; losses in per cent."""
+
+    alone: list[float] = field(default_factory=list)
+    way: dict[str, list[float]] = field(default_factory=lambda: {METER: [], TCPDUMP: []})
+    collecting: dict[str, list[float]] = field(default_factory=lambda: {METER: [], TCPDUMP: []})
+    both: dict[str, list[float]] = field(default_factory=lambda: {METER: [], TCPDUMP: []})
+    lost: dict[str, list[float]] = field(default_factory=lambda: {METER: [], TCPDUMP: []})
+
+
+def _took(settings: Settings, inside: list[str], flows: int, size: int) -> _Took:
+    found, count = _Took(), settings.times(400_000, 100_000)
+    for turn in range(settings.times(9, 2)):
+        alone, _, _ = _sent(inside, None, settings.scratch / "alone", (count, flows, size))
+        found.alone.append(1e9 * alone / count)
+        for name, module in ((METER, meter), (TCPDUMP, tcpdump)):
+            folder = settings.scratch / f"{name}.{flows}.{size}.{turn}"
+            sender, collector, dropped = _sent(inside, module, folder, (count, flows, size))
+            found.way[name].append(1e9 * (sender - alone) / count)
+            found.collecting[name].append(1e9 * collector / count)
+            found.both[name].append(1e9 * (sender - alone + collector) / count)
+            found.lost[name].append(100.0 * dropped / count)
+            shutil.rmtree(folder)
+    return found
+
+
+def _figure(what: str, found: dict[str, list[float]], note: str = "") -> Figure:
+    return Figure(
+        what=what, unit="ns", values=tuple(found[METER]), against=TCPDUMP, reference=tuple(found[TCPDUMP]), note=note
     )
-    yield Figure(what="packets that tcpdump lost at the same rate", unit="%", values=tuple(lost[TCPDUMP]))
 
 
 @contextmanager
@@ -125,12 +146,18 @@ def _process(argv: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]
         process.wait()
 
 
-def _sent(inside: list[str], module: ModuleType | None, folder: Path, count: int) -> tuple[float, float, int]:
-    """Seconds of processor time of sending so many packets, and of the collector meanwhile, and what it lost."""
-    folder.mkdir()
-    with _process([*inside, sys.executable, "-I", "-S", "-c", SEND, str(count)]) as sender:
+def _sent(
+    inside: list[str], module: ModuleType | None, folder: Path, sent: tuple[int, int, int]
+) -> tuple[float, float, int]:
+    """Seconds of processor time of sending, and of the collector meanwhile, and what it lost.
+
+    `sent`: the number of packets, that of flows, and bytes of payload.
+    """
+    count = sent[0] // sent[1] * sent[1]
+    with _process([*inside, sys.executable, "-I", "-S", "-c", SEND, *map(str, sent)]) as sender:
         if module is None:
             return _go(sender), 0.0, 0
+        folder.mkdir()
         launch = module.launches(module.Config(), TOPOLOGY)[0]
         with _collecting(inside, launch, folder) as collector:
             before = _cpu_s(collector)

@@ -38,6 +38,7 @@ class Ring:
     rtts: Mapping[str, float] = field(default_factory=dict)  # least round trip of what a host sends, in seconds
     waits: Mapping[str, float] = field(default_factory=dict)  # share of the time with data that a window held it up
     offered: tuple[int, int] = (4_000, 4_000)  # windows that its receiver advertises, one after the other
+    unread: Mapping[str, int] = field(default_factory=dict)  # bytes that a host leaves in its socket; else not sampled
     drops: Mapping[str, int] = field(default_factory=dict)  # packets that the queue of a host drops
     disk: Mapping[int, float] = field(default_factory=dict)  # seconds of waiting for disks, by iteration in which
     queued_ms: float = np.inf  # since it began to send, for which a queue holds something
@@ -179,6 +180,9 @@ class Ring:
                     "snd_wnd_bytes": window,
                     "time_ns": _ns(share * self.end_ms),
                 }
+                if (left := self.unread.get(HOSTS[place - 1])) is not None:
+                    back = {"src": ends["dst"], "dst": ends["src"], "src_port": 2, "dst_port": 1}
+                    yield {**back, "unacked_segments": 0, "unread_bytes": left, "time_ns": _ns(share * self.end_ms)}
 
     def _bins(self) -> Any:
         for host in HOSTS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import re
 import shutil
@@ -135,10 +136,10 @@ def fine(tables: captures.Tables) -> dict[tuple[object, ...], dict[int, int]]:
     return found
 
 
-def test_a_full_table_of_a_meter_is_counted_and_nothing_else_is_lost(pair):
+def test_a_full_ring_of_a_meter_is_counted_and_nothing_else_is_lost(pair):
     launch = meter.launches(meter.Config.model_validate({"hosts": ["h1"], "every": "10s"}), TOPOLOGY)[0]
     code = json.loads(launch.files["meter.bpf.json"].read_text())
-    code["maps"]["counted"][3] = 4  # ARP fills it
+    code["maps"]["counted"][3] = mmap.PAGESIZE  # of 36 records where pages are of 4 KiB; 200 bins come
     small = pair.folder / "small.json"
     small.write_text(json.dumps(code))
     process, output = pair.launch(replace(launch, files={**launch.files, "meter.bpf.json": small}))
@@ -356,6 +357,24 @@ def test_a_small_receive_window_is_told_from_a_slow_link(pair, window, limited):
     assert (last_one["snd_wnd_bytes"] < 10_000) == limited
     # What has no place in the queue of 60 kB waits in the sender's buffer, unless the receiver's window is the limit.
     assert (max(columns["notsent_bytes"]) > 0) or limited
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_payload_that_its_receiver_does_not_read_is_told(pair, reads):
+    waits = SLOW_READER if reads else SLOW_READER.replace("while c", "sys.stdin.read()\nwhile c")
+    script = [sys.executable, "-I", "-S", "-c"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    server = pair.popen("h2", *script, waits, "200000", **pipes)
+    assert server.stdout.readline() == "up\n"
+    client = pair.popen("h1", *script, SEND_ALL, "50000", **pipes)
+    assert [client.stdout.readline() for _ in range(2)] == ["open\n", "sent\n"]
+    queue = lambda: pair.do("h2", "ss", "-Htn", "src", "10.77.0.2").split()[1]  # noqa: E731
+    due = "0" if reads else "50000"
+    Deadline.after(60).poll(lambda: queue() == due, every_s=0.02, waiting_for="what arrives")
+    launch = tcp.launches(tcp.Config(hosts=("h2",)), TOPOLOGY)[0]
+    process, output = pair.launch(launch)
+    pair.stop(process, launch)
+    assert str(tcp.read(output)["sockets"]["unread_bytes"][-1]) == due
 
 
 def test_only_the_data_planes_sockets_are_kept(pair):

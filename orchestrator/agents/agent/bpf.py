@@ -11,6 +11,7 @@ import base64
 import ctypes
 import errno
 import json
+import mmap
 import os
 import resource
 import struct
@@ -18,10 +19,10 @@ import sys
 
 MYPY = False
 if MYPY:
-    from typing import Iterator, Mapping, NoReturn
+    from typing import Mapping, NoReturn
 
 NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280, "ppc64le": 361}  # of bpf(2)
-MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, PROG_LOAD, LOOKUP_AND_DELETE_BATCH, LINK_CREATE = 0, 1, 2, 5, 25, 28
+MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, PROG_LOAD, LINK_CREATE = 0, 1, 2, 5, 28
 SCHED_CLS = 3  # type of program
 TCX_INGRESS, TCX_EGRESS = 46, 47  # where a link attaches one (Linux 6.6)
 ATTRIBUTES = 128  # bytes of union bpf_attr that are passed; beyond what a kernel knows they have to be 0
@@ -29,6 +30,8 @@ LOG_BYTES = 1 << 16
 PSEUDO_MAP_FD = 1  # src_reg of an instruction that loads a map's address
 PSEUDO_FUNCTION = 2  # src_reg of a call whose number is that of a function of the kernel, not of a helper
 CALL = 0x85  # opcode
+RECORD_HEAD = 8  # bytes before a record of a ring; the last one of the first word says that it is being written
+BUSY_BYTE, BUSY = 3, b"\x80"
 LICENSE = "Apache-2.0"
 RETURN_0 = struct.pack("<QQ", 0xB7, 0x95)  # r0 = 0; exit
 
@@ -87,10 +90,10 @@ def syscall(command: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
     return done
 
 
-def create_map(name: str, shape: MapShape, *, inner: int = 0) -> int:
-    """Return the descriptor of a new map; `inner`: that of a map like those that an array of maps holds."""
+def create_map(name: str, shape: MapShape) -> int:
+    """Return the descriptor of a new map."""
     unlimited()
-    fields = (shape.kind, shape.key_bytes, shape.value_bytes, shape.entries, shape.flags, inner, 0)
+    fields = (shape.kind, shape.key_bytes, shape.value_bytes, shape.entries, shape.flags, 0, 0)
     try:
         return call(MAP_CREATE, struct.pack("=7I16s", *fields, name.encode()[:15]))[0]
     except OSError as error:
@@ -109,10 +112,7 @@ def unlimited() -> None:
 
 
 def update(map_fd: int, key: bytes, value: bytes) -> None:
-    """Set an entry.
-
-    Of an array of maps, it returns when no program uses the map any more that was there before.
-    """
+    """Set an entry."""
     keys, values = ctypes.create_string_buffer(key, len(key)), ctypes.create_string_buffer(value, len(value))
     call(MAP_UPDATE, struct.pack("=IxxxxQQQ", map_fd, ctypes.addressof(keys), ctypes.addressof(values), 0))
 
@@ -130,35 +130,31 @@ def processors() -> int:
         return max(int(number) for part in file.read().split(",") for number in part.split("-")) + 1
 
 
-class Drain:
-    """Takes all entries out of hash maps of one shape, so many at once, into memory of its own."""
+class Ring:
+    """Records of one size that programs put into a ring of the kernel, read where they lie.
 
-    def __init__(self, shape: MapShape, at_once: int = 4096) -> None:
-        self.shape, self.at_once = shape, at_once
-        self.place = ctypes.create_string_buffer(max(8, shape.key_bytes))
-        self.keys = ctypes.create_string_buffer(at_once * shape.key_bytes)
-        self.values = ctypes.create_string_buffer(at_once * shape.value_bytes)
+    The kernel maps two positions, each in a page of its own, and the ring twice behind them, so that what wraps around
+    lies together (kernel's Documentation/bpf/ringbuf.rst). A record begins with RECORD_HEAD bytes of the kernel's.
+    """
 
-    def take(self, map_fd: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield the number of entries that were taken at once, their keys and their values.
+    def __init__(self, map_fd: int, ring_bytes: int, data_bytes: int) -> None:
+        page = mmap.PAGESIZE
+        self.ring_bytes, self.record_bytes = ring_bytes, RECORD_HEAD + (data_bytes + 7) // 8 * 8
+        rights = mmap.PROT_READ | mmap.PROT_WRITE
+        self.taken = memoryview(mmap.mmap(map_fd, page, mmap.MAP_SHARED, rights)).cast("Q")
+        shown = memoryview(mmap.mmap(map_fd, page + 2 * ring_bytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=page))
+        self.given, self.records = shown[:8].cast("Q"), shown[page:]
 
-        Programs must not use the map meanwhile, since what they add to an entry that is being taken is lost.
-        """
-        place, keys, values = (ctypes.addressof(one) for one in (self.place, self.keys, self.values))
-        begun, ended = 0, False
-        while not ended:
-            fields = (begun, place, keys, values, self.at_once, map_fd, 0, 0)
-            attributes = ctypes.create_string_buffer(struct.pack("=4QIIQQ", *fields), ATTRIBUTES)
-            try:
-                syscall(LOOKUP_AND_DELETE_BATCH, attributes)
-            except OSError as error:
-                if error.errno != errno.ENOENT:
-                    raise
-                ended = True
-            count = struct.unpack_from("=I", attributes, 32)[0]
-            sizes = count * self.shape.key_bytes, count * self.shape.value_bytes
-            yield count, ctypes.string_at(keys, sizes[0]), ctypes.string_at(values, sizes[1])
-            begun = place
+    def ready(self) -> memoryview:
+        """Return the records that are whole, which stay until they are released."""
+        begin = self.taken[0] % self.ring_bytes
+        found = self.records[begin : begin + self.given[0] - self.taken[0]]
+        busy = found[BUSY_BYTE :: self.record_bytes].tobytes().find(BUSY)
+        return found if busy < 0 else found[: busy * self.record_bytes]
+
+    def release(self, size: int) -> None:
+        """Give the room of so many bytes of the oldest records back."""
+        self.taken[0] += size
 
 
 def load_program(

@@ -21,6 +21,7 @@ SILENCE_S = 0.15  # without any packet of the job: a retransmission time-out, or
 DELAY_S = 0.0004  # beyond the usual of the other pairs
 ROUNDS = 2  # a ring's chunk comes by each hop as often, in 2 (N - 1) steps of N ranks
 LIMITED = 0.15  # of its busy time that a connection waits for the receiver's window, or the sender's buffer
+UNREAD = 0.5  # of the time that the receiver's window held its sender up, in which its process left payload unread
 SMALL_WINDOW = 0.4  # of what other connections have in flight
 SMALL_BYTES = 32_000  # a window that is never larger is small, whoever reads: Linux begins with 64 kB
 SMALL_QUEUE_S = 0.0015  # a queue that drops when it is no longer than this is small
@@ -175,14 +176,16 @@ def _queueing_s(evidence: Evidence, port: Port) -> float:
 def _windows(evidence: Evidence) -> Iterator[Cost]:
     """Yield the connection that waits for the receiver's window or the sender's buffer.
 
-    A window that was never large, or that stays as large as it is, is a small one; one that shrinks is filled by a
-    receiver that does not read.
+    A receiver that leaves payload unread while its window holds the sender up does not read; one that reads has a small
+    window. Where its queue was not sampled, a window that was never large, or that stays as large as it is, is a small
+    one, and one that shrinks is filled by a receiver that does not read.
     """
     for edge in evidence.edges:
         least, most = edge.offered_bytes
-        full = most >= SMALL_BYTES and least < most / 2
+        known = not math.isnan(edge.unread)
+        unread = edge.unread >= UNREAD * edge.held if known else most >= SMALL_BYTES and least < most / 2
         for kind, cause, host in (
-            ("rwnd", "slow-reader" if full else "receive-window", edge.dst),
+            ("rwnd", "slow-reader" if unread else "receive-window", edge.dst),
             ("sndbuf", "send-buffer", edge.src),
         ):
             share = edge.limited.get(kind, 0.0)
@@ -193,6 +196,8 @@ def _windows(evidence: Evidence) -> Iterator[Cost]:
                     said.append(
                         f"which was between {bytes_text(least)} and {bytes_text(most)} while data was under way"
                     )
+                if kind == "rwnd" and known:
+                    said.append(f"its process had payload to read in {edge.unread:.0%} of the samples")
                 yield Cost(
                     cause=cause,
                     place=f"{host}, on what {edge.src} sends {edge.dst}",

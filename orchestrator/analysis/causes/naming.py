@@ -38,7 +38,7 @@ TELLS: Mapping[str, str] = {  # of causes that show while links are idle: what h
     "loss": "tcpdump (payload sent again) and tcp (time-outs)",
     "delay": "tcp (least round-trip time)",
     "receive-window": "tcp (time limited by the receiver's window)",
-    "slow-reader": "tcp (the receiver's window at its largest)",
+    "slow-reader": "tcp (payload that the receiver leaves unread)",
     "send-buffer": "tcp (time limited by the sender's buffer)",
     "small-queue": "qdisc (backlogs and drops)",
 }

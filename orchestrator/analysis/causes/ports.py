@@ -207,7 +207,9 @@ class Edge:
     twentieth of the smoothed ones is below), `window_segments` what was in flight at most (19 of 20 samples with
     anything in flight), `cwnd_segments` the congestion window then (median), `offered_bytes` the receiver's window then
     at its least and its largest (a twentieth of the samples is beyond either), `limited` the share of the time with
-    data to send in which the receiver's window ("rwnd") or the sender's buffer ("sndbuf") held it up.
+    data to send in which the receiver's window ("rwnd") or the sender's buffer ("sndbuf") held it up. `held` is the
+    share of all time in which the receiver's window did, `unread` that of the samples of the receiver's sockets with
+    payload that its process had not read.
     """
 
     src: str
@@ -221,6 +223,8 @@ class Edge:
     cwnd_segments: float = math.nan
     offered_bytes: tuple[float, float] = (math.nan, math.nan)
     limited: Mapping[str, float] = field(default_factory=dict)
+    held: float = math.nan
+    unread: float = math.nan
 
     @property
     def repeated(self) -> float:
@@ -252,10 +256,21 @@ def edges(topology: Topology, job: str, *, captured: Any, sockets: Any, span_ns:
     most = max((payload for payload, _ in sums.values()), default=0.0)
     samples = _samples(sockets, span_ns)
     return tuple(
-        _edge(pair, sums[pair], [samples[one] for one in ends[pair] if one in samples])
+        _edge(
+            pair,
+            sums[pair],
+            [samples[one] for one in ends[pair] if one in samples],
+            [samples[back] for one in ends[pair] if (back := _turned(one)) in samples],
+        )
         for pair in sorted(sums)
         if sums[pair][0] >= FEWEST_SHARE * most > 0
     )
+
+
+def _turned(ends: tuple[str, int, str, int]) -> tuple[str, int, str, int]:
+    """Return the ends of a connection as the other end has them."""
+    src, src_port, dst, dst_port = ends
+    return dst, dst_port, src, src_port
 
 
 _COUNTED = (
@@ -277,7 +292,7 @@ def _samples(sockets: Any, span_ns: tuple[int, int]) -> dict[tuple[str, int, str
 
     inside = pc.and_(pc.greater_equal(sockets["time_ns"], span_ns[0]), pc.less_equal(sockets["time_ns"], span_ns[1]))
     rows = sockets.filter(inside).sort_by("time_ns")
-    names = ("rtt_s", "cwnd_segments", "unacked_segments", "snd_wnd_bytes", *_COUNTED)
+    names = ("rtt_s", "cwnd_segments", "unacked_segments", "snd_wnd_bytes", "unread_bytes", "time_ns", *_COUNTED)
     columns = {name: rows[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in names}
     return {
         (src, src_port, dst, dst_port): {name: values[mine] for name, values in columns.items()}
@@ -285,7 +300,12 @@ def _samples(sockets: Any, span_ns: tuple[int, int]) -> dict[tuple[str, int, str
     }
 
 
-def _edge(pair: tuple[str, str], total: Sequence[float], samples: Sequence[Mapping[str, Floats]]) -> Edge:
+def _edge(
+    pair: tuple[str, str],
+    total: Sequence[float],
+    samples: Sequence[Mapping[str, Floats]],
+    received: Sequence[Mapping[str, Floats]],
+) -> Edge:
     def joined(name: str) -> Floats:
         return np.concatenate([one[name] for one in samples if name in one] or [np.zeros(0)])
 
@@ -304,6 +324,9 @@ def _edge(pair: tuple[str, str], total: Sequence[float], samples: Sequence[Mappi
     rtt = joined("rtt_s")[busy]
     busy_s, again, twice = grown("busy_s"), grown("retransmits"), grown("dsack_dups")
     limited = {name: grown(f"{name}_limited_s") / busy_s for name in ("rwnd", "sndbuf")} if busy_s > 0 else {}
+    unread = np.concatenate([one["unread_bytes"] for one in received] or [np.zeros(0)])
+    unread = unread[~np.isnan(unread)]
+    sampled_s = sum(float(one["time_ns"][-1] - one["time_ns"][0]) / 1e9 for one in samples)
     sent, retransmitted = grown("bytes_sent"), grown("bytes_retrans")  # a meter follows no sequence numbers
     told = retransmitted / sent * total[0] if sent > 0 and retransmitted > 0 else 0.0
     return Edge(
@@ -318,4 +341,6 @@ def _edge(pair: tuple[str, str], total: Sequence[float], samples: Sequence[Mappi
         cwnd_segments=float(np.median(joined("cwnd_segments")[busy])) if busy.any() else math.nan,
         offered_bytes=(float(least_offered), float(most_offered)),
         limited=limited,
+        held=grown("rwnd_limited_s") / sampled_s if sampled_s > 0 else math.nan,
+        unread=float((unread > 0).mean()) if len(unread) else math.nan,
     )

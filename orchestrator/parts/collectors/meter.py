@@ -2,7 +2,7 @@
 
 A program (eBPF) at both directions of each device counts packets, bytes and frames of every 5-tuple. It sees packets
 joined, and those that leave before they wait in the device's queue, where a capture sees them afterwards. It follows no
-sequence numbers: what is sent again counts anew. What had no place in a full table is counted as dropped. Where
+sequence numbers: what is sent again counts anew. What had no place in a full ring is counted as dropped. Where
 `tcpdump` captures the same device, its rows are those of the tables, and the meter's are held against them.
 """
 
@@ -26,7 +26,7 @@ WIDTH_NS = 1_000_000  # of a bin
 RIGHT = "programs in the kernel"
 REMEDY = f"Linux 6.6 or later and root: {ROOT}; or measure with `tcpdump`"
 FILES = tuple(samplers.AGENTS / name for name in ("meter.py", "meter.bpf.json", "agent/bpf.py"))
-TABLES_BYTES = 2 * 65536 * 150  # of the kernel, when both are full
+RING_BYTES = 1 << 23  # of the kernel
 
 
 class Config(Model):
@@ -37,7 +37,7 @@ class Config(Model):
     required: bool = False
     """Whether the run fails when this collector does."""
     every: Duration = 0.25
-    """How often the kernel's table is emptied: it has room for 65,536 bins of flows."""
+    """How often the kernel's ring is emptied: it has room for 74,898 bins of flows."""
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
@@ -79,7 +79,7 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
             "received": [packets + found.lost_packets],
             "dropped": [found.lost_packets],
             "files": [1],
-            "bytes": [len(found.keys) * (meter_files.KEY.itemsize + meter_files.VALUE.itemsize)],
+            "bytes": [len(found.keys) * meter_files.RECORD.itemsize],
             "ended_ns": [None],
         }
     }
@@ -102,5 +102,5 @@ def _launch(config: Config, node: Node, device: str, *, one: bool, dilation: int
         stop=Stop(signals=((signal.SIGTERM, 5.0),), ok=(0,)),
         required=config.required,
         privileged=True,
-        footprint=Footprint(memory=10e6 + TABLES_BYTES),
+        footprint=Footprint(memory=10e6 + RING_BYTES),
     )

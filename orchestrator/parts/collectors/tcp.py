@@ -1,8 +1,8 @@
 """The kernel's view of every TCP connection of the data plane over time: round trips, windows, retransmissions.
 
 Of each it tells how long it was busy sending, and for how much of that it waited for the receiver's window or for the
-sender's buffer, as far as the kernel's tcp_info goes; and the process of the run that has it. The counter
-"tcp.timeouts" has the retransmission time-outs of all of a node's connections.
+sender's buffer, as far as the kernel's tcp_info goes; what arrived and was not read yet; and the process of the run
+that has it. The counter "tcp.timeouts" has the retransmission time-outs of all of a node's connections.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ WHOLE = (
     "src_port", "dst_port", "cwnd_segments", "retransmits", "bytes_acked", "unacked_segments", "timeouts", "backoff",
     "app_limited", "mss_bytes", "bytes_received", "notsent_bytes", "delivered", "delivered_ce", "bytes_sent",
     "bytes_retrans", "dsack_dups", "reord_seen", "snd_wnd_bytes", "rcv_wnd_bytes", "total_rto_recoveries",
+    "unread_bytes",
 )  # fmt: skip
 # Column of the table, that of the file, and by what it is multiplied.
 SCALED = (

@@ -71,6 +71,7 @@ TABLES: Mapping[str, Table] = {
             "bytes_sent": Column("int64", "payload sent so far, with what was sent again"),
             "bytes_retrans": Column("int64", "payload of that which was sent again"),
             "bytes_received": Column("int64", "payload received so far"),
+            "unread_bytes": Column("int64", "payload that arrived, and that the process has not read (ss: Recv-Q)"),
             "notsent_bytes": Column("int64", "payload that waits in the sender's buffer and was never sent"),
             "delivered": Column("int64", "segments delivered so far"),
             "delivered_ce": Column("int64", "of these, with the mark of ECN"),

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from orchestrator.agents import meter
+from orchestrator.agents.agent import bpf
 from orchestrator.core.errors import CaptureError
 from orchestrator.core.paths import safepath
 from orchestrator.parts.rows import MOST_ROWS
 
-# struct flow_bin and struct counts of orchestrator/agents/meter.c
+# struct flow_bin, struct counts, and a struct entry in a ring, of orchestrator/agents/meter.c
 KEY = np.dtype(
     [
         ("src", "u1", 16), ("dst", "u1", 16), ("src_port", ">u2"), ("dst_port", ">u2"), ("protocol", "<u2"),
@@ -22,6 +23,7 @@ KEY = np.dtype(
 )  # fmt: skip
 FIGURES = ("packets", "bytes", "frames", "wire_bytes", "payload_bytes")
 VALUE = np.dtype([(name, "<u8") for name in (*FIGURES, "first", "last")])
+RECORD = np.dtype([("head", "u1", bpf.RECORD_HEAD), ("key", KEY), ("value", VALUE)])
 FILE = meter.FILE
 MOST_BINS = 1 << 62  # nanoseconds since the epoch, beyond which an instant is none
 MOST_COUNTED = 1 << 38  # packets or bytes of a flow in a bin, beyond which it is nonsense
@@ -34,7 +36,7 @@ Array = np.ndarray[Any, Any]
 class Metered:
     """The entries of a meter (KEY and VALUE, of equal length), and the width of their bins.
 
-    `lost_packets` and `lost_bytes` had no place in a full table. `ended`: it was told to end and wrote everything;
+    `lost_packets` and `lost_bytes` had no place in a full ring. `ended`: it was told to end and wrote everything;
     `odd`: entries that were left out, since they cannot be.
     """
 
@@ -55,15 +57,15 @@ def read(folder: Path) -> Metered:
     data = safepath.content(folder / meter.FILE)
     if data is None or len(data) < meter.HEAD.size:
         raise CaptureError(f"{meter.FILE}: there is none, or it is empty")
-    magic, key_bytes, value_bytes, width_ns = meter.HEAD.unpack_from(data)
-    if (magic, key_bytes, value_bytes) != (meter.MAGIC, KEY.itemsize, VALUE.itemsize) or not 0 < width_ns <= WIDEST_NS:
+    magic, record_bytes, width_ns = meter.HEAD.unpack_from(data)
+    if (magic, record_bytes) != (meter.MAGIC, RECORD.itemsize) or not 0 < width_ns <= WIDEST_NS:
         raise CaptureError(f"{meter.FILE}: it is no file of a meter of this version")
-    keys, values = [np.zeros(0, KEY)], [np.zeros(0, VALUE)]
+    records = [np.zeros(0, RECORD)]
     at, rows, ended, lost = meter.HEAD.size, 0, False, (0, 0)
     while at + meter.BLOCK.size <= len(data) and not ended:
         kind, count, _, *said = meter.BLOCK.unpack_from(data, at)
         begin = at + meter.BLOCK.size
-        at = begin + count * (KEY.itemsize + VALUE.itemsize)
+        at = begin + count * RECORD.itemsize
         if kind not in (meter.COUNTED, meter.ENDED):
             raise CaptureError(f"{meter.FILE}: byte {begin - meter.BLOCK.size} begins no block")
         if at > len(data):
@@ -71,10 +73,10 @@ def read(folder: Path) -> Metered:
         rows += count
         if rows > MOST_ROWS:
             raise CaptureError(f"{meter.FILE}: it has more than {MOST_ROWS:,} entries")
-        keys.append(np.frombuffer(data, KEY, count, begin))
-        values.append(np.frombuffer(data, VALUE, count, begin + count * KEY.itemsize))
+        records.append(np.frombuffer(data, RECORD, count, begin))
         lost, ended = (min(said[0], 1 << 62), min(said[1], 1 << 62)), kind == meter.ENDED
-    key, value = np.concatenate(keys), np.concatenate(values)
+    found = np.concatenate(records)
+    key, value = found["key"], found["value"]
     sound = _sound(key, value, width_ns)
     return Metered(key[sound], value[sound], width_ns, *lost, ended, int(len(key) - sound.sum()))
 

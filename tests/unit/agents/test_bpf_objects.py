@@ -54,5 +54,5 @@ def test_a_meter_without_rights_says_what_it_takes(tmp_path):
     argv = ["unshare", "--user", "--map-root-user", *argv]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("meter: lo: making the map counted: it takes root, or CAP_BPF and CAP_NET_ADMIN")
+    assert done.stderr.startswith("meter: lo: making the map settings: it takes root, or CAP_BPF and CAP_NET_ADMIN")
     assert done.stderr.count("\n") == 1

@@ -95,6 +95,14 @@ def test_a_window_that_shrinks_is_of_a_receiver_that_does_not_read() -> None:
     assert explained(waiting(waits={"h3": 0.6}, offered=(200_000, 200_000))).findings[0].cause == "receive-window"
 
 
+@pytest.mark.parametrize(("left", "cause"), [(0, "receive-window"), (3_000, "slow-reader")])
+def test_what_a_receiver_leaves_unread_tells_a_slow_reader_from_a_small_window(left: int, cause: str) -> None:
+    for offered in ((600_000, 2_000), (4_000, 4_000)):  # which alone would tell the one or the other
+        first = explained(waiting(waits={"h3": 0.6}, offered=offered, unread={"h2": left})).findings[0]
+        assert (first.cause, first.hosts) == (cause, ("h2",))
+        assert f"payload to read in {100 if left else 0}% of the samples" in first.evidence[2]
+
+
 def test_a_queue_that_drops_though_it_is_short_is_small_even_where_it_is_often_full() -> None:
     # On average its link carries half of its rate, like that of a slow link; in bursts it carries all of it.
     services = alike([50, 50], N)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from orchestrator.agents import meter
+from orchestrator.agents.agent import bpf
 from orchestrator.analysis.capture import captures, metered
 from orchestrator.core.errors import CaptureError
 from orchestrator.parts.collectors import meter as collector
@@ -43,13 +44,13 @@ def entry(src, dst, *, ports=(1000, 2000), out=True, at=0, protocol=TCP, packets
 
 
 def block(*entries, lost=(0, 0), kind=meter.COUNTED):
-    keys, values = zip(*entries, strict=True) if entries else ((), ())
-    return meter.BLOCK.pack(kind, len(entries), 0, *lost) + b"".join(one.tobytes() for one in (*keys, *values))
+    records = [bytes(bpf.RECORD_HEAD) + key.tobytes() + value.tobytes() for key, value in entries]
+    return meter.BLOCK.pack(kind, len(entries), 0, *lost) + b"".join(records)
 
 
 def write(folder, *blocks, head=None):
-    sizes = meter_files.KEY.itemsize, meter_files.VALUE.itemsize
-    (folder / "meter.bin").write_bytes((head or meter.HEAD.pack(meter.MAGIC, *sizes, MS)) + b"".join(blocks))
+    head = head or meter.HEAD.pack(meter.MAGIC, meter_files.RECORD.itemsize, MS)
+    (folder / "meter.bin").write_bytes(head + b"".join(blocks))
     (folder / "stderr").write_text("listening on eth0\n")
     return folder
 
@@ -147,7 +148,7 @@ def test_of_too_many_bins_those_of_small_flows_are_summed(tmp_path):
     assert sum(found.capture_flows["packets"]) == 4 * 9 + 4
 
 
-def test_what_had_no_place_in_a_full_table_counts_as_dropped(tmp_path):
+def test_what_had_no_place_in_a_full_ring_counts_as_dropped(tmp_path):
     write(
         tmp_path,
         block(entry("10.0.0.1", "10.0.0.2", packets=7), lost=(2, 3000)),
@@ -171,9 +172,9 @@ def test_a_meter_that_was_killed_says_no_counts_and_its_blocks_are_read(tmp_path
     [
         (b"", []),
         (b"\0" * 32, []),
-        (meter.HEAD.pack(meter.MAGIC, 48, 57, MS), []),
-        (meter.HEAD.pack(meter.MAGIC, 48, 56, 0), []),
-        (meter.HEAD.pack(meter.MAGIC, 48, 56, 1 << 60), []),
+        (meter.HEAD.pack(meter.MAGIC, 113, MS), []),
+        (meter.HEAD.pack(meter.MAGIC, 112, 0), []),
+        (meter.HEAD.pack(meter.MAGIC, 112, 1 << 60), []),
         (None, [b"x" * 40]),
     ],
 )
