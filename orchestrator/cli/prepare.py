@@ -152,7 +152,8 @@ def _init_options(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="quickstart (default): a first experiment on this machine; training: one around a training of your own; "
         "cluster: an inventory, an experiment, sudo rules; nightly: a sweep, systemd units, a crontab; slurm: an "
-        "experiment in an allocation; package: parts of your own; study: a paper's study",
+        "experiment in an allocation; kubernetes: an experiment in pods, and a Job that makes them; package: parts of "
+        "your own; study: a paper's study",
     )
     parser.add_argument(
         "folder", nargs="?", type=Path, default=Path(), metavar="FOLDER", help="the folder to write into (.)"

@@ -31,7 +31,9 @@ from orchestrator.experiment.pacing import Pace, Start
 from orchestrator.experiment.placements import Placement
 from orchestrator.experiment.until import Until
 from orchestrator.parts import registry
+from orchestrator.testbed.data_plane import DataPlane
 from orchestrator.testbed.inventory import Inventory
+from orchestrator.testbed.kubernetes.spec import KubernetesSpec
 from orchestrator.testbed.local.local_spec import Folder, ImageName, LocalTestbed, Program, RuntimeName
 from orchestrator.testbed.slurm.spec import SlurmSpec
 from orchestrator.validity import registry as gates
@@ -141,7 +143,7 @@ def _or_path(schema: JsonSchema) -> None:
 
 
 class TestbedChoice(Model):
-    """Where the experiment runs: containers on this machine, hosts of an inventory, or those of a Slurm allocation."""
+    """Where the experiment runs: containers on this machine, hosts of an inventory or a Slurm allocation, or pods."""
 
     __test__ = False
 
@@ -151,12 +153,14 @@ class TestbedChoice(Model):
     """Real hosts: the path of an inventory file, or what would stand in one."""
     slurm: SlurmSpec | None = None
     """The hosts of the Slurm allocation that the command runs in."""
+    kubernetes: KubernetesSpec | None = None
+    """Pods of a Kubernetes cluster."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> TestbedChoice:
-        count = sum(one is not None for one in (self.local, self.inventory, self.slurm))
+        count = sum(one is not None for one in (self.local, self.inventory, self.slurm, self.kubernetes))
         if count != 1:
-            raise Mistake(f"holds {count or 'nothing'}", accepted="exactly one of local, inventory, slurm")
+            raise Mistake(f"holds {count or 'nothing'}", accepted="exactly one of local, inventory, slurm, kubernetes")
         return self
 
 
@@ -164,7 +168,7 @@ class LocalRun(Model):
     """How a run with `--local` differs from the real one."""
 
     hosts: int | None = Field(default=None, ge=2, le=64)
-    """How many hosts, for an experiment in an allocation of Slurm, whose hosts no file names."""
+    """How many hosts, for an experiment on Slurm or Kubernetes, whose hosts no file names."""
     scale: int | None = Field(default=None, ge=1, le=1_000_000)
     """Scale of the local testbed; default: the smallest that keeps every link at 250 Mbit/s or less."""
     dilation: int | None = Field(default=None, ge=1, le=1000)
@@ -367,8 +371,9 @@ def on_this_machine(experiment: Experiment) -> Experiment:
     """Put an experiment on containers of this machine, with the inventory's host names and link rates."""
     inventory = experiment.testbed.inventory
     asked = experiment.local_run.model_dump(mode="json", exclude_none=True)
-    if experiment.testbed.slurm is not None:
-        data = {**_of_slurm(experiment.testbed.slurm, asked), **asked}
+    unnamed = experiment.testbed.slurm or experiment.testbed.kubernetes
+    if unnamed is not None:
+        data = {**_of_unnamed(unnamed, asked), **asked}
     elif "hosts" in asked:
         raise ConfigError("local_run.hosts: the testbed names its hosts; accepted: to leave it out")
     elif inventory is None:
@@ -397,28 +402,29 @@ def on_this_machine(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=swapped)})
 
 
-def _of_slurm(spec: SlurmSpec, asked: YamlMapping) -> YamlMapping:
-    """Return local hosts in place of those of an allocation: as many as `local_run` says, at the declared rate."""
+def _of_unnamed(spec: DataPlane, asked: YamlMapping) -> YamlMapping:
+    """Return local hosts in place of those that no file names: as many as `local_run` says, at the declared rate."""
     if "hosts" not in asked or spec.link is None:
         raise ConfigError(
-            "--local: hosts and links of an experiment on Slurm are known in its allocation alone",
-            hint="say `local_run: {hosts: 4}` and `testbed: {slurm: {link: 25gbit}}`",
+            f"--local: hosts and links of an experiment on {spec.KEY} are known there alone",
+            hint=f"say `local_run: {{hosts: 4}}` and `testbed: {{{spec.KEY}: {{link: 25gbit}}}}`",
         )
     scale = max(1, math.ceil(spec.link / LOCAL_LINK_LIMIT))
     return {"link": rate_text(spec.link), "scale": scale}
 
 
 def resolved_data(experiment: Experiment) -> YamlMapping:
-    """Return the experiment as data with its defaults: run again, it measures the same, in any allocation."""
+    """Return the experiment as data with its defaults: run again, it measures the same, in any allocation or pods."""
     data = recorded_data(experiment)
     data["testbed"].get("slurm", {}).pop("allocation", None)
+    data["testbed"].get("kubernetes", {}).pop("pods", None)
     for key in ("attempts", "until"):  # how often is tried and repeated decides nothing of what is measured
         data.pop(key, None)
     return data
 
 
 def recorded_data(experiment: Experiment) -> YamlMapping:
-    """Return the same with the facts of its allocated hosts, so that its results can be read anywhere."""
+    """Return the same with the facts of its allocated hosts or pods, so that its results can be read anywhere."""
     data = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     if (local := data["testbed"].get("local")) and local["dilation"] == 1:
         del local["dilation"]  # what the same experiment was before it could be said

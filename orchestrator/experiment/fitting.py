@@ -210,6 +210,17 @@ def _in_containers(workload: Choice, at: tuple[str | int, ...], topology: Topolo
         yield (*at, workload.name, "container", *problem.at), problem
 
 
+# Who grants a right not, and what would do, of hosts that are known beforehand to grant none.
+_WITHHELD = {
+    "slurm": ("a job of Slurm without root has not", "an experiment without it; docs/slurm.md says what is left"),
+    "kubernetes": (
+        "its container has not",
+        "an experiment without it, or a container whose securityContext grants it: `runAsUser: 0` and"
+        " `capabilities: {add: [NET_RAW, NET_ADMIN, SYS_NICE]}` (docs/kubernetes.md)",
+    ),
+}
+
+
 def withheld(kind: registry.Kind, choice: Choice, topology: Topology) -> Iterator[Problem]:
     """Find a right that a part needs, and that the hosts are known beforehand to grant nobody.
 
@@ -219,8 +230,9 @@ def withheld(kind: registry.Kind, choice: Choice, topology: Topology) -> Iterato
         return
     for need in _NEEDY[kind](choice.name).requirements(choice.config, topology):
         if need.kind == "privilege" and need.what not in topology.rights:
-            message = f"needs {need.what.partition(' ')[0]} on {need.node}, which a job of Slurm without root has not"
-            yield Problem(at=(), message=message, accepted="an experiment without it; docs/slurm.md says what is left")
+            who, accepted = _WITHHELD[topology.kind]
+            message = f"needs {need.what.partition(' ')[0]} on {need.node}, which {who}"
+            yield Problem(at=(), message=message, accepted=accepted)
             return
 
 

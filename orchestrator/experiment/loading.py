@@ -5,7 +5,7 @@
 3. override: `--set` options over what stands there (`variables.with_overrides`)
 4. expand: the inventory file that is named, and its node sets (`with_hosts`, `nodesets.expanded`)
 5. validate: the experiment that the document describes (`validation.validate`)
-6. choose the hosts: those of this machine, or of the Slurm allocation (`on_this_machine`, `with_allocation`)
+6. choose the hosts: those of this machine, of the Slurm allocation, or pods (`on_this_machine`, `with_allocation`)
 7. fit: loads as rates of the testbed's links, and what it cannot carry (`fitting.fitted`)
 
 A sweep sets the values of its axes between 3 and 4. Every mistake is a ConfigError that tells file:line:column, path,
@@ -138,13 +138,15 @@ def fit(experiment: Experiment, document: Document, *, local: bool) -> Experimen
 
 
 def with_allocation(experiment: Experiment) -> Experiment:
-    """Add the properties of this process's Slurm allocation to an experiment on its hosts.
+    """Add what hosts say that no file describes: those of this process's Slurm allocation, or pods.
 
-    Outside of one it keeps those that were recorded. TestbedError where the hosts cannot be asked.
+    Outside of an allocation it keeps what was recorded. TestbedError where the hosts cannot be asked.
     """
-    if (spec := experiment.testbed.slurm) is None:
-        return experiment
-    testbed = experiment.testbed.model_copy(update={"slurm": testbeds.learned(spec)})
+    testbed = experiment.testbed
+    if testbed.slurm is not None:
+        testbed = testbed.model_copy(update={"slurm": testbeds.learned(testbed.slurm)})
+    elif testbed.kubernetes is not None:
+        testbed = testbed.model_copy(update={"kubernetes": testbeds.learned_pods(testbed.kubernetes)})
     return experiment.model_copy(update={"testbed": testbed})
 
 

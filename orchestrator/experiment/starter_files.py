@@ -50,6 +50,10 @@ KINDS: Mapping[str, Start] = MappingProxyType(
                 "orch run exp.yaml --sbatch --nodes 4 --time 10",
             ),
         ),
+        "kubernetes": Start(
+            "an experiment in pods of Kubernetes, and a Job that makes them",
+            ("orch run exp.yaml --local", "orch doctor exp.yaml", "orch run exp.yaml"),
+        ),
         "package": Start(
             "a package with a workload and a collector of your own, and the tests of their contract",
             ("orch plan experiment.yaml", "orch run experiment.yaml"),

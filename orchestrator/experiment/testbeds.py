@@ -16,6 +16,9 @@ from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Node, Topology
 from orchestrator.testbed import inventory
 from orchestrator.testbed.inventory import InventoryTestbed
+from orchestrator.testbed.kubernetes import spec as kubernetes
+from orchestrator.testbed.kubernetes.spec import KubernetesSpec, Pods
+from orchestrator.testbed.kubernetes.testbed import KubernetesTestbed
 from orchestrator.testbed.local import netns
 from orchestrator.testbed.local.local_spec import NAMESPACES, Containers, LocalTestbed
 from orchestrator.testbed.local.netns import NetnsTestbed
@@ -49,6 +52,8 @@ def place(choice: TestbedChoice) -> UnopenedTestbed:
         return UnopenedTestbed(topology=netns.topology(spec), made=partial(NetnsTestbed, spec), retry_s=LOCAL_RETRY_S)
     if choice.slurm is not None:
         return _allocated(choice.slurm)
+    if choice.kubernetes is not None:
+        return _of_pods(choice.kubernetes)
     if choice.inventory is None:
         raise AssertionError("the model lets one of them through")
     hosts = choice.inventory
@@ -67,6 +72,28 @@ def _allocated(spec: slurm.SlurmSpec) -> UnopenedTestbed:
         made=lambda _run: SlurmTestbed(spec, allocation),
         retry_s=REMOTE_RETRY_S,
     )
+
+
+def _of_pods(spec: KubernetesSpec) -> UnopenedTestbed:
+    """Return the testbed of pods, whose properties are known."""
+    pods = spec.pods
+    if pods is None:
+        raise AssertionError("pods are asked before anything is planned")
+    return UnopenedTestbed(
+        topology=kubernetes.topology(spec, pods),
+        made=lambda _run: KubernetesTestbed(spec, pods),
+        retry_s=REMOTE_RETRY_S,
+    )
+
+
+def learned_pods(spec: KubernetesSpec) -> KubernetesSpec:
+    """Ask the pods that are there now, and return the testbed with their properties.
+
+    TestbedError where they cannot be asked.
+    """
+    from orchestrator.testbed.kubernetes import survey
+
+    return spec.model_copy(update={"pods": survey.learn(spec)})
 
 
 def learned(spec: SlurmSpec) -> SlurmSpec:
@@ -92,11 +119,13 @@ class Named:
         """Return why a host that a run recorded cannot be reached by this testbed; empty where it can.
 
         The names of two racks may be the same, so addresses in the data plane have to be, too; in Slurm a node has
-        one name. Another `work` would look for the run's folder where it is not.
+        one name, and a pod has a name and an address. Another `work` would look for the run's folder where it is not.
         """
         if self.choice.slurm is not None:
             known = {one.node for one in _allocation(self.choice.slurm).hosts.values()}
             return self._works(host, self.choice.slurm.work) if host.of_slurm in known else self._hint(host)
+        if self.choice.kubernetes is not None:
+            return self._lacks_pod(host, self.choice.kubernetes)
         if self.choice.inventory is None:
             return f"{self.file}: its hosts are on this machine, and end with their runs"
         mine = {one.name: one for one in inventory.topology(self.choice.inventory).nodes}.get(host.name)
@@ -106,6 +135,13 @@ class Named:
             own, theirs = (", ".join(one.addresses) or "none" for one in (mine, host))
             return f"{self.file}: its {host.name} is another host, of address {own}, not {theirs}"
         return self._works(host, mine.work)
+
+    def _lacks_pod(self, host: Node, spec: KubernetesSpec) -> str:
+        """Return why no pod is the one of a host; one that was made anew by the same name has another address."""
+        mine = {one.scheduled: one for one in kubernetes.topology(spec, _pods(spec)).nodes}.get(host.scheduled)
+        if mine is None or mine.addresses != host.addresses:
+            return f"{self.file}: there is no pod {host.scheduled or host.name} of address {host.address} any more"
+        return self._works(host, spec.work)
 
     def _works(self, host: Node, work: str) -> str:
         same = work.rstrip("/") == host.work.rstrip("/")
@@ -118,6 +154,11 @@ class Named:
         """Make the testbed, with the run's names of its hosts."""
         if self.choice.inventory is not None:
             return InventoryTestbed(self.choice.inventory)
+        if self.choice.kubernetes is not None:
+            pods = _pods(self.choice.kubernetes)
+            by_name = {one.pod: one for one in pods.hosts.values()}
+            there = {node.name: by_name[node.scheduled] for node in recorded.nodes if node.scheduled in by_name}
+            return KubernetesTestbed(self.choice.kubernetes, pods.model_copy(update={"hosts": there}))
         if self.choice.slurm is None:
             raise AssertionError("it has no host of any run")
         allocation = _allocation(self.choice.slurm)
@@ -131,6 +172,13 @@ def _allocation(spec: SlurmSpec) -> Allocation:
     if allocation is None:
         raise AssertionError("what is learned is an allocation")
     return allocation
+
+
+def _pods(spec: KubernetesSpec) -> Pods:
+    pods = learned_pods(spec).pods
+    if pods is None:
+        raise AssertionError("what is learned are pods")
+    return pods
 
 
 def reached(recorded: Topology, hosts: Iterable[str], named: Sequence[Named]) -> dict[str, Testbed]:

@@ -67,6 +67,11 @@ def hosts_of(path: Path) -> Inventory:
             f"{path}: orch prepare does not reach hosts of Slurm, which usually share file systems with this machine",
             hint="run `orch prepare` here without a testbed, with --folder on a file system that they share",
         )
+    if found.testbed.kubernetes is not None:
+        raise ConfigError(
+            f"{path}: orch prepare does not reach pods, whose files end with them",
+            hint="have the environments in their image: `orch prepare --folder` when it is built",
+        )
     if found.testbed.inventory is None:
         raise ConfigError(
             f"{path}: its hosts are containers of this machine, which use this machine's environments",

@@ -50,7 +50,7 @@ class Node:
     gpus: int = 0
     slots: int = 1  # ranks of a workload that names no hosts
     work: str = WORK  # absolute folder on the node under which a run makes its own; {uid} is the user's there
-    scheduled: str = ""  # what Slurm calls it where that is not its name
+    scheduled: str = ""  # what Slurm calls it where that is not its name; of a pod its name
 
     @property
     def of_slurm(self) -> str:
@@ -160,7 +160,7 @@ class Topology:
     Where the switches make a `fabric`, `links` are the hosts' own.
     """
 
-    kind: Literal["local", "inventory", "slurm"]
+    kind: Literal["local", "inventory", "slurm", "kubernetes"]
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
     scale: int = 1

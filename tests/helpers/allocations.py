@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.testbed.data_plane import HostFacts
 from orchestrator.testbed.inventory import Data
 from orchestrator.testbed.slurm import survey
 from orchestrator.testbed.slurm.spec import Allocation, SlurmSpec
-from orchestrator.testbed.slurm.survey import HostFacts
 
 SPEC = SlurmSpec.model_validate({"network": "10.0.0.0/16"})
 NODES = (13, 9, 14, 15)

@@ -70,6 +70,14 @@ _REMEDIES = (  # of a line each; the first of a line that matches
         "set `python` to a Python that starts there by itself: this one lacks libraries that a start-up file finds",
     ),
     (
+        r"cannot create resource .pods/exec.",
+        "let the user `create` `pods/exec` in that namespace: a Role and its RoleBinding",
+    ),
+    (
+        r"pods .* not found|container not found|container .* is not (valid|running)|completed pod",
+        "see whether the pod runs still: `kubectl get pods`",
+    ),
+    (
         r"session open refused by peer",
         "let more sessions through one connection there (MaxSessions in its sshd_config), or close the one that is open"
         " at your ControlPath",

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import sys
-from typing import Annotated
+from typing import ClassVar
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field
 
 from orchestrator.core.fields import Model, Rate
-from orchestrator.core.units import Mistake
 from orchestrator.parts.topology import WORK, Link, Node, Topology
 from orchestrator.testbed import inventory
-from orchestrator.testbed.inventory import Absolute, Data, Device, Name
-
-
-def _network(value: str) -> str:
-    try:
-        return str(ipaddress.IPv4Network(value))
-    except ValueError:
-        raise Mistake("not an IPv4 network", accepted="one such as 10.0.0.0/16") from None
+from orchestrator.testbed.data_plane import DataPlane
+from orchestrator.testbed.inventory import Absolute, Data, Name
 
 
 class AllocatedHost(Model):
@@ -54,17 +46,11 @@ class Allocation(Model):
     """h1, h2, ... in rank order: the order in which Slurm lists the nodes."""
 
 
-class SlurmSpec(Model):
+class SlurmSpec(DataPlane):
     """Hosts of the Slurm allocation that the command runs in: h1, h2, ... in rank order."""
 
-    network: Annotated[str, AfterValidator(_network)] | None = None
-    """The network that is measured, such as 10.0.0.0/16: each host's address in it, and that address's device."""
-
-    device: Device | None = None
-    """The device that is measured, such as ens1f0, in the place of `network`."""
-
-    link: Rate | None = None
-    """Rate of the links; what each device says when left out."""
+    KEY: ClassVar[str] = "slurm"
+    LOOK: ClassVar[str] = "srun ip -br address"
 
     python: str | None = Field(default=None, min_length=1)
     """Python interpreter on the hosts, 3.8 or later: a name or a path; the one that runs this command when left out,
@@ -80,13 +66,6 @@ class SlurmSpec(Model):
     def interpreter(self) -> str:
         """The hosts' interpreter."""
         return self.python or sys.executable
-
-    @model_validator(mode="after")
-    def _one_way(self) -> SlurmSpec:
-        if (self.network is None) == (self.device is None):
-            given = "neither network nor device" if self.network is None else "both network and device"
-            raise Mistake(f"holds {given}", accepted="exactly one of network, device")
-        return self
 
 
 def topology(spec: SlurmSpec, allocation: Allocation) -> Topology:

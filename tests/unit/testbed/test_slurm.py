@@ -16,6 +16,7 @@ from orchestrator.core.errors import AgentError, ConfigError, TestbedError
 from orchestrator.experiment import fitting, loading, plan
 from orchestrator.experiment.experiment import on_this_machine, resolved_data
 from orchestrator.remote.transport.bootstrap import agent_argv
+from orchestrator.testbed import data_plane
 from orchestrator.testbed.inventory import Data
 from orchestrator.testbed.slurm import job, survey, testbed
 from orchestrator.testbed.slurm.spec import SlurmSpec, topology
@@ -87,20 +88,23 @@ def test_a_mistake_says_what_would_be_accepted(wrong, told):
     ],
 )
 def test_the_data_plane_is_found_by_its_network_or_its_device(asked, device, address):
-    assert survey.data_plane(spec(**asked), ADDRESSES, node="n1") == Data(address=address, device=device)
+    assert data_plane.data_of(spec(**asked), ADDRESSES, node="n1") == Data(address=address, device=device)
 
 
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"network": "10.0.0.0/8"}, "it has more than an address in 10.0.0.0/8: ens1f0 10.0.3.7/16, ens1f1 10.1.3.7/1"),
+        (
+            {"network": "10.0.0.0/8"},
+            "it has more than one address in 10.0.0.0/8: ens1f0 10.0.3.7/16, ens1f1 10.1.3.7/1",
+        ),
         ({"network": "172.16.0.0/12"}, "it has no address in 172.16.0.0/12"),
         ({"device": "ib0"}, "it has no device ib0 with an IPv4 address"),
     ],
 )
 def test_a_host_without_the_data_plane_is_named(asked, told):
     with pytest.raises(TestbedError, match=told) as error:
-        survey.data_plane(spec(**asked), ADDRESSES, node="gpu013")
+        data_plane.data_of(spec(**asked), ADDRESSES, node="gpu013")
     assert error.value.node == "gpu013"
 
 
@@ -108,10 +112,10 @@ def test_a_host_without_the_data_plane_is_named(asked, told):
 def test_what_a_host_says_is_not_believed_to_be_right(said):
     if said == "{}":
         with pytest.raises(TestbedError, match="it has no address"):
-            survey.data_plane(spec(), said, node="n1")
+            data_plane.data_of(spec(), said, node="n1")
     else:
         with pytest.raises(AgentError, match="says nothing that can be read"):
-            survey.data_plane(spec(), said, node="n1")
+            data_plane.data_of(spec(), said, node="n1")
 
 
 def test_hosts_are_those_of_the_allocation_in_rank_order():
@@ -192,7 +196,7 @@ def test_on_this_machine_there_are_as_many_hosts_as_the_file_says():
     local = on_this_machine(asked).testbed.local
     assert (local.names, local.link, local.scale) == (("h1", "h2", "h3", "h4"), 25e9, 100)
     without, _ = loading.load_experiment(ROOT / "playbooks/experiments/slurm.yaml", ["local_run={}"])
-    with pytest.raises(ConfigError, match="known in its allocation alone"):
+    with pytest.raises(ConfigError, match="on slurm are known there alone"):
         on_this_machine(without)
 
 

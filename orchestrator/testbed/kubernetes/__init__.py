@@ -1,0 +1,1 @@
+"""Uses pods of a Kubernetes cluster as hosts, reached by the program kubectl."""
