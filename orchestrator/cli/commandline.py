@@ -41,6 +41,7 @@ examples:
 
 
 _MOST_PATHS = 3  # of one name that are told
+_FILES = 1 << 16  # that may be open at once
 _COLLECTED_AFTER = 50_000  # objects; Python's 700 has it look through the records of a large store again and again
 
 
@@ -66,10 +67,13 @@ def exit_text() -> str:
 def prepare_process() -> None:
     """Set up the process when it runs the command and nothing else.
 
-    A connection to a host takes a file or more, of which a shell allows 1,024: this user's most are allowed.
+    A connection to a host takes a file or more, of which a shell allows 1,024: _FILES are allowed, where this user may
+    have them. Not as many as this user may have: there are programs, Open MPI's among them, that begin by closing all.
     """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
     gc.set_threshold(_COLLECTED_AFTER)
     atexit.register(gc.freeze)  # everything is written and closed: no need to look for cycles again on the way out
 

@@ -189,7 +189,7 @@ def _refuse_shared(found: Sequence[FoundPod]) -> None:
         if pod.node in first:
             raise TestbedError(
                 f"pods {first[pod.node]} and {pod.name} share the machine {pod.node}",
-                hint="spread them by podAntiAffinity, as in pods.yaml of `orch init kubernetes`",
+                hint="spread them by podAntiAffinity, as in pods.yml of `orch init kubernetes`",
             )
         first[pod.node] = pod.name
 

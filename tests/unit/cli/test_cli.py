@@ -227,9 +227,10 @@ def parsers(parser):
         yield from parsers(below)
 
 
-def test_the_process_may_open_as_many_files_as_its_user():
-    line = "import resource; from orchestrator.cli import commandline; commandline.prepare_process(); "
-    line += "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
-    argv = ["sh", "-c", f'ulimit -Sn 64; ulimit -Hn 512; exec {sys.executable} -c "$0"', line]
+@pytest.mark.parametrize(("allowed", "most", "then"), [(64, 128, 128), (64, 512, 256), (400, 512, 400)])
+def test_the_process_may_open_more_files_than_a_shell_allows(allowed, most, then):
+    line = "import resource; from orchestrator.cli import commandline; commandline._FILES = 256; "
+    line += "commandline.prepare_process(); print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    argv = ["sh", "-c", f'ulimit -Sn {allowed}; ulimit -Hn {most}; exec {sys.executable} -c "$0"', line]
     done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
-    assert done.stdout == "512 512\n"
+    assert done.stdout == f"{then} {most}\n"
