@@ -77,6 +77,7 @@ def register_export(group: Group) -> None:
     export.add_argument(
         "-o",
         "--output",
+        type=_address,
         required=True,
         metavar="FILE",
         help="FILE.csv, FILE.parquet or FILE.json; of `zip`, FILE.zip; of `chakra` and `kineto` a folder; of `mlflow` "
@@ -136,6 +137,11 @@ def _cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def _address(text: str) -> Path | str:
+    """Return an address as it is, and everything else as the path of a file or folder."""
+    return text if "://" in text else Path(text)
+
+
 def _export(arguments: argparse.Namespace) -> int:
     from orchestrator.core.errors import ConfigError
     from orchestrator.store import listing, query, rundir, stores
@@ -174,5 +180,5 @@ def _export_to_mlflow(arguments: argparse.Namespace, run: Path) -> int:
     from orchestrator.report.runs import Run
     from orchestrator.report.traces import tracking
 
-    print(f"{arguments.output}: run {tracking.log(Run(run), arguments.output)}")
+    print(f"{arguments.output}: run {tracking.log(Run(run), str(arguments.output))}")
     return 0

@@ -17,7 +17,7 @@ from matplotlib.container import BarContainer, Container
 from matplotlib.figure import Figure
 
 from orchestrator.report.page import pack
-from orchestrator.report.values import Grid, Series, label, words, x_label
+from orchestrator.report.values import Grid, Series, drawn_bars, label, words, x_label
 
 PART = "part-"  # what ids of parts begin with in the SVG
 _DIGITS = 2  # of a coordinate, after the point
@@ -206,7 +206,7 @@ def _series(one: Series, panels: Sequence[Any], parts: Parts, place: Callable[[A
         "label": one.label,
         "at": [(x, y) for x, y in place(panel, one.places).tolist()],
         "rows": one.rows,
-        "bars": parts.of(one.artist.patches) if isinstance(one.artist, BarContainer) else [],
+        "bars": parts.of(drawn_bars(one.artist)) if isinstance(one.artist, BarContainer) else [],
     }
 
 

@@ -190,10 +190,15 @@ def _ends(container: ErrorbarContainer) -> dict[Place, tuple[str, str]]:
     return found
 
 
+def drawn_bars(container: BarContainer) -> list[Any]:
+    """Return the bars that have a length; others stand for values that are not known."""
+    return [bar for bar in container.patches if np.isfinite((bar.get_width(), bar.get_height())).all()]
+
+
 def _of_bars(container: BarContainer, ticks: Ticks, names: Mapping[str, str]) -> Series:
     lying = container.orientation == "horizontal"
     rows, places = [], []
-    for bar in container.patches:
+    for bar in drawn_bars(container):
         width, height = bar.get_width(), bar.get_height()
         middle = bar.get_x() + width / 2, bar.get_y() + height / 2
         x = _number(width) if lying else _nearest(middle[0], ticks[0])

@@ -34,10 +34,11 @@ GATES = (
 
 def judge(window: MeasuredWindow) -> Iterator[Gate]:
     """Give a remark for each direction of a port that was both metered and captured."""
-    for port in window.metered:
-        if not port.captured > 0 or math.isnan(port.metered):
-            continue
-        off, limit = port.metered / port.captured - 1, MOST_OFF + port.edges / port.captured
-        name = f"{port.node}:{port.port} {port.direction}"
-        text = f"{name}: metered {port.metered / 1e6:.5g} MB, captured {port.captured / 1e6:.5g} MB ({off:+.2%})"
-        yield verdict(f"meter-{port.direction}", abs(off) <= limit, text, measured=off, limit=limit, required=False)
+    for gate, direction in (("meter-in", "in"), ("meter-out", "out")):
+        for port in window.metered:
+            if port.direction != direction or not port.captured > 0 or math.isnan(port.metered):
+                continue
+            off, limit = port.metered / port.captured - 1, MOST_OFF + port.edges / port.captured
+            name = f"{port.node}:{port.port} {direction}"
+            text = f"{name}: metered {port.metered / 1e6:.5g} MB, captured {port.captured / 1e6:.5g} MB ({off:+.2%})"
+            yield verdict(gate, abs(off) <= limit, text, measured=off, limit=limit, required=False)
