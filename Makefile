@@ -9,6 +9,7 @@ EXPERIMENT ?= playbooks/experiments/quickstart.yaml
 PYTEST ?= $(BIN)/python -m pytest
 # `make test FRAMEWORKS=` leaves out the environments of Horovod and TensorFlow; their tests are skipped then.
 FRAMEWORKS ?= frameworks
+TO ?= build/release
 # `make test VARIANTS=all` runs what `make test-variants` does, too.
 VARIANTS ?=
 OF_VARIANTS := $(if $(VARIANTS),, and not variants)
@@ -21,7 +22,7 @@ test unit testbed-test test-variants: export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-tests frameworks quickstart test unit testbed-test test-variants check docs bench clean
+.PHONY: help setup setup-tests frameworks quickstart test unit testbed-test test-variants check docs bench release clean
 
 help: ## tell what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +67,9 @@ docs: setup ## the documentation as a site in build/docs, to be opened from disk
 
 bench: setup ## the numbers that the documentation quotes, measured here
 	$(BIN)/python -m tests.bench
+
+release: setup ## what docs/releasing.md says: built twice, compared, with checksums in TO; KEY=... signs and tags
+	@PYTHON=$(BIN)/python .ci/release $(TO) $(KEY)
 
 clean: ## remove the virtual environment and caches, not the results
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build *.egg-info

@@ -17,16 +17,21 @@ MADE_OF = (
 )
 
 
-def build(folder: Path, source: Path = ROOT, made_of: tuple[str, ...] = MADE_OF) -> Path:
-    """The wheel of a project, built in `folder` from a copy of it, without a network."""
-    copy = folder / "source"
-    copy.mkdir(parents=True)
+def copy_sources(to: Path, source: Path = ROOT, made_of: tuple[str, ...] = MADE_OF) -> Path:
+    """Copy what a project is built of into a new folder."""
+    to.mkdir(parents=True)
     for name in made_of:
         if (source / name).is_dir():
             leave_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
-            shutil.copytree(source / name, copy / name, symlinks=True, ignore=leave_out)
+            shutil.copytree(source / name, to / name, symlinks=True, ignore=leave_out)
         else:
-            shutil.copy(source / name, copy)
+            shutil.copy(source / name, to)
+    return to
+
+
+def build(folder: Path, source: Path = ROOT, made_of: tuple[str, ...] = MADE_OF) -> Path:
+    """The wheel of a project, built in `folder` from a copy of it, without a network."""
+    copy = copy_sources(folder / "source", source, made_of)
     _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(copy))
     (wheel,) = folder.glob("*.whl")
     return wheel

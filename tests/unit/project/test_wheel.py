@@ -13,7 +13,7 @@ import pytest
 from orchestrator.cli import manpages
 from orchestrator.core.paths import playbooks
 from orchestrator.experiment import starter_files
-from tests.helpers import wheel
+from tests.helpers import releases, wheel
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,6 +43,16 @@ def test_a_wheel_holds_every_file_of_the_sources_and_nothing_beside(built):
     wanted = tracked("orchestrator") | tracked("workloads") | tracked("cross_traffic")
     wanted |= {f"orchestrator/{name}" for name in tracked("playbooks")}
     assert held == wanted
+
+
+def test_a_release_is_the_same_bytes_each_time_and_its_source_archive_makes_the_same_wheel(built, tmp_path):
+    checkout = wheel.copy_sources(tmp_path / "checkout", made_of=(*wheel.MADE_OF, "CHANGELOG.md"))
+    released = releases.release(releases.committed(checkout), tmp_path / "released")
+    assert "release: rehearsed" in released.stdout, released.stderr
+    (made,) = (tmp_path / "released").glob("*.whl")
+    with zipfile.ZipFile(built) as ours, zipfile.ZipFile(made) as theirs:
+        kept = [{(file.filename, file.CRC) for file in archive.infolist()} for archive in (ours, theirs)]
+    assert kept[0] == kept[1]
 
 
 def test_playbooks_in_a_wheel_can_be_started_as_in_a_checkout(built):
