@@ -27,7 +27,7 @@ class Start:
 KINDS: Mapping[str, Start] = MappingProxyType(
     {
         "quickstart": Start(
-            "a first experiment on containers of this machine, and a sweep over its load",
+            "a first experiment on hosts of this machine, and a sweep over its load",
             ("orch doctor", "orch run quickstart.yaml --local", "orch sweep load.yaml --local"),
         ),
         "training": Start(

@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from documentation import markdown, tried
+from orchestrator.core.paths import playbooks
+from tests.helpers import ways_in
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -18,6 +20,18 @@ FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") 
 def test_readme_has_an_experiment_and_a_picture():
     assert any("testbed" in yaml.safe_load(block.text) for block in tried.yaml_blocks("README.md"))
     assert re.search(r"!\[[^\]]+\]\(docs/\w+\.png\)", README)
+
+
+def test_each_way_in_is_one_command_on_a_file_that_is_there_or_that_orch_init_writes():
+    """Those on this machine, over SSH, in Slurm and in pods are carried out in tests/testbed and by `make quickstart`."""
+    assert len(ways_in.ROWS) == 5
+    for hosts, row in ways_in.ROWS.items():
+        (run, *before) = re.findall(r"`(orch [^`]+)`", row)
+        file = run.split()[2]
+        kinds = [command.removeprefix("orch init ") for command in before]
+        written = [path.name for kind in kinds for path in (playbooks.START / kind).iterdir()]
+        assert (ROOT / file).exists() or file in written, hosts
+        assert f"orch run {file} {' '.join(ways_in.options(hosts))}".rstrip() == run
 
 
 @pytest.mark.parametrize("page", tried.pages())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import slurm_help
+from tests.helpers import slurm_help, ways_in
 from tests.helpers.orch_runs import ROOT, ended_or, manifest_of, told_of, wait_for
 from tests.helpers.skipping import needs_torch
 
@@ -78,7 +78,7 @@ def test_the_playbook_is_valid_in_an_allocation_without_root_captures_and_ssh(sl
 
 def test_a_run_submits_itself(slurm, nothing_left):
     path, results = slurm.write("batch"), slurm.folder / "batch"
-    words = slurm.orch("run", path, "--results", results, "--no-report", "--sbatch", f"--nodes={slurm_help.NODES}")
+    words = slurm.orch("run", path, "--results", results, "--no-report", *ways_in.options("nodes of a Slurm job"))
     status, said = slurm.done(*words, "--wait")
     assert status == 0, said + "".join(log.read_text() for log in slurm.folder.glob("slurm-*.out"))
     assert re.search(rf"submitted as job \d+; its output: {slurm.folder}/slurm-\d+.out", said)

@@ -101,3 +101,10 @@ def test_a_wheel_below_somebodys_repository_has_no_commit_of_it(installed):
 
 def test_every_kind_of_start_has_a_folder():
     assert {path.name for path in playbooks.START.iterdir()} == set(starter_files.KINDS)
+
+
+def test_getting_started_lists_the_kinds_of_start():
+    page = " ".join((ROOT / "docs/getting-started.md").read_text().split())
+    *first, last = [f"`{kind}`" for kind in starter_files.KINDS]
+    assert f"of one of eight kinds: {', '.join(first)} or {last}." in page
+    assert len(first) == 7
