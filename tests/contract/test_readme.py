@@ -23,7 +23,7 @@ def test_readme_has_an_experiment_and_a_picture():
 
 
 def test_each_way_in_is_one_command_on_a_file_that_is_there_or_that_orch_init_writes():
-    """Those on this machine, over SSH, in Slurm and in pods are carried out in tests/testbed and by `make quickstart`."""
+    """`make quickstart` carries out the first one, tests/testbed the others."""
     assert len(ways_in.ROWS) == 5
     for hosts, row in ways_in.ROWS.items():
         (run, *before) = re.findall(r"`(orch [^`]+)`", row)

@@ -40,10 +40,5 @@ def release(checkout: Path, to: Path, *key: Path) -> subprocess.CompletedProcess
     env = {**os.environ, "PYTHON": sys.executable, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_COMMITTER_NAME": "x"}
     env |= {"GIT_COMMITTER_EMAIL": "x@example.org"}
     return subprocess.run(
-        [checkout / ".ci/release", to, *key],
-        cwd=checkout.parent,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
+        [checkout / ".ci/release", to, *key], cwd=checkout.parent, env=env, capture_output=True, text=True, check=False
     )

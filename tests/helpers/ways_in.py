@@ -9,7 +9,7 @@ from pathlib import Path
 _README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 _TABLE = _README.partition("\n## Ways in\n")[2].partition("\n## ")[0]
 
-ROWS = {hosts: row for hosts, row in re.findall(r"^\| (\w+ (?:of|over) [^|]+) \| (.+) \|$", _TABLE, re.MULTILINE)}
+ROWS = dict(re.findall(r"^\| (\w+ (?:of|over) [^|]+) \| (.+) \|$", _TABLE, re.MULTILINE))
 
 
 def options(hosts: str) -> list[str]:
