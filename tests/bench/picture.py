@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import yaml
+from PIL import Image
 from rich.console import Console
 from rich.text import Text
 
@@ -43,9 +44,9 @@ def main() -> int:
     """Measure, watch, and write the picture; return the exit status."""
     with tempfile.TemporaryDirectory(prefix="orch-picture-") as scratch:
         views = _watched(Path(scratch))
-    late = [view for view in views if "Gates" in view and "Sweep load" in view and "Hosts" in view]
+    late = [view for view in views if "Sweep load" in view and "Hosts" in view and _share(view) > 0.5]
     if not late:
-        raise CommandError(f"none of {len(views)} views is of a window of the sweep's second run, with its hosts")
+        raise CommandError(f"none of {len(views)} views is late in a window of the sweep's second run")
     _draw(late[-1], OUTPUT)
     print(OUTPUT)
     return 0
@@ -61,18 +62,26 @@ def _watched(scratch: Path) -> list[str]:
         argv = orch_argv("sweep", str(file), "--results", str(results), "--wait", "10min")
         call(argv, ok=(0, INVALID), within_s=_WITHIN_S, cwd=ROOT)
         watch.wait(60)
-    return _DRAWN_ANEW.split(log.read_text(encoding="utf-8"))
+    return _DRAWN_ANEW.split(log.read_bytes().decode())
+
+
+def _share(view: str) -> float:
+    """Return how much of a window is measured, as a view says; 0 outside of windows, and at their end."""
+    found = re.search(r"(\d+) of (\d+) iterations", view)
+    share = int(found[1]) / int(found[2]) if found else 0.0
+    return share if share < 1 else 0.0
 
 
 def _draw(view: str, output: Path) -> None:
     """Draw what was written to a terminal as a picture of one."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), legacy_windows=False)
-    console.print(Text.from_ansi(view.rstrip()))
+    console.print(Text.from_ansi(view.replace("\r\n", "\n").rstrip()))
     svg = console.export_svg(title="orch watch")
     with browser() as chromium:
-        page = chromium.new_page(viewport={"width": 1000, "height": 800})
+        page = chromium.new_page(viewport={"width": 1000, "height": 800}, offline=True)  # rich names fonts of the web
         page.set_content(f'<body style="margin: 0">{svg}</body>')
-        page.locator("svg").first.screenshot(path=output, omit_background=True)
+        page.locator("svg").first.screenshot(path=output)
+    Image.open(output).quantize(64).save(output, optimize=True)
 
 
 if __name__ == "__main__":
