@@ -1,6 +1,6 @@
 """What `until` saves on measured sweeps: the time for intervals of 2 % beside that of a fixed sweep.
 
-Three curves of four loads are measured eight times each, into `results/bench-until`: a later call goes on from there.
+Three curves of six loads are measured eight times each, into `results/bench-until`: a later call goes on from there.
 The rule, which looks at nothing but levels in their order, is asked about many orders of the repetitions that were
 measured. A fixed sweep has as many repetitions as make every interval narrow enough in 9 of 10 of these orders.
 """
@@ -25,13 +25,13 @@ STORE = ROOT / "results" / "bench-until"
 REPETITIONS, ORDERS = 8, 500
 GOAL = 60.0  # % of a fixed sweep's time
 UNTIL = Until.model_validate({"interval": f"{WIDTH:%}", "most": REPETITIONS})
-LOADS = {"values": [0, 8, 14, 18], "unit": "gbit"}
+LOADS = {"values": [0, 5, 10, 14, 16, 18], "unit": "gbit"}
 IPERF = {"iperf": {"from": "h1", "to": "h5", "load": "8gbit", "streams": 10}}
 WEBSEARCH = {"websearch": {"from": "h1", "to": "h5", "load": "8gbit", "realtime": True}}
-SWEEPS = {
-    "resnet50-iperf": ("resnet50", IPERF),
-    "resnet50-websearch": ("resnet50", WEBSEARCH),
-    "vgg16-iperf": ("vgg16", IPERF),
+SWEEPS = {  # model, its compute time, and the cross traffic beside it
+    "resnet50-iperf": ("resnet50", "147ms", IPERF),
+    "resnet50-websearch": ("resnet50", "147ms", WEBSEARCH),
+    "mobilenet-iperf": ("mobilenet_v2", "40ms", IPERF),
 }
 
 
@@ -79,14 +79,14 @@ def _seconds(one: MeasuredWindow) -> float:
 
 
 def _sweep(name: str) -> Mapping[str, Any]:
-    model, source = SWEEPS[name]
+    model, compute_time, source = SWEEPS[name]
     ((kind, _),) = source.items()
     experiment = training(
         5,
         name=None,
-        workload={"ddp": {"model": model, "compute": "emulated", "hosts": ["h1", "h2", "h3", "h4"]}},
+        workload={"ddp": {"model": model, "compute_time": compute_time, "hosts": ["h1", "h2", "h3", "h4"]}},
         traffic=[source],
-        measure={"warmup": 5, "iterations": 30, "at_most": "60s"},
+        measure={"warmup": 5, "iterations": 25, "at_most": "60s"},
         validity={"load": "as-achieved"},
     )
     axes = {f"traffic.0.{kind}.load": LOADS}
