@@ -190,7 +190,7 @@ def measured(results: Path, sweep: Sweep) -> list[MeasuredWindow]:
 
 
 def measured_by(results: Path, name: str) -> list[MeasuredWindow]:
-    """Return the measured windows of all sweeps of a name."""
+    """Return the measured windows of all sweeps of a name, of whatever definition."""
     entries = [entry for entry in index.entries(results) if entry.manifest.sweep and entry.manifest.sweep.name == name]
     return [one for entry in entries if entry.sealed for one in windows_of(entry.path, entry.manifest)]
 

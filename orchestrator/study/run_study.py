@@ -104,7 +104,7 @@ def _state(definition: Definition, options: RunOptions) -> _State:
     for entry in sweeps.runs(results, sweep):
         if entry.sealed:
             ledger.take(entry.path, entry.manifest)
-    earlier = run_sweep.earlier_windows(results, definition.file.name)
+    earlier = sweeps.measured_by(results, definition.file.name)
     points = frozenset(point.point for point in definition.points)
     so_far = choosing.asked(definition, ledger, sweep.salt, points=points)
     keys = choosing.likely(definition, sweep.salt, [*earlier, *ledger.found], so_far)

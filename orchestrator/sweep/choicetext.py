@@ -134,8 +134,7 @@ class BendData(TypedDict):
 
 def bend_data(found: Bend) -> BendData:
     """Return the same for JSON."""
-    place = UNKNOWN if isinstance(found.found, Next) else found.found.where
-    value, low, high = (one if math.isfinite(one) else None for one in (place.value, place.low, place.high))
+    value, low, high = _known(UNKNOWN if isinstance(found.found, Next) else found.found.where)
     return {
         "curve": found.curve,
         "value": value,
@@ -159,8 +158,7 @@ class StandingData(TypedDict):
 
 def data(standing: Standing) -> StandingData:
     """Return the same for JSON."""
-    estimate = standing.estimate
-    value, low, high = (one if math.isfinite(one) else None for one in (estimate.value, estimate.low, estimate.high))
+    value, low, high = _known(standing.estimate)
     return {
         "points": list(standing.points),
         "repetitions": standing.count,
@@ -169,6 +167,11 @@ def data(standing: Standing) -> StandingData:
         "high": high,
         "ended": standing.ended,
     }
+
+
+def _known(estimate: Estimate) -> tuple[float | None, ...]:
+    """Return value and interval for JSON, which has neither NaN nor infinity."""
+    return tuple(one if math.isfinite(one) else None for one in (estimate.value, estimate.low, estimate.high))
 
 
 def budget_text(definition: Definition) -> str:

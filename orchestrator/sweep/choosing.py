@@ -79,7 +79,7 @@ def asked(
 
     Points in `out` cannot be measured any more, and hold no other up.
     """
-    until = definition.until
+    until, budget_s = definition.until, definition.file.budget
     if definition.file.searched:
         return _searched(definition, ledger, points)
     if until is None:
@@ -96,8 +96,9 @@ def asked(
         standings = [
             _standing(of, logs, repetitions[of[0]], until, whole=waiting.isdisjoint(of), out=out) for of in questions
         ]
-        early = any(repetitions[name] == until.least for name in waiting)
-        held_up = set(points) if waiting and (early or definition.file.budget is None) else waiting
+        # In blocks no point goes on before all have come so far; within a budget each does, after the fewest.
+        in_blocks = budget_s is None or any(repetitions[name] == until.least for name in waiting)
+        held_up = set(points) if waiting and in_blocks else waiting
         further = {name for one in standings if not one.ended and held_up.isdisjoint(one.points) for name in one.points}
         if not further:
             break
@@ -105,7 +106,7 @@ def asked(
             repetitions[name] += 1
     keys = tuple(key for key in order if key[2] or key[1] <= repetitions[key[0]])
     so_far = Asked(keys=keys, standings=tuple(standings))
-    return so_far if early or definition.file.budget is None else _within(definition.file.budget, so_far, ledger)
+    return so_far if budget_s is None or in_blocks else _within(budget_s, so_far, ledger)
 
 
 def _logs(found: Sequence[MeasuredWindow], of: Statistic) -> dict[tuple[str, int], Logs]:

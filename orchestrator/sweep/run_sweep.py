@@ -271,7 +271,7 @@ def carry_out(
     resumed = None if new else newest(definition, results, salt=options.salt)
     sweep = resumed or begun(definition, results, salt=options.salt or seeds.drawn())
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
-    earlier = earlier_windows(results, sweep.name)
+    earlier = sweeps.measured_by(results, sweep.name)
     sweeping = _Sweeping(definition, sweep, ledger, points, options, earlier, whole, forced)
     with lock.within(sweep.path.parent, f"sweep-{sweep.id}", holder(sweep.id)):
         sweeping.recover()
@@ -291,7 +291,7 @@ def carry_out(
 def outlined(definition: Definition, results: Path, salt: str) -> Outlined:
     """Return what a sweep of this salt will measure, or is likely to, by what earlier ones of its name show."""
     points = frozenset(point.point for point in definition.points)
-    earlier, until = earlier_windows(results, definition.file.name), definition.until
+    earlier, until = sweeps.measured_by(results, definition.file.name), definition.until
     keys, spread = choosing.expected(definition, salt, earlier, points=points)
     batches = list(sweepplan.batches(definition, keys))
     estimate = sweepplan.estimate(batches, earlier)
@@ -313,8 +313,3 @@ def settle(definition: Definition, keys: Sequence[Key], options: RunOptions) -> 
     """Raise what keeps runs of a sweep from starting on this machine; return what speaks against it all the same."""
     runs = sweepplan.first_runs(sweepplan.batches(definition, keys))
     return feasibility.settle(runs, force=options.force, say=options.progress.say)
-
-
-def earlier_windows(results: Path, name: str) -> list[sweeps.MeasuredWindow]:
-    """Return what sweeps of this name have measured, of whatever definition: it tells how long things take."""
-    return sweeps.measured_by(results, name)

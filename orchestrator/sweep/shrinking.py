@@ -123,9 +123,7 @@ class Shrinking:
 
     def carry_out(self) -> Shrunk:
         """Make the pair smaller until no step is left or the budget is, and measure the last one once more."""
-        whole = self.effect.pair
-        _, weight = self._trial(whole)
-        self._kept = [_Kept(step="", pair=whole, weight=weight, took=self.effect.took)]
+        self._kept = [self._whole()]
         ended = "no smaller step is left"
         while (found := self._next()) is not None:
             step, definition, weight = found
@@ -135,6 +133,11 @@ class Shrinking:
                 break
             self._try(step, definition, weight)
         return self._measured_again(ended)
+
+    def _whole(self) -> _Kept:
+        """Return the pair that the effect comes from."""
+        _, weight = self._trial(self.effect.pair)
+        return _Kept(step="", pair=self.effect.pair, weight=weight, took=self.effect.took)
 
     def planned(self, pair: Pair, name: str) -> Definition:
         """Return the sweep of a pair; ConfigError where it cannot be planned."""
@@ -154,11 +157,9 @@ class Shrinking:
 
         Nothing is measured. Those that would be tried first come first.
         """
-        whole = self.effect.pair
-        _, weight = self._trial(whole)
-        start = _Kept(step="", pair=whole, weight=weight, took=self.effect.took)
-        found: list[tuple[float, str, float | None]] = [(-math.inf, "as it is", _seconds(weight, start))]
-        for ladder in reductions.ladders(whole).values():
+        start = self._whole()
+        found: list[tuple[float, str, float | None]] = [(-math.inf, "as it is", _seconds(start.weight, start))]
+        for ladder in reductions.ladders(start.pair).values():
             try:
                 _, smaller = self._trial(ladder[0].pair)
             except ConfigError:

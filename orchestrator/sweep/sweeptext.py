@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypedDict
+from statistics import fmean
+from typing import NamedTuple, TypedDict
 
 from orchestrator.core import where
 from orchestrator.core.opendata import AxisValues, JsonObject
@@ -252,7 +253,7 @@ def summary_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
             [
                 point.point,
                 *(where.text_of(point.values[axis]) for axis in sweep.plan.axes),
-                *_figures(good),
+                *_figures(means(good)),
                 f"{len(good)}/{planned}",
             ]
         )
@@ -286,15 +287,30 @@ def _check(ledger: Ledger, check: MeasuredWindow, values: AxisValues) -> str:
     return f"{text}, {known(alone) / mean - 1:+.1%} of {runtext.ms_or_dash(mean)} in windows"
 
 
-def _figures(good: Sequence[MeasuredWindow]) -> list[str]:
-    """Means over repetitions, of the first job."""
+class Means(NamedTuple):
+    """Means over the repetitions of a point: of the load that arrived, and of times of the first job; None unknown."""
+
+    achieved_bps: float | None
+    mean_s: float | None
+    p50_s: float | None
+    p99_s: float | None
+
+
+def means(good: Sequence[MeasuredWindow]) -> Means:
+    """Return the means over measurements of a point that count."""
     rows = [one.window.training[0] for one in good if one.window.training]
-    achieved = [rate for rate in (one.achieved_bps for one in good) if rate is not None]
-    figures = [runtext.rate_or_dash(sum(achieved) / len(achieved) if achieved else None)]
-    for found in ([row.mean_s for row in rows], [row.p50_s for row in rows], [row.p99_s for row in rows]):
-        values = [value for value in found if value is not None]
-        figures.append(runtext.ms_or_dash(sum(values) / len(values) if values else None))
-    return figures
+    every = (
+        [one.achieved_bps for one in good],
+        [row.mean_s for row in rows],
+        [row.p50_s for row in rows],
+        [row.p99_s for row in rows],
+    )
+    return Means(*(fmean(values) if (values := [one for one in of if one is not None]) else None for of in every))
+
+
+def _figures(found: Means) -> list[str]:
+    times = (found.mean_s, found.p50_s, found.p99_s)
+    return [runtext.rate_or_dash(found.achieved_bps), *map(runtext.ms_or_dash, times)]
 
 
 def _why(ledger: Ledger, key: Key) -> str:

@@ -13,12 +13,11 @@ from typing import Any
 from orchestrator.analysis.causes import naming, passes, words
 from orchestrator.analysis.causes.explanation import Explanation
 from orchestrator.core.screen import alike
-from orchestrator.core.units import span_text
 from orchestrator.store.live import FEWEST_PASSES, Live, LiveJob, LivePasses
 from orchestrator.store.manifests.records import Job, Manifest, Span, Window
 from orchestrator.store.tabular import tables
+from orchestrator.watching.view import WAITED_FOR, waiting_text
 
-WAITED_FOR = 0.05  # of an iteration, by which a rank makes others wait, to be named
 NETWORK = 0.2  # of an iteration: with less, nobody asks what the network's share is due to
 _NETWORK = "network, no cause seen"  # as `naming` calls that part
 _LONGEST_S = 3600.0  # that the iterations of a live file may take together
@@ -96,10 +95,8 @@ def _waits(known: _Known) -> str:
     others = [rank for rank in found.ranks if rank != found.ranks[most]]
     if not others or late[most] < WAITED_FOR * total:
         return ""
-    who = f"rank {others[0]} waits" if len(others) == 1 else f"{len(others)} ranks wait"
-    where = f" on {found.nodes[most]}" if found.nodes[most] else ""
-    waited = f"{span_text(float(late[most]))} of {span_text(total)} an iteration"
-    return f"{found.job}: {who} for rank {found.ranks[most]}{where}, {waited}"
+    rank, node = found.ranks[most], found.nodes[most]
+    return waiting_text(found.job, others, rank, node, wait_s=float(late[most]), iteration_s=total)
 
 
 def _causes(window: str, known: _Known) -> Iterator[str]:

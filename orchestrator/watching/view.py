@@ -9,7 +9,7 @@ from statistics import fmean, median
 from types import MappingProxyType
 
 from orchestrator.core.screen import alike
-from orchestrator.core.units import bytes_text, duration_text, rate_text, share_text
+from orchestrator.core.units import bytes_text, duration_text, rate_text, share_text, span_text
 from orchestrator.experiment import runtext
 from orchestrator.store.live import Live, LiveJob, LiveRank
 from orchestrator.store.manifests.records import Gate, Manifest
@@ -136,34 +136,31 @@ def with_sweep(shown: View, sweep: Sequence[Curve | Shown], *, ended: bool = Fal
 def of_sweep(sweep: Sweep, found: Sequence[MeasuredWindow]) -> tuple[Curve | Shown, ...]:
     """Return what is known of a sweep: a row for each point that was measured, and the curve over its points."""
     names = sweeptext.short_names(sweep.plan.axes)
-    good, rows, means = chosen(found), [], []
+    good, rows, seconds = chosen(found), [], []
     for point in sweep.plan.points:
         mine = [one for one in good if one.point == point.point]
         tried = [one for one in found if one.point == point.point and not one.recheck]
         if not tried:
             continue
-        training = [one.window.training[0] for one in mine if one.window.training]
-        figures = [[row.mean_s for row in training], [row.p99_s for row in training]]
-        mean, p99 = (fmean(some) if (some := [value for value in of if value is not None]) else None for of in figures)
-        achieved = [rate for one in mine if (rate := one.achieved_bps) is not None]
+        means = sweeptext.means(mine)
         rows.append(
             (
                 sweeptext.values_text(point.values),
-                runtext.rate_or_dash(fmean(achieved) if achieved else None),
-                runtext.ms_or_dash(mean),
-                runtext.ms_or_dash(p99),
+                runtext.rate_or_dash(means.achieved_bps),
+                runtext.ms_or_dash(means.mean_s),
+                runtext.ms_or_dash(means.p99_s),
                 f"{len(mine)} of {len(tried)}",
             )
         )
-        if mean is not None:
-            means.append(mean)
+        if means.mean_s is not None:
+            seconds.append(means.mean_s)
     planned = sweep.planned()
     title = f"Sweep {sweep.name}: {len({one.key for one in found if one.valid})} measured"
     title += f" of {len(planned)} planned" if planned else ""
     table = Shown(title=title, head=("point", "achieved", "mean", "p99", "valid"), rows=tuple(rows))
     over = ", ".join(names.values())
-    curve = Curve(name=f"over {over}", text=f"mean iteration time of {len(means)} points", values=tuple(means))
-    return (*((curve,) if len(means) > 1 else ()), *((table,) if rows else ()))
+    curve = Curve(name=f"over {over}", text=f"mean iteration time of {len(seconds)} points", values=tuple(seconds))
+    return (*((curve,) if len(seconds) > 1 else ()), *((table,) if rows else ()))
 
 
 def gates(manifest: Manifest, live: Live) -> list[Judged]:
@@ -220,10 +217,9 @@ def _share(live: Live) -> float | None:
 
 
 def _curve(job: LiveJob) -> Curve:
-    text = (
-        f"{_ms(job.seconds[-1])} the last, {_ms(median(job.seconds))} the median, {_ms(max(job.seconds))} the slowest"
-    )
-    return Curve(name=job.name, text=f"{text} of {len(job.seconds)}", values=job.seconds)
+    last, middle, most = map(span_text, (job.seconds[-1], median(job.seconds), max(job.seconds)))
+    text = f"{last} the last, {middle} the median, {most} the slowest of {len(job.seconds)}"
+    return Curve(name=job.name, text=text, values=job.seconds)
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -261,16 +257,20 @@ def _waiting(manifest: Manifest, job: LiveJob) -> str:
     if len(waits) < 2:
         return ""
     least = min(waits, key=lambda rank: waits[rank])
-    others = [wait for rank, wait in waits.items() if rank != least]
-    longer = median(others) - waits[least]
+    longer = median(wait for rank, wait in waits.items() if rank != least) - waits[least]
     mean = fmean(rank.seconds for rank in job.ranks)
     if not mean > 0 or longer < WAITED_FOR * mean:
         return ""
-    nodes = _nodes(manifest, job.name)
-    where = f" on {nodes[least]}" if least in nodes else ""
-    whom = f"rank {next(rank for rank in waits if rank != least)}" if len(others) == 1 else f"{len(others)} ranks"
-    verb = "waits" if len(others) == 1 else "wait"
-    return f"{job.name}: {whom} {verb} for rank {least}{where}, {_ms(longer)} of {_ms(mean)} an iteration"
+    waiting = [rank for rank in waits if rank != least]
+    node = _nodes(manifest, job.name).get(least, "")
+    return waiting_text(job.name, waiting, least, node, wait_s=longer, iteration_s=mean)
+
+
+def waiting_text(job: str, waiting: Sequence[int], rank: int, node: str, *, wait_s: float, iteration_s: float) -> str:
+    """Return who waits for whom: "training: 3 ranks wait for rank 2 on h3, 29 ms of 160 ms an iteration"."""
+    who = f"rank {waiting[0]} waits" if len(waiting) == 1 else f"{len(waiting)} ranks wait"
+    where = f" on {node}" if node else ""
+    return f"{job}: {who} for rank {rank}{where}, {span_text(wait_s)} of {span_text(iteration_s)} an iteration"
 
 
 def _loads(live: Live) -> Shown:
@@ -287,9 +287,9 @@ def _ranks(manifest: Manifest, live: Live) -> Shown:
     for job in live.jobs:
         nodes = _nodes(manifest, job.name)
         for rank in _slowest(job.ranks):
-            waits = "-" if rank.wait_s is None else _ms(rank.wait_s)
+            waits = "-" if rank.wait_s is None else span_text(rank.wait_s)
             name = f"{job.name} {rank.rank}" if len(live.jobs) > 1 else str(rank.rank)
-            rows.append((f"{name} on {nodes.get(rank.rank, '?')}", str(rank.last), _ms(rank.seconds), waits))
+            rows.append((f"{name} on {nodes.get(rank.rank, '?')}", str(rank.last), span_text(rank.seconds), waits))
     return Shown(title="Ranks", head=("rank", "iteration", "takes", "waits"), rows=tuple(rows[:MOST_ROWS]))
 
 
@@ -327,10 +327,6 @@ def _digits(value: float) -> float:
 
 def _rate(value: float | None) -> str:
     return "-" if value is None else rate_text(_digits(value))
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def changes(before: View | None, now: View) -> list[str]:

@@ -122,7 +122,7 @@ class Curve:
         )
 
 
-def _reach(logs: Floats) -> Floats:
+def reaches(logs: Floats) -> Floats:
     """Return half of Student's 95 % interval of each row's first values, from 2 on; infinite below."""
     counts = np.arange(1, logs.shape[1] + 1)
     means = np.cumsum(logs, axis=1) / counts
@@ -133,7 +133,7 @@ def _reach(logs: Floats) -> Floats:
     return np.where(counts > 1, quantiles * spread / np.sqrt(counts), math.inf)
 
 
-def _ends(logs: Floats, until: Until) -> tuple[int, bool, float]:
+def ends(logs: Floats, until: Until) -> tuple[int, bool, float]:
     """Return after how many repetitions the rule ends, whether its interval then holds 0, and how far it reaches."""
     found = choosing.of_level([{"": float(one)} for one in logs[: until.most]], until)
     return found.count, found.estimate.low <= 1 <= found.estimate.high, found.reach
@@ -153,14 +153,14 @@ def _until(name: str, draw: Callable[[float], Drawn], settings: Settings) -> Ite
             one = draw(float(spread))
             level = float(np.mean(one(np.random.default_rng(1), 4000)))
             of_points.append(np.array([one(random, 60) for _ in range(tries)]) - level)
-        ends = [[_ends(logs, UNTIL) for logs in point] for point in of_points]
-        held += [hold for point in ends for _, hold, _ in point]
-        narrow += [reach <= WIDTH for point in ends for _, _, reach in point]
-        counts += [count for point in ends for count, _, _ in point]
-        reached = np.all([_reach(point) <= math.log1p(WIDTH) for point in of_points], axis=0)
+        ended = [[ends(logs, UNTIL) for logs in point] for point in of_points]
+        held += [hold for point in ended for _, hold, _ in point]
+        narrow += [reach <= WIDTH for point in ended for _, _, reach in point]
+        counts += [count for point in ended for count, _, _ in point]
+        reached = np.all([reaches(point) <= math.log1p(WIDTH) for point in of_points], axis=0)
         enough = np.flatnonzero(reached[:, : UNTIL.most].mean(axis=0) >= OFTEN)
         fixed = int(enough[0]) + 1 if len(enough) else UNTIL.most
-        spent = sum(second * np.mean([one[0] for one in point]) for second, point in zip(seconds, ends, strict=True))
+        spent = sum(second * np.mean([one[0] for one in point]) for second, point in zip(seconds, ended, strict=True))
         ratios.append(float(spent / (fixed * seconds.sum())))
     share = 100 * float(np.mean(held))
     yield Figure(

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 WAITING = "  waiting: "  # as `orch run --wait` says it
 INVALID = 3  # measured, but noisy: its numbers are still what this machine gave
 ORCH_WITHIN_S = 900.0
+SWEEP_WITHIN_S = 3600.0
 END_WITHIN_S = 60.0
 
 
@@ -96,6 +97,19 @@ def orch_run(experiment: Mapping[str, Any], scratch: Path, *, report: bool = Fal
         raise CommandError(f"{experiment['name']}: {manifest['outcome']}: {manifest['error']}")
     around_s = None if WAITING in done.stderr else done.seconds - manifest["phases"]["total"]
     return OrchRun(path=path, summary=summary, manifest=manifest, around_s=around_s, **peaks)
+
+
+def orch_sweep(sweep: Mapping[str, Any], results: Path) -> Mapping[str, Any]:
+    """Measure what is missing of a sweep, with its file in the results folder; return what `orch sweep --json` printed.
+
+    Waits for a testbed that somebody else holds.
+    """
+    results.mkdir(parents=True, exist_ok=True)
+    file = results / f"{sweep['name']}.yaml"
+    file.write_text(yaml.safe_dump(dict(sweep), sort_keys=False))
+    argv = orch_argv("sweep", str(file), "--results", str(results), "--wait", "30min", "--json")
+    done = call(argv, ok=(0, INVALID), within_s=SWEEP_WITHIN_S, cwd=ROOT)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def watched(arguments: Sequence[str], scratch: Path) -> tuple[Done, dict[str, int]]:

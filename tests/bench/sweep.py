@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
-import yaml
-
-from tests.bench.commands import INVALID, call, orch_argv
+from tests.bench.commands import orch_sweep
 from tests.bench.figure import Figure, Settings
 
 GOAL = 0.85
@@ -29,12 +26,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
             "measure": {"warmup": 5, "iterations": settings.times(150, 20), "at_most": "30s"},
         },
     }
-    file = settings.scratch / "sweep.yaml"
-    file.write_text(yaml.safe_dump(data, sort_keys=False))
-    results = settings.scratch / "results"
-    argv = orch_argv("sweep", str(file), "--results", str(results), "--wait", "10min", "--json")
-    done = call(argv, ok=(0, INVALID), within_s=1800.0)
-    summary = json.loads(done.stdout.splitlines()[-1])
+    summary = orch_sweep(data, settings.scratch / "results")
     valid = sum(one["valid"] for one in summary["measurements"])
     yield Figure(
         what="share of the runs' time inside measured windows",
