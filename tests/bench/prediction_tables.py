@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.predict.foreseeing import INTERVAL
 from orchestrator.predict.simulation.simulating import Grain
 from tests.bench.figure import Table
 
@@ -64,10 +65,15 @@ class Compared:
         return ", ".join(filter(None, (self.run, self.window, self.job)))
 
     @property
+    def beyond(self) -> float:
+        """The factor, less 1, by which both ends of the interval must move to hold the measured mean; 0 if it does."""
+        low, high = self.interval_s
+        return max(low / self.measured.mean_s, self.measured.mean_s / high, 1.0) - 1
+
+    @property
     def held(self) -> bool:
         """Whether the interval holds the measured mean."""
-        low, high = self.interval_s
-        return low <= self.measured.mean_s <= high
+        return self.beyond == 0.0
 
     def error(self, what: str, *, grain: Grain | None = None) -> float:
         """Return the error of one of `Times`, of the default's grain unless another is asked for."""
@@ -85,6 +91,7 @@ class Compared:
 def made(found: Sequence[Compared], missing: Mapping[str, str]) -> Iterator[Table]:
     """Yield all tables; `missing` has by run why it was not measured or not predicted."""
     yield kinds_table(found)
+    yield intervals_table(found)
     yield grains_table(found)
     yield settings_table(found)
     if missing:
@@ -164,6 +171,35 @@ def ranks_agree(found: Sequence[Compared]) -> float:
     pairs = [list(runs.values()) for runs in sums.values() if len(runs) >= RANKED]
     values = [float(stats.spearmanr([one for one, _ in runs], [other for _, other in runs]).statistic) for runs in pairs]
     return statistics.fmean(values) if values else math.nan
+
+
+def intervals_table(found: Sequence[Compared]) -> Table:
+    """Return how many intervals hold as printed, and widened by what others need: what the model itself gets wrong.
+
+    An interval that is widened by what 90 % of the settings of all other kinds need is a conformal one, with the
+    distance beyond it as the score (Romano, Patterson and Candes, "Conformalized quantile regression", NeurIPS 2019).
+    """
+    kinds = {one.kind for one in found}
+    by_others = {kind: _needed([one for one in found if one.kind != kind]) for kind in kinds}
+    widths = {
+        "as printed": ("", [one.held for one in found]),
+        "widened by what 90 % of all settings need": (
+            _percent(needed := _needed(found)),
+            [one.beyond <= needed for one in found],
+        ),
+        "widened by what 90 % of the settings of other kinds need": (
+            f"{_percent(min(by_others.values(), default=0.0))} to {_percent(max(by_others.values(), default=0.0))}",
+            [one.beyond <= by_others[one.kind] for one in found],
+        ),
+    }
+    rows = [(name, width, f"{sum(held)} of {len(held)}") for name, (width, held) in widths.items()]
+    return Table(title="Intervals of 90 %", columns=("interval", "each end by", "hold"), rows=tuple(rows))
+
+
+def _needed(found: Sequence[Compared]) -> float:
+    """Return by how much intervals must be widened so that INTERVAL of them hold; 0 of none."""
+    ordered = sorted(one.beyond for one in found)
+    return ordered[math.ceil(INTERVAL * len(ordered)) - 1] if ordered else 0.0
 
 
 def grains_table(found: Sequence[Compared]) -> Table:

@@ -85,6 +85,16 @@ def test_an_order_is_compared_where_one_is_predicted(measured: tuple[float, ...]
     assert prediction_tables.kinds_table(alone).rows[0][-1] == ""
 
 
+def test_intervals_are_widened_by_what_settings_of_other_kinds_need() -> None:
+    queues = [compared(f"queue-{place}", 1.0, measured) for place, measured in enumerate((1.05, 1.21))]
+    jobs = [compared(f"jobs-{place}", 1.0, measured, kind="two jobs") for place, measured in enumerate((1.0, 1.32))]
+    printed, widened, by_others = prediction_tables.intervals_table([*queues, *jobs]).rows
+    assert printed[1:] == ("", "2 of 4")
+    assert widened[1:] == ("20.0%", "4 of 4")
+    assert by_others[1:] == ("10.0% to 20.0%", "3 of 4")
+    assert prediction_tables.intervals_table([]).rows[0][1:] == ("", "0 of 0")
+
+
 def test_both_grains_stand_side_by_side() -> None:
     rows = prediction_tables.grains_table([compared("far", 0.3, 0.2)]).rows
     assert rows == (("packets", "1 of 1", "50.0%", "50.0%"), ("flows", "0 of 1", "0.0%", "0.0%"))
@@ -96,7 +106,7 @@ def test_each_setting_and_each_run_without_one_has_a_row() -> None:
     assert row[:4] == ("`far, alone`", "packets", "300.0 / 200.0", "270.0 to 330.0, missed")
     assert row[-2:] == ("200.0 / 100.0", "+100.0%")
     assert tables["Not measured or not predicted"].rows == (("`gone`", "no torch"),)
-    assert [table.title for table in prediction_tables.made([], {})] == list(tables)[:3]
+    assert [table.title for table in prediction_tables.made([], {})] == list(tables)[:4]
 
 
 @pytest.mark.parametrize("dilation", [2, 10, 50])
