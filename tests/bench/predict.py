@@ -23,7 +23,7 @@ from orchestrator.predict.simulation.simulating import Grain
 from orchestrator.store.tabular import tables
 from tests.bench import prediction_tables
 from tests.bench.commands import INVALID, ROOT, CommandError, call
-from tests.bench.figure import Settings, Table
+from tests.bench.figure import Figure, Settings, Table
 from tests.bench.predicted_settings import Run, fitted_to, held_out
 from tests.bench.prediction_tables import Compared, Times
 
@@ -33,7 +33,7 @@ WAIT_S, RUN_WITHIN_S = 600, 240.0  # for a testbed of somebody else, and then
 QUICK = 8  # runs that --quick measures
 
 
-def measure(settings: Settings) -> Iterator[Table]:
+def measure(settings: Settings) -> Iterator[Figure | Table]:
     """Measure what is missing, then predict each run with its own flows, and hold both against each other."""
     most = settings.most or (QUICK if settings.quick else None)
     wanted = chosen(list(held_out()), only=settings.only, most=most)
@@ -55,6 +55,7 @@ def measure(settings: Settings) -> Iterator[Table]:
             missing[run.name] = error.message
         problem = missing.get(run.name, "")
         _told(f"prediction {number} of {len(wanted)}, {time.monotonic() - began:.1f} s", run.name, problem)
+    yield from prediction_tables.figures(found)
     yield from prediction_tables.made(found, missing)
 
 
@@ -77,7 +78,7 @@ def _file(name: str) -> Path:
 def completed(name: str, store: Path) -> Path | None:
     """Return the newest completed run of an experiment in a store; None where there is none."""
     sealed = sorted((store / name).glob("*/manifest.json"))
-    done = [path.parent for path in sealed if json.loads(path.read_bytes())["outcome"] == "completed"]
+    done = [path.parent for path in sealed if json.loads(path.read_bytes()).get("outcome") == "completed"]
     return done[-1] if done else None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from orchestrator.predict.foreseeing import INTERVAL
 from orchestrator.predict.simulation.simulating import Grain
-from tests.bench.figure import Table
+from tests.bench.figure import Figure, Table
 
 LEAST_EXPOSED = 0.05  # of an iteration: exposed communication of a smaller share is not judged
 LEAST_HELD = 0.85  # of intervals of 90 %
@@ -86,6 +86,24 @@ class Compared:
         if self.measured.exposed_s < LEAST_EXPOSED * self.measured.mean_s:
             return math.nan
         return self.error("exposed_s")
+
+
+def figures(found: Sequence[Compared]) -> Iterator[Figure]:
+    """Yield the errors of each kind of setting and of all, in %, as the tables have them, too."""
+    for kind in dict.fromkeys(one.kind for one in found):
+        own = [one.error("p50_s") for one in found if one.kind == kind]
+        yield _figure(f"{kind}: error of the median", own, GOALS_OF.get(kind, GOALS).p50)
+    if found:
+        yield _figure("all: error of the median", [one.error("p50_s") for one in found], GOALS.p50)
+        yield _figure("all: error of p99", [one.error("p99_s") for one in found], GOALS.p99)
+    if judged := [one.exposed_error for one in found if not math.isnan(one.exposed_error)]:
+        yield _figure("all: error of exposed communication", judged, GOALS.exposed)
+
+
+def _figure(what: str, errors: Sequence[float], goal: float) -> Figure:
+    sizes = tuple(100 * abs(one) for one in errors)
+    note = f"mean {statistics.fmean(sizes):.1f}, goal {100 * goal:g}"
+    return Figure(what=what, unit="%", values=sizes, note=note, tabled=True)
 
 
 def made(found: Sequence[Compared], missing: Mapping[str, str]) -> Iterator[Table]:

@@ -70,6 +70,15 @@ def test_what_misses_its_goal_is_printed_as_missed() -> None:
     assert prediction_tables.kinds_table(found[:1]).rows[0][2:4] == ("1.0%", "1.0% (`near, alone`)")
 
 
+def test_errors_of_each_kind_are_told_while_nothing_is_recorded() -> None:
+    found = [compared("near", 0.202, 0.2), compared("far", 0.26, 0.2)]
+    told = {one.what: one for one in prediction_tables.figures(found)}
+    assert told["queues: error of the median"].values == pytest.approx((1.0, 30.0))
+    assert told["all: error of the median"].note == "mean 15.5, goal 4"
+    assert all(one.tabled for one in told.values())
+    assert list(prediction_tables.figures([])) == []
+
+
 def test_exposed_communication_of_a_small_share_is_not_judged() -> None:
     assert math.isnan(compared("hidden", 0.12, 0.104).exposed_error)
     assert compared("exposed", 0.12, 0.11).exposed_error == pytest.approx(1.0)
