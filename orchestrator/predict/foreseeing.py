@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from orchestrator.analysis.stats.statistics import student_t
 from orchestrator.core.errors import ConfigError
 from orchestrator.experiment import fitting, seeds
 from orchestrator.experiment.dilation import dilated
@@ -35,7 +36,7 @@ from workloads.rank.compute.training import jitter_of
 DRAWS, MOST_DRAWS = 5, 1000
 WARMUP = 3  # iterations of a simulation that are not counted
 ITERATIONS = 40  # where a file ends its window by time alone
-INTERVAL = (5.0, 95.0)  # percentiles over draws: an interval of 90 %
+INTERVAL = 0.9  # of one more draw
 MOST_PACKETS = 2_000_000  # of a window that is simulated packet by packet unless asked for
 FEW = 5  # iterations by which it is told how many packets one has
 CONGESTED = 1.1  # times the iteration without load: where congestion is said to begin
@@ -350,8 +351,20 @@ def _foreseen(one: SimulatedJob, workload: str, found: Sequence[Simulated]) -> F
 
 
 def _spread(values: Sequence[float]) -> Spread:
-    low, high = np.percentile(values, INTERVAL)
-    return Spread(value=values[0], low=float(min(low, values[0])), high=float(max(high, values[0])))
+    """Return the first draw's value, with the interval in which one more draw lies as often as INTERVAL says.
+
+    Logarithms of draws are taken for normal, so that few draws have a wide interval (Student's t; Hahn, "Factors for
+    calculating two-sided prediction intervals", JASA 1969). One draw has none.
+    """
+    value, count = values[0], len(values)
+    if count == 1:
+        return Spread(value=value, low=value, high=value)
+    logs = np.log(values)
+    half = student_t((1 + INTERVAL) / 2, count - 1) * float(np.std(logs, ddof=1)) * math.sqrt(1 + 1 / count)
+    middle = float(np.mean(logs))
+    return Spread(
+        value=value, low=min(value, math.exp(middle - half)), high=max(value, math.exp(middle + half))
+    )
 
 
 def _drawn(costs: Costs, draw: np.random.Generator) -> Rates:

@@ -98,7 +98,7 @@ def _method(window: ForeseenWindow) -> str:
         "flows": "flow by flow: max-min shares, without queues, losses and time-outs",
     }[window.grain]
     return (
-        f"simulated {grain}; from and to: 90 % of {window.draws} draws of costs and of cross traffic, "
+        f"simulated {grain}; from and to: 90 % by {window.draws} draws of costs and of cross traffic, "
         "which do not hold what the model itself gets wrong"
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,7 +14,7 @@ from orchestrator.parts.protocols import Predictable
 from orchestrator.parts.terms import Terms
 from orchestrator.parts.theory import Replicated, Work
 from orchestrator.parts.topology import Job, Topology
-from orchestrator.predict import pipeline, recorded_errors
+from orchestrator.predict import pipeline
 from orchestrator.predict.network_costs import Costs, Network, Rates, all_reduced, network
 from workloads.common import placement, torch_ranks
 
@@ -52,7 +51,7 @@ class Prediction:
 
     subject: Subject
     ranks: tuple[Terms, ...]
-    by_inputs_s: tuple[float, float]
+    interval_s: tuple[float, float]
     costs_assumed: bool
 
     @property
@@ -63,20 +62,6 @@ class Prediction:
     @property
     def iteration_s(self) -> float:
         return self.terms.iteration_s
-
-    @property
-    def no_interval(self) -> str:
-        """Why the iteration has no interval; empty where it has one."""
-        if self.costs_assumed:
-            return "costs of messages are assumed, and were measured where predictions were held against runs"
-        return recorded_errors.nothing_like(self.subject.workload, self.subject.job, self.subject.topology)
-
-    @property
-    def interval_s(self) -> tuple[float, float]:
-        """The interval of the iteration, by how far recorded runs were off; NaN where nothing like it was recorded."""
-        if self.no_interval:
-            return math.nan, math.nan
-        return recorded_errors.interval(self.subject.workload, self.by_inputs_s)
 
 
 def subject(experiment: Experiment, *, file: str) -> Subject:
@@ -148,7 +133,7 @@ def predict(subject: Subject, costs: Costs) -> Prediction:
     return Prediction(
         subject=subject,
         ranks=likely,
-        by_inputs_s=(low[0].iteration_s, high[0].iteration_s),
+        interval_s=(low[0].iteration_s, high[0].iteration_s),
         costs_assumed=costs.are_assumed,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from orchestrator.core.screen import layout
 from orchestrator.core.units import bytes_text, rate_text
 from orchestrator.parts.terms import NAMES, Terms
 from orchestrator.parts.theory import Pipelined
-from orchestrator.predict import computing, messages, recorded_errors
+from orchestrator.predict import computing, messages
 from orchestrator.predict.computing import Computed
 from orchestrator.predict.measured_runs import MeasuredIteration
 from orchestrator.predict.network_costs import Costs
@@ -83,33 +82,16 @@ def terms_table(one: PredictedSetting) -> str:
     )
     width = 6 if measured is not None else 3
     table = layout.table(head[:width], [row[:width] for row in rows])
-    names = [row[0] for row in rows]
     runs = (
         "" if measured is None else f"\nmeasured: {', '.join(measured.runs)}{'' if measured.valid else ' (not valid)'}"
     )
-    return f"{table}\n{interval_text(predicted)}\n{terms_met(names)}{runs}"
+    return f"{table}\n{interval_text(predicted)}{runs}"
 
 
 def interval_text(predicted: Prediction) -> str:
-    """Return the interval of the iteration and what it rests on, or why there is none."""
-    low, high = map(_ms, predicted.by_inputs_s)
-    if predicted.no_interval:
-        return (
-            f"no interval: {predicted.no_interval} (the inputs alone: {low} to {high} ms, which is too narrow); "
-            "measure the best settings"
-        )
-    within = " and ".join(map(_ms, predicted.interval_s))
-    workload = predicted.subject.workload
-    return (
-        f"iteration between {within} ms, by how far {recorded_errors.MARGINS[workload].settings} recorded settings of "
-        f"{workload} on one machine were off (the inputs alone: {low} to {high} ms)"
-    )
-
-
-def terms_met(names: Sequence[str]) -> str:
-    """Return how often recorded terms of these names were within 20 % of themselves."""
-    counts = (f"{name} {met} of {of}" for name, (met, of) in recorded_errors.TERMS_MET.items() if name in names)
-    return f"terms within {recorded_errors.WITHIN:.0%} in recorded settings: {', '.join(counts)}"
+    """Return the interval of the iteration, and what it does not hold."""
+    low, high = map(_ms, predicted.interval_s)
+    return f"iteration between {low} and {high} ms by the inputs' intervals, which do not hold what the terms get wrong"
 
 
 def _row(name: str, seconds: float, whole_s: float, measured_s: float | None) -> tuple[str, ...]:
@@ -211,9 +193,8 @@ def data(found: Sequence[PredictedSetting], costs: Costs, computed: Mapping[str,
             {
                 "setting": one.label,
                 "iteration_s": one.prediction.iteration_s,
-                "low_s": None if one.prediction.no_interval else one.prediction.interval_s[0],
-                "high_s": None if one.prediction.no_interval else one.prediction.interval_s[1],
-                "no_interval": one.prediction.no_interval,
+                "low_s": one.prediction.interval_s[0],
+                "high_s": one.prediction.interval_s[1],
                 "terms": terms_data(one.prediction.terms),
                 "ranks": [terms_data(terms) for terms in one.prediction.ranks],
                 "measured": None
@@ -239,7 +220,7 @@ def terms_data(terms: Terms) -> Mapping[str, float]:
 
 
 def _ms(seconds: float) -> str:
-    return NOTHING if math.isnan(seconds) else f"{seconds * 1e3:.1f}"
+    return f"{seconds * 1e3:.1f}"
 
 
 def _percent(share: float | None) -> str:

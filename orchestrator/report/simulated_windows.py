@@ -52,7 +52,7 @@ def drawn(found: Sequence[ForeseenSetting]) -> Any:
     ]
     panel.set_yticks(places, names)
     panel.set_ylim(len(rows) - 0.4, -0.6)
-    panel.set(xlabel="iteration (ms); a line is 90 % of draws of the mean")
+    panel.set(xlabel="iteration (ms); a line is the mean's interval of 90 %")
     panel.set_xlim(left=0)
     drawing.legend(loc="outside upper center", ncols=4)
     return drawing

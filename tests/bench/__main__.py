@@ -44,6 +44,10 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="write what is found to docs/measurements, a file a benchmark and machine, from which the site draws",
     )
+    parser.add_argument(
+        "--only", metavar="PATTERN", default="", help="predict: settings alone in whose kind or name this is found"
+    )
+    parser.add_argument("--most", type=int, metavar="N", help="predict: at most so many runs, evenly spread")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to this file too")
     return parser
 
@@ -54,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.names if name not in BENCHMARKS]:
         parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    if arguments.record and (arguments.only or arguments.most):
+        parser.error("--record takes all settings: leave --only and --most out")
     if arguments.list:
         for name in BENCHMARKS:
             print(f"{name:<12} {module(name).__doc__.strip()}")
@@ -67,7 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = []
     try:
         for name in arguments.names or BENCHMARKS:
-            found["benchmarks"][name] = result = one(name, quick=arguments.quick, recorded=arguments.record)
+            found["benchmarks"][name] = result = one(
+                name, quick=arguments.quick, recorded=arguments.record, only=arguments.only, most=arguments.most
+            )
             failed += [name] if result["error"] else []
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -80,7 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def one(name: str, *, quick: bool, recorded: bool = False) -> dict[str, Any]:
+def one(
+    name: str, *, quick: bool, recorded: bool = False, only: str = "", most: int | None = None
+) -> dict[str, Any]:
     """Run a benchmark, print its figures as they come, and give them with the error that ended it, if any.
 
     What ended early is not recorded.
@@ -91,7 +101,7 @@ def one(name: str, *, quick: bool, recorded: bool = False) -> dict[str, Any]:
     found: list[Figure | Table] = []
     with tempfile.TemporaryDirectory(prefix="orch-bench-") as scratch:
         try:
-            for measured in chosen.measure(Settings(quick=quick, scratch=Path(scratch))):
+            for measured in chosen.measure(Settings(quick=quick, scratch=Path(scratch), only=only, most=most)):
                 found.append(measured)
                 if isinstance(measured, Figure):
                     print(f"  {measured.text()}", flush=True)

@@ -13,10 +13,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How thoroughly to measure, and a folder that goes when the benchmarks do."""
+    """How thoroughly to measure, and a folder that goes when the benchmarks do.
+
+    A bench of many settings measures those that `only`, a regular expression, is found in, and of them the `most`.
+    """
 
     quick: bool
     scratch: Path
+    only: str = ""
+    most: int | None = None
 
     def times(self, full: int, quick: int) -> int:
         """How often to repeat something."""

@@ -1,129 +1,173 @@
-"""How far predicted iterations are from measured ones: settings that nothing was fitted to, by term."""
+"""How far predicted iterations are from measured ones, over settings of every kind that nothing was fitted to."""
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
 
+import numpy as np
 import yaml
 
-from orchestrator.experiment import loading
-from orchestrator.predict import inputs, measured_runs, predicting
-from orchestrator.predict.predicttext import PredictedSetting
-from tests.bench.commands import INVALID, ROOT, call
-from tests.bench.figure import Settings, Table
-from tests.bench.foremost import ranks_first
-from tests.bench.prediction_tables import counts_table, settings_table, terms_table
+from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.experiment import fitting, loading
+from orchestrator.predict import computing, foreseeing, inputs
+from orchestrator.predict.foreseeing import ForeseenJob, ForeseenWindow, How
+from orchestrator.predict.simulation.simulating import Grain
+from orchestrator.store.tabular import tables
+from tests.bench import prediction_tables
+from tests.bench.commands import INVALID, ROOT, CommandError, call
+from tests.bench.figure import Figure, Settings, Table
+from tests.bench.predicted_settings import Run, fitted_to, held_out
+from tests.bench.prediction_tables import Compared, Times
 
 FOLDER = ROOT / ".predict"  # what was measured stays there: the same command goes on where it stopped
-RUN_WITHIN_S = 240.0
-
-LINKS = ("10gbit", "25gbit", "40gbit")
-MODELS = ("resnet50", "resnet101", "vgg16", "bert-base", "bert-large")
-QUICK = (  # accelerators so quick that communication is most of an iteration
-    ("resnet50", "50ms", "10gbit"),
-    ("resnet50", "50ms", "25gbit"),
-    ("resnet101", "90ms", "10gbit"),
-    ("densenet161", "90ms", "10gbit"),
-)
-GPTS = {"gpt2": "600ms", "gpt2-medium": "900ms"}
-PAIRED = [f"h{1 + rank // 2}" for rank in range(8)]  # eight ranks on four hosts
-PACKED = [f"h{1 + rank // 4}" for rank in range(8)]  # on two hosts: mappings decide which kind of traffic crosses
-CROSSED = ["h1", "h2", "h1", "h2", "h3", "h4", "h3", "h4"]
+KNOWN, HELD_OUT = FOLDER / "known", FOLDER / "held-out"  # what predictions know, and what they are held against
+WAIT_S, RUN_WITHIN_S = 600, 240.0  # for a testbed of somebody else, and then
+QUICK = 8  # runs that --quick measures
 
 
-def experiment(name: str, workload: Mapping[str, Any], link: str, *, iterations: int) -> dict[str, Any]:
-    """Four hosts at a hundredth of these links; noise of other work is taken as it is."""
-    return {
-        "name": name,
-        "testbed": {"local": {"hosts": 4, "link": link, "scale": 100}},
-        "workload": dict(workload),
-        "measure": {"warmup": 2, "iterations": iterations},
-        "validity": {"processor": "ignore", "drift": "ignore"},
-    }
+def measure(settings: Settings) -> Iterator[Figure | Table]:
+    """Measure what is missing, then predict each run with its own flows, and hold both against each other."""
+    most = settings.most or (QUICK if settings.quick else None)
+    wanted = chosen(list(held_out()), only=settings.only, most=most)
+    missing: dict[str, str] = {}
+    for number, data in enumerate(known := list(fitted_to()), 1):
+        _told(f"known {number} of {len(known)}", data["name"], _carried_out(data, KNOWN))
+    for number, run in enumerate(wanted, 1):
+        if problem := _carried_out(run.data, HELD_OUT):
+            missing[run.name] = problem
+        _told(f"run {number} of {len(wanted)}", run.name, problem)
+    found: list[Compared] = []
+    for number, run in enumerate(wanted, 1):
+        if run.name in missing:
+            continue
+        began = time.monotonic()
+        try:
+            found += compared(run)
+        except OrchError as error:
+            missing[run.name] = error.message
+        problem = missing.get(run.name, "")
+        _told(f"prediction {number} of {len(wanted)}, {time.monotonic() - began:.1f} s", run.name, problem)
+    yield from prediction_tables.figures(found)
+    yield from prediction_tables.made(found, missing)
 
 
-def fitted_to() -> Iterator[dict[str, Any]]:
-    """Benchmarks of messages: over links of three rates, within hosts, and with several groups at once."""
-    sizes = ["100kb", "1mb", "5mb", "20mb", "80mb"]
-    ring = {"collective": {"operations": ["all-reduce"], "sizes": sizes, "repeats": 3}}
-    for link in ("5gbit", "25gbit", "100gbit"):
-        yield experiment(f"ring-{link}", ring, link, iterations=6)
-    both = {"operations": ["all-reduce", "send-receive"], "sizes": sizes, "repeats": 3, "groups": 4}
-    for name, hosts in (("within", PAIRED), ("across", CROSSED)):
-        yield experiment(f"groups-{name}", {"collective": {**both, "hosts": hosts}}, "25gbit", iterations=6)
+def chosen(runs: Sequence[Run], *, only: str = "", most: int | None = None) -> list[Run]:
+    """Return the runs in whose kind or name the pattern is found; of these at most so many, evenly spread."""
+    matching = [run for run in runs if re.search(only, f"{run.kind}: {run.name}")]
+    if most is None or most >= len(matching):
+        return matching
+    return [matching[int(place)] for place in np.linspace(0, len(matching) - 1, most).round()]
 
 
-def held_out() -> Iterator[dict[str, Any]]:
-    """What is predicted: data parallelism of five models, two GPTs in both mappings, each at three link rates."""
-    for link in LINKS:
-        for model in MODELS:
-            yield experiment(f"ddp-{model}-{link}", {"ddp": {"model": model}}, link, iterations=8)
-    for model, compute_time, link in QUICK:
-        quick = {"ddp": {"model": model, "compute_time": compute_time}}
-        yield experiment(f"ddp-{model}-{compute_time}-{link}", quick, link, iterations=8)
-    for bucket in ("5mb", "100mb"):
-        yield experiment(f"ddp-vgg16-{bucket}", {"ddp": {"model": "vgg16", "bucket": bucket}}, "25gbit", iterations=8)
-    split = {"pipeline": 2, "tensor": 2, "data": 2, "batch": 4, "microbatches": 4}
-    for link in LINKS:
-        placement, hosts = ("4x2", PAIRED) if link == LINKS[0] else ("2x4", PACKED)
-        for model, compute_time in GPTS.items():
-            for mapping in ("default", "customized"):
-                ptd = {**split, "model": model, "compute_time": compute_time, "mapping": mapping, "hosts": hosts}
-                yield experiment(f"ptd-{model}-{mapping}-{link}-{placement}", {"ptd": ptd}, link, iterations=6)
-    deep = {
-        "model": "gpt2",
-        "pipeline": 4,
-        "tensor": 1,
-        "data": 2,
-        "batch": 4,
-        "microbatches": 8,
-        "compute_time": "800ms",
-        "hosts": PAIRED,
-    }
-    yield experiment("ptd-gpt2-4x1x2", {"ptd": deep}, "25gbit", iterations=6)
+def _told(what: str, name: str, problem: str) -> None:
+    print(f"  {what}: {name}{f': {problem}' if problem else ''}", flush=True)
 
 
-def measure(settings: Settings) -> Iterator[Table]:
-    """Measure what is missing, then hold predictions against it."""
-    wanted = [one for place, one in enumerate(held_out()) if not settings.quick or place % 8 == 0]
+def _file(name: str) -> Path:
+    return FOLDER / f"{name}.yaml"
+
+
+def completed(name: str, store: Path) -> Path | None:
+    """Return the newest completed run of an experiment in a store; None where there is none."""
+    sealed = sorted((store / name).glob("*/manifest.json"))
+    done = [path.parent for path in sealed if json.loads(path.read_bytes()).get("outcome") == "completed"]
+    return done[-1] if done else None
+
+
+def _carried_out(data: Mapping[str, Any], store: Path) -> str:
+    """Carry an experiment out, unless that was done; return why it could not be, empty where it was."""
+    name = data["name"]
     FOLDER.mkdir(exist_ok=True)
-    with ranks_first():
-        for one in [*fitted_to(), *wanted]:
-            _measured(one)
-    found = predictions(wanted)
-    settings, terms = settings_table(found), terms_table(found)
-    yield counts_table(settings.rows, terms.columns, terms.rows)
-    yield settings
-    yield terms
+    text = yaml.safe_dump(dict(data), sort_keys=False)
+    if completed(name, store) and _file(name).exists() and _file(name).read_text() == text:
+        return ""
+    _file(name).write_text(text)
+    options = ["--no-report", "--wait", f"{WAIT_S}s", "--results", str(store)]
+    argv = [sys.executable, "-m", "orchestrator.cli.main", "run", str(_file(name)), *options]
+    try:
+        call(argv, ok=(0, INVALID), within_s=WAIT_S + RUN_WITHIN_S, cwd=ROOT)
+    except CommandError as error:
+        return str(error).splitlines()[-1].strip()
+    except subprocess.TimeoutExpired:
+        return f"not ended after {WAIT_S + RUN_WITHIN_S:.0f} s"
+    return "" if completed(name, store) else "not completed"
 
 
-def _measured(one: Mapping[str, Any]) -> None:
-    """Carry an experiment out, unless that was done."""
-    file, results = FOLDER / f"{one['name']}.yaml", FOLDER / "results"
-    sealed = (json.loads(path.read_bytes()) for path in (results / one["name"]).glob("*/manifest.json"))
-    if any(manifest["outcome"] == "completed" for manifest in sealed):
-        return
-    file.write_text(yaml.safe_dump(dict(one), sort_keys=False))
-    options = ["--no-report", "--wait", "10min", "--results", str(results)]
-    argv = [sys.executable, "-m", "orchestrator.cli.main", "run", str(file), *options]
-    call(argv, ok=(0, INVALID), within_s=RUN_WITHIN_S, cwd=ROOT)
+def compared(run: Run) -> list[Compared]:
+    """Predict a run with its own salt, by what was measured of others, and return each job of each window beside it.
+
+    OrchError says why it cannot be predicted, or its tables not be read.
+    """
+    path = completed(run.name, HELD_OUT)
+    if path is None:
+        raise ConfigError(f"{run.name}: no completed run")
+    file = _file(run.name)
+    experiment = loading.checked(file, [], local=False).experiment
+    costs = inputs.costs(KNOWN, fitting.topology_of(experiment))
+    known = computing.find(KNOWN, experiment, step_s=costs.step_s.value)
+    salt = json.loads((path / "manifest.json").read_bytes())["salt"]
+    how = How(salt=salt, computed=known)
+    windows = foreseeing.foresee(experiment, costs, file=str(file), how=how)
+    by_grain: dict[Grain, list[ForeseenWindow]] = {}
+    for grain in get_args(Grain):
+        once = How(salt=salt, computed=known, draws=1, grain=grain)
+        by_grain[grain] = foreseeing.foresee(experiment, costs, file=str(file), how=once)
+    rows = _of_first_ranks(tables.read(path / "tables", "iterations").to_pylist())
+    found = []
+    for place, window in enumerate(windows):
+        for number, job in enumerate(window.jobs):
+            measured = _measured(rows[window.window, job.job], job, real=job.job in known)
+            if measured is None:
+                raise ConfigError(f"{run.name}: window {window.window} has no iterations of {job.job}")
+            own = {grain: _predicted(other[place].jobs[number]) for grain, other in by_grain.items()}
+            found.append(
+                Compared(
+                    kind=run.kind,
+                    run=run.name,
+                    window=window.window,
+                    job=job.job if len(window.jobs) > 1 else "",
+                    ranked=run.ranked,
+                    grain=window.grain,
+                    predicted=_predicted(job),
+                    interval_s=(job.mean.low, job.mean.high),
+                    measured=measured,
+                    by_grain=own,
+                )
+            )
+    return found
 
 
-def predictions(wanted: list[dict[str, Any]]) -> list[PredictedSetting]:
-    """Each setting that was measured, with its prediction from the benchmarks alone."""
-    results = FOLDER / "results"
-    subjects = {}
-    for one in wanted:
-        file = FOLDER / f"{one['name']}.yaml"
-        subjects[one["name"]] = predicting.subject(loading.checked(file, [], local=False)[0], file=str(file))
-    costs = inputs.costs(results, next(iter(subjects.values())).topology)
-    measured = measured_runs.find(results, list(subjects.values()))
-    return [
-        PredictedSetting(
-            label=name, prediction=predicting.predict(subject, costs), measured=measured[measured_runs.key(subject)]
-        )
-        for name, subject in subjects.items()
-    ]
+def _of_first_ranks(rows: Iterable[Mapping[str, Any]]) -> Mapping[tuple[str, str], list[Mapping[str, Any]]]:
+    """Return the measured iterations of rank 0 by window and job."""
+    found = defaultdict(list)
+    for row in rows:
+        if row["window_name"] and row["rank"] == 0:
+            found[row["window_name"], row["job"]].append(row)
+    return found
+
+
+def _predicted(job: ForeseenJob) -> Times:
+    return Times(mean_s=job.mean.value, p50_s=job.p50.value, p99_s=job.p99.value, exposed_s=job.waiting_s)
+
+
+def _measured(rows: Sequence[Mapping[str, Any]], job: ForeseenJob, *, real: bool) -> Times | None:
+    """Return what was measured of a job; None of no iterations.
+
+    Exposed communication is an iteration without its computing, of which emulated compute takes what the file says;
+    with real compute it is the wait for the last gradient.
+    """
+    if not rows:
+        return None
+    seconds = np.array([row["seconds"] for row in rows])
+    mean_s = float(seconds.mean())
+    exposed_s = float(np.mean([row["wait_s"] for row in rows])) if real else mean_s - job.compute_s
+    p50_s, p99_s = (float(np.percentile(seconds, percent)) for percent in (50, 99))
+    return Times(mean_s=mean_s, p50_s=p50_s, p99_s=p99_s, exposed_s=exposed_s)
