@@ -10,7 +10,8 @@ from workloads.common.rank_traffic import Pairs
 
 SEGMENT_BYTES = 2**20  # gloo's longest segment of a ring (gloo/allreduce.h), which no scale divides
 LEAST_SEGMENTS = 2  # of each rank's part, so that one travels while another is reduced
-MOST_TASKS = 400_000  # of one collective; a longer ring is simulated with fewer and larger segments
+AT_ONCE = 2  # segments of a rank that are under way
+MOST_MESSAGES = 200_000  # of a pass; a longer ring is simulated with fewer and larger segments
 
 Ready = Mapping[int, Sequence[int]]  # by rank: what it waits for before it takes part
 Done = dict[int, tuple[int, ...]]  # by rank: when it has its result
@@ -40,23 +41,47 @@ def ring_pass(
     if world < 2:
         return {rank: tuple(ready[rank]) for rank in ordered}
     wanted = max(math.ceil(size / SEGMENT_BYTES), LEAST_SEGMENTS * world)
-    parts = max(1, min(math.ceil(wanted / world), MOST_TASKS // (2 * world * world)))
+    parts = max(1, min(math.ceil(wanted / world), MOST_MESSAGES // (world * world)))
     segment = size / (parts * world)
-    count = parts * (world - 1)
-    posted = {rank: graph.join(rank, ready[rank]) for rank in ordered}
-    received: list[dict[int, tuple[int, ...]]] = []
-    for number in range(count):
-        if number:
-            before = received[number - 2] if number > 1 else {}
-            posted = {rank: graph.join(rank, (posted[rank], *before.get(rank, ()))) for rank in ordered}
-        arriving: dict[int, tuple[int, ...]] = {}
-        for place, rank in enumerate(ordered):
-            to = ordered[(place + step) % world]
-            arriving[to] = tuple(
-                graph.send(rank, to, segment / len(rails), (posted[rank], posted[to]), rail=rail) for rail in rails
+    rounds, odd = divmod(parts * (world - 1), AT_ONCE)
+    done: Ready = ready
+    for times, at_once in ((rounds, AT_ONCE), (odd, 1)):
+        if times:
+            done = _rounds(graph, ordered, segment, done, step=step, rails=rails, times=times, at_once=at_once)
+    return {rank: tuple(done[rank]) for rank in ordered}
+
+
+def _rounds(
+    graph: TaskGraph,
+    ordered: Sequence[int],
+    segment: float,
+    ready: Ready,
+    *,
+    step: int,
+    rails: Sequence[int],
+    times: int,
+    at_once: int,
+) -> Done:
+    """Add rounds of a ring: a rank posts so many segments at once, and the next ones when it has received as many.
+
+    A rank has three tasks however many rounds there are: a round, a segment that is posted, and one that is sent.
+    """
+    begun = {rank: graph.join(rank, ready[rank], times=times) for rank in ordered}
+    posted = {rank: graph.join(rank, (begun[rank],), times=times * at_once) for rank in ordered}
+    arriving: Done = {}
+    for place, rank in enumerate(ordered):
+        to = ordered[(place + step) % len(ordered)]
+        arriving[to] = tuple(
+            graph.send(
+                rank, to, segment / len(rails), (posted[rank], posted[to]), rail=rail, times=times * at_once
             )
-        received.append(arriving)
-    return {rank: tuple(task for one in received[-2:] for task in one[rank]) for rank in ordered}
+            for rail in rails
+        )
+    for rank in ordered:
+        for message in arriving[rank]:
+            graph.carry(begun[rank], message)
+        graph.carry(posted[rank], posted[rank])
+    return arriving
 
 
 def collective(
