@@ -42,6 +42,7 @@ class TaskGraph:
     rails: list[int] = field(default_factory=list)
     pieces: list[int] = field(default_factory=list)  # of emulated compute, each of which ends a little late
     waits: list[tuple[int, ...]] = field(default_factory=list)
+    messages: list[float] = field(default_factory=list)  # that a transfer stands for, each of which costs a round
     times: list[int] = field(default_factory=list)  # each task takes place in an iteration
     carried: list[tuple[int, int]] = field(default_factory=list)  # a task, and what it waits for but the first time
     begins: list[int] = field(default_factory=list)
@@ -73,9 +74,22 @@ class TaskGraph:
         """Add a task that takes no time, such as the instant at which a rank posts a message; return its number."""
         return self._add(rank, after, times=times)
 
-    def send(self, src: int, dst: int, size: float, after: Iterable[int], *, rail: int = 0, times: int = 1) -> int:
-        """Add a transfer of `size` bytes (scaled) between two ranks over a rail; return its number."""
-        return self._add(src, after, peer=dst, size=size, rail=rail, times=times)
+    def send(
+        self,
+        src: int,
+        dst: int,
+        size: float,
+        after: Iterable[int],
+        *,
+        rail: int = 0,
+        times: int = 1,
+        messages: float = 1.0,
+    ) -> int:
+        """Add a transfer of `size` bytes (scaled) between two ranks over a rail; return its number.
+
+        It stands for so many `messages`, one after the other, which are too many to be simulated each.
+        """
+        return self._add(src, after, peer=dst, size=size, rail=rail, times=times, messages=messages)
 
     def also(self, task: int, after: int) -> None:
         """Have a task wait for one more."""
@@ -118,6 +132,7 @@ class TaskGraph:
         rail: int = 0,
         pieces: int = 0,
         times: int = 1,
+        messages: float = 1.0,
     ) -> int:
         self.owners.append(rank)
         self.peers.append(peer)
@@ -126,5 +141,6 @@ class TaskGraph:
         self.rails.append(rail)
         self.pieces.append(pieces)
         self.times.append(times)
+        self.messages.append(messages)
         self.waits.append(tuple(dict.fromkeys(after)))
         return len(self.owners) - 1

@@ -236,7 +236,8 @@ def _fix(net: _Net, slot: int, share: float, now_s: float) -> None:
 @compiled
 def _cost_s(net: _Net, slot: int, task: int) -> float:
     """Return how long after its last byte has left a message of a connection is there, in seconds."""
-    return float(net.costs[0] + net.costs[1] * net.tasks.size[task] + net.links.delay_s[net.flows.path[slot]])
+    each_s = net.costs[0] + net.links.delay_s[net.flows.path[slot]]
+    return float(each_s * net.tasks.messages[task] + net.costs[1] * net.tasks.size[task])
 
 
 @compiled
@@ -254,7 +255,8 @@ def _start(net: _Net, task: int, now_s: float) -> bool:
             else:
                 net.numbers[0] = machine.ended(tasks, task, now_s, net.ready, net.numbers[0])
         elif links.first[net.flows.path[slot]] == links.end[net.flows.path[slot]]:
-            machine.push(net.heap, now_s + net.costs[0] + (net.costs[1] + net.costs[2]) * tasks.size[task], task)
+            inside_s = net.costs[0] * tasks.messages[task] + (net.costs[1] + net.costs[2]) * tasks.size[task]
+            machine.push(net.heap, now_s + inside_s, task)
         elif net.alone[slot] > 0.0:
             net.free_s[slot] = max(now_s, net.free_s[slot]) + tasks.size[task] / net.alone[slot]
             for hop in range(links.first[net.flows.path[slot]], links.end[net.flows.path[slot]]):

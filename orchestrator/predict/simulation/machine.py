@@ -29,6 +29,7 @@ class Tasks(NamedTuple):
     connection: Ints  # that carries it, or -1 of a task that sends nothing
     seconds: Floats
     size: Floats
+    messages: Floats  # that each stands for
     place_of: Ints  # the first place of each task; places of a task follow one another, and one more entry ends them
     then_of: Ints  # the first entry in `then` of each task, likewise
     then: Ints  # places that get a token when the task ends

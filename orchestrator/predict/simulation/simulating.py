@@ -313,6 +313,7 @@ def _tasks(
         connection=np.array(connection, dtype=np.int64),
         seconds=np.array(seconds),
         size=np.array(size),
+        messages=np.array([messages for one in jobs for messages in one.graph.messages]),
         place_of=np.array(list(accumulate(map(len, waits), initial=0)), dtype=np.int64),
         then_of=np.array(list(accumulate(map(len, then), initial=0)), dtype=np.int64),
         then=np.array(list(chain.from_iterable(then)), dtype=np.int64),
