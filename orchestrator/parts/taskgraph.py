@@ -22,6 +22,11 @@ class TaskGraph:
     another share a connection in the order in which they begin. `begins` and `ends` are the first and last task of each
     rank.
 
+    A task takes place `times` in an iteration, once unless it is told, and what takes place more often than what it
+    waits for shares that evenly: of a task that takes place n times as often each n begin after one end of the other,
+    and of one that takes place a n-th as often each begins after n ends (synchronous dataflow: Lee and Messerschmitt,
+    1987).
+
     What takes part beside the ranks, such as servers, has the numbers that follow theirs, and `servers` are its hosts.
     Of a cycle of several iterations each has numbers of its own: rank 0 of the second one follows all of the first one
     (`place`).
@@ -37,7 +42,9 @@ class TaskGraph:
     rails: list[int] = field(default_factory=list)
     pieces: list[int] = field(default_factory=list)  # of emulated compute, each of which ends a little late
     waits: list[tuple[int, ...]] = field(default_factory=list)
-    carried: list[tuple[int, int]] = field(default_factory=list)  # a task, and one that it waits for since a cycle ago
+    messages: list[float] = field(default_factory=list)  # that a transfer stands for, each of which costs a round
+    times: list[int] = field(default_factory=list)  # each task takes place in an iteration
+    carried: list[tuple[int, int]] = field(default_factory=list)  # a task, and what it waits for but the first time
     begins: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     computing_s: list[float] = field(default_factory=list)  # of each rank, where tasks overlap that compute
@@ -63,26 +70,44 @@ class TaskGraph:
         """Add computing of a rank; return its number."""
         return self._add(rank, after, seconds=seconds, pieces=pieces)
 
-    def join(self, rank: int, after: Iterable[int]) -> int:
+    def join(self, rank: int, after: Iterable[int], *, times: int = 1) -> int:
         """Add a task that takes no time, such as the instant at which a rank posts a message; return its number."""
-        return self._add(rank, after)
+        return self._add(rank, after, times=times)
 
-    def send(self, src: int, dst: int, size: float, after: Iterable[int], *, rail: int = 0) -> int:
-        """Add a transfer of `size` bytes (scaled) between two ranks over a rail; return its number."""
-        return self._add(src, after, peer=dst, size=size, rail=rail)
+    def send(
+        self,
+        src: int,
+        dst: int,
+        size: float,
+        after: Iterable[int],
+        *,
+        rail: int = 0,
+        times: int = 1,
+        messages: float = 1.0,
+    ) -> int:
+        """Add a transfer of `size` bytes (scaled) between two ranks over a rail; return its number.
+
+        It stands for so many `messages`, one after the other, which are too many to be simulated each.
+        """
+        return self._add(src, after, peer=dst, size=size, rail=rail, times=times, messages=messages)
 
     def also(self, task: int, after: int) -> None:
         """Have a task wait for one more."""
         self.waits[task] = tuple(dict.fromkeys((*self.waits[task], after)))
 
     def carry(self, task: int, after: int) -> None:
-        """Have a task wait for one of the cycle before; in the first cycle it does not."""
+        """Have a task wait for what another did before, such as in the last cycle; the first time it does not."""
         self.carried.append((task, after))
 
     def end(self, after: Sequence[Iterable[int]], *, step_s: Sequence[float] | None = None) -> None:
         """End each iteration of each rank after these tasks and a step of so many seconds; call it once."""
         steps = step_s or [0.0] * self.places
         self.ends = [self._add(rank, last, seconds=steps[rank]) for rank, last in enumerate(after)]
+
+    @property
+    def sent(self) -> float:
+        """Bytes (scaled) of all transfers of a cycle."""
+        return sum(size * times for size, times in zip(self.sizes, self.times, strict=True))
 
     @property
     def computed_s(self) -> list[float]:
@@ -93,7 +118,7 @@ class TaskGraph:
         found = [0.0] * self.width
         for task, owner in enumerate(self.owners):
             if task not in ends:
-                found[owner % self.width] += self.seconds[task] / self.cycle
+                found[owner % self.width] += self.seconds[task] * self.times[task] / self.cycle
         return found[: self.ranks]
 
     def _add(
@@ -106,6 +131,8 @@ class TaskGraph:
         size: float = 0.0,
         rail: int = 0,
         pieces: int = 0,
+        times: int = 1,
+        messages: float = 1.0,
     ) -> int:
         self.owners.append(rank)
         self.peers.append(peer)
@@ -113,5 +140,7 @@ class TaskGraph:
         self.sizes.append(size)
         self.rails.append(rail)
         self.pieces.append(pieces)
+        self.times.append(times)
+        self.messages.append(messages)
         self.waits.append(tuple(dict.fromkeys(after)))
         return len(self.owners) - 1

@@ -417,7 +417,7 @@ def _grain(plan: _Plan, sent: Sequence[Sent], iterations: int) -> Grain:
 
 def _packets(plan: _Plan, sent: Sequence[Sent], iterations: int) -> float:
     """Return about how many packets a window has."""
-    training = sum(sum(one.graph.sizes) for one in plan.simulated) * (iterations + WARMUP)
+    training = sum(one.graph.sent for one in plan.simulated) * (iterations + WARMUP)
     return (training + sum(one.size for one in sent)) / plan.network.mss + len(sent)
 
 

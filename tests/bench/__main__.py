@@ -24,8 +24,8 @@ BENCHMARKS = (
     "start", "reader", "captures", "closing", "big_captures", "testbed", "samplers", "counters", "transport",
     "overhead", "load", "payload", "variants", "collectors", "meter", "logs", "flow_generator", "overload", "flow_cost",
     "flow_times",
-    "nights", "validity", "papers", "store", "site", "sweep", "size", "predict", "containers", "slurm", "dilation",
-    "causes", "choose", "until", "knee", "shrink", "fabric",
+    "nights", "validity", "papers", "store", "site", "sweep", "size", "predict", "predicting", "containers", "slurm",
+    "dilation", "causes", "choose", "until", "knee", "shrink", "fabric",
 )  # fmt: skip
 
 

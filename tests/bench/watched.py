@@ -1,4 +1,4 @@
-"""Runs `orch` in this process and writes down how much memory it took: watched.py FILE ARGUMENT..."""
+"""Runs `orch` in this process and writes down the memory and processor time it took: watched.py FILE ARGUMENT..."""
 
 from __future__ import annotations
 
@@ -23,5 +23,6 @@ if __name__ == "__main__":
     try:
         STATUS = main(sys.argv[2:])
     finally:
-        Path(sys.argv[1]).write_text(json.dumps(peaks()))
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        Path(sys.argv[1]).write_text(json.dumps({**peaks(), "cpu_s": used.ru_utime + used.ru_stime}))
     sys.exit(STATUS)

@@ -10,7 +10,8 @@ from workloads.common.rank_traffic import Pairs
 
 SEGMENT_BYTES = 2**20  # gloo's longest segment of a ring (gloo/allreduce.h), which no scale divides
 LEAST_SEGMENTS = 2  # of each rank's part, so that one travels while another is reduced
-MOST_TASKS = 400_000  # of one collective; a longer ring is simulated with fewer and larger segments
+AT_ONCE = 2  # segments of a rank that are under way
+MOST_MESSAGES = 200_000  # of a phase; one of more is simulated with fewer and larger segments
 
 Ready = Mapping[int, Sequence[int]]  # by rank: what it waits for before it takes part
 Done = dict[int, tuple[int, ...]]  # by rank: when it has its result
@@ -21,8 +22,8 @@ def ring_all_reduce(
 ) -> Done:
     """Add gloo's ring all-reduce of `size` bytes (gloo/allreduce.cc, `ring`); each message is split over these rails.
 
-    A rank's part is of two segments or more. In each of two phases a rank posts one segment after the other, two of
-    which are under way at once, and sends to the rank before it.
+    A rank's part is of two segments or more. In each of two phases a rank posts two segments at a time, and sends to
+    the rank before it.
     """
     ordered = sorted(members)
     reduced = ring_pass(graph, ordered, size, ready, step=-1, rails=rails)
@@ -34,29 +35,38 @@ def ring_pass(
 ) -> Done:
     """Add one phase of a ring of `size` bytes: a reduce-scatter, or an all-gather; `step` -1 sends to the rank before.
 
-    The work of each rank is (n - 1) / n of the bytes.
+    The work of each rank is (n - 1) / n of the bytes. A rank has a few tasks however many segments there are: a round
+    begins when all of the one before are there, its segments are posted, and each is sent once both ends have posted.
     """
     world = len(ordered)
     if world < 2:
         return {rank: tuple(ready[rank]) for rank in ordered}
-    wanted = max(math.ceil(size / SEGMENT_BYTES), LEAST_SEGMENTS * world)
-    parts = max(1, min(math.ceil(wanted / world), MOST_TASKS // (2 * world * world)))
-    segment = size / (parts * world)
+    parts = math.ceil(max(math.ceil(size / SEGMENT_BYTES), LEAST_SEGMENTS * world) / world)
     count = parts * (world - 1)
-    posted = {rank: graph.join(rank, ready[rank]) for rank in ordered}
-    received: list[dict[int, tuple[int, ...]]] = []
-    for number in range(count):
-        if number:
-            before = received[number - 2] if number > 1 else {}
-            posted = {rank: graph.join(rank, (posted[rank], *before.get(rank, ()))) for rank in ordered}
-        arriving: dict[int, tuple[int, ...]] = {}
+    steps = min(count, max(AT_ONCE, MOST_MESSAGES // world))
+    messages = count / steps
+    segment = messages * size / (parts * world)
+    rounds, odd = divmod(steps, AT_ONCE)
+    done: Ready = ready
+    for at_once, times in ((AT_ONCE, rounds), (1, odd)):
+        if not times:
+            continue
+        begun = {rank: graph.join(rank, done[rank], times=times) for rank in ordered}
+        posted = {rank: graph.join(rank, (begun[rank],), times=times * at_once) for rank in ordered}
+        arriving: Done = {}
         for place, rank in enumerate(ordered):
             to = ordered[(place + step) % world]
+            both = (posted[rank], posted[to])
             arriving[to] = tuple(
-                graph.send(rank, to, segment / len(rails), (posted[rank], posted[to]), rail=rail) for rail in rails
+                graph.send(rank, to, segment / len(rails), both, rail=rail, times=times * at_once, messages=messages)
+                for rail in rails
             )
-        received.append(arriving)
-    return {rank: tuple(task for one in received[-2:] for task in one[rank]) for rank in ordered}
+        for rank in ordered:
+            graph.carry(posted[rank], posted[rank])
+            for message in arriving[rank]:
+                graph.carry(begun[rank], message)
+        done = {rank: (graph.join(rank, arriving[rank]),) for rank in ordered}
+    return {rank: tuple(done[rank]) for rank in ordered}
 
 
 def collective(

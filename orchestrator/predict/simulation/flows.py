@@ -62,7 +62,7 @@ class _Flows(NamedTuple):
     ends_s: Floats
     task: Ints  # -1 of cross traffic
     place: Ints  # among those that are active, -1 if it is not
-    active: Ints
+    active: Ints  # a heap, what ends first before all others
     after: Ints  # of a slot on a link (slot * hops + hop): the next one there, -1 for none
     before: Ints
     head: Ints  # of each link
@@ -86,8 +86,37 @@ class _Net(NamedTuple):
     fixed: Ints  # whether a slot's rate is found
     moved: Ints  # slots that are active while a path changes
     rest: Floats  # bytes of a slot that are left then
+    alone: Floats  # bytes a second of a connection that shares none of its links, else 0
+    free_s: Floats  # when such a connection has sent what has begun
     costs: Floats  # seconds of a message, of a byte of it, of one within a host, and by how much computing is late
     hops: int  # the most links of a path
+
+
+@compiled
+def _sift(flows: _Flows, slot: int) -> None:
+    """Put an active flow where it belongs among the others, by when it ends."""
+    place, ends_s = flows.place[slot], flows.ends_s[slot]
+    while place > 0:
+        other = flows.active[(place - 1) >> 1]
+        if flows.ends_s[other] <= ends_s:
+            break
+        flows.active[place] = other
+        flows.place[other] = place
+        place = (place - 1) >> 1
+    while True:
+        below = 2 * place + 1
+        if below >= flows.numbers[0]:
+            break
+        if below + 1 < flows.numbers[0]:
+            below += flows.ends_s[flows.active[below + 1]] < flows.ends_s[flows.active[below]]
+        other = flows.active[below]
+        if flows.ends_s[other] >= ends_s:
+            break
+        flows.active[place] = other
+        flows.place[other] = place
+        place = below
+    flows.active[place] = slot
+    flows.place[slot] = place
 
 
 @compiled
@@ -123,11 +152,12 @@ def _mark(flows: _Flows, link: int) -> None:
 def _end(net: _Net, slot: int) -> None:
     """Take a flow off its links."""
     flows, links = net.flows, net.links
-    last = flows.active[flows.numbers[0] - 1]
-    flows.active[flows.place[slot]] = last
-    flows.place[last] = flows.place[slot]
-    flows.place[slot] = -1
     flows.numbers[0] -= 1
+    last = flows.active[flows.numbers[0]]
+    if last != slot:
+        flows.place[last] = flows.place[slot]
+        _sift(flows, last)
+    flows.place[slot] = -1
     first = links.first[flows.path[slot]]
     for hop in range(links.end[flows.path[slot]] - first):
         link, code = links.hop[first + hop], slot * net.hops + hop
@@ -200,6 +230,14 @@ def _fix(net: _Net, slot: int, share: float, now_s: float) -> None:
         flows.left[slot] -= sent
         flows.rate[slot], flows.since_s[slot] = share, now_s
         flows.ends_s[slot] = now_s + max(flows.left[slot], 0.0) / share
+        _sift(flows, slot)
+
+
+@compiled
+def _cost_s(net: _Net, slot: int, task: int) -> float:
+    """Return how long after its last byte has left a message of a connection is there, in seconds."""
+    each_s = net.costs[0] + net.links.delay_s[net.flows.path[slot]]
+    return float(each_s * net.tasks.messages[task] + net.costs[1] * net.tasks.size[task])
 
 
 @compiled
@@ -217,7 +255,13 @@ def _start(net: _Net, task: int, now_s: float) -> bool:
             else:
                 net.numbers[0] = machine.ended(tasks, task, now_s, net.ready, net.numbers[0])
         elif links.first[net.flows.path[slot]] == links.end[net.flows.path[slot]]:
-            machine.push(net.heap, now_s + net.costs[0] + (net.costs[1] + net.costs[2]) * tasks.size[task], task)
+            inside_s = net.costs[0] * tasks.messages[task] + (net.costs[1] + net.costs[2]) * tasks.size[task]
+            machine.push(net.heap, now_s + inside_s, task)
+        elif net.alone[slot] > 0.0:
+            net.free_s[slot] = max(now_s, net.free_s[slot]) + tasks.size[task] / net.alone[slot]
+            for hop in range(links.first[net.flows.path[slot]], links.end[net.flows.path[slot]]):
+                links.carried[links.hop[hop]] += tasks.size[task]
+            machine.push(net.heap, net.free_s[slot] + _cost_s(net, slot, task), task)
         elif net.flows.place[slot] < 0:
             _begin(net, slot, tasks.size[task], task, now_s)
         else:
@@ -238,17 +282,12 @@ def _start(net: _Net, task: int, now_s: float) -> bool:
 def _finish(net: _Net, connections: int, now_s: float, soon_s: float) -> None:
     """End the flows that have nothing left; the next message of a connection begins."""
     flows, waiting = net.flows, net.waiting
-    at = 0
-    while at < flows.numbers[0]:
-        slot = flows.active[at]
-        if flows.ends_s[slot] > soon_s:
-            at += 1
-            continue
+    while flows.numbers[0] > 0 and flows.ends_s[flows.active[0]] <= soon_s:
+        slot = flows.active[0]
         task = flows.task[slot]
         _end(net, slot)
         if task >= 0:
-            cost_s = net.costs[0] + net.costs[1] * net.tasks.size[task] + net.links.delay_s[flows.path[slot]]
-            machine.push(net.heap, now_s + cost_s, task)
+            machine.push(net.heap, now_s + _cost_s(net, slot, task), task)
         if slot >= connections:
             net.fresh[net.numbers[1]] = slot
             net.numbers[1] += 1
@@ -276,6 +315,7 @@ def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
     flows.left[slot] += size  # of a paced stream: its bytes join those that it still has to send
     if flows.rate[slot] > 0.0:
         flows.ends_s[slot] += size / flows.rate[slot]
+        _sift(flows, slot)
     return True
 
 
@@ -316,8 +356,8 @@ def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wa
         then_s = heap.at_s[0] if heap.held[0] > 0 else NEVER
         if coming < len(arrivals.at_s):
             then_s = min(then_s, arrivals.at_s[coming])
-        for slot in flows.active[: flows.numbers[0]]:
-            then_s = min(then_s, flows.ends_s[slot])
+        if flows.numbers[0] > 0:
+            then_s = min(then_s, flows.ends_s[flows.active[0]])
         if window_s == NEVER and machine.have_done(tasks, reroutes.warmup):
             window_s = now_s
         if rerouted < len(reroutes.at_s):
@@ -395,7 +435,27 @@ def run(
         fixed=np.zeros(slots, np.int64),
         moved=np.zeros(slots, np.int64),
         rest=np.zeros(slots),
+        alone=_alone(links, arrivals, reroutes, path_of),
+        free_s=np.zeros(connections),
         costs=costs,
         hops=hops,
     )
     return int(call(_run, net, arrivals, reroutes, connections, wanted, until_s))
+
+
+def _alone(links: Links, arrivals: Arrivals, reroutes: Reroutes, path_of: Ints) -> Floats:
+    """Return the rate of each connection in bytes a second where nothing else ever crosses its links, else 0.
+
+    Such a connection sends one message after the other: when each has left is known as it begins.
+    """
+    found = np.zeros(len(path_of))
+    if len(reroutes.at_s):
+        return found
+    crossed = np.zeros(len(links.rate), np.int64)
+    for path in (*path_of, *np.unique(arrivals.path[arrivals.connection < 0])):
+        crossed[links.hop[links.first[path] : links.end[path]]] += 1
+    for number, path in enumerate(path_of):
+        hops = links.hop[links.first[path] : links.end[path]]
+        if len(hops) and crossed[hops].max() == 1:
+            found[number] = max(links.rate[hops].min(), _LEAST_RATE)
+    return found

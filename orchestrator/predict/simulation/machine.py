@@ -1,8 +1,9 @@
 """Carry out task graphs event by event, whatever carries their transfers: the part that both grains share.
 
 A graph is a marked graph: each wait of a task for another is a place that holds tokens, a task begins once all its
-places hold one, and takes one from each. The place from a rank's last task to its first holds one from the beginning,
-so that the graph of one iteration stands for all of them (Commoner et al., "Marked directed graphs", 1971).
+places hold what it needs, and takes that from each. The place from a rank's last task to its first holds one from the
+beginning, so that the graph of one iteration stands for all of them (Commoner et al., "Marked directed graphs", 1971).
+A place takes or holds back several at once where one of its tasks takes place more often than the other.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ class Tasks(NamedTuple):
     connection: Ints  # that carries it, or -1 of a task that sends nothing
     seconds: Floats
     size: Floats
+    messages: Floats  # that each stands for
     place_of: Ints  # the first place of each task; places of a task follow one another, and one more entry ends them
     then_of: Ints  # the first entry in `then` of each task, likewise
     then: Ints  # places that get a token when the task ends
     task_of: Ints  # whose place it is
+    gives: Ints  # tokens that each place gets at once
+    needs: Ints  # tokens that a task takes from each of its places
     tokens: Ints  # in each place
-    empty: Ints  # places of each task without a token
+    empty: Ints  # places of each task without the tokens that it needs
     begin: Ints  # of each rank
     end: Ints
     turn_s: Floats  # when the first iteration of each rank may begin
@@ -127,8 +131,9 @@ def ended(tasks: Tasks, task: int, now_s: float, ready: Ints, count: int) -> int
         tasks.done[rank] += 1
     for at in range(tasks.then_of[task], tasks.then_of[task + 1]):
         place = tasks.then[at]
-        tasks.tokens[place] += 1
-        if tasks.tokens[place] == 1:
+        had = tasks.tokens[place]
+        tasks.tokens[place] = had + tasks.gives[place]
+        if had < tasks.needs[place] <= tasks.tokens[place]:
             other = tasks.task_of[place]
             tasks.empty[other] -= 1
             if tasks.empty[other] == 0:
@@ -159,11 +164,11 @@ def have_done(tasks: Tasks, count: int) -> bool:
 
 @compiled
 def take(tasks: Tasks, task: int) -> bool:
-    """Take a token from each place of a task that begins; return whether it can begin once more."""
+    """Take what a task needs from each of its places as it begins; return whether it can begin once more."""
     empty = 0
     for place in range(tasks.place_of[task], tasks.place_of[task + 1]):
-        tasks.tokens[place] -= 1
-        if tasks.tokens[place] == 0:
+        tasks.tokens[place] -= tasks.needs[place]
+        if tasks.tokens[place] < tasks.needs[place]:
             empty += 1
     tasks.empty[task] = empty
     return empty == 0

@@ -526,7 +526,7 @@ def _begin(net: _Net, task: int, now_s: float) -> bool:
             continue
         path = net.sockets[socket].path
         if queues.paths[path].first == queues.paths[path].end:
-            inside_s = net.costs[0] + (net.costs[1] + net.costs[2]) * tasks.size[task]
+            inside_s = net.costs[0] * tasks.messages[task] + (net.costs[1] + net.costs[2]) * tasks.size[task]
             machine.push(net.heap, now_s + inside_s, _code(_TASK, 0, 0, task))
             continue
         if not _put(net, socket, tasks.size[task], task):
@@ -572,7 +572,7 @@ def _arrived(net: _Net, socket: int, number: int, now_s: float) -> None:
         if mark != _NONE:
             at_once = True
             if mark >= 0:
-                cost_s = net.costs[0] + net.costs[1] * net.tasks.size[mark]
+                cost_s = net.costs[0] * net.tasks.messages[mark] + net.costs[1] * net.tasks.size[mark]
                 machine.push(net.heap, now_s + cost_s, _code(_TASK, 0, 0, mark))
         sockets[socket].rcv += 1
     sockets[socket].owed += 1

@@ -265,7 +265,10 @@ def _tasks(
     seconds: list[float] = []
     size: list[float] = []
     waits: list[tuple[int, ...]] = []
-    tokens: list[list[int]] = []
+    gives: list[int] = []
+    needs: list[int] = []
+    tokens: list[int] = []
+    empty: list[int] = []
     begin: list[int] = []
     end: list[int] = []
     known: dict[tuple[int, int, int], int] = {}
@@ -283,7 +286,11 @@ def _tasks(
             size.append(graph.sizes[task] * link_factor)
             now, then_before = _waits(graph, task), before.get(task, ())
             waits.append(tuple(first + other for other in (*now, *then_before)))
-            tokens.append([0] * len(now) + [1] * len(then_before))
+            shares = [_share(graph.times[other], graph.times[task]) for other in (*now, *then_before)]
+            gives += [given for given, _ in shares]
+            needs += [needed for _, needed in shares]
+            tokens += [0] * len(now) + [needed for _, needed in shares[len(now) :]]
+            empty.append(len(now))
             rank, other_end = place % graph.width, peer % graph.width
             key = (places + rank, places + other_end, rail)
             if peer != NOWHERE and key not in known:
@@ -306,12 +313,15 @@ def _tasks(
         connection=np.array(connection, dtype=np.int64),
         seconds=np.array(seconds),
         size=np.array(size),
+        messages=np.array([messages for one in jobs for messages in one.graph.messages]),
         place_of=np.array(list(accumulate(map(len, waits), initial=0)), dtype=np.int64),
         then_of=np.array(list(accumulate(map(len, then), initial=0)), dtype=np.int64),
         then=np.array(list(chain.from_iterable(then)), dtype=np.int64),
         task_of=np.array(task_of, dtype=np.int64),
-        tokens=np.array(list(chain.from_iterable(tokens)), dtype=np.int64),
-        empty=np.array([sum(not token for token in one) for one in tokens], dtype=np.int64),
+        gives=np.array(gives, dtype=np.int64),
+        needs=np.array(needs, dtype=np.int64),
+        tokens=np.array(tokens, dtype=np.int64),
+        empty=np.array(empty, dtype=np.int64),
         begin=np.array(begin, dtype=np.int64),
         end=np.array(end, dtype=np.int64),
         turn_s=np.array(
@@ -331,6 +341,13 @@ def _tasks(
         ended_s=np.zeros((places, wanted)),
     )
     return tasks, path_of
+
+
+def _share(times: int, of_waiting: int) -> tuple[int, int]:
+    """Return how many tokens a task gives at each of its `times` in an iteration, and how many one that waits needs."""
+    if times % of_waiting and of_waiting % times:
+        raise ValueError(f"what takes place {of_waiting} times an iteration waits for what does {times} times")
+    return max(1, of_waiting // times), max(1, times // of_waiting)
 
 
 def _waits(graph: TaskGraph, task: int) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from orchestrator.predict.network_costs import Rates
 from orchestrator.predict.simulation import links, simulating
 from orchestrator.predict.simulation.simulating import Grain, Simulated, SimulatedJob
 from workloads.common import collective_tasks, placement
+from workloads.common.collective_tasks import Done, Ready
 
 GRAINS: tuple[Grain, ...] = ("flows", "packets")
 LINK = 250e6 / 8  # bytes a second, scaled
@@ -89,6 +91,92 @@ def ring(ranks: int, size: float) -> TaskGraph:
     done = collective_tasks.ring_all_reduce(graph, everyone, size, {rank: (graph.begins[rank],) for rank in everyone})
     graph.end([done[rank] for rank in everyone])
     return graph
+
+
+def unrolled_pass(
+    graph: TaskGraph, ordered: Sequence[int], size: float, ready: Ready, *, step: int, rails: Sequence[int] = (0,)
+) -> Done:
+    """A pass of a ring with tasks of its own for each segment of each rank."""
+    world = len(ordered)
+    wanted = max(math.ceil(size / collective_tasks.SEGMENT_BYTES), collective_tasks.LEAST_SEGMENTS * world)
+    parts = math.ceil(wanted / world)
+    posted = {rank: graph.join(rank, ready[rank]) for rank in ordered}
+    received: list[dict[int, tuple[int, ...]]] = []
+    for number in range(parts * (world - 1)):
+        if number:
+            before = received[number - 2] if number > 1 else {}
+            posted = {rank: graph.join(rank, (posted[rank], *before.get(rank, ()))) for rank in ordered}
+        arriving = {}
+        for place, rank in enumerate(ordered):
+            to = ordered[(place + step) % world]
+            each = size / (parts * world) / len(rails)
+            arriving[to] = tuple(graph.send(rank, to, each, (posted[rank], posted[to]), rail=rail) for rail in rails)
+        received.append(arriving)
+    return {rank: tuple(task for one in received[-2:] for task in one[rank]) for rank in ordered}
+
+
+@pytest.mark.parametrize(("ranks", "per_host"), [(2, 1), (3, 1), (8, 1), (8, 2), (64, 8)])
+def test_a_ring_takes_as_long_as_if_each_segment_were_a_task(
+    ranks: int, per_host: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside web search, with delays and costs: the same iterations, two reductions of which share each link."""
+    hosts = [f"h{1 + rank // per_host}" for rank in range(ranks)]
+    last = f"h{1 + ranks // per_host}"
+    made = experiment(
+        tmp_path,
+        testbed={"local": {"hosts": 1 + ranks // per_host, "link": "25gbit", "scale": 100}},
+        workload={"ddp": {"model": "resnet50", "hosts": hosts}},
+        traffic=[{"websearch": {"from": last, "to": "h1", "load": "16gbit"}}],
+        conditions=[{"delay": {"host": "h1", "time": "100us"}}],
+        measure={"iterations": 4, "warmup": 0},
+    )
+    costs = inputs.usual(fitting.topology_of(made))
+
+    def found(grain: Grain) -> list[float]:
+        job = foreseeing.foresee(made, costs, file="x", how=How(draws=1, grain=grain))[0].jobs[0]
+        return [job.mean.value, job.p50.value, job.p99.value]
+
+    grains = GRAINS if ranks < 64 else ("flows",)
+    compact = [found(grain) for grain in grains]
+    monkeypatch.setattr(collective_tasks, "ring_pass", unrolled_pass)
+    assert [found(grain) for grain in grains] == [pytest.approx(one, rel=1e-9, abs=0.0) for one in compact]
+
+
+@pytest.mark.parametrize("load", ["0gbit", "16gbit"])
+def test_a_ring_of_fewer_segments_takes_about_as_long(
+    load: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenth of the segments, each of which costs ten rounds, as in a ring of a thousand ranks."""
+    made = experiment(
+        tmp_path,
+        testbed={"local": {"hosts": 49, "link": "25gbit", "scale": 100}},
+        workload={"ddp": {"model": "resnet50", "hosts": [f"h{1 + rank}" for rank in range(48)]}},
+        traffic=[{"websearch": {"from": "h49", "to": "h1", "load": load}}],
+        measure={"iterations": 20, "warmup": 0},
+    )
+    costs = inputs.usual(fitting.topology_of(made))
+
+    def mean_s() -> float:
+        found = foreseeing.foresee(made, costs, file="x", how=How(draws=1, grain="flows"))
+        return found[0].jobs[0].mean.value
+
+    exact = mean_s()
+    monkeypatch.setattr(collective_tasks, "MOST_MESSAGES", 48 * 94 // 10)
+    assert mean_s() == pytest.approx(exact, rel=0.03)
+
+
+def test_tasks_of_a_ring_grow_with_its_ranks_and_not_with_their_square() -> None:
+    graph = ring(512, 1e6)
+    assert len(graph.owners) <= 18 * 512, "two phases of an even and an odd part, of four tasks each, and two ends"
+    assert graph.sent == pytest.approx(2 * 511 * 1e6)
+
+
+def test_tasks_that_take_place_unevenly_are_refused(tmp_path: Path) -> None:
+    graph = TaskGraph(ranks=1)
+    twice = graph.join(0, (graph.begins[0],), times=2)
+    graph.end([(graph.join(0, (twice,), times=3),)])
+    with pytest.raises(ValueError, match="3 times"):
+        simulated(tmp_path, graph, "flows")
 
 
 @pytest.mark.parametrize(("grain", "payload"), [("flows", 1.0), ("packets", HEADERS)])

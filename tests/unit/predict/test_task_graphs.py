@@ -94,11 +94,11 @@ def graph_of(tmp_path: Path, workload: dict[str, Any]) -> tuple[TaskGraph, Job, 
 def between_hosts(graph: TaskGraph, job: Job) -> dict[tuple[str, str], float]:
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
     nodes = [*(rank.node for rank in job.ranks), *graph.servers]
-    for owner, peer, size in zip(graph.owners, graph.peers, graph.sizes, strict=True):
+    for owner, peer, size, times in zip(graph.owners, graph.peers, graph.sizes, graph.times, strict=True):
         if peer != NOWHERE:
             src, dst = (nodes[place % graph.width] for place in (owner, peer))
             if src != dst:
-                found[src, dst] += size / graph.cycle
+                found[src, dst] += size * times / graph.cycle
     return found
 
 
@@ -146,9 +146,9 @@ def test_a_ring_sends_twice_its_share_from_each_rank_to_the_one_before(world: in
     done = collective_tasks.ring_all_reduce(graph, range(world), 1e6, {r: (graph.begins[r],) for r in range(world)})
     graph.end([done[rank] for rank in range(world)])
     sent: defaultdict[tuple[int, int], float] = defaultdict(float)
-    for owner, peer, size in zip(graph.owners, graph.peers, graph.sizes, strict=True):
+    for owner, peer, size, times in zip(graph.owners, graph.peers, graph.sizes, graph.times, strict=True):
         if peer != NOWHERE:
-            sent[owner, peer] += size
+            sent[owner, peer] += size * times
     wanted = {(rank, (rank - 1) % world): 2 * (world - 1) / world * 1e6 for rank in range(world)}
     assert sent == pytest.approx(wanted)
 

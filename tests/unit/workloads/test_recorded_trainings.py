@@ -87,9 +87,9 @@ def test_a_rank_sends_what_the_file_says_in_the_testbeds_scale(tmp_path: Path) -
     graph = chakra.tasks(config, job, where)
     assert not isinstance(graph, str)
     sent: Counter[tuple[int, int]] = Counter()
-    for owner, peer, size in zip(graph.owners, graph.peers, graph.sizes, strict=True):
+    for owner, peer, size, times in zip(graph.owners, graph.peers, graph.sizes, graph.times, strict=True):
         if peer != NOWHERE:
-            sent[owner, peer] += round(size)
+            sent[owner, peer] += round(size * times)
     assert sent == {(0, 1): 400_000 + 100_000 + 8_000, (1, 0): 400_000 + 100_000}
 
 
