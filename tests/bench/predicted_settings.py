@@ -144,7 +144,7 @@ def workloads() -> dict[str, dict[str, Any]]:
 
 
 def _workloads() -> Iterator[Run]:
-    """Each workload alone, beside iperf on a link that it sends by, and beside web search on one that it receives by."""
+    """Each workload alone, beside iperf on a link that it sends by, and web search on one that it receives by."""
     for name, workload in workloads().items():
         yield Run(kind="workloads", data=experiment(name, workload, THREE))
 
@@ -248,11 +248,7 @@ def _real() -> Iterator[Run]:
     """Two small models that really compute, at other rates and beside traffic than in the run that tells how long."""
     for model, training in REAL.items():
         for link, load in (("100mbit", "30mbit"), ("200mbit", "80mbit")):
-            windows = (
-                ALONE,
-                ("iperf", iperf(load, to="h2")),
-                ("websearch", web_search(load, source="h2")),
-            )
+            windows = (ALONE, ("iperf", iperf(load, to="h2")), ("websearch", web_search(load, source="h2")))
             hosts = {**REAL_TESTBED, "link": link}
             yield Run(kind="real compute", data=experiment(f"real-{model}-{link}", training, windows, testbed=hosts))
 
@@ -272,7 +268,11 @@ def _salamy() -> Iterator[Run]:
     bursts = {"width": "1ms", "period": "10ms", "height": 3}
     for name, load, dilation in (("consistent", "8gbit", 1), ("heavy", "20gbit", 5)):
         beside = {"source": "h4", "to": "h1", "realtime": True}
-        windows = (ALONE, ("websearch", web_search(load, **beside)), ("bursts", web_search(load, burst=bursts, **beside)))
+        windows = (
+            ALONE,
+            ("websearch", web_search(load, **beside)),
+            ("bursts", web_search(load, burst=bursts, **beside)),
+        )
         measured = {"iterations": 25} if dilation == 1 else {"iterations": 10, "warmup": 2}
         testbed = {"hosts": 4, "dilation": dilation}
         yield Run(kind="Salamy", data=experiment(f"salamy-{name}", three, windows, testbed=testbed, **measured))

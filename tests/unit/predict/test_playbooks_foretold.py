@@ -1,4 +1,4 @@
-"""Every playbook gives a number: its first experiment and each kind in it; those without one have a reason of physics."""
+"""Every playbook gives a number for its first experiment and each kind in it, or has a reason of physics."""
 
 from __future__ import annotations
 
