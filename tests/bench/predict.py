@@ -95,7 +95,8 @@ def _carried_out(data: Mapping[str, Any], store: Path) -> str:
     try:
         call(argv, ok=(0, INVALID), within_s=WAIT_S + RUN_WITHIN_S, cwd=ROOT)
     except CommandError as error:
-        return str(error).splitlines()[-1].strip()
+        told = [line.strip() for line in str(error).splitlines() if not line.strip().startswith("remedy:")]
+        return told[-1]
     except subprocess.TimeoutExpired:
         return f"not ended after {WAIT_S + RUN_WITHIN_S:.0f} s"
     return "" if completed(name, store) else "not completed"
