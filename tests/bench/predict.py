@@ -148,7 +148,7 @@ def compared(run: Run) -> list[Compared]:
 
 def _of_first_ranks(rows: Iterable[Mapping[str, Any]]) -> Mapping[tuple[str, str], list[Mapping[str, Any]]]:
     """Return the measured iterations of rank 0 by window and job."""
-    found = defaultdict(list)
+    found: defaultdict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         if row["window_name"] and row["rank"] == 0:
             found[row["window_name"], row["job"]].append(row)
