@@ -362,9 +362,7 @@ def _spread(values: Sequence[float]) -> Spread:
     logs = np.log(values)
     half = student_t((1 + INTERVAL) / 2, count - 1) * float(np.std(logs, ddof=1)) * math.sqrt(1 + 1 / count)
     middle = float(np.mean(logs))
-    return Spread(
-        value=value, low=min(value, math.exp(middle - half)), high=max(value, math.exp(middle + half))
-    )
+    return Spread(value=value, low=min(value, math.exp(middle - half)), high=max(value, math.exp(middle + half)))
 
 
 def _drawn(costs: Costs, draw: np.random.Generator) -> Rates:

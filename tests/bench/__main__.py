@@ -88,9 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def one(
-    name: str, *, quick: bool, recorded: bool = False, only: str = "", most: int | None = None
-) -> dict[str, Any]:
+def one(name: str, *, quick: bool, recorded: bool = False, only: str = "", most: int | None = None) -> dict[str, Any]:
     """Run a benchmark, print its figures as they come, and give them with the error that ended it, if any.
 
     What ended early is not recorded.

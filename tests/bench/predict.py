@@ -95,7 +95,8 @@ def _carried_out(data: Mapping[str, Any], store: Path) -> str:
     try:
         call(argv, ok=(0, INVALID), within_s=WAIT_S + RUN_WITHIN_S, cwd=ROOT)
     except CommandError as error:
-        return str(error).splitlines()[-1].strip()
+        told = [line.strip() for line in str(error).splitlines() if not line.strip().startswith("remedy:")]
+        return told[-1]
     except subprocess.TimeoutExpired:
         return f"not ended after {WAIT_S + RUN_WITHIN_S:.0f} s"
     return "" if completed(name, store) else "not completed"
@@ -147,7 +148,7 @@ def compared(run: Run) -> list[Compared]:
 
 def _of_first_ranks(rows: Iterable[Mapping[str, Any]]) -> Mapping[tuple[str, str], list[Mapping[str, Any]]]:
     """Return the measured iterations of rank 0 by window and job."""
-    found = defaultdict(list)
+    found: defaultdict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         if row["window_name"] and row["rank"] == 0:
             found[row["window_name"], row["job"]].append(row)

@@ -67,12 +67,12 @@ def experiment(
 ) -> dict[str, Any]:
     """Return an experiment on five hosts: a workload, or several jobs, in these windows; `testbed` has other keys."""
     local = {"hosts": 5, "link": LINK, "scale": SCALE, **(testbed or {})}
-    several = not isinstance(trained, Mapping)
+    jobs: dict[str, Any] = {"workload": dict(trained)} if isinstance(trained, Mapping) else {"jobs": list(trained)}
     return {
         "name": name,
         "testbed": {"local": {key: value for key, value in local.items() if value is not None}},
         "conditions": [{"congestion-control": "cubic"}, *map(dict, conditions)],
-        **({"jobs": list(trained)} if several else {"workload": dict(trained)}),
+        **jobs,
         "windows": [{"name": window, "traffic": traffic} for window, traffic in windows],
         "collect": ["nic"],
         "measure": {"warmup": WARMUP, "iterations": ITERATIONS, "at_most": "60s", **measured},
@@ -107,7 +107,7 @@ def held_out() -> Iterator[Run]:
 
 def workloads() -> dict[str, dict[str, Any]]:
     """Return by name the trainings of all workloads that can be predicted."""
-    found = {
+    found: dict[str, dict[str, Any]] = {
         "ddp-resnet50": ddp(),
         "ddp-vgg16": ddp("vgg16"),
         "ddp-bert-base": ddp("bert-base"),
@@ -144,7 +144,7 @@ def workloads() -> dict[str, dict[str, Any]]:
 
 
 def _workloads() -> Iterator[Run]:
-    """Each workload alone, beside iperf on a link that it sends by, and beside web search on one that it receives by."""
+    """Each workload alone, beside iperf on a link that it sends by, and web search on one that it receives by."""
     for name, workload in workloads().items():
         yield Run(kind="workloads", data=experiment(name, workload, THREE))
 
@@ -221,7 +221,7 @@ def _fabrics() -> Iterator[Run]:
     """Fabrics at two oversubscriptions, and eight placements of ranks on one with a single path."""
     for by in (2, 4):
         fabric = {"leaves": 2, "spines": 2, "hosts": 3, "oversubscription": by}
-        windows = (
+        windows: Sequence[Window] = (
             ALONE,
             ("iperf", iperf("4gbit", source="h3", to="h6")),
             ("websearch", web_search("4gbit", source="h6", to="h3")),
@@ -248,11 +248,7 @@ def _real() -> Iterator[Run]:
     """Two small models that really compute, at other rates and beside traffic than in the run that tells how long."""
     for model, training in REAL.items():
         for link, load in (("100mbit", "30mbit"), ("200mbit", "80mbit")):
-            windows = (
-                ALONE,
-                ("iperf", iperf(load, to="h2")),
-                ("websearch", web_search(load, source="h2")),
-            )
+            windows = (ALONE, ("iperf", iperf(load, to="h2")), ("websearch", web_search(load, source="h2")))
             hosts = {**REAL_TESTBED, "link": link}
             yield Run(kind="real compute", data=experiment(f"real-{model}-{link}", training, windows, testbed=hosts))
 
@@ -266,13 +262,19 @@ def _salamy() -> Iterator[Run]:
         "resnet50": ("0gbit", "17.9gbit", "18.4gbit", "20.8gbit"),
     }
     for model, loads in points.items():
-        windows = [(f"load-{load.replace('.', '-')}", iperf(load, streams=streams[load])) for load in loads]
+        windows: Sequence[Window] = [
+            (f"load-{load.replace('.', '-')}", iperf(load, streams=streams[load])) for load in loads
+        ]
         yield Run(kind="Salamy", data=experiment(f"salamy-{model}", ddp(model), windows, iterations=20))
     three = ddp(hosts=FOUR[:3])
     bursts = {"width": "1ms", "period": "10ms", "height": 3}
     for name, load, dilation in (("consistent", "8gbit", 1), ("heavy", "20gbit", 5)):
-        beside = {"source": "h4", "to": "h1", "realtime": True}
-        windows = (ALONE, ("websearch", web_search(load, **beside)), ("bursts", web_search(load, burst=bursts, **beside)))
+        beside: dict[str, Any] = {"source": "h4", "to": "h1", "realtime": True}
+        windows = (
+            ALONE,
+            ("websearch", web_search(load, **beside)),
+            ("bursts", web_search(load, burst=bursts, **beside)),
+        )
         measured = {"iterations": 25} if dilation == 1 else {"iterations": 10, "warmup": 2}
         testbed = {"hosts": 4, "dilation": dilation}
         yield Run(kind="Salamy", data=experiment(f"salamy-{name}", three, windows, testbed=testbed, **measured))

@@ -187,7 +187,9 @@ def ranks_agree(found: Sequence[Compared]) -> float:
             predicted, measured = runs.get(one.run, (0.0, 0.0))
             runs[one.run] = (predicted + one.predicted.mean_s, measured + one.measured.mean_s)
     pairs = [list(runs.values()) for runs in sums.values() if len(runs) >= RANKED]
-    values = [float(stats.spearmanr([one for one, _ in runs], [other for _, other in runs]).statistic) for runs in pairs]
+    values = [
+        float(stats.spearmanr([one for one, _ in runs], [other for _, other in runs]).statistic) for runs in pairs
+    ]
     return statistics.fmean(values) if values else math.nan
 
 

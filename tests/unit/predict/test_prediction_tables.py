@@ -22,7 +22,9 @@ def times(seconds: float, exposed_s: float) -> Times:
     return Times(mean_s=seconds, p50_s=seconds, p99_s=2 * seconds, exposed_s=exposed_s)
 
 
-def compared(run: str, predicted_s: float, measured_s: float, *, kind: str = "queues", ranked: bool = False) -> Compared:
+def compared(
+    run: str, predicted_s: float, measured_s: float, *, kind: str = "queues", ranked: bool = False
+) -> Compared:
     own = times(predicted_s, predicted_s - 0.1)
     return Compared(
         kind=kind,
@@ -84,7 +86,9 @@ def test_exposed_communication_of_a_small_share_is_not_judged() -> None:
     assert compared("exposed", 0.12, 0.11).exposed_error == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("measured", "told"), [((1.0, 2.0, 3.0, 4.0), "1.00"), ((4.0, 3.0, 2.0, 1.0), "-1.00, missed")])
+@pytest.mark.parametrize(
+    ("measured", "told"), [((1.0, 2.0, 3.0, 4.0), "1.00"), ((4.0, 3.0, 2.0, 1.0), "-1.00, missed")]
+)
 def test_an_order_is_compared_where_one_is_predicted(measured: tuple[float, ...], told: str) -> None:
     found = [
         compared(f"offset-{place}", 1.0 + place, one, kind="offsets", ranked=True) for place, one in enumerate(measured)
