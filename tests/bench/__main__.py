@@ -25,7 +25,7 @@ BENCHMARKS = (
     "overhead", "load", "payload", "variants", "collectors", "meter", "logs", "flow_generator", "overload", "flow_cost",
     "flow_times",
     "nights", "validity", "papers", "store", "site", "sweep", "size", "predict", "predicting", "containers", "slurm",
-    "dilation", "causes", "choose",
+    "dilation", "causes", "choose", "fabric",
 )  # fmt: skip
 
 
