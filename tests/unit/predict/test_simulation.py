@@ -119,7 +119,10 @@ def unrolled_pass(
 def test_a_ring_takes_as_long_as_if_each_segment_were_a_task(
     ranks: int, per_host: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside web search, with delays and costs: the same iterations, two reductions of which share each link."""
+    """Beside web search, with delays and costs: the same iterations, two reductions of which share each link.
+
+    Of packets that leave at one instant chance decides which is the first, and so which is dropped.
+    """
     hosts = [f"h{1 + rank // per_host}" for rank in range(ranks)]
     last = f"h{1 + ranks // per_host}"
     made = experiment(
@@ -136,7 +139,7 @@ def test_a_ring_takes_as_long_as_if_each_segment_were_a_task(
         job = foreseeing.foresee(made, costs, file="x", how=How(draws=1, grain=grain))[0].jobs[0]
         return [job.mean.value, job.p50.value, job.p99.value]
 
-    grains = GRAINS if ranks < 64 else ("flows",)
+    grains = GRAINS if per_host == 1 else ("flows",)  # within a host both segments of a round arrive at one instant
     compact = [found(grain) for grain in grains]
     monkeypatch.setattr(collective_tasks, "ring_pass", unrolled_pass)
     assert [found(grain) for grain in grains] == [pytest.approx(one, rel=1e-9, abs=0.0) for one in compact]
