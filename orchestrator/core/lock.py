@@ -11,7 +11,6 @@ import errno
 import fcntl
 import json
 import os
-import pwd
 import socket
 import struct
 import threading
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from orchestrator.core.errors import LockedError, StoreError
+from orchestrator.core.machines import users
 from orchestrator.core.paths import safepath
 from orchestrator.core.screen import terminal
 
@@ -162,7 +162,7 @@ def _holder_of(name: str) -> Mapping[str, object]:
             peer.connect(f"\0orch-lock-{name}")
             pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             if uid not in (0, os.geteuid()):
-                stranger = {"stranger": f"{_user(uid)} (process {pid})"}
+                stranger = {"stranger": f"{users.name(uid)} (process {pid})"}
             while len(said) < MOST_BYTES and (left := end - time.monotonic()) > 0:
                 peer.settimeout(left)
                 part = peer.recv(MOST_BYTES - len(said))
@@ -188,13 +188,6 @@ def _words_of(said: bytes) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         return {}
     return {key: found[key] for key in _WORDS if key in found} if isinstance(found, dict) else {}
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def holder_text(holder: Mapping[str, object]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import socket
 import time
@@ -17,7 +16,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import MissingRequirement, OrchError
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.lock import Holder
-from orchestrator.core.machines import machine
+from orchestrator.core.machines import machine, users
 from orchestrator.core.machines.machine import Machine
 from orchestrator.core.opendata import JsonObject
 from orchestrator.core.unwind import add_note
@@ -49,7 +48,7 @@ def opening_s(nodes: int) -> float:
 def holder(run: str) -> Holder:
     """Who holds the testbed, as the next one that asks for it will read it."""
     return {
-        "user": getpass.getuser(),
+        "user": users.name(),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "run": run,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import re
 import shutil
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.core.machines import users
 from orchestrator.core.paths import playbooks
 
 
@@ -112,4 +112,4 @@ def _filled(text: str, folder: Path) -> str:
             raise ConfigError(f"{place}: systemd and cron do not take this path; accepted: letters, digits and /._+-")
         return "" if place is None else str(place)
 
-    return _PLACES.sub(now, text).replace("User=orch", f"User={getpass.getuser()}")
+    return _PLACES.sub(now, text).replace("User=orch", f"User={users.name()}")

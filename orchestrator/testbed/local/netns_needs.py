@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -11,7 +10,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.core.machines import packages
+from orchestrator.core.machines import packages, users
 
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 UNSHARE = (
@@ -86,13 +85,13 @@ def _missing_ranges() -> list[tuple[str, str]]:
 
     Ranges from elsewhere (nsswitch) show in the probe.
     """
-    who = {pwd.getpwuid(os.geteuid()).pw_name, str(os.geteuid())}
+    who = {users.name(), str(os.geteuid())}
     found = []
     for name in ("subuid", "subgid"):
         path = Path("/etc", name)
         lines = path.read_text().splitlines() if path.exists() else []
         if not any(line.split(":")[0] in who for line in lines):
-            user = pwd.getpwuid(os.geteuid()).pw_name
+            user = users.name()
             remedy = f"sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}, or run with sudo"
             found.append((f"the user {user} has no range in /etc/{name}", remedy))
     return found
