@@ -15,7 +15,8 @@ from orchestrator.analysis.causes.explanation import Explanation
 from orchestrator.core.screen import alike
 from orchestrator.core.units import span_text
 from orchestrator.store.live import FEWEST_PASSES, Live, LiveJob, LivePasses
-from orchestrator.store.manifests.records import Job, Manifest, Span, Window
+from orchestrator.store.manifests.records import Manifest, Window
+from orchestrator.store.manifests.summaries import Job, Span
 from orchestrator.store.tabular import tables
 
 WAITED_FOR = 0.05  # of an iteration, by which a rank makes others wait, to be named

@@ -78,7 +78,7 @@ def _by_day(table: str, members: Sequence[Member]) -> Iterator[Target]:
 def _columns(table: str) -> list[tuple[str, str]]:
     """Return what the columns of a table are called, and their types: with other ones a file is another file."""
     if table == BRIEFS:
-        from orchestrator.store.manifests.records import FORMAT
+        from orchestrator.store.manifests.summaries import FORMAT
 
         return list({"format": str(FORMAT)}.items())
     if table in OF_MANIFESTS:
