@@ -55,7 +55,10 @@ class Compacted:
     problems: tuple[str, ...]
 
 
-def compact(results: Path, *, tell: Callable[[str], None] = lambda _: None) -> Compacted:
+Tell = Callable[[int, int, str], None]  # bytes of runs' files that are done, of all that are to be, and the file
+
+
+def compact(results: Path, *, tell: Tell = lambda *_: None) -> Compacted:
     """Bring the compacted tables of a store up to date with its sealed runs; StoreError while another process does."""
     if not results.is_dir():
         raise StoreError(f"{results}: no such folder", hint="--results DIR")
@@ -79,12 +82,13 @@ def compact(results: Path, *, tell: Callable[[str], None] = lambda _: None) -> C
             return Builder(results, briefs, earlier).built(target, known.get((target.made_of, target.table)))
 
         with ThreadPoolExecutor(digests.READERS) as pool:  # pyarrow and hashing let other threads work meanwhile
-            for number, (target, built) in enumerate(zip(wanted, pool.map(build, wanted), strict=True), 1):
+            done, of = 0, sum(target.bytes for target in wanted)
+            for target, built in zip(wanted, pool.map(build, wanted), strict=True):
                 tables.setdefault(target.table, []).append(built.file)
                 problems += built.problems
-                if built.new:
-                    written.append(built.file)
-                    tell(f"{number} of {len(wanted)} files: {built.file.name}, {built.file.rows} rows")
+                written += [built.file] if built.new else []
+                done += target.bytes
+                tell(done, of, built.file.name)
         runs = tuple(_runs(results, before, briefs, found[targets.BRIEFS]))
         _commit(results, Catalogue(store=before.store, runs=runs, tables={key: tuple(tables[key]) for key in tables}))
         return Compacted(

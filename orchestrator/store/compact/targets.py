@@ -39,6 +39,11 @@ class Target:
     members: tuple[Member, ...]
 
     @property
+    def bytes(self) -> int:
+        """The size of the runs' files that its rows come from."""
+        return sum(one.stamp[1] for one in self.members)
+
+    @property
     def made_of(self) -> str:
         """What tells this file from one that would be made of other runs, of changed ones, or in another way."""
         import hashlib
