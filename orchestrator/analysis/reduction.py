@@ -34,7 +34,8 @@ from orchestrator.parts.shared import capture_files, meter_files
 from orchestrator.store.manifests.capture_points import CAPTURING, METERING, alone, capture_point
 from orchestrator.store.manifests.coding import encoded
 from orchestrator.store.manifests.manifest import load
-from orchestrator.store.manifests.records import CaptureCounts, Manifest, Reduced, Reply
+from orchestrator.store.manifests.records import Manifest, Reduced, Reply
+from orchestrator.store.manifests.summaries import CaptureCounts
 from orchestrator.store.stamps import MANIFEST
 from orchestrator.store.tabular import tables
 from orchestrator.store.tabular.tables import TableWriter

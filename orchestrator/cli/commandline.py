@@ -11,10 +11,11 @@ import itertools
 import re
 import resource
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from orchestrator.cli import compare, keep, look, measure, options, prepare
+from orchestrator.cli import look, options
 from orchestrator.cli.commands import Commands
 from orchestrator.core.errors import ConfigError, OrchError, shortened
 from orchestrator.core.exitcodes import MEANINGS, Exit
@@ -40,6 +41,13 @@ examples:
   orch report last                      its figures and tables in one HTML file"""
 
 
+class _Registering(Protocol):
+    """A module with a group of commands."""
+
+    @property
+    def register(self) -> Callable[[Commands], None]: ...
+
+
 _MOST_PATHS = 3  # of one name that are told
 _FILES = 1 << 16  # that may be open at once
 _COLLECTED_AFTER = 50_000  # objects; Python's 700 has it look through the records of a large store again and again
@@ -47,16 +55,36 @@ _COLLECTED_AFTER = 50_000  # objects; Python's 700 has it look through the recor
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line, with every command's help."""
+    from orchestrator.cli import compare, keep, measure, prepare
+
+    parser, commands = _parser_of(measure, look, compare, keep, prepare)
+    parser.description = f"{DESCRIPTION}\n\n{commands.text()}"
+    parser.epilog = f"{EXAMPLES}\n\n{exit_text()}"
+    return parser
+
+
+def _parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return a parser that knows the command of this command line: that of `look` alone where it is one of these.
+
+    They take no longer to answer than the modules of all other commands take to load.
+    """
+    if words and not words[0].startswith("-"):
+        parser, commands = _parser_of(look)
+        if words[0] in commands.names():
+            return parser
+    return build_parser()
+
+
+def _parser_of(*groups: _Registering) -> tuple[argparse.ArgumentParser, Commands]:
+    """Return a parser of these groups of commands."""
     parser = argparse.ArgumentParser(
         prog="orch", usage="orch [--help] [--version] COMMAND ...", formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = Commands(parser)
-    for group in (measure, look, compare, keep, prepare):
+    for group in groups:
         group.register(commands)
-    parser.description = f"{DESCRIPTION}\n\n{commands.text()}"
-    parser.epilog = f"{EXAMPLES}\n\n{exit_text()}"
-    return parser
+    return parser, commands
 
 
 def exit_text() -> str:
@@ -89,8 +117,9 @@ def carried_out(argv: Sequence[str] | None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     console.forget_notes()
-    parser = build_parser()
-    arguments, unknown = parser.parse_known_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    parser = _parser_for(words)
+    arguments, unknown = parser.parse_known_args(words)
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{_as_settings(arguments, unknown)}")
     if arguments.version:

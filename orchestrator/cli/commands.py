@@ -66,6 +66,10 @@ class Commands:
         self._groups.append(Group(title, self._parsers))
         return self._groups[-1]
 
+    def names(self) -> set[str]:
+        """Return the name of every command."""
+        return {name for group in self._groups for name in group.summaries}
+
     def text(self) -> str:
         """Return the text of all groups, as wide as the terminal."""
         columns = max(40, shutil.get_terminal_size().columns - 2)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from orchestrator.analysis.compare.comparing import Comparison
     from orchestrator.analysis.compare.regression import Rule
 
-NAMES = "a run, its folder, a sweep, an experiment, a baseline, NAME@DATE (UTC), or several separated by commas"
-
 _MARGIN, _MARGIN_P99, _ALPHA, _NIGHT_SPREAD = "2%", "10%", "5%", "2%"
 _ALARMS = 1.0
 
@@ -45,7 +43,7 @@ def register(commands: Commands) -> None:
         action=_compare,
         example="orch compare main nightly@today --markdown verdict.md --junit verdict.xml",
     )
-    compare.add_argument("a", metavar="A", help=f"the reference: {NAMES}")
+    compare.add_argument("a", metavar="A", help=f"the reference: {options.NAMES}")
     compare.add_argument("b", metavar="B", nargs="?", help="what is compared with A, in the same notation")
     compare.add_argument(
         "--settings", action="store_true", help="compare also points whose settings differ between A and B"
@@ -121,7 +119,7 @@ def _add_baseline(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="baseline", metavar="COMMAND", required=True)
     sub = commands.add_parser("set", help="give runs a name", description="Give runs a name.")
     sub.add_argument("name", metavar="NAME", help="the baseline's name, such as main")
-    sub.add_argument("of", metavar="WHAT", nargs="+", help=f"its runs: {NAMES}; best of five nights or more")
+    sub.add_argument("of", metavar="WHAT", nargs="+", help=f"its runs: {options.NAMES}; best of five nights or more")
     options.results(sub)
     sub.set_defaults(action=_set)
     sub = commands.add_parser("ls", help="list the baselines", description="List the baselines.")

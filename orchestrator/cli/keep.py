@@ -121,10 +121,9 @@ def _register_store(group: Group) -> None:
 
 def _push(arguments: argparse.Namespace) -> int:
     from orchestrator.core.units import bytes_text
-    from orchestrator.store.compact import compacting
     from orchestrator.store.elsewhere import pushing
 
-    code = _tell_compacted(compacting.compact(arguments.results, tell=_progress), arguments.results)
+    code = _tell_compacted(_compacted(arguments.results), arguments.results)
     captures = not arguments.without_captures
     done = pushing.push(arguments.results, arguments.url, captures=captures, verify=arguments.verify, tell=_progress)
     for problem in done.problems:
@@ -147,9 +146,19 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _compact(arguments: argparse.Namespace) -> int:
+    return _tell_compacted(_compacted(arguments.results), arguments.results)
+
+
+def _compacted(results: Path) -> Compacted:
+    """Compact a store; a bar shows how far that is."""
+    from orchestrator.execution.observers.progress import Progress
     from orchestrator.store.compact import compacting
 
-    return _tell_compacted(compacting.compact(arguments.results, tell=_progress), arguments.results)
+    progress = Progress()
+    try:
+        return compacting.compact(results, tell=progress.share)
+    finally:
+        progress.done()
 
 
 def _tell_compacted(done: Compacted, results: Path) -> int:

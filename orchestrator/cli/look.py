@@ -145,8 +145,6 @@ differently in anything but the axes are refused; the error says in what."""
 
 def _register_figure(group: Group) -> None:
     """Add `orch figure`."""
-    from orchestrator.cli.compare import NAMES
-
     figure = group.add(
         "figure",
         "draw one quantity over one axis with intervals over runs, and write its table",
@@ -155,7 +153,7 @@ def _register_figure(group: Group) -> None:
         more=_FIGURE_MORE,
     )
     figure.add_argument("what", metavar="WHAT", help="the quantity, or a file of figures")
-    figure.add_argument("of", metavar="OF", help=f"the runs: {NAMES}")
+    figure.add_argument("of", metavar="OF", help=f"the runs: {options.NAMES}")
     figure.add_argument("--over", metavar="AXIS", help="the x axis (default: load)")
     figure.add_argument("--series", metavar="AXIS", default="", help="a curve for each value of this setting")
     figure.add_argument(

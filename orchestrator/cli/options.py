@@ -27,6 +27,7 @@ RUNS = (
     "runs' ids, or parts of them, folders, or 'last'; a sweep (its newest instance), an experiment (its newest day),"
     " a baseline, or NAME@DATE (UTC)"
 )
+NAMES = "a run, its folder, a sweep, an experiment, a baseline, NAME@DATE (UTC), or several separated by commas"
 WRITTEN = (
     "output",
     "plot",

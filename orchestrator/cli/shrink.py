@@ -9,7 +9,6 @@ from pathlib import Path
 
 from orchestrator.cli import options
 from orchestrator.cli.commands import Group
-from orchestrator.cli.compare import NAMES
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.screen import console
 
@@ -33,7 +32,7 @@ def register(group: Group) -> None:
         example="orch shrink load --by traffic.0.iperf.load=0gbit,8gbit --budget 30min -o small.yaml",
         more=_MORE,
     )
-    parser.add_argument("a", metavar="A", help=f"the reference: {NAMES}")
+    parser.add_argument("a", metavar="A", help=f"the reference: {options.NAMES}")
     parser.add_argument("b", metavar="B", nargs="?", help="what differs from A, in the same notation")
     parser.add_argument(
         "--by",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli import options
 from orchestrator.cli.commands import Group
-from orchestrator.cli.compare import NAMES
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.screen import console
@@ -67,7 +66,7 @@ def _study_options(parser: argparse.ArgumentParser) -> None:
         "of",
         metavar="WHAT",
         nargs="*",
-        help=f"measure nothing and show these results: {NAMES} (default: measure the study's sweeps)",
+        help=f"measure nothing and show these results: {options.NAMES} (default: measure the study's sweeps)",
     )
     parser.add_argument("--quick", action="store_true", help="the short version of the study")
     parser.add_argument("--sweeps", metavar="NAME", help="other sweeps of the paper, such as cluster (default: full)")

@@ -13,7 +13,8 @@ from orchestrator.core import secret_looks
 from orchestrator.experiment.pacing import Pace
 from orchestrator.experiment.plan import PlannedJob, RunPlan, launch_record
 from orchestrator.parts import outside
-from orchestrator.store.manifests.records import Git, Job, JobPace, Manifest, OfSweep, Rank
+from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.summaries import Git, Job, JobPace, OfSweep, Rank
 from orchestrator.store.rundir import controller
 
 PACKAGES = ("orch-testbed", "fabric", "paramiko", "pydantic", "numpy", "numba", "pyarrow", "torch", "torchvision")

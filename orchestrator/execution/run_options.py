@@ -12,7 +12,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration
 from orchestrator.execution.observers.observing import Observer
 from orchestrator.execution.observers.progress import Progress
-from orchestrator.store.manifests.records import OfSweep
+from orchestrator.store.manifests.summaries import OfSweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

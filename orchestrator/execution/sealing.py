@@ -22,7 +22,7 @@ from orchestrator.execution.measuring import Window
 from orchestrator.execution.watch import Process
 from orchestrator.experiment.plan import PlannedWindow, RunPlan, launch_record
 from orchestrator.parts.dilated_time import DividedTime
-from orchestrator.store.manifests import records
+from orchestrator.store.manifests import records, summaries
 from orchestrator.store.manifests.coding import decoded
 from orchestrator.store.manifests.records import Launch, Manifest, Reduced, Reduction, Reply
 from orchestrator.store.rundir import RunFolder
@@ -67,7 +67,7 @@ def events(plan: RunPlan, happened: Sequence[records.Event], *, began_ns: int) -
 
 def _window(plan: RunPlan, planned: PlannedWindow, measured: Window, time_: DividedTime) -> records.Window:
     loads = [
-        records.Load(
+        summaries.Load(
             source=source.name,
             src=demand.src,
             dst=demand.dst,
@@ -84,7 +84,7 @@ def _window(plan: RunPlan, planned: PlannedWindow, measured: Window, time_: Divi
         start_ns=time_.instant(measured.start_ns),
         end_ns=time_.instant(measured.end_ns),
         wanted_iterations=planned.measure.iterations,
-        iterations={job: records.Span(first=span[0], last=span[1]) for job, span in measured.iterations.items()},
+        iterations={job: summaries.Span(first=span[0], last=span[1]) for job, span in measured.iterations.items()},
         earliest=dict(measured.earliest),
         lost=measured.lost,
         warmup=planned.measure.warmup,

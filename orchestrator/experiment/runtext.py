@@ -6,14 +6,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from orchestrator.core.opendata import JsonObject
 from orchestrator.core.screen import alike, layout
 from orchestrator.core.units import rate_text
 from orchestrator.store.manifests import stayed
-from orchestrator.store.manifests.records import Manifest, Summary, Variation, Window, WindowSummary
-from orchestrator.store.rundir import Entry, Listed, began_text, moment_text
+from orchestrator.store.rundir import began_text, moment_text
+
+if TYPE_CHECKING:
+    from orchestrator.store.manifests.records import Manifest, Variation, Window
+    from orchestrator.store.manifests.summaries import Summary, WindowSummary
+    from orchestrator.store.rundir import Entry, Listed
 
 REPEATED = "measured again"
 

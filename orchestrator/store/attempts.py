@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.store.manifests.records import Summary
+from orchestrator.store.manifests.summaries import Summary
 
 Key = tuple[str | int | bool, ...]
 

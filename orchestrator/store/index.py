@@ -9,8 +9,7 @@ again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from orchestrator.core.paths import safepath
 from orchestrator.store import atomic
 from orchestrator.store.manifests import coding
 from orchestrator.store.manifests import manifest as manifests
-from orchestrator.store.manifests.records import Summary
+from orchestrator.store.manifests.summaries import Summary
 from orchestrator.store.rundir import Listed
 from orchestrator.store.stamps import MANIFEST, PARTIAL, Stamp, manifest_stamps
 
@@ -61,8 +60,7 @@ def listing(results: Path) -> Listing:
     known = _read(results)
     found = dict(manifest_stamps(results))
     stale = [path for path, stamp in found.items() if path not in known or known[path].stamp != stamp]
-    with ThreadPoolExecutor(READERS) as pool:
-        fresh = dict(zip(stale, pool.map(lambda path: _brief(results / path, found[path]), stale), strict=True))
+    fresh = _briefs(results, found, stale) if stale else {}
     runs = {path: fresh.get(path) or known[path] for path in sorted(found)}
     if fresh or len(runs) != len(known):
         _write(results, {path: kept for path, kept in runs.items() if not path.endswith(PARTIAL)})
@@ -70,6 +68,14 @@ def listing(results: Path) -> Listing:
         [Listed(results / path, kept.manifest) for path, kept in runs.items() if kept.manifest is not None],
         [kept.problem for kept in runs.values() if kept.problem],
     )
+
+
+def _briefs(results: Path, stamps: Mapping[str, Stamp], folders: Sequence[str]) -> dict[str, IndexedRun]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(READERS) as pool:
+        found = pool.map(lambda path: _brief(results / path, stamps[path]), folders)
+        return dict(zip(folders, found, strict=True))
 
 
 def _brief(folder: Path, stamp: Stamp) -> IndexedRun:

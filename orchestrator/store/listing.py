@@ -13,7 +13,7 @@ from orchestrator.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from orchestrator.core.where import Fields
-    from orchestrator.store.manifests.records import Summary
+    from orchestrator.store.manifests.summaries import Summary
     from orchestrator.store.rundir import Listed
 
 E = TypeVar("E", bound="Listed")

@@ -8,18 +8,21 @@ import socket
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.core.machines import machine
 from orchestrator.core.paths import safepath
-from orchestrator.store import atomic, folder_lock, live
+from orchestrator.store import atomic, folder_lock
 from orchestrator.store.manifests import manifest as manifests
-from orchestrator.store.manifests.records import Artifact, Controller, Manifest, Outcome, Summary
+from orchestrator.store.manifests.summaries import Controller, Outcome, Summary
 from orchestrator.store.stamps import MANIFEST, PARTIAL, is_named
+
+if TYPE_CHECKING:
+    from orchestrator.store.manifests.records import Artifact, Manifest
 
 PID_NAMESPACE = Path("/proc/self/ns/pid")
 SYNCED_BYTES = 16 << 20  # larger files (captures) are flushed by the kernel in its time; their hashes tell of a loss
@@ -92,6 +95,8 @@ class RunFolder:
 
     def hash_files(self) -> None:
         """Record path, size and SHA-256 of every file in the manifest."""
+        from orchestrator.store import live
+
         live.remove(self.path)  # of a controller that was killed
         for folder, *_ in os.walk(self.path):
             atomic.clear(Path(folder))
@@ -118,6 +123,8 @@ def flush(folder: Path) -> None:
 
 def hashed(folder: Path) -> tuple[Artifact, ...]:
     """Return path, size and SHA-256 of every file in a folder, except manifests and very sparse files."""
+    from orchestrator.store.manifests.records import Artifact
+
     files = sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode) and path.name != MANIFEST)
     files = [path for path in files if path != folder / folder_lock.FILE and is_named(str(path.relative_to(folder)))]
     return tuple(
@@ -128,6 +135,8 @@ def hashed(folder: Path) -> tuple[Artifact, ...]:
 
 
 def _digests(files: Sequence[Path]) -> list[str | None]:
+    from concurrent.futures import ThreadPoolExecutor
+
     try:
         with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
             return list(pool.map(_digest, files))

@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.core.screen import console
-from orchestrator.store import digests
-from orchestrator.store.compact import catalogue
-from orchestrator.store.compact.catalogue import Catalogue, Sources
-from orchestrator.store.compact.targets import BRIEFS, OF_MANIFESTS
 from orchestrator.store.picked import Picked, folder_of, of_entries
 from orchestrator.store.stamps import MANIFEST, Stamp, manifest_stamps, stamp_of
 
 if TYPE_CHECKING:
     import duckdb
 
-    from orchestrator.store.compact.catalogue import Sources
+    from orchestrator.store.compact.catalogue import Catalogue, Sources
     from orchestrator.store.index import Listing
     from orchestrator.store.listing import Filter
     from orchestrator.store.rundir import Entry, Listed
@@ -228,6 +224,8 @@ class Here:
     @cached_property
     def _known(self) -> tuple[Stamp | None, Catalogue]:
         """The catalogue, and the stamp that its file had before it was read."""
+        from orchestrator.store.compact import catalogue
+
         return self._now(), catalogue.read(self.results)
 
     @property
@@ -235,6 +233,8 @@ class Here:
         return self._known[1]
 
     def _now(self) -> Stamp | None:
+        from orchestrator.store.compact import catalogue
+
         return stamp_of(self.results / catalogue.FOLDER / catalogue.FILE)
 
     def renewed(self) -> Here | None:
@@ -263,7 +263,10 @@ class Here:
 
     def _compacted_manifests(self) -> dict[str, Stamp]:
         """Return the stamp of each manifest when the store was compacted, by run folder."""
-        files = catalogue.usable(self.results, self._catalogue.tables.get(BRIEFS, ()), digests.of(self.results))
+        from orchestrator.store import digests
+        from orchestrator.store.compact import catalogue, targets
+
+        files = catalogue.usable(self.results, self._catalogue.tables.get(targets.BRIEFS, ()), digests.of(self.results))
         return dict(catalogue.stamps_of_manifests(self._catalogue, files))
 
     def _briefs(self, folders: Collection[str]) -> list[Listed]:
@@ -292,7 +295,9 @@ class Here:
         return rundir.find(self.results, wanted)
 
     def sources(self, table: str, folders: Sequence[str]) -> Sources:
-        find = catalogue.sources_of_manifests if table in OF_MANIFESTS else catalogue.sources_of_table
+        from orchestrator.store.compact import catalogue, targets
+
+        find = catalogue.sources_of_manifests if table in targets.OF_MANIFESTS else catalogue.sources_of_table
         return find(self.results, self._catalogue, table, folders)
 
     def connected(self) -> duckdb.DuckDBPyConnection:

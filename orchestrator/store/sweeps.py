@@ -15,7 +15,7 @@ from orchestrator.store import atomic, index, rundir
 from orchestrator.store.manifests import coding
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.manifest import Renamed
-from orchestrator.store.manifests.records import Git, Point, Summary, WindowSummary
+from orchestrator.store.manifests.summaries import Git, Point, Summary, WindowSummary
 from orchestrator.store.rundir import Listed
 
 FOLDER = "sweeps"

@@ -24,7 +24,7 @@ from orchestrator.experiment.seeds import PLANNED
 from orchestrator.experiment.sweepfile import Definition, Point, label
 from orchestrator.experiment.until import Statistic, Until
 from orchestrator.store import sweeps
-from orchestrator.store.manifests.records import WindowSummary
+from orchestrator.store.manifests.summaries import WindowSummary
 from orchestrator.store.sweeps import Key, MeasuredWindow
 from orchestrator.sweep import searching, sweepplan
 from orchestrator.sweep.ledger import Ledger

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from orchestrator.store import sweeps
-from orchestrator.store.manifests.records import Point, Summary
+from orchestrator.store.manifests.summaries import Point, Summary
 from orchestrator.store.sweeps import Key, MeasuredWindow
 
 MEASURING = ("warm-up", "window")  # stages in which a failure is the window's that is measured, not the run's

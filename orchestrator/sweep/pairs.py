@@ -31,7 +31,7 @@ from orchestrator.experiment.testbeds import Named
 from orchestrator.experiment.until import Statistic
 from orchestrator.experiment.validation import validate
 from orchestrator.store import rundir, sweeps
-from orchestrator.store.manifests.records import Summary
+from orchestrator.store.manifests.summaries import Summary
 from orchestrator.store.rundir import Entry
 
 LEAST, MOST = 4, 12  # repetitions of a pair

@@ -20,7 +20,8 @@ from orchestrator.experiment import feasibility, plan, seeds
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.experiment.testbeds import Named
 from orchestrator.store import rundir, sweeps
-from orchestrator.store.manifests.records import Manifest, OfSweep
+from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.summaries import OfSweep
 from orchestrator.store.sweeps import Key, Sweep
 from orchestrator.sweep import choicetext, choosing, sweepplan, sweeptext
 from orchestrator.sweep.choosing import Asked, Bend, Standing

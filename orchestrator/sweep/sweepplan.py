@@ -19,7 +19,7 @@ from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.experiment.seeds import PLANNED, Draws
 from orchestrator.experiment.sweepfile import Definition, Point
-from orchestrator.store.manifests import records
+from orchestrator.store.manifests import summaries
 from orchestrator.store.sweeps import Key, MeasuredWindow
 
 NEITHER = ("traffic", "measure")  # what windows of one run may differ in
@@ -42,10 +42,12 @@ class Batch:
         measured = {name: "" if self.common else _measurement(key) for name, key in self.windows.items()}
         return plan.single(self.experiment, self.repetition, Draws(salt=salt, measured=measured))
 
-    def about(self) -> dict[str, records.Point]:
+    def about(self) -> dict[str, summaries.Point]:
         """Return what each window is, for the manifest."""
         return {
-            name: records.Point(point=key[0], values=dict(self.points[name].values), repetition=key[1], recheck=key[2])
+            name: summaries.Point(
+                point=key[0], values=dict(self.points[name].values), repetition=key[1], recheck=key[2]
+            )
             for name, key in self.windows.items()
         }
 

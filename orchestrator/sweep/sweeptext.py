@@ -16,7 +16,7 @@ from orchestrator.core.screen import layout
 from orchestrator.experiment import plan, plantext, runtext
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
-from orchestrator.store.manifests.records import Summary, known
+from orchestrator.store.manifests.summaries import Summary, known
 from orchestrator.store.sweeps import Key, MeasuredWindow, Sweep
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.sweepplan import Batch, Estimate

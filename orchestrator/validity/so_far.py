@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, linear_regression, median
 
-from orchestrator.store.manifests.records import Gate, Manifest, Training, Window
+from orchestrator.store.manifests.records import Gate, Manifest, Window
+from orchestrator.store.manifests.summaries import Training
 from orchestrator.validity.gates import drift as drift_gate
 from orchestrator.validity.gates import iterations, load
 from orchestrator.validity.window import ArrivedLoad, JobIterations, PartlyKnown

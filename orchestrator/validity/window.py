@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from orchestrator.parts.protocols import end_name
-from orchestrator.store.manifests.records import Load, Manifest, Training, Window
+from orchestrator.store.manifests.records import Manifest, Window
+from orchestrator.store.manifests.summaries import Load, Training
 
 THEORY_TOLERANCE = 0.02  # largest |sent / theory - 1| of a training's bytes that is not remarked upon
 

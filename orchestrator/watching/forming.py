@@ -14,7 +14,8 @@ from orchestrator.analysis.causes import naming, passes, words
 from orchestrator.analysis.causes.explanation import Explanation
 from orchestrator.core.screen import alike
 from orchestrator.store.live import FEWEST_PASSES, Live, LiveJob, LivePasses
-from orchestrator.store.manifests.records import Job, Manifest, Span, Window
+from orchestrator.store.manifests.records import Manifest, Window
+from orchestrator.store.manifests.summaries import Job, Span
 from orchestrator.store.tabular import tables
 from orchestrator.watching.view import WAITED_FOR, waiting_text
 

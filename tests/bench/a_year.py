@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -63,9 +64,13 @@ def _here(nights: _Nights) -> Iterator[Figure]:
     with _uncompacted(nights):
         folders = {what: _timed(nights, "query", sql, "--csv") for what, sql in QUESTIONS.items()}
         peak = _peak(nights)
+    taken_s: list[float] = []
     for what in ("what is new", "nothing new"):
+        before = _children_s()
         done = call(orch_argv("store", "compact", "--results", str(nights.results)), within_s=1800.0)
+        taken_s.append(_children_s() - before)
         yield Figure(what=nights.named(f"orch store compact, {what}"), unit="s", values=(done.seconds,))
+    yield _rate(nights, taken_s[0])
     start = tuple(call(_python(DUCKDB)).seconds for _ in range(nights.times))
     for what, sql in QUESTIONS.items():
         seconds = _timed(nights, "query", sql, "--csv")
@@ -84,6 +89,35 @@ def _here(nights: _Nights) -> Iterator[Figure]:
         )
     listed = _timed(nights, "ls")
     yield Figure(what=nights.named("orch ls"), unit="s", values=listed, against="goal", reference=(LISTED_GOAL_S,))
+
+
+def _rate(nights: _Nights, ours_s: float) -> Figure:
+    """Bytes of runs' tables that are compacted in a second of a processor, and that DuckDB's COPY copies."""
+    files = list(nights.results.glob("*/*/tables/*.parquet"))
+    size = sum(path.stat().st_size for path in files) / 1e6
+    copied = nights.scratch / "copied.parquet"
+    copies = [
+        f"copy (select * from read_parquet('{nights.results}/*/*/tables/{table}.parquet')) "  # noqa: S608 - our own paths
+        f"to '{copied}' (compression lz4_raw)"
+        for table in sorted({path.stem for path in files})
+    ]
+    before = _children_s()
+    call(_python(f"import duckdb; duckdb.connect().execute({';'.join(copies)!r})"), within_s=1800.0)
+    theirs_s = _children_s() - before
+    copied.unlink()
+    return Figure(
+        what=nights.named("orch store compact, of all runs' tables, in a processor second"),
+        unit="MB",
+        values=(size / ours_s,),
+        against="DuckDB's COPY of the same files",
+        reference=(size / theirs_s,),
+    )
+
+
+def _children_s() -> float:
+    """Processor time of all processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @contextmanager

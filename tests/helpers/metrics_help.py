@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.execution.observers import metrics
 from orchestrator.execution.observers.observing import HostSample, LoggedIteration
-from orchestrator.store.manifests.records import CaptureCounts, Point
+from orchestrator.store.manifests.summaries import CaptureCounts, Point
 from orchestrator.store.sweeps import MeasuredWindow, Plan, PlannedPoint, Sweep
 from tests.helpers import manifests
 from tests.helpers.sweep_files import window

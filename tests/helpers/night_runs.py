@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from orchestrator.analysis.stats.statistics import summarise
-from orchestrator.store.manifests.records import FORMAT
+from orchestrator.store.manifests.summaries import FORMAT
 from orchestrator.store.tabular.tables import TableWriter
 
 BEGAN_NS = 1_795_000_000_000_000_000  # 2026-11-18

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from orchestrator.analysis.causes.ports import STEP_NS, grouped
 from orchestrator.parts.rows import Row
-from orchestrator.store.manifests.records import Job, Manifest, Window
+from orchestrator.store.manifests.records import Manifest, Window
+from orchestrator.store.manifests.summaries import Job
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

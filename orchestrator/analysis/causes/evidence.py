@@ -14,7 +14,8 @@ from orchestrator.analysis.causes import ports as measured
 from orchestrator.analysis.causes.fabric import Away, away, uplinks
 from orchestrator.analysis.causes.passes import Passes, Split
 from orchestrator.analysis.causes.ports import STEP_NS, Axis, Edge, Port
-from orchestrator.store.manifests.records import Job, Manifest, Window
+from orchestrator.store.manifests.records import Manifest, Window
+from orchestrator.store.manifests.summaries import Job
 
 Floats = npt.NDArray[np.float64]
 

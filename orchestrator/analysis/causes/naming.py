@@ -21,7 +21,8 @@ from orchestrator.analysis.causes.idle_links import of_failed_links, on_idle_lin
 from orchestrator.analysis.causes.ports import STEP_NS
 from orchestrator.analysis.causes.queues import at_queues
 from orchestrator.analysis.causes.ranks import of_processors, of_ranks
-from orchestrator.store.manifests.records import Job, Window
+from orchestrator.store.manifests.records import Window
+from orchestrator.store.manifests.summaries import Job
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.causes.sharing import shared
-from orchestrator.store.manifests.records import Job, Span
+from orchestrator.store.manifests.summaries import Job, Span
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

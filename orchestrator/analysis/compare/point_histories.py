@@ -35,7 +35,7 @@ from orchestrator.analysis.stats.autocorrelation import autocorrelation
 from orchestrator.analysis.stats.level_steps import CAUTION, FEWEST_IN_ALL, Step, best_cut, findable, splits, steps
 from orchestrator.analysis.stats.statistics import quantile
 from orchestrator.store import stores
-from orchestrator.store.manifests.records import Training, known
+from orchestrator.store.manifests.summaries import Training, known
 from orchestrator.store.rundir import Listed
 from orchestrator.store.stores import Store
 

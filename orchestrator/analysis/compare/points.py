@@ -18,7 +18,8 @@ from orchestrator.analysis.stats.levels import level, one_a_run
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.core.where import Fields
 from orchestrator.store.manifests import records
-from orchestrator.store.manifests.records import Job, Manifest
+from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.summaries import Job
 from orchestrator.store.rundir import Entry
 from orchestrator.store.tabular import tables
 

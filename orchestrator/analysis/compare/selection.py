@@ -18,7 +18,7 @@ from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.core.opendata import AxisValues
 from orchestrator.store import baselines, query, rundir, stores
 from orchestrator.store.compact.catalogue import RUN_FOLDER
-from orchestrator.store.manifests.records import Span, WindowSummary
+from orchestrator.store.manifests.summaries import Span, WindowSummary
 from orchestrator.store.picked import folder_of
 from orchestrator.store.rundir import Entry, Listed
 from orchestrator.store.stores import Store

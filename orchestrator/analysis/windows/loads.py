@@ -17,8 +17,9 @@ from orchestrator.analysis.windows.device_counters import BYTES, PACKETS
 from orchestrator.analysis.windows.generated_flows import Schedule
 from orchestrator.parts.protocols import end_name
 from orchestrator.parts.topology import Rail, Topology
-from orchestrator.store.manifests import records
-from orchestrator.store.manifests.records import Job, Manifest, Window
+from orchestrator.store.manifests import summaries
+from orchestrator.store.manifests.records import Manifest, Window
+from orchestrator.store.manifests.summaries import Job
 from orchestrator.validity.window import ArrivedLoad, LoadCourse
 
 BIN_NS = 50_000_000
@@ -43,7 +44,7 @@ class Arrivals:
 
     def loads(self, window: Window, sent: Sent) -> tuple[ArrivedLoad, ...]:
         """Return every load of a window; several that only counters have seen at one rail of a host are one."""
-        by_end: dict[tuple[str, int], list[records.Load]] = {}
+        by_end: dict[tuple[str, int], list[summaries.Load]] = {}
         for load in window.loads:
             by_end.setdefault((load.dst, load.rail), []).append(load)
         found: list[ArrivedLoad] = []
@@ -98,7 +99,7 @@ class Arrivals:
     def _rail(self, node: str, rail: int) -> Rail:
         return self.manifest.topology.node(node).rails[rail]
 
-    def _captured(self, window: Window, load: records.Load, sent: Sent) -> ArrivedLoad:
+    def _captured(self, window: Window, load: summaries.Load, sent: Sent) -> ArrivedLoad:
         begin, end = window.span_ns
         source, there = load.source, self._rail(load.dst, load.rail)
         counted = whole_periods(window.span_ns, [load])
@@ -131,7 +132,7 @@ class Arrivals:
         return {"node": dst, "port": port, "direction": "in", "kind": "cross", "name": source}
 
 
-def whole_periods(span_ns: tuple[int, int], loads: Sequence[records.Load]) -> tuple[int, int]:
+def whole_periods(span_ns: tuple[int, int], loads: Sequence[summaries.Load]) -> tuple[int, int]:
     """Return the part of a span, from its beginning, in which the longest period of some loads fits whole times.
 
     The mean of a load over whole periods is what is asked, whenever the first one begins. It is empty where none fits,
@@ -169,7 +170,7 @@ def counted_loads(
     counters: throughput.CachedTable,
     topology: Topology,
     window: Window,
-    asked: Sequence[records.Load],
+    asked: Sequence[summaries.Load],
     *,
     jobs: Sequence[Job],
     sent: Sent,
@@ -204,7 +205,7 @@ def counted_loads(
 
 
 def _counted_load(
-    asked: Sequence[records.Load], requested: float, achieved: float, gap: float, *, unseen: str = ""
+    asked: Sequence[summaries.Load], requested: float, achieved: float, gap: float, *, unseen: str = ""
 ) -> ArrivedLoad:
     sources, hosts = (dict.fromkeys(names) for names in ([one.source for one in asked], [one.src for one in asked]))
     return ArrivedLoad(

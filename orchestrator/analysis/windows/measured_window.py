@@ -29,7 +29,8 @@ from orchestrator.analysis.windows.loads import Arrivals
 from orchestrator.analysis.windows.processors import WindowProcessors
 from orchestrator.parts.collectors import nic
 from orchestrator.parts.registry import COLLECTOR
-from orchestrator.store.manifests.records import Manifest, ProcessorShares, Training, Variation, Window
+from orchestrator.store.manifests.records import Manifest, ProcessorShares, Variation, Window
+from orchestrator.store.manifests.summaries import Training
 from orchestrator.store.tabular import tables
 from orchestrator.validity import registry
 from orchestrator.validity.steady import drift

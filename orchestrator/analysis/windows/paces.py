@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.stats.statistics import FEWEST, summarise
-from orchestrator.store.manifests.records import Job
+from orchestrator.store.manifests.summaries import Job
 
 Floats = npt.NDArray[np.float64]
 

@@ -34,7 +34,8 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.traffic import throughput
-from orchestrator.store.manifests.records import Manifest, ProcessorShares, Window, known
+from orchestrator.store.manifests.records import Manifest, ProcessorShares, Window
+from orchestrator.store.manifests.summaries import known
 from orchestrator.validity.window import ProcessorUse, ProcessorWait
 
 STEP_NS = 1e9  # shorter ones would see the kernel's ticks of 10 ms

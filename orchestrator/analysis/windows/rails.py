@@ -20,7 +20,8 @@ from orchestrator.analysis.stats.iterations import JobSeries, spent
 from orchestrator.analysis.traffic import throughput
 from orchestrator.parts.rows import Row
 from orchestrator.parts.theory import Theory
-from orchestrator.store.manifests.records import Job, Manifest
+from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.summaries import Job
 from orchestrator.validity.window import RailBytes
 
 # InfiniBand counts octets of data divided by four (PortXmitData; Linux's ABI/stable/sysfs-class-infiniband).

@@ -13,7 +13,8 @@ from orchestrator.analysis.causes.carried import carried
 from orchestrator.analysis.causes.explanation import Explanation
 from orchestrator.analysis.windows.measured_window import MeasuredRun, MeasuredWindow
 from orchestrator.parts.rows import TABLES, Columns, Row
-from orchestrator.store.manifests.records import Load, Manifest, Window
+from orchestrator.store.manifests.records import Manifest, Window
+from orchestrator.store.manifests.summaries import Load
 from orchestrator.validity import registry
 from orchestrator.validity.window import ArrivedLoad
 

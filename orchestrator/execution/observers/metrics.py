@@ -20,7 +20,7 @@ from prometheus_client import (
 
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.execution.observers.observing import HostSample, LoggedIteration, Observer
-from orchestrator.store.manifests.records import Summary
+from orchestrator.store.manifests.summaries import Summary
 from orchestrator.store.sweeps import MeasuredWindow, Sweep
 
 HERE = "127.0.0.1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.store.manifests.records import Summary
+from orchestrator.store.manifests.summaries import Summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

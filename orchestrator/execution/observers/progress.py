@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import TextIO
 
 from orchestrator.core.screen import terminal
-from orchestrator.core.units import duration_text, rate_text
+from orchestrator.core.units import bytes_text, duration_text, rate_text
 
 PLAIN_EVERY_S = 5.0
 LIVE_EVERY_S = 0.1
 USUAL_COLUMNS = 80
+BAR = 20  # letters
 
 
 Whole = Callable[[int], str]  # how far all is of which a run is a part, so many of its windows being measured
@@ -78,6 +79,19 @@ class Progress:
             self._rewrite(line)
         else:
             self._print("    " + line)
+
+    def share(self, done: int, of: int, name: str) -> None:
+        """Show a bar of how many bytes of all are done, and the time left at the rate so far; on a terminal alone."""
+        now = time.monotonic()
+        if not self._live or (now - self._last < LIVE_EVERY_S and done < of):
+            return
+        self._last = now
+        share = done / of if of else 1.0
+        parts = [f"[{'#' * int(share * BAR):-<{BAR}}] {share:.0%}", f"{bytes_text(done)} of {bytes_text(of)}"]
+        if 0 < done < of:
+            left_s = (now - self._began) * (of - done) / done
+            parts.append(f"about {duration_text(max(1, round(left_s)))} left")
+        self._rewrite(f"{', '.join(parts)}: {name}")
 
     def say(self, text: str) -> None:
         """Print a line that stays."""

@@ -16,7 +16,7 @@ from orchestrator.core.units import quantity as quantity_of
 from orchestrator.core.where import Condition
 from orchestrator.report.figure import windows
 from orchestrator.report.figure.windows import LOAD, FigureWindow
-from orchestrator.store.manifests.records import Training
+from orchestrator.store.manifests.summaries import Training
 
 _UNITS = {"rate": (1e9, "Gbit/s"), "size": (1e6, "MB"), "duration": (1e-3, "ms"), "share": (0.01, "%")}
 

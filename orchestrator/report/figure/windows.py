@@ -14,7 +14,7 @@ from orchestrator.analysis.compare.window_settings import WindowSetting
 from orchestrator.core import where
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.where import Condition
-from orchestrator.store.manifests.records import Training, WindowSummary
+from orchestrator.store.manifests.summaries import Training, WindowSummary
 from orchestrator.store.rundir import Entry
 
 LOAD = "load"

@@ -17,7 +17,7 @@ from orchestrator.report.run.figures import OF_RUNS, draw_all
 from orchestrator.report.runs import Run, load
 from orchestrator.report.tables import Cell, Table, table
 from orchestrator.store.attempts import Attempt, Key, attempts
-from orchestrator.store.manifests.records import Summary
+from orchestrator.store.manifests.summaries import Summary
 from orchestrator.store.rundir import Entry
 
 _MOST_WHY = 160  # letters of why a run is not valid, in the list of several runs; its own report has all

@@ -21,7 +21,8 @@ from orchestrator.report.run.collectives import operation_timings
 from orchestrator.report.runs import Run
 from orchestrator.report.tables import Cell, Number, Table, percent, rate, share, size, table
 from orchestrator.store.manifests import stayed
-from orchestrator.store.manifests.records import Clock, Git, Load, Offset, Window, known
+from orchestrator.store.manifests.records import Clock, Offset, Window
+from orchestrator.store.manifests.summaries import Git, Load, known
 
 _WHICH = ("run", "window", "job")
 _WINDOWS = """Iteration time in milliseconds. Small: 95 % intervals of the level within this run alone; they do not tell

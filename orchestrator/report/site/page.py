@@ -34,7 +34,7 @@ from orchestrator.report.page import REPORT, digest, pack, report_name
 from orchestrator.store import atomic, baselines, index, sweeps
 from orchestrator.store.attempts import attempts
 from orchestrator.store.manifests import coding
-from orchestrator.store.manifests.records import Job, Summary, Training, WindowSummary
+from orchestrator.store.manifests.summaries import Job, Summary, Training, WindowSummary
 from orchestrator.store.rundir import Listed
 from orchestrator.store.sweeps import Sweep
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.analysis.compare import window_settings
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.report.runs import Run
-from orchestrator.store.manifests.records import Training
+from orchestrator.store.manifests.summaries import Training
 from orchestrator.store.rundir import Entry
 from orchestrator.store.stamps import MANIFEST
 

@@ -55,7 +55,10 @@ class Compacted:
     problems: tuple[str, ...]
 
 
-def compact(results: Path, *, tell: Callable[[str], None] = lambda _: None) -> Compacted:
+Tell = Callable[[int, int, str], None]  # bytes of runs' files that are done, of all that are to be, and the file
+
+
+def compact(results: Path, *, tell: Tell = lambda *_: None) -> Compacted:
     """Bring the compacted tables of a store up to date with its sealed runs; StoreError while another process does."""
     if not results.is_dir():
         raise StoreError(f"{results}: no such folder", hint="--results DIR")
@@ -79,12 +82,13 @@ def compact(results: Path, *, tell: Callable[[str], None] = lambda _: None) -> C
             return Builder(results, briefs, earlier).built(target, known.get((target.made_of, target.table)))
 
         with ThreadPoolExecutor(digests.READERS) as pool:  # pyarrow and hashing let other threads work meanwhile
-            for number, (target, built) in enumerate(zip(wanted, pool.map(build, wanted), strict=True), 1):
+            done, of = 0, sum(target.bytes for target in wanted)
+            for target, built in zip(wanted, pool.map(build, wanted), strict=True):
                 tables.setdefault(target.table, []).append(built.file)
                 problems += built.problems
-                if built.new:
-                    written.append(built.file)
-                    tell(f"{number} of {len(wanted)} files: {built.file.name}, {built.file.rows} rows")
+                written += [built.file] if built.new else []
+                done += target.bytes
+                tell(done, of, built.file.name)
         runs = tuple(_runs(results, before, briefs, found[targets.BRIEFS]))
         _commit(results, Catalogue(store=before.store, runs=runs, tables={key: tuple(tables[key]) for key in tables}))
         return Compacted(
@@ -267,11 +271,11 @@ class Builder:
             held = next(set(found) for file, found in self.earlier[target.table] if file is known)
             return self._told(target, known, held, new=False)
         made_of = target.made_of
-        name, held = self._finished(target, made_of) or self._write(target, made_of)
+        name, blocks, held = self._finished(target, made_of) or self._write(target, made_of)
         path = self.results / FOLDER / name
         import pyarrow.parquet as pq
 
-        rows, (_, blocks) = pq.read_metadata(path).num_rows, catalogue.digested(path)
+        rows = pq.read_metadata(path).num_rows
         file = File(
             name=name,
             bytes=path.stat().st_size,
@@ -289,16 +293,19 @@ class Builder:
         file = replace(file, runs=tuple(one.place for one in members), stamps=stamps)
         return Built(file, new, tuple(self.problems))
 
-    def _finished(self, target: Target, made_of: str) -> tuple[str, set[str]] | None:
-        """Return a file with a target's rows that no catalogue names yet, and the folders of the runs in it."""
+    def _finished(self, target: Target, made_of: str) -> tuple[str, str, set[str]] | None:
+        """Return a file with a target's rows that no catalogue names yet, as `_write` does."""
         for path in sorted((self.results / FOLDER / target.table).glob(f"{target.partition}-*.parquet")):
             about = _about(path) if stamp_of(path) else None
-            if about is not None and about[0] == made_of and rundir.sha256(path).startswith(path.stem[-16:]):
-                return f"{target.table}/{path.name}", about[1]
+            if about is None or about[0] != made_of:
+                continue
+            digest, blocks = catalogue.digested(path)
+            if digest.startswith(path.stem[-16:]):
+                return f"{target.table}/{path.name}", blocks, about[1]
         return None
 
-    def _write(self, target: Target, made_of: str) -> tuple[str, set[str]]:
-        """Write a file, whole or not at all; gives its name and the folders of the runs that are in it."""
+    def _write(self, target: Target, made_of: str) -> tuple[str, str, set[str]]:
+        """Write a file, whole or not at all; gives its name, the digests of its blocks, and the folders of its runs."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -307,27 +314,32 @@ class Builder:
         new = folder / f".{target.partition}-{made_of}.parquet.new"
         held: set[str] = set()
         schema = _schema(target.table)
+        coded = tables.coded(schema)
         with safepath.fresh(new) as file:
-            with pq.ParquetWriter(file, schema, compression="lz4", **tables.encodings(schema)) as writer:
-                waiting, count = [schema.empty_table()], 0
+            # Readers see text, not that it came from dictionaries: the schema that says so is left out (store_schema).
+            options = {"compression": "lz4", "store_schema": False, **tables.encodings(schema)}
+            with pq.ParquetWriter(file, coded, **options) as writer:
+                waiting, count = [coded.empty_table()], 0
                 for rows in self._rows(target, held):
                     waiting.append(rows)
                     count += rows.num_rows
                     if count >= _ROWS_PER_GROUP:
-                        writer.write_table(pa.concat_tables(waiting))
+                        writer.write_table(pa.concat_tables(waiting).unify_dictionaries())
                         waiting, count = [], 0
                 if waiting:
-                    writer.write_table(pa.concat_tables(waiting))
+                    writer.write_table(pa.concat_tables(waiting).unify_dictionaries())
                 about = json.dumps({"made_of": made_of, "run_folders": sorted(held)})
                 writer.add_key_value_metadata({_ABOUT: about.encode()})
             file.flush()
             os.fsync(file.fileno())
-        name = f"{target.table}/{target.partition}-{rundir.sha256(new)[:16]}.parquet"
+        digest, blocks = catalogue.digested(new)
+        name = f"{target.table}/{target.partition}-{digest[:16]}.parquet"
         new.replace(self.results / FOLDER / name)
-        return name, held
+        return name, blocks, held
 
     def _rows(self, target: Target, held: set[str]) -> Iterator[pa.Table]:
         """Give the rows of a target's runs; the folders of those that could be read go into `held`."""
+        import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
@@ -335,12 +347,16 @@ class Builder:
         for file, true in self.earlier.get(target.table, ()):
             if not (mine := true & wanted - held):
                 continue
-            with pq.ParquetFile(self.results / FOLDER / file.name) as parquet:
-                if parquet.schema_arrow.remove_metadata() != _schema(target.table):
-                    continue  # of an older version of the tables
+            schema = _schema(target.table)
+            path = self.results / FOLDER / file.name
+            about = pq.read_metadata(path)
+            if about.schema.to_arrow_schema().remove_metadata() != schema:
+                continue  # of an older version of the tables
+            with pq.ParquetFile(path, metadata=about, read_dictionary=tables.text_columns(schema)) as parquet:
                 for group in range(parquet.num_row_groups):
                     rows = parquet.read_row_group(group).replace_schema_metadata(None)
-                    yield rows.filter(pc.is_in(rows[RUN_FOLDER], value_set=_strings(sorted(mine))))
+                    folders = rows[RUN_FOLDER].cast(pa.string())
+                    yield rows.filter(pc.is_in(folders, value_set=_strings(sorted(mine))))
             held |= mine
         for member in target.members:
             if member.folder not in held and (found := self._of_run(target.table, member.folder)) is not None:
@@ -350,7 +366,8 @@ class Builder:
     def _of_run(self, table: str, folder: str) -> list[pa.Table] | None:
         """Return the rows of one run; None, with a problem, where they cannot be read."""
         try:
-            return [_in_front(folder, rows) for rows in self._read(table, folder)]
+            schema = tables.coded(_schema(table))
+            return [_in_front(folder, rows).cast(schema) for rows in self._read(table, folder)]
         except (OrchError, OSError) as error:
             self.problems.append(error.message if isinstance(error, OrchError) else f"{folder}: {error}")
             return None
@@ -368,11 +385,15 @@ class Builder:
             file = safepath.regular(self.results / folder, f"tables/{table}.parquet")
             if file is None:
                 raise StoreError(f"{folder}: its table {table} is gone")
-            yield from tables.groups(file.parent, table)
+            yield from tables.groups(file.parent, table, as_coded=True)
 
 
 def _in_front(folder: str, rows: pa.Table) -> pa.Table:
-    return rows.replace_schema_metadata(None).add_column(0, RUN_FOLDER, _strings([folder] * rows.num_rows))
+    import pyarrow as pa
+
+    places = pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows)
+    same = pa.DictionaryArray.from_arrays(places, _strings([folder]))
+    return rows.replace_schema_metadata(None).add_column(0, RUN_FOLDER, same)
 
 
 def _strings(values: Sequence[str]) -> pa.Array:

@@ -39,6 +39,11 @@ class Target:
     members: tuple[Member, ...]
 
     @property
+    def bytes(self) -> int:
+        """The size of the runs' files that its rows come from."""
+        return sum(one.stamp[1] for one in self.members)
+
+    @property
     def made_of(self) -> str:
         """What tells this file from one that would be made of other runs, of changed ones, or in another way."""
         import hashlib
@@ -78,7 +83,7 @@ def _by_day(table: str, members: Sequence[Member]) -> Iterator[Target]:
 def _columns(table: str) -> list[tuple[str, str]]:
     """Return what the columns of a table are called, and their types: with other ones a file is another file."""
     if table == BRIEFS:
-        from orchestrator.store.manifests.records import FORMAT
+        from orchestrator.store.manifests.summaries import FORMAT
 
         return list({"format": str(FORMAT)}.items())
     if table in OF_MANIFESTS:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -18,8 +18,11 @@ from orchestrator.core.errors import StoreError
 from orchestrator.core.opendata import JsonObject
 from orchestrator.store import atomic
 from orchestrator.store.manifests import coding
-from orchestrator.store.manifests.records import FORMAT, Manifest, Summary
+from orchestrator.store.manifests.summaries import FORMAT, Summary
 from orchestrator.store.stamps import DAMAGED
+
+if TYPE_CHECKING:
+    from orchestrator.store.manifests.records import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +73,15 @@ T = TypeVar("T")
 
 def load(path: Path) -> Manifest:
     """Return the manifest in a file; StoreError where it cannot be read, is damaged, or was made by a later version."""
+    from orchestrator.store.manifests.records import Manifest
+
     return _checked(path, Manifest)
 
 
 def decoded(data: bytes, place: str) -> Manifest:
     """Return the same from what a file at a `place` has."""
+    from orchestrator.store.manifests.records import Manifest
+
     return _decoded(data, place, Manifest)
 
 

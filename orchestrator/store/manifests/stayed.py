@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from orchestrator.core.units import bytes_text
-from orchestrator.store.manifests.records import Manifest
+
+if TYPE_CHECKING:
+    from orchestrator.store.manifests.records import Manifest
 
 
 def where(manifest: Manifest) -> list[str]:

@@ -12,7 +12,7 @@ from orchestrator.parts.schema.column import Column, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from orchestrator.store.manifests.records import WindowSummary
+    from orchestrator.store.manifests.summaries import WindowSummary
     from orchestrator.store.rundir import Listed
 
 RUNS = Table(

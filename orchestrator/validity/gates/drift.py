@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from orchestrator.core.fields import Share
-from orchestrator.store.manifests.records import Gate, Truncation, known
+from orchestrator.store.manifests.records import Gate, Truncation
+from orchestrator.store.manifests.summaries import known
 from orchestrator.validity.declaration import GateSpec, Limit, verdict
 from orchestrator.validity.window import MeasuredWindow
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 
 from orchestrator.core.units import span_text
-from orchestrator.store.manifests.records import Gate, JobPace, Training, known
+from orchestrator.store.manifests.records import Gate
+from orchestrator.store.manifests.summaries import JobPace, Training, known
 from orchestrator.validity.declaration import GateSpec, verdict
 from orchestrator.validity.window import MeasuredWindow
 

@@ -14,7 +14,7 @@ from orchestrator.cli import commandline
 from orchestrator.core.errors import OrchError
 from orchestrator.store import index, stamps
 from orchestrator.store.manifests import coding
-from orchestrator.store.manifests.records import FORMAT, Summary
+from orchestrator.store.manifests.summaries import FORMAT, Summary
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 

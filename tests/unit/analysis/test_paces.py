@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.windows import paces
-from orchestrator.store.manifests.records import Training
+from orchestrator.store.manifests.summaries import Training
 from orchestrator.validity.gates import paces as gates
 from tests.helpers import gate_windows, manifests
 

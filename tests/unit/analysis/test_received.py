@@ -10,7 +10,7 @@ import pytest
 from orchestrator.analysis.traffic.throughput import CachedTable
 from orchestrator.analysis.windows import loads
 from orchestrator.parts.topology import Link, Node, Rail, Topology
-from orchestrator.store.manifests.records import Job, Load, Rank
+from orchestrator.store.manifests.summaries import Job, Load, Rank
 from orchestrator.validity.gates import load as load_gate
 from tests.helpers import gate_windows, manifests
 from tests.helpers.made_tables import table

@@ -16,7 +16,7 @@ from orchestrator.core.units import Mistake
 from orchestrator.parts.protocols import Source
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Link, Node, Rail, Topology
-from orchestrator.store.manifests.records import Load
+from orchestrator.store.manifests.summaries import Load
 from orchestrator.validity.gates import datagrams
 from tests.helpers.gate_windows import judged
 from tests.helpers.manifests import window

@@ -158,3 +158,17 @@ def test_without_a_terminal_there_is_a_line_a_phase_and_one_now_and_then(monkeyp
         "a note",
     ]
     assert not re.search(r"[\r\x1b]", stream.getvalue())
+
+
+def test_a_bar_shows_the_bytes_that_are_done_and_the_time_left(terminal):
+    tty = terminal(120)
+    shown = Progress(tty.stream)
+    shown.share(1_500_000, 3_000_000, "iterations/2026-01.parquet")
+    (row,) = screen(tty.said())
+    assert row.startswith(f"  [{'#' * 10}{'-' * 10}] 50%, 1.5 MB of 3 MB, about ")
+    assert " left: iterations/2026-01.parquet" in row
+    shown.share(3_000_000, 3_000_000, "runs/2026-01.parquet")
+    assert screen(tty.said())[0].startswith(f"  [{'#' * 20}] 100%, 3 MB of 3 MB: runs/")
+    quiet = io.StringIO()
+    Progress(quiet).share(1, 2, "elsewhere than on a terminal")
+    assert quiet.getvalue() == ""

@@ -57,12 +57,22 @@ def test_a_query_loads_duckdb_and_no_other_library(results):
 
 def test_a_query_over_a_compacted_store_needs_no_record_of_manifests(results):
     command = "import sys; from orchestrator.cli.main import main; status = main(sys.argv[1:])\n"
-    asked = "print('orchestrator.store.manifests.records' in sys.modules, status)"
+    asked = "print('orchestrator.store.manifests.summaries' in sys.modules, status)"
     loading = []
     for words in (["store", "compact"], ["query", "select avg(seconds) from iterations"]):
         argv = [sys.executable, "-c", command + asked, *words, "--results", results]
         loading.append(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
     assert loading == ["True 0", "False 0"]
+
+
+def test_ls_of_a_store_that_has_an_index_loads_no_whole_manifest_no_threads_and_no_other_command(results):
+    assert orch("ls", "--results", results, allowed=("msgspec", "typing_extensions")) == set()  # it makes the index
+    command = "import sys; from orchestrator.cli.main import main; main(sys.argv[1:]); print(*sys.modules)"
+    argv = [sys.executable, "-c", command, "ls", "--results", results]
+    done = set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()[-1].split())
+    assert "orchestrator.store.manifests.summaries" in done
+    spared = ("store.manifests.records", "store.compact.catalogue", "parts.rows", "cli.measure", "cli.traffic")
+    assert not done & {"concurrent.futures", *(f"orchestrator.{name}" for name in spared)}
 
 
 def test_what_connects_ssh_to_a_local_host_loads_nothing():

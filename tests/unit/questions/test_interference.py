@@ -11,7 +11,7 @@ import pytest
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.questions import changes
 from orchestrator.questions import interference as asked
-from orchestrator.store.manifests.records import Span
+from orchestrator.store.manifests.summaries import Span
 from tests.helpers import manifests
 
 BEGAN_NS = 1_795_000_000_000_000_000

@@ -13,8 +13,9 @@ import pytest
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.rows import TABLES
 from orchestrator.store import sweeps
-from orchestrator.store.manifests import coding, manifest, records
-from orchestrator.store.manifests.records import FORMAT, Manifest
+from orchestrator.store.manifests import coding, manifest, records, summaries
+from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.summaries import FORMAT
 from orchestrator.store.stamps import MANIFEST
 from tests.helpers import manifests
 
@@ -186,13 +187,13 @@ def test_fields_of_a_later_development_of_the_same_format_do_no_harm(tmp_path):
 
 
 def test_figures_that_are_not_known_are_written_as_null_and_those_of_numpy_as_numbers():
-    load = records.Load(source="s", src="h1", dst="h2", requested_bps=np.float64(1.5), achieved_bps=math.nan)
+    load = summaries.Load(source="s", src="h1", dst="h2", requested_bps=np.float64(1.5), achieved_bps=math.nan)
     written = manifest.text(_with(load))
     (found,) = json.loads(written)["windows"][0]["loads"]
     assert (found["requested_bps"], found["achieved_bps"]) == (1.5, None)
 
 
-def _with(load: records.Load) -> Manifest:
+def _with(load: summaries.Load) -> Manifest:
     whole = manifests.made(windows=[WINDOW])
     return dataclasses.replace(whole, windows=(dataclasses.replace(whole.windows[0], loads=(load,)),))
 
@@ -205,8 +206,8 @@ def test_a_value_that_is_no_number_cannot_be_written():
 @pytest.mark.parametrize(
     ("record", "table"),
     [
-        (records.Load, "loads"),
-        (records.Training, "training"),
+        (summaries.Load, "loads"),
+        (summaries.Training, "training"),
         (records.Variation, "variation"),
         (records.ProcessorShares, "processors"),
     ],

@@ -15,7 +15,7 @@ import pytest
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.execution import recovery
 from orchestrator.store import rundir
-from orchestrator.store.manifests import records
+from orchestrator.store.manifests import summaries
 from orchestrator.store.manifests.records import Artifact
 from orchestrator.store.rundir import Entry, RunFolder, entries, find, new_run_id, process_start
 from tests.helpers import manifests
@@ -43,7 +43,7 @@ def test_a_visible_folder_is_a_complete_one(tmp_path):
     assert not (tmp_path / "e/r1.partial").exists()
     manifest = json.loads((final / "manifest.json").read_text())
     assert (manifest["format"], manifest["run"], manifest["seed"], manifest["outcome"]) == (
-        records.FORMAT,
+        summaries.FORMAT,
         "r1",
         5,
         "completed",
@@ -222,7 +222,7 @@ def test_ids_sort_by_time_and_name_the_point():
     assert ids == sorted(ids)
 
 
-@pytest.mark.parametrize("newer", [records.FORMAT + 1, "2027.1", None, [1]])
+@pytest.mark.parametrize("newer", [summaries.FORMAT + 1, "2027.1", None, [1]])
 def test_what_a_later_version_made_is_refused_by_name_and_left_as_it_is(tmp_path, capsys, newer):
     folder = made(tmp_path, "r1", controller={**asdict(rundir.controller()), **GONE})
     written = json.loads((folder.path / "manifest.json").read_text())

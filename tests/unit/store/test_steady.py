@@ -16,7 +16,7 @@ from orchestrator.analysis import launch_outputs, reduction
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.windows import warmup
 from orchestrator.store.manifests.coding import encoded
-from orchestrator.store.manifests.records import Training
+from orchestrator.store.manifests.summaries import Training
 from orchestrator.store.stamps import MANIFEST
 from orchestrator.store.tabular import tables
 from orchestrator.validity.gates import drift as drift_gate

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.analysis.stats.iterations import absorbed, series
-from orchestrator.store.manifests.records import Training
+from orchestrator.store.manifests.summaries import Training
 from orchestrator.validity.gates import absorbed as gate
 from tests.helpers.gate_windows import judged
 

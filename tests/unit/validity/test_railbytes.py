@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.analysis.windows import rails
 from orchestrator.parts.theory import Theory
-from orchestrator.store.manifests.records import Job, Rank
+from orchestrator.store.manifests.summaries import Job, Rank
 from orchestrator.validity.gates import rails as gate_module
 from orchestrator.validity.window import RailBytes
 from tests.helpers.gate_windows import judged

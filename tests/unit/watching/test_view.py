@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.store.live import Live, LiveHost, LiveJob, LiveLoad, LiveRank, LiveWindow
-from orchestrator.store.manifests.records import Point
+from orchestrator.store.manifests.summaries import Point
 from orchestrator.store.sweeps import MeasuredWindow, Plan, PlannedPoint, Sweep
 from orchestrator.watching import view
 from tests.helpers import manifests

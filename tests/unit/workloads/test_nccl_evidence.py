@@ -12,7 +12,7 @@ from orchestrator.analysis import launch_outputs
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.rows import TABLES, LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Rail, Rank, Topology
-from orchestrator.store.manifests import records
+from orchestrator.store.manifests import records, summaries
 from orchestrator.validity.gates import transport as transport_gate
 from tests.helpers import gate_windows
 from workloads import collective, command, ddp, horovod
@@ -242,7 +242,7 @@ def test_ranks_on_gloo_are_not_told_to_write_and_have_no_inspector() -> None:
 
 
 def manifest(*env: dict[str, str]) -> records.Manifest:
-    ranks = tuple(records.Rank(rank=number, node=f"h{number + 1}") for number in range(2))
+    ranks = tuple(summaries.Rank(rank=number, node=f"h{number + 1}") for number in range(2))
     launches = tuple(
         records.Launch(
             name=f"a-rank{n}", node=f"h{n + 1}", part="workload.ddp", role="rank", argv=(), env=one, job="a", rank=n
@@ -256,7 +256,7 @@ def manifest(*env: dict[str, str]) -> records.Manifest:
         began_ns=0,
         topology=TOPOLOGY,
         launches=launches,
-        jobs=(records.Job(name="a", workload="ddp", ranks=ranks),),
+        jobs=(summaries.Job(name="a", workload="ddp", ranks=ranks),),
     )
 
 
