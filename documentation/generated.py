@@ -16,6 +16,7 @@ PARTS: Mapping[str, Callable[[], str]] = MappingProxyType(
         "commands": commands.page,
         "exit codes": commands.exit_codes,
         "dilation": partial(measurements.page_of, "dilation"),
+        "fabric": partial(measurements.page_of, "fabric"),
         "faults": partial(measurements.page_of, "faults"),
         "gates": gates.page,
         "keys": keys.page,

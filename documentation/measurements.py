@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parents[1] / "docs" / "measurements"
-OWN_PAGES = ("validity", "predict", "faults", "dilation", "choose")  # benches that have a page of their own
+OWN_PAGES = ("validity", "predict", "faults", "dilation", "choose", "fabric")  # benches that have a page of their own
 
 SINGLE = ("what", "measured", "goal")
 

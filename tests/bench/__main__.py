@@ -25,7 +25,7 @@ BENCHMARKS = (
     "overhead", "load", "payload", "variants", "collectors", "meter", "logs", "flow_generator", "overload", "flow_cost",
     "flow_times",
     "nights", "validity", "papers", "store", "site", "sweep", "size", "predict", "containers", "slurm", "dilation",
-    "causes", "choose",
+    "causes", "choose", "fabric",
 )  # fmt: skip
 
 

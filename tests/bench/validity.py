@@ -26,6 +26,7 @@ from orchestrator.analysis.stats import levels
 from orchestrator.analysis.stats.iterations import interval_note
 from orchestrator.analysis.stats.level_steps import steps
 from orchestrator.analysis.stats.statistics import Estimate, summarise
+from orchestrator.validity import steady
 from tests.bench.figure import Figure, Settings, Table
 from tests.bench.simulated import LEVEL_S, Day, Floats, Iterations, Measured, Nights, Random, correlated, paired
 

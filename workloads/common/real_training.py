@@ -148,7 +148,8 @@ def layers(config: Trained, topology: Topology, compute: Compute) -> list[LayerP
     """Return the layers of a model with these times of computing; each has the share of the passes that is known.
 
     Times are shared by FLOPs; those of the backward pass, where it is known when gradients were ready, so that each
-    layer ends when the share of all gradients is reached that it brings.
+    layer ends when the share of all gradients is reached that it brings. What the pass takes after the last gradient is
+    a layer without parameters.
     """
     model = trained_model.data(config)
     sizes = catalog.scaled_sizes(model, topology.scale)
@@ -162,6 +163,8 @@ def layers(config: Trained, topology: Topology, compute: Compute) -> list[LayerP
         at_s = compute.backward_s * share
         found.append((compute.forward_s * own_flops / all_flops, at_s - before_s, list(own)))
         before_s = at_s
+    if before_s < compute.backward_s:
+        found.append((0.0, compute.backward_s - before_s, []))
     return found[::-1]
 
 

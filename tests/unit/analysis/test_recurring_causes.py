@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from orchestrator.analysis.causes import recurring
 from orchestrator.analysis.causes.explanation import Finding
+from orchestrator.store.tabular import tables
+from tests.helpers.experiments import orch
+from tests.helpers.night_runs import write_run
 
 
 def finding(host: str, share: float, cause: str = "link-rate") -> Finding:
@@ -46,3 +53,50 @@ def test_runs_without_the_table_are_not_runs_without_a_cause():
     runs = [run(1, 1), recurring.Named(run="r0", night="2026-11-20", findings=None)]
     (line,) = recurring.text(runs, recurring.culprits(runs))
     assert line.startswith("1 runs of 1 night, in 1 of which nothing stands out; 1 more have no table")
+
+
+@pytest.fixture
+def nights(tmp_path):
+    """Three nights of a sweep: h3 is named in the first and the last of them, and the second one has no table."""
+    runs = [write_run(tmp_path, night=night) for night in range(3)]
+    for path, share in ((runs[0], 0.5), (runs[2], 0.2)):
+        row = dict.fromkeys(("cost_share", "low_share", "high_share"), share)
+        row |= {"window_name": "load0", "job": "training", "cause": "link-rate", "place": "h3's link, sending"}
+        row |= {"hosts": "h3", "cost_s": 0.1, "evidence": "x"}
+        tables.write(path / "tables", "causes", {name: [value] for name, value in row.items()}, run=path.name)
+    return tmp_path, runs
+
+
+TOLD = (
+    "2 of 2 runs (2 of 2 nights, 2026-11-18 to 2026-11-20): h3's link, sending is below its rate: "
+    "20% to 50% of the time, largest in 2"
+)
+
+
+def test_why_of_several_runs_names_what_recurs(nights):
+    results, runs = nights
+    names = [path.name for path in runs]
+    status, out, err = orch("why", *names, "--results", str(results))
+    assert (status, err) == (0, "")
+    first, second = out.splitlines()
+    assert first.startswith("2 runs of 2 nights, in 0 of which nothing stands out; 1 more have no table of causes")
+    assert second == TOLD
+    _, out, _ = orch("why", *names, "--json", "--results", str(results))
+    told = json.loads(out)
+    assert [one["run"] for one in told["runs"]] == names
+    assert [one["findings"] is None for one in told["runs"]] == [False, True, False]
+    assert [one["runs"] for one in told["recurring"]] == [[names[0], names[2]]]
+    status, _, err = orch("why", *names, "--iteration", "3", "--results", str(results))
+    assert status == 2
+    assert "--iteration: 3 runs; accepted: one of them" in err
+
+
+def test_a_history_ends_with_the_causes_that_recur(nights):
+    results, runs = nights
+    status, out, _ = orch("history", "nightly", "--results", str(results))
+    assert status == 0
+    assert out.splitlines()[-1].strip() == TOLD
+    for path in runs:
+        (path / "tables" / "causes.parquet").unlink(missing_ok=True)
+    _, out, _ = orch("history", "nightly", "--results", str(results))
+    assert "recur" not in out

@@ -234,9 +234,7 @@ def test_fitted_inputs_are_those_that_made_the_times() -> None:
 
 def test_what_cannot_be_predicted_is_refused_with_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "e.yaml"
-    for text, reason in (
-        (DDP + "conditions:\n  - ecn: {where: nic, host: h1, share: 1%}\n", "condition ecn"),
-    ):
+    for text, reason in ((DDP + "conditions:\n  - ecn: {where: nic, host: h1, share: 1%}\n", "condition ecn"),):
         file.write_text(text)
         status, out, err = orch("predict", str(file), "--results", str(tmp_path))
         assert (status, out) == (2, ""), text
