@@ -74,7 +74,9 @@ def must_hold_as_printed(name, figure):
     first = first_rows(name, figure)
     found = lines(name, figure, first)
     measured = [line for line in found if line.why != NOTHING]
-    assert {line.check for line in measured} == {check.what for check in figure.holds}, f"{figure.title}: a check has no rows"
+    assert {line.check for line in measured} == {check.what for check in figure.holds}, (
+        f"{figure.title}: a check has no rows"
+    )
     assert {line.verdict for line in measured} == {HELD}, [line for line in measured if line.verdict != HELD]
 
     alone = lines(name, figure, [row for row in first if row["repetition"] == 1])
