@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import signal, stats
 
 from orchestrator.analysis.compare.regression import Pair, RunSeries
 
@@ -118,6 +117,8 @@ def _quantiles(process: Iterations) -> tuple[float, float]:
 
 def correlated(random: Random, persistence: float, shape: tuple[int, ...]) -> Floats:
     """Return stationary AR(1) series of variance 1 along the last axis."""
+    from scipy import signal
+
     shocks = random.normal(size=shape)
     if persistence == 0.0:
         return shocks
@@ -172,6 +173,8 @@ class Nights:
         they come (importance sampling): in half of them a part of what moves points, any with the same probability, is
         drawn from distributions that are `wider` times as wide.
         """
+        from scipy import stats
+
         shape = (2, rows, 1 + self.points)
         heavy = self.tails and not self.persistence
         drawn = random.standard_t(3, shape) / math.sqrt(3) if heavy else random.normal(size=shape)

@@ -59,6 +59,8 @@ def test_the_best_are_measured_in_their_order_and_asked_what_they_would_take_wit
         "--measure",
         "--draws",
         "1",
+        "--grain",
+        "flows",
         "--wait",
         "5min",
         "--json",

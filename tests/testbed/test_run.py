@@ -11,7 +11,7 @@ import pytest
 from orchestrator.report.runs import Run
 from tests.helpers.orch_runs import last_json, light, measured, nothing_is_left, orch, ring, small, write
 
-pytestmark = [pytest.mark.testbed, pytest.mark.alone, pytest.mark.rights]
+pytestmark = [pytest.mark.testbed, pytest.mark.rights]
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +23,7 @@ def finished(tmp_path_factory):
     return summary, run, results
 
 
+@pytest.mark.alone
 def test_a_run_is_valid_and_says_what_was_asked_and_what_was_achieved(finished):
     _, run, _ = finished
     assert run["outcome"] == "completed"
@@ -38,6 +39,7 @@ def test_a_run_is_valid_and_says_what_was_asked_and_what_was_achieved(finished):
     assert run["capture"]["dropped"] == 0
 
 
+@pytest.mark.alone
 def test_the_payload_on_the_wire_is_what_theory_says(finished):
     """Salamy, equation 3.1: 2 (N-1)/N times 4 bytes a parameter, here of 35,048 for two ranks."""
     _, run, _ = finished
@@ -48,6 +50,7 @@ def test_the_payload_on_the_wire_is_what_theory_says(finished):
     assert sent["measured_raw"] == pytest.approx(sent["theory_raw"], rel=0.05)
 
 
+@pytest.mark.alone
 def test_every_phase_is_timed_and_nothing_is_left(finished):
     _, run, _ = finished
     for phase in ("open", "check", "facts", "collectors", "ranks", "preflight", "warm-up", "window", "drain", "fetch"):
@@ -56,6 +59,7 @@ def test_every_phase_is_timed_and_nothing_is_left(finished):
     nothing_is_left(run["run"], within_s=0.5)
 
 
+@pytest.mark.alone
 def test_the_sealed_folder_is_whole(finished):
     _, run, results = finished
     folder = results / "small" / run["run"]
@@ -75,6 +79,7 @@ def test_the_sealed_folder_is_whole(finished):
     assert set(manifest["kernels"]["nodes"].values()) == {manifest["kernels"]["controller"]}
 
 
+@pytest.mark.alone
 def test_the_training_is_seen_in_its_traffic(finished):
     """Two ranks make a ring of two, a pair; its iterations show on the wire as they do in the log."""
     _, run, results = finished
@@ -94,6 +99,7 @@ def test_the_training_is_seen_in_its_traffic(finished):
     assert {"heatmap.svg", "flowchart.svg", "timeline.json.gz"} <= {path.name for path in figures.iterdir()}
 
 
+@pytest.mark.alone
 def test_tables_are_read_by_other_tools(finished):
     _, run, results = finished
     tables = results / "small" / run["run"] / "tables"
@@ -112,6 +118,7 @@ def test_tables_are_read_by_other_tools(finished):
     assert ask("select distinct congestion from {sockets} where dst_port = 15201") == [("cubic",)]
 
 
+@pytest.mark.alone
 def test_the_report_stands_alone(finished):
     summary, _, _ = finished
     page = Path(summary["report"]).read_text(encoding="utf-8")
@@ -120,6 +127,7 @@ def test_the_report_stands_alone(finished):
     assert 'href="http' not in page
 
 
+@pytest.mark.alone
 def test_ls_and_show_tell_of_the_run(finished):
     _, run, results = finished
     status, out, _ = orch("ls", "--results", results)
@@ -129,6 +137,7 @@ def test_ls_and_show_tell_of_the_run(finished):
     assert re.search(r"ok +load +iperf0 from h1 to h3: ", out)
 
 
+@pytest.mark.alone
 def test_the_resolved_experiment_is_the_same_experiment(finished, tmp_path):
     _, run, results = finished
     kept = results / "small" / run["run"] / "experiment.yaml"

@@ -14,7 +14,7 @@ import pytest
 from tests.helpers.orch_runs import SMALL, last_json, measured, orch, start, told_of, wait_for, write
 from tests.helpers.rack import on_inventory
 
-pytestmark = [pytest.mark.testbed, pytest.mark.rights]
+pytestmark = pytest.mark.testbed
 
 POLICER = """table inet policer {
   set connections { type inet_service; size 1000; flags dynamic; timeout 60s; }
@@ -30,6 +30,7 @@ def state(on, host):
 
 
 @pytest.mark.alone
+@pytest.mark.rights
 def test_a_run_on_an_inventory_brings_everything_home_and_leaves_the_hosts_as_they_were(hosts, tmp_path):
     inventory, on = hosts
     before = state(on, "h1")
@@ -48,6 +49,7 @@ def test_a_run_on_an_inventory_brings_everything_home_and_leaves_the_hosts_as_th
     assert orch("doctor", rack)[0] == 0
 
 
+@pytest.mark.rights
 def test_two_runs_on_the_same_hosts(hosts, tmp_path):
     inventory, _ = hosts
     results = tmp_path / "results"
@@ -87,6 +89,7 @@ def test_what_a_host_lacks_is_told_before_anything_starts(hosts, tmp_path):
     assert "h1: ok" in out
 
 
+@pytest.mark.rights
 def test_a_host_that_lacks_what_conditions_run_is_told_the_packages(hosts, tmp_path):
     inventory, on = hosts
     before = state(on, "h2")
@@ -153,6 +156,7 @@ def swapped(inventory):
     return {**inventory["hosts"], "h1": {**h1, "data": h2["data"]}, "h2": {**h2, "data": h1["data"]}}
 
 
+@pytest.mark.rights
 def test_the_doctor_finds_what_a_run_would(hosts, tmp_path):
     """Addresses on the wrong hosts, one on another device, a device down: each told alike; nothing starts."""
     inventory, on = hosts

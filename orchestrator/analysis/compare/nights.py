@@ -157,8 +157,14 @@ def robust_spread(values: Floats) -> float:
         return math.nan
     if n < 4:
         return max(float(values.std(ddof=1)), RESOLUTION)
-    first, second = np.triu_indices(n, 1)
+    first, second = _pairs(n)
     return max(_PAIRS * float(np.median(np.abs(values[first] - values[second]))) / (1 + 0.5 / n), RESOLUTION)
+
+
+@lru_cache
+def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the places of the first and of the second of every two of so many nights."""
+    return np.triu_indices(count, 1)
 
 
 def odd(nights: Sequence[float], margin: float) -> list[int]:

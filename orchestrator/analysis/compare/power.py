@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -84,18 +85,24 @@ def effort(change: float, spreads: Spreads, *, points: int = 1, rule: Rule = DEF
     least: Effort | None = None
     for nights in _NIGHTS:
         fewer = [runs for runs in _RUNS if least is None or (nights + CONFIRMED) * runs < least.runs_in_all]
-        if not fewer or share_found(change, spreads, nights=nights, runs=fewer[-1], points=points, rule=rule) < needed:
+        share = partial(share_found, change, spreads, nights=nights, points=points, rule=rule, needed=needed)
+        if not fewer or share(runs=fewer[-1]) < needed:
             continue
         for runs in fewer:
-            found = share_found(change, spreads, nights=nights, runs=runs, points=points, rule=rule)
+            found = share(runs=runs)
             if found >= needed:
                 least = Effort(nights=nights, runs=runs, found=found)
                 break
     return least
 
 
-def share_found(change: float, spreads: Spreads, *, nights: int, runs: int, points: int, rule: Rule) -> float:
-    """Return in what share of cases a change at one of `points` is found in two nights."""
+def share_found(
+    change: float, spreads: Spreads, *, nights: int, runs: int, points: int, rule: Rule, needed: float = 0.0
+) -> float:
+    """Return in what share of cases a change at one of `points` is found in two nights.
+
+    A share that cannot reach `needed` is not worked out: what it is at most, which is less, is returned.
+    """
     from scipy import special
 
     level, assumed = rule.level("mean", "night"), math.log1p(rule.night_spread)
@@ -103,7 +110,7 @@ def share_found(change: float, spreads: Spreads, *, nights: int, runs: int, poin
     size, bound = math.log1p(change), math.log1p(rule.margin["mean"])
     uncertain = student_t(0.977, (nights + CONFIRMED) * (runs - 1)) / 2 if runs > 1 else 0.0
     random = np.random.default_rng(1)
-    found = []
+    missed = 0.0  # of _DRAWS cases
     for night, run in _possible(spreads, rule):
         error = math.hypot(night, run / math.sqrt(runs))
         drawn = list(random.normal(0, error, nights))
@@ -111,10 +118,11 @@ def share_found(change: float, spreads: Spreads, *, nights: int, runs: int, poin
         moving = round(of_nights.moving([of_nights.moves(drawn, assumed)] * points), 1)
         shown = of_nights.baseline(drawn, assumed, moving, level)
         threshold = max(shown.threshold(level / moving * in_a_row, uncertain * run / math.sqrt(runs), CONFIRMED), bound)
-        found.append(
-            float(special.ndtr((size - shown.level - threshold) / max(error, of_nights.RESOLUTION))) ** CONFIRMED
-        )
-    return float(np.mean(found))
+        found = float(special.ndtr((size - shown.level - threshold) / max(error, of_nights.RESOLUTION))) ** CONFIRMED
+        missed += 1 - found
+        if 1 - missed / _DRAWS < needed:
+            break
+    return 1 - missed / _DRAWS
 
 
 def _possible(spreads: Spreads, rule: Rule) -> Iterator[tuple[float, float]]:

@@ -56,7 +56,7 @@ def test_what_is_planned_from_few_nights_finds_the_change_at_all_points(points):
     truth = Spreads(run=0.004, night=0.005, nights=0)
     random = np.random.default_rng(2)
     found = []
-    for _ in range(60):
+    for _ in range(40):  # the standard error of a share of 0.95 is 0.034
         earlier = [
             list(random.normal(random.normal(0, truth.night), truth.run, 3)) for _ in range(6 if points == 1 else 10)
         ]

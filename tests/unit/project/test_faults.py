@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 
@@ -18,6 +19,7 @@ from tests.faults.checks import DATA, LINE, PROCESSES, STATE, STATUS
 from tests.faults.matrix import LOCAL, Case, cases
 from tests.faults.record import Record
 
+RUN = f"20261122T000000000-{os.getpid()}"  # processes of another test's run are not this one's to find, nor to end
 NAMES = [(found.name.partition("@")[0], found.what, found.place) for found in cases()]
 ORDERLY = """
 import json, pathlib, sys
@@ -57,7 +59,7 @@ def stage(tmp_path, place, monkeypatch):
     made.abandon()
 
 
-def sealed(results, *, outcome="failed", rows=8, name="20261122T000000000-1"):
+def sealed(results, *, outcome="failed", rows=8, name=RUN):
     """A sealed run with so many iterations."""
     folder = results / "small" / name
     (folder / "tables").mkdir(parents=True)
@@ -168,7 +170,7 @@ def plant_another_run(folder):
 )
 def test_data_that_is_not_home_is_found(stage, plant):
     run = run_of(stage, ORDERLY)
-    plant(run.results / "small/20261122T000000000-1")
+    plant(run.results / "small" / RUN)
     run.must_be_home("failed", iterations=8)
     assert set(stage.failures) == {DATA}
 
@@ -189,7 +191,7 @@ LEAVING = (
 )
 
 
-@pytest.mark.parametrize("more", ["", ", env={'ORCH_RUN': '20261122T000000000-1'}"])
+@pytest.mark.parametrize("more", ["", f", env={{'ORCH_RUN': '{RUN}'}}"], ids=["of the row", "of the run"])
 def test_a_process_that_is_left_is_found(stage, more):
     """By the tag that all has that a row starts, and by the run's own, which agents give."""
     run = run_of(stage, LEAVING.format(more))

@@ -13,13 +13,14 @@ from orchestrator.report.runs import Run
 from orchestrator.report.traces import tracking
 from tests.helpers.sealed_run import loose, make_run
 
-mlflow = pytest.importorskip("mlflow")
 STORE = Path(__file__).parents[2] / "data" / "store"
 
 
 @pytest.fixture
 def logged(tmp_path, monkeypatch):
     """A run, and MLflow's client of the store that it was exported to."""
+    import mlflow  # two seconds, which processes that only collect this do without
+
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     (recorded,) = (STORE / "swept").iterdir()
     run = tmp_path / "results" / "swept" / recorded.name
