@@ -84,6 +84,16 @@ def test_a_mistake_says_what_would_be_accepted(wrong, told):
         spec(**wrong)
 
 
+def test_pods_of_a_daemon_set_are_in_the_order_of_their_machines_names():
+    owned = [{"kind": "DaemonSet", "name": "orch"}]
+    found = running(
+        pod("orch-7bz2k", node="n10", ownerReferences=owned),
+        pod("orch-x2c4d", node="n2", ownerReferences=owned),
+        pod("orch-b9d7q", node="n1", ownerReferences=owned),
+    )
+    assert [one.node for one in found] == ["n1", "n2", "n10"]
+
+
 def test_pods_are_in_the_order_of_their_indexes_else_of_the_numbers_in_their_names():
     assert [one.name for one in running(pod("b", index=1), pod("a", index=2), pod("c", index=0))] == ["c", "b", "a"]
     assert [one.name for one in running(pod("t-10"), pod("t-9"), pod("t-1"))] == ["t-1", "t-9", "t-10"]
@@ -175,6 +185,14 @@ def test_what_a_container_may_not_do_is_refused_with_the_security_context_that_w
     assert "capabilities: {add: [NET_RAW, NET_ADMIN, SYS_NICE]}" in str(error.value)
     granted = experiment(collect=["tcpdump"], rights=("CAP_NET_RAW of tcpdump",))
     assert loading.checked(granted, [], local=False)[0].collect
+
+
+def test_a_delay_is_refused_before_the_run_where_root_may_not_change_rules_of_packets(experiment):
+    conditions = [{"delay": {"host": "h2", "time": "2ms"}}]
+    with pytest.raises(ConfigError, match="needs CAP_NET_ADMIN on h2, which its container has not"):
+        loading.checked(experiment(conditions=conditions, rights=("root",)), [], local=False)
+    able = experiment(conditions=conditions, rights=("root", "CAP_NET_ADMIN"))
+    assert loading.checked(able, [], local=False)[0].conditions
 
 
 def test_a_plan_is_the_same_in_any_pods_and_its_record_says_which_they_were(experiment, tmp_path, monkeypatch):
