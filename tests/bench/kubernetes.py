@@ -28,7 +28,9 @@ def measure(settings: Settings) -> Iterator[Figure]:
     """The first run is with captures, a delay and cross traffic; of the second, orch is killed in the window."""
     binaries = Path(os.environ.get("KUBERNETES_BIN", ""))
     if lacks := kubernetes.missing(binaries):
-        raise CommandError(f"KUBERNETES_BIN={binaries}: no {', '.join(lacks)}: tests/helpers/kubernetes.py says what for")
+        raise CommandError(
+            f"KUBERNETES_BIN={binaries}: no {', '.join(lacks)}: tests/helpers/kubernetes.py says what for"
+        )
     began = time.monotonic()
     with local.machine_to_ourselves(), kubernetes.up(settings.scratch / "cluster", binaries, MACHINES) as cluster:
         yield Figure(what=f"{MACHINES} machines of Kubernetes ready", unit="s", values=(time.monotonic() - began,))
@@ -38,7 +40,9 @@ def measure(settings: Settings) -> Iterator[Figure]:
         path.write_text(yaml.safe_dump(_experiment()))
         done = call(_orch(cluster, path), ok=(0, INVALID), within_s=300, cwd=ROOT, env=_environment(cluster))
         (run,) = json.loads(done.stdout)["runs"]
-        yield Figure(what="a run in pods, from the command to its end", unit="s", values=(done.seconds,), note=run["stage"])
+        yield Figure(
+            what="a run in pods, from the command to its end", unit="s", values=(done.seconds,), note=run["stage"]
+        )
         path.write_text(yaml.safe_dump(_experiment(workload=ring(0.1, hosts=["h1", "h2"]), measure=_LONG)))
         undone = _killed(cluster, path)
         yield Figure(
