@@ -324,7 +324,6 @@ conf_dir = "{own}/cni"
         "authorization": {"mode": "AlwaysAllow"},
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"{_own_group()}/{machine.name}",
-        "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],
         "evictionHard": {"memory.available": "100Mi"},
         "failSwapOn": False,
