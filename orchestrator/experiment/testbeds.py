@@ -140,7 +140,8 @@ class Named:
         """Return why no pod is the one of a host; one that was made anew by the same name has another address."""
         mine = {one.scheduled: one for one in kubernetes.topology(spec, _pods(spec)).nodes}.get(host.scheduled)
         if mine is None or mine.addresses != host.addresses:
-            return f"{self.file}: there is no pod {host.scheduled or host.name} of address {host.address} any more"
+            gone = f"there is no pod {host.scheduled or host.name} of address {host.address} any more"
+            return f"{self.file}: {gone}, and its files went with it: `orch recover --without {host.name}`"
         return self._works(host, spec.work)
 
     def _works(self, host: Node, work: str) -> str:

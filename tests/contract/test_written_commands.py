@@ -25,7 +25,7 @@ from orchestrator.cli.commandline import build_parser
 from orchestrator.cli.main import main
 from orchestrator.experiment import experiment, nodesets, paperfile
 from orchestrator.testbed.inventory import Inventory
-from tests.bench.__main__ import BENCHMARKS
+from tests.bench.__main__ import BENCHMARKS, ON_REQUEST
 
 ROOT = Path(__file__).parents[2]
 PAGES = tried.pages()
@@ -68,7 +68,7 @@ def parse(words: list[str]) -> None:
     elif program in ("python", ".venv/bin/python") and rest[:1] == ["-m"]:
         assert importlib.util.find_spec(rest[1]), f"{rest[1]}: there is no such module"
         if rest[1] == "tests.bench":
-            assert [word for word in rest[2:] if not word.startswith("-") and word not in BENCHMARKS] == []
+            assert [word for word in rest[2:] if not word.startswith("-") and word not in BENCHMARKS + ON_REQUEST] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)

@@ -103,6 +103,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
         found += [
             Requirement(node=node, kind="program", what=place.command, remedy=program, needed_by=by),
             Requirement(node=node, kind="privilege", what="root", remedy=ROOT, needed_by=by),
+            Requirement(node=node, kind="privilege", what="CAP_NET_ADMIN", remedy=ROOT, needed_by=by),
             *(
                 Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by)
                 for device in place.devices

@@ -55,12 +55,17 @@ class _PodSpec(msgspec.Struct):
     nodeName: str = ""  # noqa: N815 - the API's
 
 
+class _Owner(msgspec.Struct):
+    kind: str
+
+
 class _Metadata(msgspec.Struct):
     name: str
     namespace: str
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     deletionTimestamp: str = ""  # noqa: N815 - the API's
+    ownerReferences: list[_Owner] = []  # noqa: N815 - the API's
 
 
 class _Status(msgspec.Struct):
@@ -112,6 +117,8 @@ class Kubectl:
     def pods(self, label: str, *, container: str = "") -> list[FoundPod]:
         """Return the pods with a label that run, in the order of their indexes, or else of their names.
 
+        Those of a DaemonSet, whose names are chosen at random, come in the order of their machines' names.
+
         Those that have ended are left out. TestbedError where there is none, where one does not run yet or is about to
         end, where two share a machine, or where one has no such container.
         """
@@ -156,6 +163,8 @@ def running(told: bytes, *, label: str, container: str = "") -> list[FoundPod]:
     places = [pod.index for pod in found]
     if None not in places and len(set(places)) == len(places):
         return sorted(found, key=lambda pod: pod.index or 0)
+    if all(_of_daemon_set(item.metadata) for item in current):
+        return sorted(found, key=lambda pod: _natural(pod.node))
     return sorted(found, key=lambda pod: _natural(pod.name))
 
 
@@ -180,6 +189,10 @@ def _pod(item: _Item, container: str) -> FoundPod:
 
 def _places(metadata: _Metadata) -> list[str | None]:
     return [metadata.labels.get(name, metadata.annotations.get(name)) for name in _INDEXES]
+
+
+def _of_daemon_set(metadata: _Metadata) -> bool:
+    return any(owner.kind == "DaemonSet" for owner in metadata.ownerReferences)
 
 
 def _refuse_shared(found: Sequence[FoundPod]) -> None:

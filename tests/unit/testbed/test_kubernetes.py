@@ -84,6 +84,16 @@ def test_a_mistake_says_what_would_be_accepted(wrong, told):
         spec(**wrong)
 
 
+def test_pods_of_a_daemon_set_are_in_the_order_of_their_machines_names():
+    owned = [{"kind": "DaemonSet", "name": "orch"}]
+    found = running(
+        pod("orch-7bz2k", node="n10", ownerReferences=owned),
+        pod("orch-x2c4d", node="n2", ownerReferences=owned),
+        pod("orch-b9d7q", node="n1", ownerReferences=owned),
+    )
+    assert [one.node for one in found] == ["n1", "n2", "n10"]
+
+
 def test_pods_are_in_the_order_of_their_indexes_else_of_the_numbers_in_their_names():
     assert [one.name for one in running(pod("b", index=1), pod("a", index=2), pod("c", index=0))] == ["c", "b", "a"]
     assert [one.name for one in running(pod("t-10"), pod("t-9"), pod("t-1"))] == ["t-1", "t-9", "t-10"]
@@ -177,6 +187,14 @@ def test_what_a_container_may_not_do_is_refused_with_the_security_context_that_w
     assert loading.checked(granted, [], local=False)[0].collect
 
 
+def test_a_delay_is_refused_before_the_run_where_root_may_not_change_rules_of_packets(experiment):
+    conditions = [{"delay": {"host": "h2", "time": "2ms"}}]
+    with pytest.raises(ConfigError, match="needs CAP_NET_ADMIN on h2, which its container has not"):
+        loading.checked(experiment(conditions=conditions, rights=("root",)), [], local=False)
+    able = experiment(conditions=conditions, rights=("root", "CAP_NET_ADMIN"))
+    assert loading.checked(able, [], local=False)[0].conditions
+
+
 def test_a_plan_is_the_same_in_any_pods_and_its_record_says_which_they_were(experiment, tmp_path, monkeypatch):
     one, _ = loading.checked(experiment(), [], local=False)
     kept = tmp_path / "experiment.yaml"
@@ -202,7 +220,9 @@ def test_a_run_is_recovered_from_the_pods_that_it_was_in_and_from_no_others(monk
     assert [named.lacks(node) for node in topology.nodes] == ["", "", ""]
     assert named.made(topology).topology.nodes == topology.nodes
     monkeypatch.setattr(survey, "learn", lambda _: now.model_copy(update={"hosts": renamed}))
-    assert named.lacks(topology.node("h1")) == "e.yaml: there is no pod train-0 of address 10.0.0.1 any more"
+    why = named.lacks(topology.node("h1"))
+    assert why.startswith("e.yaml: there is no pod train-0 of address 10.0.0.1 any more")
+    assert why.endswith("`orch recover --without h1`")
 
 
 @pytest.fixture
