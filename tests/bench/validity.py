@@ -22,7 +22,7 @@ from scipy import stats
 
 from orchestrator.analysis.compare import power
 from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, PointChange, compare
-from orchestrator.analysis.stats import levels, steady
+from orchestrator.analysis.stats import levels
 from orchestrator.analysis.stats.iterations import interval_note
 from orchestrator.analysis.stats.level_steps import steps
 from orchestrator.analysis.stats.statistics import Estimate, summarise
