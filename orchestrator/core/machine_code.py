@@ -12,6 +12,7 @@ from pathlib import Path
 
 _WAIT_S = 120.0  # for another process that compiles the same; one that is stopped must not stop this one
 _LOOK_S = 0.1  # how often it is looked whether that process is done
+_KEPT = 4  # versions of one kind of code: checkouts that share a cache take turns
 
 
 def folders(beside: Path) -> tuple[Path, ...]:
@@ -22,6 +23,15 @@ def folders(beside: Path) -> tuple[Path, ...]:
     base = os.environ.get("XDG_CACHE_HOME")
     cache = (Path(base) if base else Path.home() / ".cache") / "orch" / "compiled"
     return (cache,) if sys.dont_write_bytecode else (beside / "__pycache__", cache)
+
+
+def superseded(folder: Path, pattern: str) -> list[Path]:
+    """Return what matches a pattern in a folder, without the newest few: code of sources that nobody uses any more."""
+    dated = []
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):  # another process took it away
+            dated.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(dated)[:-_KEPT]]
 
 
 @contextlib.contextmanager

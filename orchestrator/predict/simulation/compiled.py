@@ -50,9 +50,9 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
         with machine_code.compiling_alone(places, _KIND):
             folder = _folder()
             if folder is not None:
-                for old in folder.parent.glob(f"{_KIND}*"):
-                    if old != folder:
-                        shutil.rmtree(old, ignore_errors=True)
+                os.utime(folder)
+                for old in machine_code.superseded(folder.parent, f"{_KIND}*"):
+                    shutil.rmtree(old, ignore_errors=True)
             dispatcher.compile(tuple(compiler.typeof(arg) for arg in args))
     return function(*args)
 

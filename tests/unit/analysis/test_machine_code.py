@@ -154,18 +154,17 @@ def test_a_full_disk_costs_only_the_keeping(tmp_path, compilations, monkeypatch)
     assert not [file for file in (tmp_path / "orch" / "compiled").iterdir() if file.stat().st_size]
 
 
-def test_code_of_older_sources_is_removed(tmp_path, compilations):
+def test_code_of_older_sources_is_removed_but_for_the_newest_of_it(tmp_path, compilations):
     compiled._code("a processor")
     file = file_in(tmp_path)
-    older = file.with_name(file.name[:-20] + "0" * 16 + ".bin")
-    older.touch()
+    older = [file.with_name(f"{file.name[:-20]}{number:016x}.bin") for number in range(5)]
     other = file.with_name("reader-" + "1" * 12 + "-" + "2" * 16 + ".bin")
-    other.touch()
+    for age, path in enumerate([*older, other], start=1):
+        path.touch()
+        os.utime(path, (1e9 - age, 1e9 - age))
     file.unlink()
     compiled._code("a processor")
-    assert file.exists()
-    assert other.exists()
-    assert not older.exists()
+    assert set(file.parent.glob("reader-*.bin")) == {file, other, *older[:3]}
 
 
 def test_of_those_that_begin_at_once_one_compiles(tmp_path, compilations, monkeypatch):

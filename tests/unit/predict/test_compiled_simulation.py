@@ -47,11 +47,13 @@ def test_where_nothing_may_be_written_each_process_compiles(tmp_path: Path) -> N
     assert said(begin(NUMBA_CACHE_DIR=str(taken), XDG_CACHE_HOME=str(taken))) == ["1", "None"]
 
 
-def test_code_of_other_sources_is_taken_away(tmp_path: Path) -> None:
-    old = tmp_path / "simulation-0123456789abcdef"
-    old.mkdir()
-    said(begin(NUMBA_CACHE_DIR=str(tmp_path)))
-    assert not old.exists()
+def test_of_other_sources_the_newest_versions_stay_as_checkouts_share_a_cache(tmp_path: Path) -> None:
+    others = [tmp_path / f"simulation-{number:016x}" for number in range(5)]
+    for age, folder in enumerate(others, start=1):
+        folder.mkdir()
+        os.utime(folder, (1e9 - age, 1e9 - age))
+    _, own = said(begin(NUMBA_CACHE_DIR=str(tmp_path)))
+    assert {path.name for path in tmp_path.glob("simulation-*")} == {Path(own).name, *(one.name for one in others[:3])}
 
 
 def test_a_change_of_any_source_gives_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ def _found(folders: Sequence[Path], name: str) -> bytes | None:
 
 
 def _compiled(folders: Sequence[Path], kind: str, name: str) -> bytes:
-    """Compile the code and keep it in the first folder that takes it, where it replaces that of older sources."""
+    """Compile the code and keep it in the first folder that takes it, where the oldest versions go."""
     argv = [sys.executable, "-m", "orchestrator.analysis.capture.stages.compiling"]
     done = subprocess.run(argv, capture_output=True, check=False, cwd=Path(__file__).parents[4])
     if done.returncode:
@@ -148,9 +148,8 @@ def _compiled(folders: Sequence[Path], kind: str, name: str) -> bytes:
         except OSError:  # it may not be written, or is full, or something else has the name
             continue
         with contextlib.suppress(OSError):
-            for old in folder.glob(f"{kind}*.bin"):
-                if old.name != name:
-                    old.unlink()
+            for old in machine_code.superseded(folder, f"{kind}*.bin"):
+                old.unlink()
         break
     return done.stdout
 
