@@ -500,17 +500,17 @@ def _overhead(evidence: Evidence) -> Judged:
             verdict="not judged", why=disturbed or "too few valid runs", code="disturbed" if disturbed else "no verdict"
         )
     mean = change.change("mean")
-    figures = (
-        Figure(what="mean with collectors over without", value=mean.ratio, limit=1 + MOST_OVERHEAD),
-        Figure(what="at least", value=mean.low),
-        Figure(what="at most", value=mean.high),
-    )
-    why = f"an iteration takes {mean.ratio - 1:+.1%} ({mean.low - 1:+.1%} to {mean.high - 1:+.1%}) with all collectors"
+    figures = [Figure(what="mean with collectors over without", value=mean.ratio, limit=1 + MOST_OVERHEAD)]
+    between = ""
+    if not math.isnan(mean.low):  # of one run a side nothing is known of how runs differ
+        figures += [Figure(what="at least", value=mean.low), Figure(what="at most", value=mean.high)]
+        between = f" ({mean.low - 1:+.1%} to {mean.high - 1:+.1%})"
+    why = f"an iteration takes {mean.ratio - 1:+.1%}{between} with all collectors"
     if change.verdict == "worse":
-        return Judged(verdict="broken", why=why, figures=figures)
+        return Judged(verdict="broken", why=why, figures=tuple(figures))
     if change.verdict == "cannot tell":
-        return Judged(verdict="not judged", why=f"{why}: {change.why}", figures=figures, code="cannot tell")
-    return Judged(verdict="held", why=why, figures=figures)
+        return Judged(verdict="not judged", why=f"{why}: {change.why}", figures=tuple(figures), code="cannot tell")
+    return Judged(verdict="held", why=why, figures=tuple(figures))
 
 
 def _on_gpus(judge: Judge) -> Judge:

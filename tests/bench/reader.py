@@ -114,7 +114,7 @@ def _peers(path: Path) -> dict[str, list[str]]:
     """What of these programs is installed."""
     known = {
         "capinfos -c": ["capinfos", "-c", str(path)],
-        "tcpdump -r -w /dev/null": ["tcpdump", "-r", str(path), "-w", "/dev/null"],
+        "tcpdump -r -w /dev/null": ["tcpdump", "-Z", "root", "-r", str(path), "-w", "/dev/null"],
         "tshark -q -z conv,tcp": ["tshark", "-n", "-q", "-r", str(path), "-z", "conv,tcp"],
     }
     return {name: argv for name, argv in known.items() if shutil.which(argv[0])}

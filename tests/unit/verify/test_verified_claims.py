@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -216,3 +217,9 @@ def test_why_a_claim_is_not_judged(evidence, name, code):
 def test_a_device_without_rdma_needs_no_counters_of_it():
     device = replace(GOOD.devices[0], counters=MLX5)
     assert NAMED["driver-counters"].judge(replace(GOOD, devices=(device,))).verdict == "held"
+
+
+def test_of_one_run_a_side_no_interval_is_told():
+    judged = NAMED["overhead"].judge(replace(GOOD, overhead=overhead("cannot tell", 1.01, math.nan, math.nan)))
+    assert judged.why == "an iteration takes +1.0% with all collectors: few runs"
+    assert [one.value for one in judged.figures] == [1.01]
