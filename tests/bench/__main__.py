@@ -59,8 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.names if name not in BENCHMARKS + ON_REQUEST]:
         parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS + ON_REQUEST)}")
-    if arguments.record and (arguments.only or arguments.most):
-        parser.error("--record takes all settings: leave --only and --most out")
+    if arguments.record and arguments.only:
+        parser.error("--record takes settings of every kind: leave --only out")
     if arguments.list:
         for name in BENCHMARKS + ON_REQUEST:
             print(f"{name:<12} {module(name).__doc__.strip()}")
@@ -111,7 +111,9 @@ def one(name: str, *, quick: bool, recorded: bool = False, only: str = "", most:
     print(f"  took {seconds:.0f} s; load average when it began {load:.2f}", flush=True)
     if recorded and not error:
         beside = f"load average {load:.1f} when it began, {os.getloadavg()[0]:.1f} when it ended"
-        print(f"  wrote {recording.record(name, found, load=beside, quick=quick).relative_to(ROOT)}", flush=True)
+        command = f"python -m tests.bench {name} --most {most}" if most else None
+        path = recording.record(name, found, load=beside, quick=quick, command=command)
+        print(f"  wrote {path.relative_to(ROOT)}", flush=True)
     data = [measured.as_data() for measured in found]
     return {"figures": data, "error": error, "seconds": round(seconds, 1), "load_average": load}
 
