@@ -56,7 +56,7 @@ OF_HOSTS = {
     "sudo": "is what README asks for, and what an inventory asks of its hosts",
 }
 # made up, or made, by tests; or commands of ours
-NO_PROGRAMS = {"capture", "export", "last", "study", "train", "prog", "orch-no-such", "orch-no-such-program"}
+NO_PROGRAMS = {"capture", "export", "last", "shrink", "study", "train", "prog", "orch-no-such", "orch-no-such-program"}
 
 
 class Row(NamedTuple):

@@ -9,6 +9,7 @@ kube-scheduler and kubelet. Containerd, runc, the plugins of CNI, kubectl and a 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -21,6 +22,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.helpers.orch_runs import wait_for
 
@@ -224,7 +228,8 @@ def _plugged(server: Machine, machine: Machine, number: int, machines: int) -> N
 
 def _control_plane(server: Machine, folder: Path, binaries: Path, machines: int) -> None:
     key, tokens = folder / "accounts.key", folder / "tokens.csv"
-    subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+    made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    key.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()))
     users = {
         **_USERS,
         **{f"n{number}": (f"system:node:n{number}", "system:nodes") for number in range(1, machines + 1)},
@@ -363,7 +368,7 @@ def _image(folder: Path) -> Path:
             entry.type, entry.linkname = tarfile.SYMTYPE, leads
             tar.addfile(entry)
     (folder / "layer.tar").write_bytes(layer.getvalue())
-    digest = subprocess.run(["sha256sum", folder / "layer.tar"], check=True, capture_output=True, text=True).stdout[:64]
+    digest = hashlib.sha256(layer.getvalue()).hexdigest()
     about = {
         "architecture": "amd64",
         "os": "linux",

@@ -440,7 +440,14 @@ def run(
         costs=costs,
         hops=hops,
     )
-    return int(call(_run, net, arrivals, reroutes, connections, wanted, until_s))
+    stopped = int(call(_run, net, arrivals, reroutes, connections, wanted, until_s))
+    if not stopped:
+        end_s = tasks.ended_s[tasks.first, wanted - 1].max()
+        for slot in np.flatnonzero(net.free_s > end_s):  # what has begun was counted whole
+            path = path_of[slot]
+            left = (net.free_s[slot] - end_s) * net.alone[slot]
+            links.carried[links.hop[links.first[path] : links.end[path]]] -= left
+    return stopped
 
 
 def _alone(links: Links, arrivals: Arrivals, reroutes: Reroutes, path_of: Ints) -> Floats:
