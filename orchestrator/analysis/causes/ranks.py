@@ -34,7 +34,11 @@ def of_ranks(evidence: Evidence) -> Iterator[Cost]:
 def _in_passes(evidence: Evidence) -> Iterator[Cost]:
     found, split = evidence.passes, evidence.split
     culprits = _waited_for(split.behind)
-    others = np.median(np.delete(found.passes_s, culprits, axis=0), axis=0)
+    rest = np.delete(found.passes_s, culprits, axis=0)
+    computing = rest[rest.any(axis=1)]  # servers compute nothing
+    if not len(computing):
+        return
+    others = np.median(computing, axis=0)
     usual = float(others.mean())
     for place in culprits:
         longer = found.passes_s[place] - others

@@ -166,6 +166,15 @@ def test_a_slow_rank_costs_what_the_slack_leaves() -> None:
     assert longer < 30
 
 
+@pytest.mark.parametrize(
+    ("own", "slow"), [([60, 60, 90, 0], {"h3"}), ([0, 60, 60, 0], set()), ([60, 0, 0, 0], set()), ([0, 0, 0, 0], set())]
+)
+def test_ranks_that_serve_and_compute_nothing_are_no_measure_of_a_slow_one(own: list[int], slow: set[str]) -> None:
+    with np.errstate(all="raise"):
+        found = explained(Ring(passes=alike(own, N), services=alike([10.0], N)))
+    assert {host for one in found.findings if one.cause == "slow-rank" for host in one.hosts} == slow
+
+
 def test_a_rank_that_varies_is_called_jittery() -> None:
     random = np.random.default_rng(1)
     own = alike(EVEN, N)
