@@ -2,7 +2,8 @@
 
 Sixteen hosts on four leaves and four spines, 25 Gbit/s at scale 100, 2:1. Two hosts of a leaf at a time send to two
 others, and then all to those of the next leaf, in more flows than there are uplinks. What a port sends is what its
-queueing discipline counts. The sweep of oversubscription is measured into `results/bench-fabric`, and a later call does not repeat it.
+queueing discipline counts. The sweep of oversubscription is measured into `results/bench-fabric`, and a later call does
+not repeat it.
 """
 
 from __future__ import annotations
