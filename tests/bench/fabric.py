@@ -1,8 +1,8 @@
 """A fabric of leaves and spines on this machine: what each link carries, and iteration time over oversubscription.
 
 Sixteen hosts on four leaves and four spines, 25 Gbit/s at scale 100, 2:1. Each host of a leaf sends to two others,
-whose links have room for it, and two send to each; then all send to those of the next leaf, in more flows than there are
-uplinks. What a port sends is what its queueing discipline counts. The sweep of oversubscription is measured into
+whose links have room for it, and two send to each; then all send to those of the next leaf, in more flows than there
+are uplinks. What a port sends is what its queueing discipline counts. The sweep of oversubscription is measured into
 `results/bench-fabric`, and a later call does not repeat it.
 """
 
