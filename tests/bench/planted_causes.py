@@ -45,7 +45,7 @@ def draw(cause: str, seed: int) -> Planted:
     fabric = causes[0] in FABRIC
     ring = ["h1", "h3", "h2", "h4"] if fabric else list(HOSTS)  # of a fabric every hop crosses the spines
     experiment: dict[str, Any] = {
-        "name": cause,
+        "name": cause.replace("+", "-and-"),
         "testbed": {"local": {"hosts": 5, "link": "25gbit", "scale": 100}},
         "conditions": [{"congestion-control": "cubic"}],
         "workload": {
