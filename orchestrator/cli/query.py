@@ -147,6 +147,10 @@ def _export(arguments: argparse.Namespace) -> int:
     from orchestrator.store import listing, query, rundir, stores
     from orchestrator.store.manifests import stayed
 
+    if isinstance(arguments.output, str) and arguments.what != _TRACKING:
+        raise ConfigError(
+            f"-o {arguments.output}: not on this machine; accepted: a path, or an address for {_TRACKING}"
+        )
     store = stores.opened(arguments.results)
     if arguments.what not in ("zip", _TRACKING, *_TRACES):
         picked = stores.picked(store, arguments.runs, options.filter_of(arguments))

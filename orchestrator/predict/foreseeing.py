@@ -68,11 +68,10 @@ AS_PLANNED = How()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """A statistic of iteration times in seconds: by the likeliest inputs, and its interval over all draws."""
+    """A statistic of iteration times in seconds: by the likeliest inputs, and its interval, which one draw has not."""
 
     value: float
-    low: float
-    high: float
+    interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +250,7 @@ def _window(plan: _Plan, window: WindowSpec, how: How) -> ForeseenWindow:
         load_bps=float(sum(getattr(choice.config, "load", 0.0) for choice in window.traffic)),
         traffic=tuple(_described(choice) for choice in window.traffic if not fitting.is_silent(choice)),
         jobs=tuple(_foreseen(one, name, found) for one, name in plan.jobs),
-        use={link.name: float(np.mean([one.use[link.name] for one in found])) for link in network.links},
+        use={link: float(np.mean([one.use.get(link, 0.0) for one in found])) for link in found[0].use},
         grain=chosen or "flows",
         draws=how.draws,
         iterations=iterations,
@@ -358,11 +357,11 @@ def _spread(values: Sequence[float]) -> Spread:
     """
     value, count = values[0], len(values)
     if count == 1:
-        return Spread(value=value, low=value, high=value)
+        return Spread(value=value, interval=None)
     logs = np.log(values)
     half = student_t((1 + INTERVAL) / 2, count - 1) * float(np.std(logs, ddof=1)) * math.sqrt(1 + 1 / count)
     middle = float(np.mean(logs))
-    return Spread(value=value, low=min(value, math.exp(middle - half)), high=max(value, math.exp(middle + half)))
+    return Spread(value=value, interval=(min(value, math.exp(middle - half)), max(value, math.exp(middle + half))))
 
 
 def _drawn(costs: Costs, draw: np.random.Generator) -> Rates:
@@ -446,10 +445,9 @@ def data(found: Sequence[ForeseenWindow]) -> list[dict[str, Any]]:
                 {
                     "job": job.job,
                     "workload": job.workload,
-                    **{
-                        name: {"value": spread.value, "low": spread.low, "high": spread.high}
-                        for name, spread in (("mean_s", job.mean), ("p50_s", job.p50), ("p99_s", job.p99))
-                    },
+                    "mean_s": _told(job.mean),
+                    "p50_s": _told(job.p50),
+                    "p99_s": _told(job.p99),
                     "compute_s": job.compute_s,
                     "waiting_s": job.waiting_s,
                 }
@@ -458,3 +456,8 @@ def data(found: Sequence[ForeseenWindow]) -> list[dict[str, Any]]:
         }
         for one in found
     ]
+
+
+def _told(spread: Spread) -> dict[str, float | None]:
+    low, high = spread.interval or (None, None)
+    return {"value": spread.value, "low": low, "high": high}

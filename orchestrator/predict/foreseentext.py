@@ -82,7 +82,7 @@ def _row(label: str, window: ForeseenWindow, job: ForeseenJob, measured: Measure
 
 
 def _ends(spread: Spread) -> str:
-    return f"{_ms(spread.low)} to {_ms(spread.high)}"
+    return NOTHING if spread.interval is None else " to ".join(map(_ms, spread.interval))
 
 
 def _links(window: ForeseenWindow) -> str:
@@ -97,6 +97,8 @@ def _method(window: ForeseenWindow) -> str:
         "packets": "packet by packet: token-bucket queues, CUBIC, selective acknowledgements, time-outs",
         "flows": "flow by flow: max-min shares, without queues, losses and time-outs",
     }[window.grain]
+    if window.draws == 1:
+        return f"simulated {grain}; one draw tells no interval"
     return (
         f"simulated {grain}; from and to: 90 % by {window.draws} draws of costs and of cross traffic, "
         "which do not hold what the model itself gets wrong"

@@ -40,7 +40,8 @@ def drawn(found: Sequence[ForeseenSetting]) -> Any:
     panel.barh(places, computing, color=style.SERIES[0], label="computing", height=0.7)
     panel.barh(places, waiting, left=computing, color=style.SERIES[1], label="waiting", height=0.7)
     for place, (_, _, job, _) in zip(places, rows, strict=True):
-        panel.plot([job.mean.low * 1e3, job.mean.high * 1e3], [place, place], color=style.INK, lw=1.0)
+        if job.mean.interval is not None:
+            panel.plot([end * 1e3 for end in job.mean.interval], [place, place], color=style.INK, lw=1.0)
     tails = [job.p99.value * 1e3 for _, _, job, _ in rows]
     panel.plot(tails, places, "|", color=style.INK, markersize=9, label="99th percentile")
     dots = [(one.mean_s * 1e3, place) for place, (*_, one) in enumerate(rows) if one is not None]

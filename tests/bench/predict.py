@@ -138,7 +138,7 @@ def compared(run: Run) -> list[Compared]:
                     ranked=run.ranked,
                     grain=window.grain,
                     predicted=_predicted(job),
-                    interval_s=(job.mean.low, job.mean.high),
+                    interval_s=job.mean.interval or (job.mean.value, job.mean.value),
                     measured=measured,
                     by_grain=own,
                 )

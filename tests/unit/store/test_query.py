@@ -161,6 +161,9 @@ def test_what_cannot_be_exported_is_said(results, tmp_path):
         assert status in (1, 2)
         assert told in err
     assert list(tmp_path.iterdir()) == []
+    status, _, err = orch("export", "runs", "-o", "s3://bucket/a.csv", "--results", str(results))
+    assert status == 2
+    assert "-o s3://bucket/a.csv: not on this machine; accepted: a path, or an address for mlflow" in err
 
 
 def test_a_run_is_zipped_whole(results, tmp_path):
