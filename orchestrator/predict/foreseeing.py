@@ -365,7 +365,10 @@ def _spread(values: Sequence[float]) -> Spread:
 
 
 def _drawn(costs: Costs, draw: np.random.Generator) -> Rates:
-    """Draw all costs within their intervals: log-normal, with the interval as that of 95 %."""
+    """Draw all costs: those that were fitted together as they go together, others within their own intervals.
+
+    Those are log-normal, with the interval as that of 95 %.
+    """
 
     def one(quantity: Quantity) -> float:
         if quantity.value <= 0.0 or quantity.low <= 0.0:
@@ -374,7 +377,12 @@ def _drawn(costs: Costs, draw: np.random.Generator) -> Rates:
         end = quantity.high if normal > 0 else quantity.low
         return quantity.value * math.exp(abs(normal) / 1.96 * math.log(end / quantity.value))
 
-    return Rates(**{name: one(getattr(costs, name)) for name in Rates.__slots__})
+    found = {name: one(getattr(costs, name)) for name in Rates.__slots__}
+    if costs.fits:
+        by = math.exp(costs.scatter * float(draw.standard_normal()))
+        fit = costs.fits[int(draw.integers(len(costs.fits)))]
+        found |= {name: value if name == "link_factor" else by * value for name, value in fit.items()}
+    return Rates(**found)
 
 
 def traffic(experiment: Experiment, window: WindowSpec, how: How, *, topology: Topology, until_s: float) -> list[Sent]:

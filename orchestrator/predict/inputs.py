@@ -27,12 +27,14 @@ from workloads.common.skew import parts_of
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 
-FITTED = ("round_s", "link_factor", "inside_byte_s", "byte_s")
+FITTED = ("round_s", "link_factor", "inside_byte_s", "message_s", "byte_s", "wake_s")
 _ACKNOWLEDGED = 66 / 2 / 1514  # of a frame: one acknowledgement for two, the other way on the same link
-_START = (1e-4, 1.1, 1e-10, 1e-10)  # of FITTED, and between which values they are looked for
-_BOUNDS = ((1e-7, 1.0), (0.5, 10.0), (1e-14, 1e-6), (1e-14, 1e-6))
+_BOUNDS = np.array(  # between which FITTED are looked for
+    ((1e-7, 1.0), (1.0, 10.0), (1e-14, 1e-6), (1e-7, 1.0), (1e-14, 1e-6), (1e-9, 1e-3))
+)
 _RESAMPLES = 100
-LEAST = 6  # messages, so that four quantities and their interval mean something
+_SD_OF_MEDIAN = 1.4826  # standard deviations of a normal in its median absolute deviation
+LEAST = 8  # messages, so that six quantities and their interval mean something
 
 WORKLOAD = "collective"
 TORCH = ("auto", "gloo", "nccl")  # backends of the trainings that are predicted
@@ -62,10 +64,12 @@ def usual(topology: Topology) -> Costs:
             return assumed(value / by, low=low / by, high=high / by, source=source)
 
         return Costs(
-            round_s=passed(0.3e-3, low=0.1e-3, high=1.5e-3, source="gloo between namespaces of two shared cores"),
+            round_s=passed(0.1e-3, low=0.03e-3, high=0.3e-3, source="gloo between namespaces"),
             link_factor=link,
             inside_byte_s=passed(0.0, low=0.0, high=2e-9, source="loopback costs processors alone"),
-            byte_s=passed(2e-9, low=1e-9, high=6e-9, source="two shared cores"),
+            message_s=passed(0.1e-3, low=0.03e-3, high=0.2e-3, source="gloo on two shared cores"),
+            byte_s=passed(1e-9, low=0.3e-9, high=3e-9, source="two shared cores"),
+            wake_s=passed(30e-6, low=15e-6, high=45e-6, source="two shared cores"),
             piece_s=passed(0.1e-3, low=0.03e-3, high=0.5e-3, source="timers of a machine with other work"),
             step_s=passed(1e-3, low=0.3e-3, high=4e-3, source="optimizer and logs"),
         )
@@ -73,7 +77,9 @@ def usual(topology: Topology) -> Costs:
         round_s=assumed(30e-6, low=5e-6, high=100e-6, source="TCP within a rack"),
         link_factor=link,
         inside_byte_s=assumed(1e-10, low=0.1e-10, high=2e-10, source="10 GB/s within a host (PCIe 3 x16)"),
+        message_s=assumed(0.0, low=0.0, high=0.0, source="hosts are machines of their own"),
         byte_s=assumed(0.0, low=0.0, high=0.0, source="hosts are machines of their own"),
+        wake_s=assumed(0.0, low=0.0, high=0.0, source="links are hardware"),
         piece_s=assumed(0.0, low=0.0, high=0.1e-3, source="no emulated pieces but timers"),
         step_s=assumed(1e-3, low=0.3e-3, high=4e-3, source="optimizer and logs"),
     )
@@ -93,10 +99,17 @@ def fitted(timed: Sequence[Timed], base: Costs, *, source: str) -> Costs:
     rows = np.array([_row(one) for one in timed])
     seconds = np.array([one.seconds for one in timed])
     known = np.flatnonzero(rows.any(axis=0))
-    likely = _solved(rows, seconds, known)
+    behind_s = np.array([one.rounds * one.network.behind_s for one in timed])
+    likely = _solved(rows, behind_s, seconds, known)
     draw = np.random.default_rng(1)
-    drawn = (draw.integers(0, len(rows), len(rows)) for _ in range(_RESAMPLES))
-    low, high = np.percentile([_solved(rows[some], seconds[some], known) for some in drawn], [2.5, 97.5], axis=0)
+    again = []
+    for _ in range(_RESAMPLES):
+        some = draw.integers(0, len(rows), len(rows))
+        told = rows[some].any(axis=0)
+        solved = _solved(rows[some], behind_s[some], seconds[some], np.flatnonzero(told))
+        again.append(np.where(told, solved, likely))
+    low, high = np.percentile(again, [2.5, 97.5], axis=0)
+    off = np.log(_seconds(rows, behind_s, likely) / seconds)
     found = {
         FITTED[place]: Quantity(
             value=float(likely[place]),
@@ -106,17 +119,34 @@ def fitted(timed: Sequence[Timed], base: Costs, *, source: str) -> Costs:
         )
         for place in known
     }
-    return replace(base, **found)
+    return replace(
+        base,
+        **found,
+        fits=tuple({FITTED[place]: float(one[place]) for place in known} for one in again),
+        scatter=_SD_OF_MEDIAN * float(np.median(np.abs(off))),
+    )
+
+
+def _seconds(rows: Floats, behind_s: Floats, costs: Floats) -> Floats:
+    """Return how long messages take at these costs, as `network_costs.moving` has it."""
+    rounds_s, link_s, inside_s, messages_s, bytes_s, wakes_s = (rows * costs).T
+    held_up_s = np.maximum(link_s, np.minimum(bytes_s + wakes_s, link_s + behind_s))
+    return np.asarray(np.maximum(rounds_s + messages_s, held_up_s) + inside_s)
 
 
 def _row(one: Timed) -> list[float]:
     """Return the factors of each of `FITTED` in the time of a message (`network_costs.moving`)."""
     net = one.network
-    return [one.rounds, net.link_s(one.pairs), net.inside(one.pairs), net.shared(one.pairs)]
+    processors = [net.messages(one.pairs, one.rounds), net.shared(one.pairs), net.woken(one.pairs, one.rounds)]
+    return [one.rounds, net.link_s(one.pairs), net.inside(one.pairs), *processors]
 
 
-def _solved(rows: Floats, seconds: Floats, known: Places) -> Floats:
-    """Solve for the costs with which rows take their seconds; those of columns that are zero throughout are 0."""
+def _solved(rows: Floats, behind_s: Floats, seconds: Floats, known: Places) -> Floats:
+    """Solve for the costs with which rows take their seconds; those of columns that are zero throughout are 0.
+
+    `behind_s` is by how much processors hold up each row at most. Each cost begins as high as the quickest message lets
+    it: no step leads from a bound that no message reaches.
+    """
     from scipy.optimize import least_squares
 
     def costs_of(free: Floats) -> Floats:
@@ -125,11 +155,12 @@ def _solved(rows: Floats, seconds: Floats, known: Places) -> Floats:
         return full
 
     def apart(free: Floats) -> Floats:
-        rounds_s, link_s, *carried_s = (rows * costs_of(free)).T
-        return np.asarray(np.log((np.maximum(rounds_s, link_s) + sum(carried_s)) / seconds))
+        return np.asarray(np.log(_seconds(rows, behind_s, costs_of(free)) / seconds))
 
-    start = np.log(np.array(_START)[known])
-    bounds = np.log(np.array(_BOUNDS)[known].T)
+    low, high = _BOUNDS[known].T
+    columns = rows.T[known]
+    start = np.log([np.min(seconds[column > 0] / column[column > 0]) for column in columns])
+    start, bounds = np.clip(start, np.log(low), np.log(high)), np.log((low, high))
     return costs_of(least_squares(apart, start, bounds=tuple(bounds), loss="soft_l1", f_scale=0.1).x)
 
 

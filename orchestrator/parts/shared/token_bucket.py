@@ -58,11 +58,15 @@ def bucket(rate_bps: float, *, queue_s: float, mtu: int, offloads: bool = False)
     super-packets), since packets do not shrink with the scale.
     """
     rate = max(1, int(rate_bps / 8))
-    least = OFFLOADED_BURST_BYTES if offloads else LEAST_BURST_BYTES
     packet = 65536 if offloads else mtu + WIRE_HEADER_BYTES
     limit = max(int(rate * queue_s), (4 if offloads else LEAST_QUEUE_PACKETS) * packet)
-    depth = min(max(least, math.ceil(rate * BURST_S)), limit // 2)
+    depth = min(usual_depth(rate, offloads=offloads), limit // 2)
     return Bucket(rate, _ticks(rate, depth), limit)
+
+
+def usual_depth(rate: int, *, offloads: bool = False) -> int:
+    """Return the bytes of a bucket for `rate` bytes a second whose queue is long."""
+    return max(OFFLOADED_BURST_BYTES if offloads else LEAST_BURST_BYTES, math.ceil(rate * BURST_S))
 
 
 def _ticks(rate: int, size: int) -> int:

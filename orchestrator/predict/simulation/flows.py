@@ -88,7 +88,8 @@ class _Net(NamedTuple):
     rest: Floats  # bytes of a slot that are left then
     alone: Floats  # bytes a second of a connection that shares none of its links, else 0
     free_s: Floats  # when such a connection has sent what has begun
-    costs: Floats  # seconds of a message, of a byte of it, of one within a host, and by how much computing is late
+    costs: Floats  # in seconds, as `run` has them
+    processors: Floats  # that all hosts share: by how much they are behind, since when, and the bytes a second now
     hops: int  # the most links of a path
 
 
@@ -152,6 +153,7 @@ def _mark(flows: _Flows, link: int) -> None:
 def _end(net: _Net, slot: int) -> None:
     """Take a flow off its links."""
     flows, links = net.flows, net.links
+    net.processors[2] -= flows.rate[slot]
     flows.numbers[0] -= 1
     last = flows.active[flows.numbers[0]]
     if last != slot:
@@ -228,6 +230,7 @@ def _fix(net: _Net, slot: int, share: float, now_s: float) -> None:
             links.carried[links.hop[other]] += sent
     if changed:
         flows.left[slot] -= sent
+        net.processors[2] += share - flows.rate[slot]
         flows.rate[slot], flows.since_s[slot] = share, now_s
         flows.ends_s[slot] = now_s + max(flows.left[slot], 0.0) / share
         _sift(flows, slot)
@@ -237,7 +240,17 @@ def _fix(net: _Net, slot: int, share: float, now_s: float) -> None:
 def _cost_s(net: _Net, slot: int, task: int) -> float:
     """Return how long after its last byte has left a message of a connection is there, in seconds."""
     each_s = net.costs[0] + net.links.delay_s[net.flows.path[slot]]
-    return float(each_s * net.tasks.messages[task] + net.costs[1] * net.tasks.size[task])
+    net.processors[0] += net.costs[5] * net.tasks.messages[task]
+    return float(each_s * net.tasks.messages[task] + net.processors[0])
+
+
+@compiled
+def _fall_behind(net: _Net, now_s: float) -> None:
+    """Have the processors that all hosts share fall behind what is sent, or catch up, until now."""
+    behind_s, since_s, rate = net.processors
+    then_s = behind_s + (net.costs[3] * rate - 1.0) * (now_s - since_s)
+    net.processors[0] = max(0.0, min(then_s, max(behind_s, net.costs[4])))
+    net.processors[1] = now_s
 
 
 @compiled
@@ -249,13 +262,13 @@ def _start(net: _Net, task: int, now_s: float) -> bool:
         again = machine.take(tasks, task)
         slot = tasks.connection[task]
         if slot < 0:
-            seconds = machine.duration_s(tasks, task, net.costs[3], now_s)
+            seconds = machine.duration_s(tasks, task, net.costs[2], now_s)
             if seconds > 0.0 or again:
                 machine.push(net.heap, now_s + seconds, task)
             else:
                 net.numbers[0] = machine.ended(tasks, task, now_s, net.ready, net.numbers[0])
         elif links.first[net.flows.path[slot]] == links.end[net.flows.path[slot]]:
-            inside_s = net.costs[0] * tasks.messages[task] + (net.costs[1] + net.costs[2]) * tasks.size[task]
+            inside_s = _cost_s(net, slot, task) + net.costs[1] * tasks.size[task]
             machine.push(net.heap, now_s + inside_s, task)
         elif net.alone[slot] > 0.0:
             net.free_s[slot] = max(now_s, net.free_s[slot]) + tasks.size[task] / net.alone[slot]
@@ -365,6 +378,7 @@ def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wa
         if then_s > until_s:
             return LATE
         now_s = max(now_s, then_s)
+        _fall_behind(net, now_s)
         soon_s = now_s + _TOGETHER_S
         _finish(net, connections, now_s, soon_s)
         while rerouted < len(reroutes.at_s) and window_s + reroutes.at_s[rerouted] <= soon_s:
@@ -392,7 +406,9 @@ def run(
 ) -> int:
     """Simulate until every job has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
 
-    `path_of` is the path of each connection; `costs` as in `_Net`.
+    `path_of` is the path of each connection. `costs` are the seconds of a message, of a byte of one within a host, and
+    by how much computing is late; what processors that all hosts share need for a byte that is sent, by how much they
+    fall behind then at most, and what they need for a message.
     """
     connections = len(path_of)
     slots = connections + _MOST_FLOWS
@@ -435,9 +451,10 @@ def run(
         fixed=np.zeros(slots, np.int64),
         moved=np.zeros(slots, np.int64),
         rest=np.zeros(slots),
-        alone=_alone(links, arrivals, reroutes, path_of),
+        alone=np.zeros(connections) if costs[3] else _alone(links, arrivals, reroutes, path_of),
         free_s=np.zeros(connections),
         costs=costs,
+        processors=np.zeros(3),
         hops=hops,
     )
     stopped = int(call(_run, net, arrivals, reroutes, connections, wanted, until_s))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from orchestrator.experiment.experiment import Choice, Experiment
 from orchestrator.parts.shared.token_bucket import bucket
 from orchestrator.parts.topology import ETHERNET_BYTES, Topology
+from orchestrator.predict import network_costs
 
 NIC, SWITCH_PORT = "nic", "switch-port"
 CHANGED = frozenset({"rate", "loss", "delay"})  # conditions of links
@@ -28,6 +29,7 @@ class SimulatedLink:
     delay_s: float = 0.0  # of what crosses it, beside its queue
     late_s: float = 0.0  # of its bucket's timer, in the mean
     gap_s: float = 0.0  # between two packets that its bucket lets through at once, and for a packet to pass a host
+    wakes: float = 0.0  # of the processors that all hosts share, for each byte that waits for the bucket's timer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,7 @@ class SimulatedNetwork:
     leaf_of: dict[str, str] = field(default_factory=dict)
     spines: tuple[str, ...] = ()
     outages: tuple[Outage, ...] = ()
+    behind_s: float = 0.0  # by which the processors that all hosts share fall behind what is sent, at most
 
     def lanes(self, src: str, dst: str) -> int:
         """Return by how many paths a message can go from host to host."""
@@ -128,6 +131,7 @@ def network(experiment: Experiment, topology: Topology, *, hardware: bool = Fals
         leaf_of={link.host: link.switch for link in topology.links} if fabric else {},
         spines=fabric.spines if fabric else (),
         outages=tuple(outages),
+        behind_s=network_costs.BEHIND_S / topology.dilation,
     )
 
 
@@ -177,6 +181,7 @@ def _link(link: SimulatedLink, rate: float, queue_s: float, topology: Topology, 
     link = replace(link, rate=rate / 8 / topology.scale, queue=made.limit_bytes)
     if not hardware:
         by = topology.dilation
-        return replace(link, depth=made.depth_bytes, late_s=LATE_S / by, gap_s=GAP_S / by)
+        wakes = network_costs.wakes(link.rate, topology)
+        return replace(link, depth=made.depth_bytes, late_s=LATE_S / by, gap_s=GAP_S / by, wakes=wakes)
     frame = topology.mtu + ETHERNET_BYTES
     return replace(link, depth=2 * frame, late_s=frame / 2 / link.rate, gap_s=min(GAP_S, frame / 10 / link.rate))

@@ -55,6 +55,8 @@ QUEUE = np.dtype(
         ("loss", np.float64),  # probability at each packet
         ("late_s", np.float64),  # of its timer, in the mean
         ("gap_s", np.float64),  # between two packets that it lets through at once, and for a packet to pass a host
+        ("wake_s", np.float64),  # of the processors, for each byte of a packet that its timer lets through
+        ("late", np.int64),  # whether that was so of the last packet
         ("tokens", np.float64),
         ("counted_s", np.float64),  # when `tokens` was true: the departure of the last packet
         ("carried", np.float64),
@@ -74,11 +76,15 @@ PATH = np.dtype(
 
 
 class Queues(NamedTuple):
-    """The queues of all links, and the links of each path; a connection has one path for good."""
+    """The queues of all links, the links of each path, and the processors that all hosts share.
+
+    A connection has one path for good.
+    """
 
     links: Records
     paths: Records
     hops: Ints
+    processors: Floats  # when they have done all that they have, one number
 
 
 # A connection, with both of its ends.
@@ -153,7 +159,7 @@ class _Net(NamedTuple):
     ready: Ints  # tasks that can begin
     fresh: Ints  # sockets that no connection has
     numbers: Ints  # how many are ready, how many sockets are fresh, the first free message, acknowledgements so far
-    costs: Floats  # seconds of a message, of a byte of it, of one within a host, and by how much computing is late
+    costs: Floats  # in seconds, as `run` has them
     mss: float  # payload of a full segment
 
 
@@ -170,6 +176,7 @@ def _pass(links: Records, link: int, size: float, now_s: float) -> float:
         return -1.0
     at_s = max(now_s, queue.counted_s + queue.gap_s)
     tokens = min(queue.depth, queue.tokens + queue.rate * max(0.0, at_s - queue.counted_s))
+    queue.late = int(tokens < size)
     if tokens >= size:
         queue.tokens = tokens - size
     else:  # a timer wakes the bucket, a little late
@@ -187,6 +194,28 @@ def _code(kind: int, hop: int, socket: int, number: int) -> int:
 
 
 @compiled
+def _processed(net: _Net, path: int, hop: int, late: int, wire: float, now_s: float) -> float:
+    """Return when the processors that all hosts share are done with a packet, which has left this hop of its path."""
+    queues = net.queues
+    work_s = net.costs[3] * wire if hop == 1 else 0.0
+    if late:
+        work_s += queues.links[queues.hops[queues.paths[path].first + hop - 1]].wake_s * wire
+    if work_s <= 0.0:
+        return now_s
+    behind_s = max(queues.processors[0], now_s)
+    queues.processors[0] = max(behind_s, min(behind_s + work_s, now_s + net.costs[4]))
+    return float(queues.processors[0])
+
+
+@compiled
+def _there_s(net: _Net, task: int, now_s: float) -> float:
+    """Return when a message is there whose last byte is: processors that all hosts share deal with it first."""
+    queues, messages = net.queues, net.tasks.messages[task]
+    queues.processors[0] = max(queues.processors[0], now_s) + net.costs[5] * messages
+    return float(queues.processors[0] + net.costs[0] * messages)
+
+
+@compiled
 def _transmit(net: _Net, socket: int, number: int, now_s: float) -> bool:
     """Put a segment into the first queue of its path; return whether it was taken."""
     sockets, queues = net.sockets, net.queues
@@ -200,7 +229,8 @@ def _transmit(net: _Net, socket: int, number: int, now_s: float) -> bool:
     segments[place].sent_s = now_s
     sockets[socket].pipe += 1
     sockets[socket].in_nic += wire
-    machine.push(net.heap, at_s + queues.links[link].gap_s, _code(_DATA, 1, socket, number))
+    late = queues.links[link].late
+    machine.push(net.heap, at_s + queues.links[link].gap_s, _code(_DATA, 1 | (late << 3), socket, number))
     return True
 
 
@@ -518,7 +548,7 @@ def _begin(net: _Net, task: int, now_s: float) -> bool:
         again = machine.take(tasks, task)
         socket = tasks.connection[task]
         if socket < 0:
-            seconds = machine.duration_s(tasks, task, net.costs[3], now_s)
+            seconds = machine.duration_s(tasks, task, net.costs[2], now_s)
             if seconds > 0.0 or again:
                 machine.push(net.heap, now_s + seconds, _code(_TASK, 0, 0, task))
             else:
@@ -526,8 +556,8 @@ def _begin(net: _Net, task: int, now_s: float) -> bool:
             continue
         path = net.sockets[socket].path
         if queues.paths[path].first == queues.paths[path].end:
-            inside_s = net.costs[0] * tasks.messages[task] + (net.costs[1] + net.costs[2]) * tasks.size[task]
-            machine.push(net.heap, now_s + inside_s, _code(_TASK, 0, 0, task))
+            there_s = _there_s(net, task, now_s) + net.costs[1] * tasks.size[task]
+            machine.push(net.heap, there_s, _code(_TASK, 0, 0, task))
             continue
         if not _put(net, socket, tasks.size[task], task):
             return False
@@ -540,17 +570,18 @@ def _hop(net: _Net, kind: int, hop: int, socket: int, number: int, path: int, wi
     """Pass a packet on to the next link of its path; return False where it has no further one."""
     queues = net.queues
     link, end = queues.paths[path].first + hop, queues.paths[path].end
-    at_s = now_s
+    at_s, late = now_s, 0
     if link < end:
         at_s = _pass(queues.links, queues.hops[link], wire, now_s)
         if at_s < 0.0:
             return True
         at_s += queues.links[queues.hops[link]].gap_s
+        late = queues.links[queues.hops[link]].late
     elif link > end or queues.paths[path].delay_s <= 0.0:
         return False
     else:
         at_s += queues.paths[path].delay_s
-    machine.push(net.heap, at_s, _code(kind, hop + 1, socket, number))
+    machine.push(net.heap, at_s, _code(kind, (hop + 1) | (late << 3), socket, number))
     return True
 
 
@@ -572,8 +603,7 @@ def _arrived(net: _Net, socket: int, number: int, now_s: float) -> None:
         if mark != _NONE:
             at_once = True
             if mark >= 0:
-                cost_s = net.costs[0] * net.tasks.messages[mark] + net.costs[1] * net.tasks.size[mark]
-                machine.push(net.heap, now_s + cost_s, _code(_TASK, 0, 0, mark))
+                machine.push(net.heap, _there_s(net, mark, now_s), _code(_TASK, 0, 0, mark))
         sockets[socket].rcv += 1
     sockets[socket].owed += 1
     if at_once or sockets[socket].owed >= 2:
@@ -589,7 +619,8 @@ def _happen(net: _Net, code: int, connections: int, now_s: float) -> None:
     """Carry out an event."""
     sockets = net.sockets
     segments = net.segments
-    kind, hop, socket, number = code & 3, (code >> 2) & 15, (code >> 6) & 0x3FFFFF, code >> 28
+    kind, hop, socket, number = code & 3, (code >> 2) & 7, (code >> 6) & 0x3FFFFF, code >> 28
+    late = (code >> 5) & 1
     if kind == _TASK:
         net.numbers[0] = machine.ended(net.tasks, number, now_s, net.ready, net.numbers[0])
     elif kind == _DATA:
@@ -598,11 +629,13 @@ def _happen(net: _Net, code: int, connections: int, now_s: float) -> None:
             sockets[socket].in_nic -= wire
             if _waits(sockets, socket):
                 _send(net, socket, now_s)
+        now_s = _processed(net, sockets[socket].path, hop, late, wire, now_s)
         there = not _hop(net, kind, hop, socket, number, sockets[socket].path, wire, now_s)
         if there and sockets[socket].mute == 0:
             _arrived(net, socket, number, now_s)
     elif kind == _ACK:
         back = net.queues.paths[sockets[socket].path].back
+        now_s = _processed(net, back, hop, late, float(HEADER), now_s)
         if _hop(net, kind, hop, socket, number, back, float(HEADER), now_s) or sockets[socket].bytes < 0.0:
             return
         _acknowledged(net, socket, net.acks[number].before, net.acks[number].one, now_s)
@@ -716,7 +749,9 @@ def run(
 ) -> int:
     """Simulate until every job has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
 
-    `path_of` is the path of each connection; `costs` and `mss` as in `_Net`.
+    `path_of` is the path of each connection; `mss` is the payload of a full segment. `costs` are the seconds of a
+    message, of a byte of one within a host, and by how much computing is late; what processors that all hosts share
+    need for a byte that is sent, by how much they fall behind then at most, and what they need for a message.
     """
     connections = len(path_of)
     count = connections + MOST_FLOWS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
@@ -72,12 +73,14 @@ def simulate(
     answered = traffic if by_packets else [sent for sent in traffic if not sent.datagram]
     arrivals, lasting = _arrivals(answered, ways, offset=len(path_of), mss=network.mss if by_packets else 0)
     connections = np.array([*path_of, *lasting], dtype=np.int64)
-    costs = np.array([rates.round_s, rates.byte_s, rates.inside_byte_s, LATE_S])
+    wakes = 0.0 if by_packets else fmean(link.wakes for link in network.links)
+    byte_s = rates.byte_s + wakes * rates.wake_s
+    costs = np.array([rates.round_s, rates.inside_byte_s, LATE_S, byte_s, network.behind_s, rates.message_s])
     until_s = wanted * cycle * MOST_ITERATION_S
     call(machine.seeded, seed % 2**32)
     if by_packets:
         reroutes = _reroutes(ways, warmup)
-        queues = _queues(ways)
+        queues = _queues(ways, rates.wake_s)
         carried = queues.links["carried"]
         stopped = packets.run(
             tasks,
@@ -102,14 +105,13 @@ def simulate(
     if stopped:
         raise ConfigError(f"an iteration takes longer than {MOST_ITERATION_S:g} s")
     duration_s = float(tasks.ended_s[tasks.first, wanted - 1].max())
+    use = {link.name: float(size / link.rate / duration_s) for link, size in zip(network.links, carried, strict=True)}
     return Simulated(
         seconds={
             one.job.name: _of_rank_0(one.graph, tasks, last)[warmup : warmup + iterations]
             for one, last in zip(jobs, tasks.first, strict=True)
         },
-        use={
-            link.name: float(size / link.rate / duration_s) for link, size in zip(network.links, carried, strict=True)
-        },
+        use=use,
         duration_s=duration_s,
     )
 
@@ -206,20 +208,26 @@ def _links(ways: _Ways, taken: Floats) -> Links:
     )
 
 
-def _queues(ways: _Ways) -> Queues:
-    """Return the queues of all links, full of tokens."""
+def _queues(ways: _Ways, wake_s: float) -> Queues:
+    """Return the queues of all links, full of tokens; `wake_s` is what it costs to wake up the processors."""
     hops, network = ways.hops, ways.network
     queues = np.zeros(len(network.links), packets.QUEUE)
     for queue, link in zip(queues, network.links, strict=True):
         queue["rate"], queue["limit"], queue["loss"] = link.rate, link.queue, link.loss
         queue["depth"] = queue["tokens"] = link.depth
         queue["late_s"], queue["gap_s"] = link.late_s, link.gap_s
+        queue["wake_s"] = wake_s * link.wakes
     paths = np.zeros(len(hops), packets.PATH)
     first = list(accumulate(map(len, hops), initial=0))
     paths["first"], paths["end"] = first[:-1], first[1:]
     for path, way in zip(paths, ways.number, strict=False):
         path["back"], path["delay_s"] = ways.back(way), network.delay_s(*way)
-    return Queues(links=queues, paths=paths, hops=np.array(list(chain.from_iterable(hops)) or [0], dtype=np.int64))
+    return Queues(
+        links=queues,
+        paths=paths,
+        hops=np.array(list(chain.from_iterable(hops)) or [0], dtype=np.int64),
+        processors=np.zeros(1),
+    )
 
 
 def _arrivals(traffic: Sequence[Sent], ways: _Ways, *, offset: int, mss: int) -> tuple[Arrivals, list[int]]:

@@ -13,14 +13,16 @@ from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.experiment import loading
 from orchestrator.parts.theory import Bucket, Replicated
 from orchestrator.predict import inputs, messages, predicting, whatif
-from orchestrator.predict.network_costs import Costs, Network, Quantity, Rates, all_reduce_s, network
+from orchestrator.predict.network_costs import Costs, Network, Quantity, Rates, all_reduce_s, network, sends_s
 from orchestrator.predict.pipeline import Schedule, StageTimes
 from tests.helpers.experiments import orch
 from workloads.common.replicated_tasks import buckets
 from workloads.models import catalog, formulation
 
 MIB = 2**20
-FREE = Rates(round_s=0.0, link_factor=1.0, inside_byte_s=0.0, byte_s=0.0, piece_s=0.0, step_s=0.0)
+FREE = Rates(
+    round_s=0.0, link_factor=1.0, inside_byte_s=0.0, message_s=0.0, byte_s=0.0, wake_s=0.0, piece_s=0.0, step_s=0.0
+)
 
 PTD = """\
 name: t
@@ -50,7 +52,7 @@ def exact(value: float) -> Quantity:
 
 
 def costs(**values: float) -> Costs:
-    names = ("round_s", "link_factor", "inside_byte_s", "byte_s", "piece_s", "step_s")
+    names = ("round_s", "link_factor", "inside_byte_s", "message_s", "byte_s", "wake_s", "piece_s", "step_s")
     return Costs(**{name: exact(values.get(name, 1.0 if name == "link_factor" else 0.0)) for name in names})
 
 
@@ -205,7 +207,7 @@ def test_a_condition_on_a_rate_limits_its_direction(tmp_path: Path) -> None:
 
 
 def test_fitted_inputs_are_those_that_made_the_times() -> None:
-    known = {"round_s": 2e-4, "link_factor": 1.1, "byte_s": 3e-9}
+    known = {"round_s": 2e-4, "link_factor": 1.1, "inside_byte_s": 5e-10, "message_s": 1e-4, "byte_s": 3e-9}
     rates = costs(**known).at("value")
     slow, fast, inner = (
         Network(
@@ -213,6 +215,7 @@ def test_fitted_inputs_are_those_that_made_the_times() -> None:
             out_bps=dict.fromkeys(nodes, rate),
             in_bps=dict.fromkeys(nodes, rate),
             one_machine=True,
+            behind_s=1.0,
         )
         for nodes, rate in (("abcd", 1e6), ("abcd", 1e9), ("aabb", 1e9))
     )
@@ -222,13 +225,16 @@ def test_fitted_inputs_are_those_that_made_the_times() -> None:
             pairs, rounds = inputs.all_reduced([range(4)], size)
             seconds = all_reduce_s([range(4)], size, net=where, rates=rates)
             timed.append(inputs.Timed(pairs=pairs, rounds=rounds, network=where, seconds=seconds))
+            ways = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3), (2, 0)]
+            seconds = sends_s(ways, size, net=where, rates=rates)
+            timed.append(inputs.Timed(pairs=dict.fromkeys(ways, size), rounds=1, network=where, seconds=seconds))
     found = inputs.fitted(timed, costs(), source="RUN")
     for name, value in known.items():
         quantity = getattr(found, name)
         assert quantity.value == pytest.approx(value, rel=1e-3)
         assert quantity.low <= quantity.value <= quantity.high
         assert "RUN" in quantity.source
-    with pytest.raises(StoreError, match="4 quantities"):
+    with pytest.raises(StoreError, match="6 quantities"):
         inputs.fitted(timed[:2], costs(), source="RUN")
 
 

@@ -30,7 +30,9 @@ from workloads.common.collective_tasks import Done, Ready
 
 GRAINS: tuple[Grain, ...] = ("flows", "packets")
 LINK = 250e6 / 8  # bytes a second, scaled
-FREE = Rates(round_s=0.0, link_factor=1.0, inside_byte_s=0.0, byte_s=0.0, piece_s=0.0, step_s=0.0)
+FREE = Rates(
+    round_s=0.0, link_factor=1.0, inside_byte_s=0.0, message_s=0.0, byte_s=0.0, wake_s=0.0, piece_s=0.0, step_s=0.0
+)
 HEADERS = 1514 / 1448
 
 
@@ -225,6 +227,46 @@ def test_each_round_of_a_ring_costs_a_message(grain: Grain, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("grain", GRAINS)
+def test_busy_processors_hold_up_each_round_and_no_longer_than_they_fall_behind(grain: Grain, tmp_path: Path) -> None:
+    """A ring of 3 MB over 25 Gbit/s at scale 100: four rounds of two segments, 34 ms on a link for each."""
+    ranks, size = 3, 3e6
+
+    def seconds(**costs: float) -> float:
+        rates = replace(FREE, **costs)
+        return float(simulated(tmp_path, ring(ranks, size), grain, rates=rates).seconds["training"].mean())
+
+    free_s = seconds()
+    sent = 2 * (ranks - 1) * size
+    assert seconds(byte_s=0.5 * free_s / sent) == pytest.approx(free_s, rel=0.02)
+    assert seconds(wake_s=1e-7) == pytest.approx(free_s, rel=0.02)
+    behind_s = network_costs.BEHIND_S
+    for costs in ({"byte_s": 3 * free_s / sent}, {"wake_s": 3 * free_s * 1514 / sent}):
+        # Of packets later ones leave later, too: windows grow by acknowledgements.
+        assert seconds(**costs) == pytest.approx(free_s + 4 * behind_s, rel=0.05 if grain == "flows" else 0.25)
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_processors_deal_with_one_message_after_the_other(grain: Grain, tmp_path: Path) -> None:
+    ways = [(src, dst, 100.0) for src in range(3) for dst in range(3) if src != dst]
+    rates = replace(FREE, message_s=2e-3)
+    once, twice = (
+        simulated(tmp_path, sends(3, *ways[:count]), grain, rates=rates).seconds["training"].mean() for count in (3, 6)
+    )
+    assert once == pytest.approx(3 * 2e-3, rel=0.1)
+    assert twice == pytest.approx(6 * 2e-3, rel=0.1)
+
+
+def test_hosts_that_are_machines_of_their_own_share_no_processors(tmp_path: Path) -> None:
+    made = experiment(tmp_path)
+    topology = fitting.topology_of(made)
+    here, there = (links.network(made, topology, hardware=hardware).links for hardware in (False, True))
+    assert all(link.wakes > 0 for link in here)
+    assert all(link.wakes == 0 for link in there)
+    usual = inputs.usual(replace(topology, kind="inventory"))
+    assert (usual.message_s.high, usual.byte_s.high, usual.wake_s.high) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("grain", GRAINS)
 def test_links_carry_what_ranks_send(grain: Grain, tmp_path: Path) -> None:
     size = 3e6
     found = simulated(tmp_path, sends(3, (0, 1, size), (1, 2, 2 * size)), grain)
@@ -303,7 +345,7 @@ def test_without_traffic_it_says_what_the_terms_say(tmp_path: Path) -> None:
     for model in ("resnet50", "vgg16"):
         made = experiment(tmp_path, workload={"ddp": {"model": model}})
         nothing = network_costs.assumed(0.0, low=0.0, high=0.0, source="processors are free")
-        costs = replace(inputs.usual(fitting.topology_of(made)), byte_s=nothing)
+        costs = replace(inputs.usual(fitting.topology_of(made)), message_s=nothing, byte_s=nothing, wake_s=nothing)
         (window,) = foreseeing.foresee(made, costs, file="x", how=How(draws=1, grain="flows"))
         terms = predicting.predict(predicting.subject(made, file="x"), costs)
         assert window.jobs[0].mean.value == pytest.approx(terms.iteration_s, rel=0.06)
