@@ -249,7 +249,7 @@ def _window(plan: _Plan, window: WindowSpec, how: How) -> ForeseenWindow:
         window=window.name,
         load_bps=float(sum(getattr(choice.config, "load", 0.0) for choice in window.traffic)),
         traffic=tuple(_described(choice) for choice in window.traffic if not fitting.is_silent(choice)),
-        jobs=tuple(_foreseen(one, name, found) for one, name in plan.jobs),
+        jobs=tuple(_foreseen(one, name, found, own=len(network.spines) < 2) for one, name in plan.jobs),
         use={link: float(np.mean([one.use.get(link, 0.0) for one in found])) for link in found[0].use},
         grain=chosen or "flows",
         draws=how.draws,
@@ -337,23 +337,25 @@ def _described(choice: Choice) -> str:
     return choice.name if load is None else f"{choice.name} {load / 1e9:g} Gbit/s"
 
 
-def _foreseen(one: SimulatedJob, workload: str, found: Sequence[Simulated]) -> ForeseenJob:
+def _foreseen(one: SimulatedJob, workload: str, found: Sequence[Simulated], *, own: bool) -> ForeseenJob:
     seconds = [result.seconds[one.job.name] for result in found]
     return ForeseenJob(
         job=one.job.name,
         workload=workload,
-        mean=_spread([float(np.mean(each)) for each in seconds]),
-        p50=_spread([float(np.percentile(each, 50)) for each in seconds]),
-        p99=_spread([float(np.percentile(each, 99)) for each in seconds]),
+        mean=_spread([float(np.mean(each)) for each in seconds], own=own),
+        p50=_spread([float(np.percentile(each, 50)) for each in seconds], own=own),
+        p99=_spread([float(np.percentile(each, 99)) for each in seconds], own=own),
         compute_s=one.graph.computed_s[0],
     )
 
 
-def _spread(values: Sequence[float]) -> Spread:
+def _spread(values: Sequence[float], *, own: bool) -> Spread:
     """Return the first draw's value, with the interval in which one more draw lies as often as INTERVAL says.
 
-    Logarithms of draws are taken for normal, so that few draws have a wide interval (Student's t; Hahn, "Factors for
-    calculating two-sided prediction intervals", JASA 1969). One draw has none.
+    It is the geometric mean of all draws where the first is no closer to a run than others, since nobody knows which
+    spines its connections will cross (not `own`). Logarithms of draws are taken for normal, so that few draws have a
+    wide interval (Student's t; Hahn, "Factors for calculating two-sided prediction intervals", JASA 1969). One draw has
+    none.
     """
     value, count = values[0], len(values)
     if count == 1:
@@ -361,6 +363,7 @@ def _spread(values: Sequence[float]) -> Spread:
     logs = np.log(values)
     half = student_t((1 + INTERVAL) / 2, count - 1) * float(np.std(logs, ddof=1)) * math.sqrt(1 + 1 / count)
     middle = float(np.mean(logs))
+    value = value if own else math.exp(middle)
     return Spread(value=value, interval=(min(value, math.exp(middle - half)), max(value, math.exp(middle + half))))
 
 

@@ -27,14 +27,14 @@ from workloads.common.skew import parts_of
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 
-FITTED = ("round_s", "link_factor", "inside_byte_s", "message_s", "byte_s", "wake_s")
+FITTED = ("round_s", "link_factor", "inside_round_s", "inside_byte_s", "message_s", "byte_s", "wake_s")
 _ACKNOWLEDGED = 66 / 2 / 1514  # of a frame: one acknowledgement for two, the other way on the same link
 _BOUNDS = np.array(  # between which FITTED are looked for
-    ((1e-7, 1.0), (1.0, 10.0), (1e-14, 1e-6), (1e-7, 1.0), (1e-14, 1e-6), (1e-9, 1e-3))
+    ((1e-7, 1.0), (1.0, 10.0), (1e-7, 1.0), (1e-14, 1e-6), (1e-7, 1.0), (1e-14, 1e-6), (1e-9, 1e-3))
 )
-_RESAMPLES = 100
+_RESAMPLES = 50
 _SD_OF_MEDIAN = 1.4826  # standard deviations of a normal in its median absolute deviation
-LEAST = 8  # messages, so that six quantities and their interval mean something
+LEAST = 8  # messages, so that most of the quantities and their interval mean something
 
 WORKLOAD = "collective"
 TORCH = ("auto", "gloo", "nccl")  # backends of the trainings that are predicted
@@ -66,6 +66,7 @@ def usual(topology: Topology) -> Costs:
         return Costs(
             round_s=passed(0.1e-3, low=0.03e-3, high=0.3e-3, source="gloo between namespaces"),
             link_factor=link,
+            inside_round_s=passed(0.1e-3, low=0.03e-3, high=0.3e-3, source="gloo within a namespace"),
             inside_byte_s=passed(0.0, low=0.0, high=2e-9, source="loopback costs processors alone"),
             message_s=passed(0.1e-3, low=0.03e-3, high=0.2e-3, source="gloo on two shared cores"),
             byte_s=passed(1e-9, low=0.3e-9, high=3e-9, source="two shared cores"),
@@ -76,6 +77,7 @@ def usual(topology: Topology) -> Costs:
     return Costs(
         round_s=assumed(30e-6, low=5e-6, high=100e-6, source="TCP within a rack"),
         link_factor=link,
+        inside_round_s=assumed(20e-6, low=3e-6, high=100e-6, source="TCP within a host"),
         inside_byte_s=assumed(1e-10, low=0.1e-10, high=2e-10, source="10 GB/s within a host (PCIe 3 x16)"),
         message_s=assumed(0.0, low=0.0, high=0.0, source="hosts are machines of their own"),
         byte_s=assumed(0.0, low=0.0, high=0.0, source="hosts are machines of their own"),
@@ -129,16 +131,17 @@ def fitted(timed: Sequence[Timed], base: Costs, *, source: str) -> Costs:
 
 def _seconds(rows: Floats, behind_s: Floats, costs: Floats) -> Floats:
     """Return how long messages take at these costs, as `network_costs.moving` has it."""
-    rounds_s, link_s, inside_s, messages_s, bytes_s, wakes_s = (rows * costs).T
+    rounds_s, link_s, inside_rounds_s, inside_s, messages_s, bytes_s, wakes_s = (rows * costs).T
     held_up_s = np.maximum(link_s, np.minimum(bytes_s + wakes_s, link_s + behind_s))
-    return np.asarray(np.maximum(rounds_s + messages_s, held_up_s) + inside_s)
+    return np.asarray(np.maximum(rounds_s + inside_rounds_s + messages_s, held_up_s) + inside_s)
 
 
 def _row(one: Timed) -> list[float]:
     """Return the factors of each of `FITTED` in the time of a message (`network_costs.moving`)."""
     net = one.network
+    rounds = (one.rounds, 0) if net.crosses(one.pairs) else (0, one.rounds)
     processors = [net.messages(one.pairs, one.rounds), net.shared(one.pairs), net.woken(one.pairs, one.rounds)]
-    return [one.rounds, net.link_s(one.pairs), net.inside(one.pairs), *processors]
+    return [rounds[0], net.link_s(one.pairs), rounds[1], net.inside(one.pairs), *processors]
 
 
 def _solved(rows: Floats, behind_s: Floats, seconds: Floats, known: Places) -> Floats:

@@ -49,10 +49,10 @@ class Costs:
     Messages take `round_s` for each round that waits for the one before, or their bytes over the rate of the busiest
     link, times `link_factor` (headers, acknowledgements and whatever else keeps it from carrying payload alone),
     whichever is longer: while ranks wake up, links carry what lies in their queues. Where all hosts are on one machine
-    its processors need `message_s` for each message of any rank, one after the other, `byte_s` for each byte from host
+    its processors need `message_s` for each message or new flow, one after the other, `byte_s` for each byte from host
     to host, and `wake_s` for each time that a token bucket's timer wakes them up; what bytes and timers take longer
-    than the links holds up each round, by BEHIND_S at most. On top come
-    `inside_byte_s` for each byte between two ranks of the busiest host, or of any host where all are on one machine.
+    than the links holds up each round, by BEHIND_S at most. On top come `inside_byte_s` for each byte between two ranks
+    of the busiest host, or of any host where all are on one machine. A round within hosts takes `inside_round_s`.
     `piece_s` is what a piece of emulated compute takes longer than it should, `step_s` what an iteration takes beside
     computing and communicating.
 
@@ -62,6 +62,7 @@ class Costs:
 
     round_s: Quantity
     link_factor: Quantity
+    inside_round_s: Quantity
     inside_byte_s: Quantity
     message_s: Quantity
     byte_s: Quantity
@@ -81,6 +82,7 @@ class Costs:
         return Rates(
             round_s=self.round_s.at(side),
             link_factor=self.link_factor.at(side),
+            inside_round_s=self.inside_round_s.at(side),
             inside_byte_s=self.inside_byte_s.at(side),
             message_s=self.message_s.at(side),
             byte_s=self.byte_s.at(side),
@@ -104,6 +106,7 @@ class Costs:
         return {
             "round of a collective (s)": self.round_s,
             "link time a byte over that at the link's rate": self.link_factor,
+            "round of a collective within hosts (s)": self.inside_round_s,
             "a byte between two ranks of a host (s)": self.inside_byte_s,
             "processors of the machine: a message (s)": self.message_s,
             "processors of the machine: a byte from host to host (s)": self.byte_s,
@@ -119,6 +122,7 @@ class Rates:
 
     round_s: float
     link_factor: float
+    inside_round_s: float
     inside_byte_s: float
     message_s: float
     byte_s: float
@@ -142,6 +146,10 @@ class Network:
     wakes: float = 0.0  # of the processors, by a timer for each further byte
     behind_s: float = 0.0  # by which they fall behind, at most
     rails: int = 1
+
+    def crosses(self, pairs: Pairs) -> bool:
+        """Return whether any of these messages goes from host to host."""
+        return any(self.node_of[src] != self.node_of[dst] for src, dst in pairs)
 
     def inside(self, pairs: Pairs) -> float:
         """Return the bytes between ranks of the busiest host; of all hosts where these are on one machine."""
@@ -242,7 +250,8 @@ def moving(pairs: Pairs, *, rounds: int, net: Network, rates: Rates) -> Moving:
     link_s = net.link_s(pairs) * rates.link_factor
     work_s = net.shared(pairs) * rates.byte_s + net.woken(pairs, rounds) * rates.wake_s
     return Moving(
-        rounds_s=rounds * rates.round_s + net.messages(pairs, rounds) * rates.message_s,
+        rounds_s=rounds * (rates.round_s if net.crosses(pairs) else rates.inside_round_s)
+        + net.messages(pairs, rounds) * rates.message_s,
         link_s=max(link_s, min(work_s, link_s + rounds * net.behind_s)),
         copies_s=net.inside(pairs) * rates.inside_byte_s,
     )

@@ -25,10 +25,11 @@ from tests.bench import prediction_tables
 from tests.bench.commands import INVALID, ROOT, CommandError, call
 from tests.bench.figure import Figure, Settings, Table
 from tests.bench.predicted_settings import Run, fitted_to, held_out
-from tests.bench.prediction_tables import Compared, Times
+from tests.bench.prediction_tables import Compared, Repeated, Times
 
 FOLDER = ROOT / ".predict"  # what was measured stays there: the same command goes on where it stopped
 KNOWN, HELD_OUT = FOLDER / "known", FOLDER / "held-out"  # what predictions know, and what they are held against
+AGAIN, AGAIN_EACH = FOLDER / "again", 8  # every so many runs are measured once more
 WAIT_S, RUN_WITHIN_S = 600, 240.0  # for a testbed of somebody else, and then
 QUICK = 8  # runs that --quick measures
 
@@ -44,6 +45,9 @@ def measure(settings: Settings) -> Iterator[Figure | Table]:
         if problem := _carried_out(run.data, HELD_OUT):
             missing[run.name] = problem
         _told(f"run {number} of {len(wanted)}", run.name, problem)
+    again = [run for run in wanted[::AGAIN_EACH] if run.name not in missing]
+    for number, run in enumerate(again, 1):
+        _told(f"again {number} of {len(again)}", run.name, _carried_out(run.data, AGAIN))
     found: list[Compared] = []
     for number, run in enumerate(wanted, 1):
         if run.name in missing:
@@ -56,7 +60,7 @@ def measure(settings: Settings) -> Iterator[Figure | Table]:
         problem = missing.get(run.name, "")
         _told(f"prediction {number} of {len(wanted)}, {time.monotonic() - began:.1f} s", run.name, problem)
     yield from prediction_tables.figures(found)
-    yield from prediction_tables.made(found, missing)
+    yield from prediction_tables.made(found, missing, [pair for run in again for pair in repeated(run)])
 
 
 def chosen(runs: Sequence[Run], *, only: str = "", most: int | None = None) -> list[Run]:
@@ -144,6 +148,19 @@ def compared(run: Run) -> list[Compared]:
                 )
             )
     return found
+
+
+def repeated(run: Run) -> Iterator[Repeated]:
+    """Yield each job of each window of a run beside its second measurement; none where that is missing."""
+    path, other = (completed(run.name, store) for store in (HELD_OUT, AGAIN))
+    if path is None or other is None:
+        return
+    first, second = (_of_first_ranks(tables.read(one / "tables", "iterations").to_pylist()) for one in (path, other))
+    for (window, job), rows in first.items():
+        if (window, job) in second:
+            both = [[row["seconds"] for row in some] for some in (rows, second[window, job])]
+            p50, p99 = (tuple(float(np.percentile(some, percent)) for some in both) for percent in (50, 99))
+            yield Repeated(name=f"{run.name}, {window}, {job}", p50_s=p50, p99_s=p99)
 
 
 def _of_first_ranks(rows: Iterable[Mapping[str, Any]]) -> Mapping[tuple[str, str], list[Mapping[str, Any]]]:

@@ -88,6 +88,15 @@ class Compared:
         return self.error("exposed_s")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeated:
+    """A job of a window that was measured twice, in two runs: median and 99th percentile of both, in seconds."""
+
+    name: str
+    p50_s: tuple[float, ...]
+    p99_s: tuple[float, ...]
+
+
 def figures(found: Sequence[Compared]) -> Iterator[Figure]:
     """Yield the errors of each kind of setting and of all, in %, as the tables have them, too."""
     for kind in dict.fromkeys(one.kind for one in found):
@@ -106,9 +115,11 @@ def _figure(what: str, errors: Sequence[float], goal: float) -> Figure:
     return Figure(what=what, unit="%", values=sizes, note=note, tabled=True)
 
 
-def made(found: Sequence[Compared], missing: Mapping[str, str]) -> Iterator[Table]:
-    """Yield all tables; `missing` has by run why it was not measured or not predicted."""
+def made(found: Sequence[Compared], missing: Mapping[str, str], again: Sequence[Repeated] = ()) -> Iterator[Table]:
+    """Yield all tables; `missing` has by run why it was not measured or not predicted, `again` what was twice."""
     yield kinds_table(found)
+    if again:
+        yield repeated_table(again)
     yield intervals_table(found)
     yield grains_table(found)
     yield settings_table(found)
@@ -191,6 +202,20 @@ def ranks_agree(found: Sequence[Compared]) -> float:
         float(stats.spearmanr([one for one, _ in runs], [other for _, other in runs]).statistic) for runs in pairs
     ]
     return statistics.fmean(values) if values else math.nan
+
+
+def repeated_table(again: Sequence[Repeated]) -> Table:
+    """Return by how much a second run of a setting is off the first: no prediction can be closer to both."""
+
+    def row(name: str, values: Sequence[tuple[float, ...]]) -> tuple[str, ...]:
+        off = [abs(second / first - 1) for first, second in values]
+        worst = again[max(range(len(off)), key=lambda place: off[place])]
+        return name, str(len(off)), _percent(statistics.fmean(off)), f"{_percent(max(off))} (`{worst.name}`)"
+
+    rows = (row("median", [one.p50_s for one in again]), row("99th percentile", [one.p99_s for one in again]))
+    return Table(
+        title="The same settings measured again", columns=("of", "number", "mean change", "largest"), rows=rows
+    )
 
 
 def intervals_table(found: Sequence[Compared]) -> Table:

@@ -237,9 +237,9 @@ def _fix(net: _Net, slot: int, share: float, now_s: float) -> None:
 
 
 @compiled
-def _cost_s(net: _Net, slot: int, task: int) -> float:
+def _cost_s(net: _Net, slot: int, task: int, round_s: float) -> float:
     """Return how long after its last byte has left a message of a connection is there, in seconds."""
-    each_s = net.costs[0] + net.links.delay_s[net.flows.path[slot]]
+    each_s = round_s + net.links.delay_s[net.flows.path[slot]]
     net.processors[0] += net.costs[5] * net.tasks.messages[task]
     return float(each_s * net.tasks.messages[task] + net.processors[0])
 
@@ -268,13 +268,13 @@ def _start(net: _Net, task: int, now_s: float) -> bool:
             else:
                 net.numbers[0] = machine.ended(tasks, task, now_s, net.ready, net.numbers[0])
         elif links.first[net.flows.path[slot]] == links.end[net.flows.path[slot]]:
-            inside_s = _cost_s(net, slot, task) + net.costs[1] * tasks.size[task]
+            inside_s = _cost_s(net, slot, task, net.costs[6]) + net.costs[1] * tasks.size[task]
             machine.push(net.heap, now_s + inside_s, task)
         elif net.alone[slot] > 0.0:
             net.free_s[slot] = max(now_s, net.free_s[slot]) + tasks.size[task] / net.alone[slot]
             for hop in range(links.first[net.flows.path[slot]], links.end[net.flows.path[slot]]):
                 links.carried[links.hop[hop]] += tasks.size[task]
-            machine.push(net.heap, net.free_s[slot] + _cost_s(net, slot, task), task)
+            machine.push(net.heap, net.free_s[slot] + _cost_s(net, slot, task, net.costs[0]), task)
         elif net.flows.place[slot] < 0:
             _begin(net, slot, tasks.size[task], task, now_s)
         else:
@@ -300,7 +300,7 @@ def _finish(net: _Net, connections: int, now_s: float, soon_s: float) -> None:
         task = flows.task[slot]
         _end(net, slot)
         if task >= 0:
-            machine.push(net.heap, now_s + _cost_s(net, slot, task), task)
+            machine.push(net.heap, now_s + _cost_s(net, slot, task, net.costs[0]), task)
         if slot >= connections:
             net.fresh[net.numbers[1]] = slot
             net.numbers[1] += 1
@@ -322,6 +322,7 @@ def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
         net.numbers[1] -= 1
         slot = net.fresh[net.numbers[1]]
         flows.path[slot] = arrivals.path[coming]
+        net.processors[0] += net.costs[5]
     if flows.place[slot] < 0:
         _begin(net, slot, size, -1, now_s)
         return True
@@ -408,7 +409,7 @@ def run(
 
     `path_of` is the path of each connection. `costs` are the seconds of a message, of a byte of one within a host, and
     by how much computing is late; what processors that all hosts share need for a byte that is sent, by how much they
-    fall behind then at most, and what they need for a message.
+    fall behind then at most, and what they need for a message; and of a message within a host.
     """
     connections = len(path_of)
     slots = connections + _MOST_FLOWS

@@ -208,11 +208,11 @@ def _processed(net: _Net, path: int, hop: int, late: int, wire: float, now_s: fl
 
 
 @compiled
-def _there_s(net: _Net, task: int, now_s: float) -> float:
-    """Return when a message is there whose last byte is: processors that all hosts share deal with it first."""
-    queues, messages = net.queues, net.tasks.messages[task]
-    queues.processors[0] = max(queues.processors[0], now_s) + net.costs[5] * messages
-    return float(queues.processors[0] + net.costs[0] * messages)
+def _dealt_with(net: _Net, messages: float, now_s: float) -> float:
+    """Return when the processors that all hosts share have dealt with so many messages more."""
+    processors = net.queues.processors
+    processors[0] = max(processors[0], now_s) + net.costs[5] * messages
+    return float(processors[0])
 
 
 @compiled
@@ -556,7 +556,8 @@ def _begin(net: _Net, task: int, now_s: float) -> bool:
             continue
         path = net.sockets[socket].path
         if queues.paths[path].first == queues.paths[path].end:
-            there_s = _there_s(net, task, now_s) + net.costs[1] * tasks.size[task]
+            there_s = _dealt_with(net, tasks.messages[task], now_s)
+            there_s += net.costs[6] * tasks.messages[task] + net.costs[1] * tasks.size[task]
             machine.push(net.heap, there_s, _code(_TASK, 0, 0, task))
             continue
         if not _put(net, socket, tasks.size[task], task):
@@ -603,7 +604,9 @@ def _arrived(net: _Net, socket: int, number: int, now_s: float) -> None:
         if mark != _NONE:
             at_once = True
             if mark >= 0:
-                machine.push(net.heap, _there_s(net, mark, now_s), _code(_TASK, 0, 0, mark))
+                messages = net.tasks.messages[mark]
+                there_s = _dealt_with(net, messages, now_s) + net.costs[0] * messages
+                machine.push(net.heap, there_s, _code(_TASK, 0, 0, mark))
         sockets[socket].rcv += 1
     sockets[socket].owed += 1
     if at_once or sockets[socket].owed >= 2:
@@ -674,6 +677,7 @@ def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
             return False
         net.numbers[1] -= 1
         socket = net.fresh[net.numbers[1]]
+        _dealt_with(net, 1.0, now_s)
         _open(sockets, socket, arrivals.path[coming])
         if not _put(net, socket, arrivals.size[coming], _FLOW):
             return False
@@ -751,7 +755,8 @@ def run(
 
     `path_of` is the path of each connection; `mss` is the payload of a full segment. `costs` are the seconds of a
     message, of a byte of one within a host, and by how much computing is late; what processors that all hosts share
-    need for a byte that is sent, by how much they fall behind then at most, and what they need for a message.
+    need for a byte that is sent, by how much they fall behind then at most, and what they need for a message; and of a
+    message within a host.
     """
     connections = len(path_of)
     count = connections + MOST_FLOWS

@@ -75,7 +75,12 @@ def simulate(
     connections = np.array([*path_of, *lasting], dtype=np.int64)
     wakes = 0.0 if by_packets else fmean(link.wakes for link in network.links)
     byte_s = rates.byte_s + wakes * rates.wake_s
-    costs = np.array([rates.round_s, rates.inside_byte_s, LATE_S, byte_s, network.behind_s, rates.message_s])
+    costs = np.array(
+        [
+            *(rates.round_s, rates.inside_byte_s, LATE_S, byte_s, network.behind_s),
+            *(rates.message_s, rates.inside_round_s),
+        ]
+    )
     until_s = wanted * cycle * MOST_ITERATION_S
     call(machine.seeded, seed % 2**32)
     if by_packets:

@@ -21,7 +21,15 @@ from workloads.models import catalog, formulation
 
 MIB = 2**20
 FREE = Rates(
-    round_s=0.0, link_factor=1.0, inside_byte_s=0.0, message_s=0.0, byte_s=0.0, wake_s=0.0, piece_s=0.0, step_s=0.0
+    round_s=0.0,
+    link_factor=1.0,
+    inside_round_s=0.0,
+    inside_byte_s=0.0,
+    message_s=0.0,
+    byte_s=0.0,
+    wake_s=0.0,
+    piece_s=0.0,
+    step_s=0.0,
 )
 
 PTD = """\
@@ -52,7 +60,17 @@ def exact(value: float) -> Quantity:
 
 
 def costs(**values: float) -> Costs:
-    names = ("round_s", "link_factor", "inside_byte_s", "message_s", "byte_s", "wake_s", "piece_s", "step_s")
+    names = (
+        "round_s",
+        "link_factor",
+        "inside_round_s",
+        "inside_byte_s",
+        "message_s",
+        "byte_s",
+        "wake_s",
+        "piece_s",
+        "step_s",
+    )
     return Costs(**{name: exact(values.get(name, 1.0 if name == "link_factor" else 0.0)) for name in names})
 
 
@@ -207,9 +225,16 @@ def test_a_condition_on_a_rate_limits_its_direction(tmp_path: Path) -> None:
 
 
 def test_fitted_inputs_are_those_that_made_the_times() -> None:
-    known = {"round_s": 2e-4, "link_factor": 1.1, "inside_byte_s": 5e-10, "message_s": 1e-4, "byte_s": 3e-9}
+    known = {
+        "round_s": 2e-4,
+        "link_factor": 1.1,
+        "inside_round_s": 1e-4,
+        "inside_byte_s": 5e-10,
+        "message_s": 1e-4,
+        "byte_s": 3e-9,
+    }
     rates = costs(**known).at("value")
-    slow, fast, inner = (
+    slow, fast, inner, within = (
         Network(
             node_of=tuple(nodes),
             out_bps=dict.fromkeys(nodes, rate),
@@ -217,10 +242,10 @@ def test_fitted_inputs_are_those_that_made_the_times() -> None:
             one_machine=True,
             behind_s=1.0,
         )
-        for nodes, rate in (("abcd", 1e6), ("abcd", 1e9), ("aabb", 1e9))
+        for nodes, rate in (("abcd", 1e6), ("abcd", 1e9), ("aabb", 1e9), ("aaaa", 1e9))
     )
     timed = []
-    for where in (slow, fast, inner):
+    for where in (slow, fast, inner, within):
         for size in (1e3, 1e4, 1e5, 1e6):
             pairs, rounds = inputs.all_reduced([range(4)], size)
             seconds = all_reduce_s([range(4)], size, net=where, rates=rates)
@@ -234,7 +259,7 @@ def test_fitted_inputs_are_those_that_made_the_times() -> None:
         assert quantity.value == pytest.approx(value, rel=1e-3)
         assert quantity.low <= quantity.value <= quantity.high
         assert "RUN" in quantity.source
-    with pytest.raises(StoreError, match="6 quantities"):
+    with pytest.raises(StoreError, match="7 quantities"):
         inputs.fitted(timed[:2], costs(), source="RUN")
 
 
@@ -326,7 +351,7 @@ def test_a_receive_is_moving_from_when_its_sender_has_begun() -> None:
 
 
 def test_a_split_model_sends_between_stages_and_its_ranks_spend_the_same_period(tmp_path: Path) -> None:
-    predicted = predicting.predict(subject(tmp_path, PTD), costs(round_s=1e-3, piece_s=1e-4))
+    predicted = predicting.predict(subject(tmp_path, PTD), costs(round_s=1e-3, inside_round_s=1e-3, piece_s=1e-4))
     assert len(predicted.ranks) == 32
     assert all(terms.iteration_s == pytest.approx(predicted.iteration_s, rel=1e-6) for terms in predicted.ranks)
     assert predicted.terms.pipeline_s > 0

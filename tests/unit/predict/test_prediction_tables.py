@@ -14,7 +14,7 @@ from orchestrator.predict import foreseeing, inputs, measured_runs, predicting
 from tests.bench import prediction_tables
 from tests.bench.predict import chosen
 from tests.bench.predicted_settings import fitted_to, held_out
-from tests.bench.prediction_tables import Compared, Times
+from tests.bench.prediction_tables import Compared, Repeated, Times
 from tests.unit.predict.test_predict import DDP, subject
 
 
@@ -52,6 +52,17 @@ def test_every_setting_is_an_experiment_that_can_be_predicted(tmp_path: Path) ->
         assert list(foreseeing.refusals(experiment)) == [], run.name
     kinds = Counter(run.kind for run in runs if run.ranked)
     assert kinds == {"offsets": 8, "placements": 8}
+
+
+def test_a_second_measurement_says_what_no_prediction_can_beat() -> None:
+    again = [
+        Repeated(name="near", p50_s=(0.1, 0.102), p99_s=(0.2, 0.2)),
+        Repeated(name="far", p50_s=(0.1, 0.09), p99_s=(0.2, 0.3)),
+    ]
+    assert prediction_tables.repeated_table(again).rows == (
+        ("median", "2", "6.0%", "10.0% (`far`)"),
+        ("99th percentile", "2", "25.0%", "50.0% (`far`)"),
+    )
 
 
 def test_a_part_is_spread_evenly_over_what_the_pattern_matches() -> None:
