@@ -60,18 +60,7 @@ def exact(value: float) -> Quantity:
 
 
 def costs(**values: float) -> Costs:
-    names = (
-        "round_s",
-        "link_factor",
-        "inside_round_s",
-        "inside_byte_s",
-        "message_s",
-        "byte_s",
-        "wake_s",
-        "piece_s",
-        "step_s",
-    )
-    return Costs(**{name: exact(values.get(name, 1.0 if name == "link_factor" else 0.0)) for name in names})
+    return Costs(**{name: exact(values.get(name, 1.0 if name == "link_factor" else 0.0)) for name in Rates.__slots__})
 
 
 def li() -> formulation.Split:

@@ -25,22 +25,12 @@ from orchestrator.predict.foreseeing import How
 from orchestrator.predict.network_costs import Rates
 from orchestrator.predict.simulation import links, simulating
 from orchestrator.predict.simulation.simulating import Grain, Simulated, SimulatedJob
+from tests.unit.predict.test_predict import FREE
 from workloads.common import collective_tasks, placement
 from workloads.common.collective_tasks import Done, Ready
 
 GRAINS: tuple[Grain, ...] = ("flows", "packets")
 LINK = 250e6 / 8  # bytes a second, scaled
-FREE = Rates(
-    round_s=0.0,
-    link_factor=1.0,
-    inside_round_s=0.0,
-    inside_byte_s=0.0,
-    message_s=0.0,
-    byte_s=0.0,
-    wake_s=0.0,
-    piece_s=0.0,
-    step_s=0.0,
-)
 HEADERS = 1514 / 1448
 
 
