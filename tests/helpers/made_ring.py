@@ -180,9 +180,10 @@ class Ring:
                     "snd_wnd_bytes": window,
                     "time_ns": _ns(share * self.end_ms),
                 }
-                if (left := self.unread.get(HOSTS[place - 1])) is not None:
-                    back = {"src": ends["dst"], "dst": ends["src"], "src_port": 2, "dst_port": 1}
-                    yield {**back, "unacked_segments": 0, "unread_bytes": left, "time_ns": _ns(share * self.end_ms)}
+            if (left := self.unread.get(HOSTS[place - 1])) is not None:
+                back = {"src": ends["dst"], "dst": ends["src"], "src_port": 2, "dst_port": 1}
+                for at in np.linspace(0, self.end_ms, 200):
+                    yield {**back, "unacked_segments": 0, "unread_bytes": left, "time_ns": _ns(at)}
 
     def _bins(self) -> Any:
         for host in HOSTS:

@@ -85,6 +85,17 @@ class Evidence:
         rates = [np.maximum(rate, port.queued(self.mtu)) if port in self.full else rate for port, rate in known]
         return np.max(rates, axis=0) if rates else np.zeros(self.axis.steps)
 
+    def unread(self, edge: Edge) -> tuple[float, float]:
+        """Return in what share of the samples taken while links were idle a receiver had payload to read, and how many.
+
+        A sample counts by the share of its step in which the network was waited for and no link was used; NaN of none.
+        """
+        at, left = self.axis.of(edge.received[0]), edge.received[1]
+        inside = (at >= 0) & (at < self.axis.steps)
+        weight = (self.axis.exposed * (1 - self.used()))[at[inside]]
+        total = float(weight.sum())
+        return float((weight * left[inside]).sum()) / total if total > 0 else math.nan, total
+
     def missing(self) -> tuple[str, ...]:
         """Return the collectors without which causes cannot be named."""
         found = []

@@ -22,6 +22,9 @@ DELAY_S = 0.0004  # beyond the usual of the other pairs
 ROUNDS = 2  # a ring's chunk comes by each hop as often, in 2 (N - 1) steps of N ranks
 LIMITED = 0.15  # of its busy time that a connection waits for the receiver's window, or the sender's buffer
 UNREAD = 0.5  # of the time that the receiver's window held its sender up, in which its process left payload unread
+LEFT = 0.5  # of the idle time in which a process leaves payload unread: it is what all wait for
+OFTEN = 2.0  # times as often as processes of other hosts do
+FEWEST_SAMPLES = 8
 SMALL_WINDOW = 0.4  # of what other connections have in flight
 SMALL_BYTES = 32_000  # a window that is never larger is small, whoever reads: Linux begins with 64 kB
 SMALL_QUEUE_S = 0.0015  # a queue that drops when it is no longer than this is small
@@ -31,7 +34,13 @@ STRONG = 4.0  # times its limit: evidence that is stronger than this counts no m
 
 def on_idle_links(evidence: Evidence) -> list[Cost]:
     """Return what losses, delays, windows and small queues cost; several share what they claim by their evidence."""
-    found = [*_losses(evidence), *_delays(evidence), *_windows(evidence), *_small_queues(evidence)]
+    found = [
+        *_losses(evidence),
+        *_delays(evidence),
+        *_windows(evidence),
+        *_slow_readers(evidence),
+        *_small_queues(evidence),
+    ]
     claims = np.array([cost.seconds for cost in found])
     given = shared(claims, np.array([min(cost.strength, STRONG) for cost in found]))
     return [replace(cost, seconds=seconds) for cost, seconds in zip(found, given, strict=True)]
@@ -221,6 +230,29 @@ def _windows(evidence: Evidence) -> Iterator[Cost]:
                 of="network",
                 evidence=(never, f"others {usual:.0f}, and its congestion window is {edge.cwnd_segments:.0f}"),
                 strength=SMALL_WINDOW * usual / max(edge.window_segments, 1.0),
+            )
+
+
+def _slow_readers(evidence: Evidence) -> Iterator[Cost]:
+    """Yield receivers with payload to read in most of the time in which links are idle, which others seldom have.
+
+    Their senders do not wait for a window: what they send fits into the receivers' buffers. What processes of other
+    hosts leave unread likewise, by processors that all share, is no cost of theirs.
+    """
+    edges = [edge for edge in evidence.edges if edge.limited.get("rwnd", 0.0) < LIMITED]
+    told = [evidence.unread(edge) for edge in edges]
+    for edge, (share, samples) in zip(edges, told, strict=True):
+        usual = _usual([other for one, (other, _) in zip(edges, told, strict=True) if one.dst != edge.dst])
+        if samples >= FEWEST_SAMPLES and share >= max(LEFT, OFTEN * usual):
+            said = f"while links were idle, its process had payload to read in {share:.0%} of the samples"
+            yield Cost(
+                cause="slow-reader",
+                place=f"{edge.dst}, on what {edge.src} sends {edge.dst}",
+                hosts=(edge.dst,),
+                seconds=evidence.idle * (share - usual),
+                of="network",
+                evidence=(said, f"processes of other hosts in {usual:.0%}"),
+                strength=share / max(usual, LIMITED),
             )
 
 

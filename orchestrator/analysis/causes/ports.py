@@ -198,7 +198,7 @@ def grouped(table: Any, columns: Sequence[str]) -> Iterator[tuple[tuple[Any, ...
         yield tuple(table[name][int(mine[0])].as_py() for name in columns), mine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Edge:
     """What TCP and captures say of the job's connections from one host to another.
 
@@ -208,8 +208,8 @@ class Edge:
     anything in flight), `cwnd_segments` the congestion window then (median), `offered_bytes` the receiver's window then
     at its least and its largest (a twentieth of the samples is beyond either), `limited` the share of the time with
     data to send in which the receiver's window ("rwnd") or the sender's buffer ("sndbuf") held it up. `held` is the
-    share of all time in which the receiver's window did, `unread` that of the samples of the receiver's sockets with
-    payload that its process had not read.
+    share of all time in which the receiver's window did. `received` are the samples of the receiver's sockets: when each
+    was taken, and whether there was payload then that its process had not read.
     """
 
     src: str
@@ -224,7 +224,12 @@ class Edge:
     offered_bytes: tuple[float, float] = (math.nan, math.nan)
     limited: Mapping[str, float] = field(default_factory=dict)
     held: float = math.nan
-    unread: float = math.nan
+    received: tuple[Ints, Bools] = field(default_factory=lambda: (np.zeros(0, np.int64), np.zeros(0, bool)))
+
+    @property
+    def unread(self) -> float:
+        """Return the share of all samples in which the receiver had payload to read; NaN without samples."""
+        return float(self.received[1].mean()) if len(self.received[1]) else math.nan
 
     @property
     def repeated(self) -> float:
@@ -243,12 +248,14 @@ def edges(topology: Topology, job: str, *, captured: Any, sockets: Any, span_ns:
     """
     hosts = {address: node.name for node in topology.hosts for address in node.addresses}
     sums: dict[tuple[str, str], list[float]] = {}
-    ends: dict[tuple[str, str], set[tuple[str, int, str, int]]] = {}
+    ends: dict[tuple[str, str], dict[tuple[str, int, str, int], float]] = {}  # of each pair, with their payload
     columns = ("node", "direction", "name", "src", "src_port", "dst", "dst_port", "payload_bytes", "repeated_bytes")
     for row in captured.select(columns).to_pylist():
         pair = hosts.get(row["src"], ""), hosts.get(row["dst"], "")
         if row["name"] == job and all(pair) and (row["direction"] == "out") == (row["node"] == pair[0]):
-            ends.setdefault(pair, set()).add((row["src"], row["src_port"], row["dst"], row["dst_port"]))
+            carried = ends.setdefault(pair, {})
+            one = row["src"], row["src_port"], row["dst"], row["dst_port"]
+            carried[one] = max(carried.get(one, 0.0), row["payload_bytes"])
             if row["direction"] == "out":
                 total = sums.setdefault(pair, [0.0, 0.0])
                 total[0] += row["payload_bytes"]
@@ -260,11 +267,16 @@ def edges(topology: Topology, job: str, *, captured: Any, sockets: Any, span_ns:
             pair,
             sums[pair],
             [samples[one] for one in ends[pair] if one in samples],
-            [samples[back] for one in ends[pair] if (back := _turned(one)) in samples],
+            [samples[back] for one in _largest(ends[pair]) if (back := _turned(one)) in samples],
         )
         for pair in sorted(sums)
         if sums[pair][0] >= FEWEST_SHARE * most > 0
     )
+
+
+def _largest(payloads: Mapping[tuple[str, int, str, int], float]) -> list[tuple[str, int, str, int]]:
+    """Return the connections that carry tensors: receivers of those of control, beside them, wait for nothing."""
+    return [ends for ends, payload in payloads.items() if payload >= FEWEST_SHARE * max(payloads.values())]
 
 
 def _turned(ends: tuple[str, int, str, int]) -> tuple[str, int, str, int]:
@@ -284,6 +296,9 @@ _COUNTED = (
     "rwnd_limited_s",
     "sndbuf_limited_s",
 )
+
+
+RECEIVED = ("unread_bytes", "time_ns")
 
 
 def _samples(sockets: Any, span_ns: tuple[int, int]) -> dict[tuple[str, int, str, int], dict[str, Floats]]:
@@ -324,8 +339,8 @@ def _edge(
     rtt = joined("rtt_s")[busy]
     busy_s, again, twice = grown("busy_s"), grown("retransmits"), grown("dsack_dups")
     limited = {name: grown(f"{name}_limited_s") / busy_s for name in ("rwnd", "sndbuf")} if busy_s > 0 else {}
-    unread = np.concatenate([one["unread_bytes"] for one in received] or [np.zeros(0)])
-    unread = unread[~np.isnan(unread)]
+    left, taken_ns = (np.concatenate([one[name] for one in received] or [np.zeros(0)]) for name in RECEIVED)
+    known = ~np.isnan(left)
     sampled_s = sum(float(one["time_ns"][-1] - one["time_ns"][0]) / 1e9 for one in samples)
     sent, retransmitted = grown("bytes_sent"), grown("bytes_retrans")  # a meter follows no sequence numbers
     told = retransmitted / sent * total[0] if sent > 0 and retransmitted > 0 else 0.0
@@ -342,5 +357,5 @@ def _edge(
         offered_bytes=(float(least_offered), float(most_offered)),
         limited=limited,
         held=grown("rwnd_limited_s") / sampled_s if sampled_s > 0 else math.nan,
-        unread=float((unread > 0).mean()) if len(unread) else math.nan,
+        received=(taken_ns[known].astype(np.int64), left[known] > 0),
     )

@@ -103,6 +103,15 @@ def test_what_a_receiver_leaves_unread_tells_a_slow_reader_from_a_small_window(l
         assert f"payload to read in {100 if left else 0}% of the samples" in first.evidence[2]
 
 
+def test_payload_left_unread_while_links_are_idle_is_a_slow_readers_though_no_window_is_full() -> None:
+    left = {**dict.fromkeys(HOSTS, 0), "h2": 3_000}
+    first = explained(waiting(unread=left)).findings[0]
+    assert (first.cause, first.hosts, first.place) == ("slow-reader", ("h2",), "h2, on what h3 sends h2")
+    assert "in 100% of the samples" in first.evidence[0]
+    assert explained(waiting(unread=dict.fromkeys(HOSTS, 3_000))).findings == ()  # all wait for processors
+    assert explained(waiting(unread=dict.fromkeys(HOSTS, 0))).findings == ()
+
+
 def test_a_queue_that_drops_though_it_is_short_is_small_even_where_it_is_often_full() -> None:
     # On average its link carries half of its rate, like that of a slow link; in bursts it carries all of it.
     services = alike([50, 50], N)
