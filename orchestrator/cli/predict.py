@@ -25,9 +25,10 @@ _MORE = """\
 Simulates every window of the file with the very flows that its cross traffic
 will send. Of ddp (emulated compute) and ptd without cross traffic the terms of
 Li's model stand beside it. Compute times come from the file, or of
-real compute from runs in the results folder; costs of messages
-come from runs of `collective` in the results folder, or are assumed. Each is
-listed with its source. KEY of --what-if is a path as for --set, an option of
+real compute from runs in the results folder, as does what a training takes
+beside all costs where one like it was measured alone; costs of messages come
+from runs of `collective` in the results folder, or are assumed. Each is listed
+with its source. KEY of --what-if is a path as for --set, an option of
 the workload (mapping, bucket, batch, ...), or
   link         the rate of all links, such as 100gbit
   accelerator  peak rate and the share of it that is used, such as 71tflops@30%;
@@ -106,16 +107,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 def _predict(arguments: argparse.Namespace) -> int:
     """Predict every setting, find measured runs of it, and print both."""
     from orchestrator.experiment import fitting, seeds
-    from orchestrator.predict import (
-        computing,
-        foreseeing,
-        foreseentext,
-        full_size,
-        inputs,
-        predicttext,
-        ranking,
-        whatif,
-    )
+    from orchestrator.predict import foreseeing, foreseentext, full_size, inputs, learned, predicttext, ranking, whatif
     from orchestrator.predict.foreseeing import How
     from orchestrator.store import stores
 
@@ -130,41 +122,40 @@ def _predict(arguments: argparse.Namespace) -> int:
     named = stores.entries(stores.opened(str(arguments.results)), arguments.inputs) if arguments.inputs else []
     costs = inputs.costs(arguments.results, fitting.topology_of(wanted[0].experiment), named=named)
     trained = [entry for entry in named if not inputs.is_benchmark(entry)]
-    computed = [
-        computing.find(arguments.results, one.experiment, step_s=costs.step_s.value, named=trained) for one in wanted
-    ]
+    known = [learned.find(arguments.results, one.experiment, costs, named=trained) for one in wanted]
     how = How(
         salt=seeds.given(arguments.seed) or seeds.PLANNED,
         draws=arguments.draws or (1 if arguments.full_size else foreseeing.DRAWS),
         grain=arguments.grain,
     )
-    simulated = _simulated(arguments, wanted, costs, [replace(how, computed=one) for one in computed])
+    hows = [replace(how, computed=one.computed, beside=one.beside) for one in known]
+    simulated = _simulated(arguments, wanted, costs, hows)
     congestion = foreseentext.congestion(simulated) if whatif.is_load(axes) else None
     status = Exit.OK
     if arguments.best is not None:
         chosen = ranking.best(simulated, arguments.best)
         wanted, simulated = [wanted[place] for place in chosen], [simulated[place] for place in chosen]
-        computed = [computed[place] for place in chosen]
+        known = [known[place] for place in chosen]
     if arguments.measure:
         status = _measured(arguments, wanted)
         simulated = _beside_runs(arguments, wanted, simulated)
     by_terms = _terms(arguments, wanted, costs)
     both = [
         size
-        for one, found, known in zip(wanted, simulated, computed, strict=True)
+        for one, found, told in zip(wanted, simulated, known, strict=True)
         if arguments.full_size
         for size in full_size.of_experiment(
             one.experiment,
             costs,
             file=str(arguments.file),
-            how=replace(how, computed=known),
+            how=replace(how, computed=told.computed, beside=told.beside),
             label=found.label,
             measured=found.measured,
         )
     ]
     agreement = ranking.agreement(simulated) if arguments.best is not None else None
     if arguments.json:
-        told = predicttext.data(by_terms, costs, computed[0]) | foreseentext.data(simulated, congestion=congestion)
+        told = predicttext.data(by_terms, costs, known[0]) | foreseentext.data(simulated, congestion=congestion)
         told |= {"sizes": full_size.data(both)} if both else {}
         told |= {"ranking": ranking.data(agreement)} if agreement is not None else {}
         print(json.dumps(told, indent=1))
@@ -172,7 +163,7 @@ def _predict(arguments: argparse.Namespace) -> int:
         parts = [predicttext.text(by_terms)] if by_terms else []
         parts += [foreseentext.text(simulated, congestion=congestion), *([full_size.text(both)] if both else [])]
         parts += [ranking.text(agreement)] if agreement is not None else []
-        print("\n\n".join([*parts, predicttext.inputs_table(costs, computed[0])]))
+        print("\n\n".join([*parts, predicttext.inputs_table(costs, known[0])]))
     if arguments.output is not None:
         from orchestrator.report import predicted_settings, simulated_windows
 

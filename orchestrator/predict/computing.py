@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,18 +76,13 @@ def find(
     """Return by name the compute times of the jobs of which no file says them; those of whom nothing does are left out.
 
     They are taken from the `named` runs, or from all completed ones of the store. `step_s` is what the simulation adds
-    to each iteration anyway. StoreError for named runs that tell nothing of any job.
+    to each iteration anyway.
     """
     topology = fitting.topology_of(experiment)
     wanted = [spec for spec in experiment.all_jobs() if unsaid(spec)]
     found: dict[str, Computed] = {}
     runs = list(named) or (index.entries(results) if wanted and results.is_dir() else [])
     recorded = [one for entry in runs for one in _recorded(entry, topology, wanted)]
-    if named and not recorded:
-        raise StoreError(
-            f"{', '.join(entry.run for entry in named)}: tells nothing of what this experiment computes",
-            hint="name a run with real compute of the same model and batch, or one of `collective`",
-        )
     for spec in wanted:
         known = _of_runs(spec, topology, recorded) or _estimated(spec, topology)
         if known is not None:
@@ -210,7 +205,7 @@ def _batch(spec: JobSpec, name: str) -> Any:
     return getattr(config, name, None)
 
 
-def _same(one: JobSpec, other: JobSpec) -> bool:
+def same(one: JobSpec, other: JobSpec) -> bool:
     """Return whether two jobs are the same training, but for what it sends when."""
     told = (spec.workload.config.model_dump(mode="json", exclude=_NO_MATTER) for spec in (one, other))
     return one.workload.name == other.workload.name and next(told) == next(told)
@@ -220,7 +215,7 @@ def _of_runs(spec: JobSpec, topology: Topology, recorded: Sequence[_Recorded]) -
     """Return what runs tell of a job: the same training with as many ranks best, then the same computing."""
     ranks = len(placement.ranks(spec.workload.config.hosts, topology))
     alike = [one for one in recorded if _computes_alike(one.spec, spec)]
-    kinds = [(_same(one.spec, spec), one.ranks == ranks) for one in alike]
+    kinds = [(same(one.spec, spec), one.ranks == ranks) for one in alike]
     if not alike:
         return None
     best = max(kinds, key=lambda kind: (kind[1], kind[0]))
@@ -309,8 +304,3 @@ def matrix_flops_per_s() -> float:
         one @ one
         best = min(best, time.perf_counter() - began)
     return 2.0 * _SIZE**3 / best
-
-
-def quantities(computed: Mapping[str, Computed]) -> dict[str, Quantity]:
-    """Return the compute time of each job by its name, with its unit."""
-    return {f"computing of {job} in an iteration (s)": one.mean for job, one in computed.items()}

@@ -16,7 +16,7 @@ from orchestrator.core.units import span_text
 from orchestrator.experiment import fitting, loading, seeds
 from orchestrator.experiment.experiment import Choice, Experiment, WindowSpec
 from orchestrator.parts import registry
-from orchestrator.predict import computing, foreseeing, inputs
+from orchestrator.predict import foreseeing, inputs, learned
 from orchestrator.predict.foreseeing import How
 from orchestrator.store.manifests.records import Manifest
 
@@ -71,7 +71,8 @@ def of_run(path: Path, manifest: Manifest, found: Explanation, *, results: Path)
             iterations={window.name: len(found.iterations)},
         )
         costs = inputs.costs(results, fitting.topology_of(experiment))
-        how = replace(how, computed=computing.find(results, experiment, step_s=costs.step_s.value))
+        known = learned.find(results, experiment, costs)
+        how = replace(how, computed=known.computed, beside=known.beside)
         simulated_s, without_s = (
             next(
                 job.mean.value
@@ -79,7 +80,7 @@ def of_run(path: Path, manifest: Manifest, found: Explanation, *, results: Path)
                 for job in foreseen.jobs
                 if job.job == found.job
             )
-            for one in (_alone(experiment, window), less)
+            for one in (foreseeing.with_window(experiment, window), less)
         )
     except (ConfigError, StoreError) as error:
         return Counterfactual(unknown=error.message)
@@ -88,14 +89,9 @@ def of_run(path: Path, manifest: Manifest, found: Explanation, *, results: Path)
     )
 
 
-def _alone(experiment: Experiment, window: WindowSpec) -> Experiment:
-    """Return the experiment with this window alone."""
-    return experiment.model_copy(update={"windows": (window,)}) if experiment.windows else experiment
-
-
 def _without(experiment: Experiment, window: WindowSpec, cause: Finding, job: str) -> tuple[Experiment, Sequence[str]]:
     """Return the experiment with one window and without a cause, and what of it was left out; nothing where that is."""
-    alone = _alone(experiment, window)
+    alone = foreseeing.with_window(experiment, window)
     if cause.cause == "job":
         names = [
             spec.name for spec in experiment.jobs if spec.name != job and cause.place.startswith(f"{spec.name} on ")

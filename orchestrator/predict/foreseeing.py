@@ -50,7 +50,8 @@ class How:
 
     Without a `grain` windows of few packets are simulated by packets. `full_size` undoes scale and dilation: sizes,
     rates and queues are those of a cluster, costs of messages stay. A window is shortened to `most_packets`, or to so
-    many `iterations` by its name. `computed` has the compute times of the jobs of which no file says them.
+    many `iterations` by its name. `computed` has the compute times of the jobs of which no file says them, and
+    `beside` by window and job what an iteration takes that no cost stands for.
     """
 
     salt: str = seeds.PLANNED
@@ -61,9 +62,11 @@ class How:
     most_packets: int | None = None
     iterations: Mapping[str, int] = field(default_factory=dict)
     computed: Mapping[str, Computed] = field(default_factory=dict)
+    beside: Mapping[tuple[str, str], Quantity] = field(default_factory=dict)
 
 
 AS_PLANNED = How()
+_NOTHING = Quantity(value=0.0, low=0.0, high=0.0, source="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +238,7 @@ def _window(plan: _Plan, window: WindowSpec, how: How) -> ForeseenWindow:
     plan = replace(plan, network=network)
     measure = window.measure or plan.experiment.measure
     iterations = how.iterations.get(window.name) or measure.iterations or ITERATIONS
-    each_s = _alone_s(plan) if _noisy(window) or how.most_packets is not None else 0.0
+    each_s = _alone_s(plan) if noisy(window) or how.most_packets is not None else 0.0
     if how.most_packets is not None:
         iterations = _shortened(plan, window, how, iterations=iterations, each_s=each_s)
     found: list[Simulated] = []
@@ -266,23 +269,29 @@ def _drawn_once(
         costs, salt = _drawn(plan.costs, np.random.default_rng([number, len(salt)])), f"{salt}-{number}"
     own = replace(how, salt=salt)
     draw = np.random.default_rng([number]) if number else None
-    jittered = list(_jittered(plan, own, count=WARMUP + iterations, draw=draw))
-    noisy = _noisy(window)
+    jobs = list(_drawn_jobs(plan, own, window.name, count=WARMUP + iterations, draw=draw))
+    shared = noisy(window)
     while True:
-        sent = traffic(plan.experiment, window, own, topology=plan.topology, until_s=until_s) if noisy else []
+        sent = traffic(plan.experiment, window, own, topology=plan.topology, until_s=until_s) if shared else []
         grain = grain or _grain(plan, sent, iterations)
-        repeats = grain == "flows" and not noisy and _repeats(plan, how)
+        repeats = grain == "flows" and not shared and _repeats(plan, how)
         count = min(iterations, 2 * plan.simulated[0].graph.cycle) if repeats else iterations
         result = simulating.simulate(
-            jittered, plan.network, sent, costs, warmup=WARMUP, iterations=count, seed=number, grain=grain
+            jobs, plan.network, sent, costs, warmup=WARMUP, iterations=count, seed=number, grain=grain
         )
-        if not noisy or result.duration_s <= until_s:
+        if not shared or result.duration_s <= until_s:
             return result, grain, until_s
         until_s *= 2.0
 
 
-def _noisy(window: WindowSpec) -> bool:
+def noisy(window: WindowSpec) -> bool:
+    """Return whether cross traffic shares the links in a window."""
     return any(not fitting.is_silent(choice) for choice in window.traffic)
+
+
+def with_window(experiment: Experiment, window: WindowSpec) -> Experiment:
+    """Return the experiment with one of its windows alone."""
+    return experiment.model_copy(update={"windows": (window,)}) if experiment.windows else experiment
 
 
 def _alone_s(plan: _Plan) -> float:
@@ -311,15 +320,21 @@ def _shortened(plan: _Plan, window: WindowSpec, how: How, *, iterations: int, ea
     return max(1, min(iterations, int((how.most_packets or 0) / packets) - WARMUP))
 
 
-def _jittered(plan: _Plan, how: How, *, count: int, draw: np.random.Generator | None) -> Iterator[SimulatedJob]:
+def _drawn_jobs(
+    plan: _Plan, how: How, window: str, *, count: int, draw: np.random.Generator | None
+) -> Iterator[SimulatedJob]:
     """Yield the jobs; with the factors of compute times that the run of this salt draws, or as recorded ones vary.
 
-    `draw` draws compute times that no file says within their interval; without it they are the likeliest.
+    `draw` draws what no file says within its interval: compute times, and what iterations take beside all costs;
+    without it both are the likeliest.
     """
     experiment = plan.experiment
     run = Draws(salt=how.salt).of_run(experiment.name, experiment.seed, how.repetition)
-    for one, spec in zip(plan.simulated, experiment.all_jobs(), strict=True):
+    for simulated, spec in zip(plan.simulated, experiment.all_jobs(), strict=True):
         config = spec.workload.config
+        beside = how.beside.get((window, spec.name), _NOTHING)
+        beside_s = beside.value if draw is None else draw.triangular(beside.low, beside.value, beside.high + 1e-12)
+        one = replace(simulated, beside_s=beside_s)
         if spec.name in how.computed:
             yield replace(one, factors=how.computed[spec.name].drawn(one.graph.ranks, count, draw))
             continue

@@ -34,7 +34,7 @@ _BOUNDS = np.array(  # between which FITTED are looked for
 )
 _RESAMPLES = 50
 _SD_OF_MEDIAN = 1.4826  # standard deviations of a normal in its median absolute deviation
-LEAST = 8  # messages, so that most of the quantities and their interval mean something
+LEAST = 6  # messages, and one more than there are quantities, so that these and their intervals mean something
 
 WORKLOAD = "collective"
 TORCH = ("auto", "gloo", "nccl")  # backends of the trainings that are predicted
@@ -64,12 +64,12 @@ def usual(topology: Topology) -> Costs:
             return assumed(value / by, low=low / by, high=high / by, source=source)
 
         return Costs(
-            round_s=passed(0.1e-3, low=0.03e-3, high=0.3e-3, source="gloo between namespaces"),
+            round_s=passed(0.5e-3, low=0.1e-3, high=2e-3, source="gloo between namespaces"),
             link_factor=link,
             inside_round_s=passed(0.1e-3, low=0.03e-3, high=0.3e-3, source="gloo within a namespace"),
             inside_byte_s=passed(0.0, low=0.0, high=2e-9, source="loopback costs processors alone"),
-            message_s=passed(0.1e-3, low=0.03e-3, high=0.2e-3, source="gloo on two shared cores"),
-            byte_s=passed(1e-9, low=0.3e-9, high=3e-9, source="two shared cores"),
+            message_s=passed(30e-6, low=10e-6, high=0.2e-3, source="gloo on two shared cores"),
+            byte_s=passed(3e-9, low=1e-9, high=6e-9, source="two shared cores"),
             wake_s=passed(30e-6, low=15e-6, high=45e-6, source="two shared cores"),
             piece_s=passed(0.1e-3, low=0.03e-3, high=0.5e-3, source="timers of a machine with other work"),
             step_s=passed(1e-3, low=0.3e-3, high=4e-3, source="optimizer and logs"),
@@ -93,14 +93,14 @@ def fitted(timed: Sequence[Timed], base: Costs, *, source: str) -> Costs:
     The fit is least squares of logarithms, robust to single outliers. Intervals are 95 % percentile intervals over
     resampled messages. StoreError where there are too few.
     """
-    if len(timed) < LEAST:
-        raise StoreError(
-            f"{source}: {len(timed)} timed messages, and {len(FITTED)} quantities to fit",
-            hint=f"a run of `collective` with {LEAST} sizes or more, of which the smallest are a few kB",
-        )
-    rows = np.array([_row(one) for one in timed])
+    rows = np.array([_row(one) for one in timed]).reshape(-1, len(FITTED))
     seconds = np.array([one.seconds for one in timed])
     known = np.flatnonzero(rows.any(axis=0))
+    if len(timed) < (least := max(LEAST, len(known) + 1)):
+        raise StoreError(
+            f"{source}: {len(timed)} timed messages, and {len(known)} quantities to fit",
+            hint=f"a run of `collective` with {least} sizes or more, of which the smallest are a few kB",
+        )
     behind_s = np.array([one.rounds * one.network.behind_s for one in timed])
     likely = _solved(rows, behind_s, seconds, known)
     draw = np.random.default_rng(1)
@@ -195,7 +195,10 @@ def fitted_to(runs: Sequence[Listed], topology: Topology) -> Costs:
             timed += list(_timed(entry))
             used.append(entry)
     base = usual(topology)
-    return fitted(timed, base, source=_names(used)) if len(timed) >= LEAST else base
+    try:
+        return fitted(timed, base, source=_names(used))
+    except StoreError:
+        return base
 
 
 def _names(runs: Sequence[Listed]) -> str:

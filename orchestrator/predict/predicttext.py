@@ -10,8 +10,8 @@ from orchestrator.core.screen import layout
 from orchestrator.core.units import bytes_text, rate_text
 from orchestrator.parts.terms import NAMES, Terms
 from orchestrator.parts.theory import Pipelined
-from orchestrator.predict import computing, messages
-from orchestrator.predict.computing import Computed
+from orchestrator.predict import messages
+from orchestrator.predict.learned import Learned
 from orchestrator.predict.measured_runs import MeasuredIteration
 from orchestrator.predict.network_costs import Costs
 from orchestrator.predict.predicting import Prediction, Subject
@@ -179,14 +179,14 @@ def _bandwidth(size: float, seconds: float) -> float:
     return size / seconds if seconds > 0 else float("inf")
 
 
-def inputs_table(costs: Costs, computed: Mapping[str, Computed]) -> str:
-    """Return the model's inputs and compute times that no file says, with interval and source."""
-    told = computing.quantities(computed) | costs.quantities()
+def inputs_table(costs: Costs, known: Learned) -> str:
+    """Return the model's inputs and what was learned of runs, with interval and source."""
+    told = known.quantities() | costs.quantities()
     rows = [(name, f"{one.value:.4g}", f"{one.low:.4g}", f"{one.high:.4g}", one.source) for name, one in told.items()]
     return layout.table(("input", "value", "from", "to", "source"), rows)
 
 
-def data(found: Sequence[PredictedSetting], costs: Costs, computed: Mapping[str, Computed]) -> JsonObject:
+def data(found: Sequence[PredictedSetting], costs: Costs, known: Learned) -> JsonObject:
     """Return the predictions as JSON data, times in seconds."""
     return {
         "settings": [
@@ -210,7 +210,7 @@ def data(found: Sequence[PredictedSetting], costs: Costs, computed: Mapping[str,
         ],
         "inputs": {
             name: {"value": one.value, "low": one.low, "high": one.high, "source": one.source}
-            for name, one in (computing.quantities(computed) | costs.quantities()).items()
+            for name, one in (known.quantities() | costs.quantities()).items()
         },
     }
 

@@ -17,7 +17,7 @@ import yaml
 
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.experiment import fitting, loading
-from orchestrator.predict import computing, foreseeing, inputs
+from orchestrator.predict import foreseeing, inputs, learned
 from orchestrator.predict.foreseeing import ForeseenJob, ForeseenWindow, How
 from orchestrator.predict.simulation.simulating import Grain
 from orchestrator.store.tabular import tables
@@ -39,7 +39,7 @@ def measure(settings: Settings) -> Iterator[Figure | Table]:
     most = settings.most or (QUICK if settings.quick else None)
     wanted = chosen(list(held_out()), only=settings.only, most=most)
     missing: dict[str, str] = {}
-    for number, data in enumerate(known := list(fitted_to()), 1):
+    for number, data in enumerate(known := list(fitted_to(wanted)), 1):
         _told(f"known {number} of {len(known)}", data["name"], _carried_out(data, KNOWN))
     for number, run in enumerate(wanted, 1):
         if problem := _carried_out(run.data, HELD_OUT):
@@ -117,19 +117,19 @@ def compared(run: Run) -> list[Compared]:
     file = _file(run.name)
     experiment = loading.checked(file, [], local=False).experiment
     costs = inputs.costs(KNOWN, fitting.topology_of(experiment))
-    known = computing.find(KNOWN, experiment, step_s=costs.step_s.value)
+    known = learned.find(KNOWN, experiment, costs)
     salt = json.loads((path / "manifest.json").read_bytes())["salt"]
-    how = How(salt=salt, computed=known)
+    how = How(salt=salt, computed=known.computed, beside=known.beside)
     windows = foreseeing.foresee(experiment, costs, file=str(file), how=how)
     by_grain: dict[Grain, list[ForeseenWindow]] = {}
     for grain in get_args(Grain):
-        once = How(salt=salt, computed=known, draws=1, grain=grain)
+        once = How(salt=salt, computed=known.computed, beside=known.beside, draws=1, grain=grain)
         by_grain[grain] = foreseeing.foresee(experiment, costs, file=str(file), how=once)
     rows = _of_first_ranks(tables.read(path / "tables", "iterations").to_pylist())
     found = []
     for place, window in enumerate(windows):
         for number, job in enumerate(window.jobs):
-            measured = _measured(rows[window.window, job.job], job, real=job.job in known)
+            measured = _measured(rows[window.window, job.job], job, real=job.job in known.computed)
             if measured is None:
                 raise ConfigError(f"{run.name}: window {window.window} has no iterations of {job.job}")
             own = {grain: _predicted(other[place].jobs[number]) for grain, other in by_grain.items()}

@@ -1,19 +1,20 @@
 """Settings that predictions are held against, as data: runs of short windows, each of which is a setting.
 
-Nothing is fitted to any of them. What predictions know comes from `fitted_to`: benchmarks of messages, and a run alone
-of each model that really computes. Conditions and loads are those that trainings share a network with; of each kind
+Nothing is fitted to any of them. What predictions know comes from `fitted_to`: benchmarks of messages, and of each
+training a run alone on other links. Conditions and loads are those that trainings share a network with; of each kind
 there are light and heavy ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tests.bench.commands import ROOT
 
-LINK = "25gbit"
+LINK, OTHER_LINK = "25gbit", "32gbit"
 SCALE = 400  # four hosts that fill links of 25 Gbit/s at scale 100 keep both cores busy, and wait for them
 PAPERS_SCALE = 100
 WARMUP, ITERATIONS = 3, 22
@@ -86,8 +87,12 @@ def ddp(model: str = "resnet50", hosts: Sequence[str] = FOUR, **more: Any) -> di
     return {"ddp": {"model": model, "hosts": list(hosts), **more}}
 
 
-def fitted_to() -> Iterator[dict[str, Any]]:
-    """Yield what predictions know: messages over links of three rates, within hosts and in groups, and real compute."""
+def fitted_to(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
+    """Yield what predictions of these runs know.
+
+    That are messages over links of three rates, within hosts and in groups, and real compute, and each training alone
+    on links of another rate than any run has.
+    """
     sizes = ["100kb", "1mb", "5mb", "20mb", "80mb"]
     ring = {"collective": {"operations": ["all-reduce"], "sizes": sizes, "repeats": 3, "hosts": FOUR}}
     for link in ("5gbit", "25gbit", "100gbit"):
@@ -98,6 +103,26 @@ def fitted_to() -> Iterator[dict[str, Any]]:
         yield experiment(f"groups-{name}", {"collective": {**both, "hosts": hosts}}, iterations=6, warmup=2)
     for model, training in REAL.items():
         yield experiment(f"computing-{model}", training, testbed=REAL_TESTBED)
+    known: set[str] = set()
+    for run in runs:
+        for name, workload in trainings(run.data):
+            testbed = {key: run.data["testbed"]["local"].get(key) for key in ("scale", "dilation")}
+            text = json.dumps([workload, testbed], sort_keys=True)
+            if text not in known:
+                known.add(text)
+                yield experiment(f"alone-{name}", workload, testbed={**testbed, "link": OTHER_LINK})
+
+
+def trainings(data: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the emulated trainings of an experiment with names of their own, on the first hosts in their order."""
+    for job in data.get("jobs") or [{"name": "", "workload": data["workload"]}]:
+        ((kind, options),) = job["workload"].items()
+        if kind != "collective" and options.get("compute") != "real":
+            named = [*options["hosts"], *(servers if isinstance(servers := options.get("servers"), list) else ())]
+            place = {host: f"h{number}" for number, host in enumerate(sorted(set(named), key=named.index), 1)}
+            placed = {"hosts": [place[host] for host in options["hosts"]]}
+            placed |= {"servers": [place[host] for host in servers]} if isinstance(servers, list) else {}
+            yield "-".join(filter(None, (data["name"], job["name"]))), {kind: {**options, **placed}}
 
 
 def held_out() -> Iterator[Run]:

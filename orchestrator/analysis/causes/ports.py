@@ -208,8 +208,8 @@ class Edge:
     anything in flight), `cwnd_segments` the congestion window then (median), `offered_bytes` the receiver's window then
     at its least and its largest (a twentieth of the samples is beyond either), `limited` the share of the time with
     data to send in which the receiver's window ("rwnd") or the sender's buffer ("sndbuf") held it up. `held` is the
-    share of all time in which the receiver's window did. `received` are the samples of the receiver's sockets: when each
-    was taken, and whether there was payload then that its process had not read.
+    share of all time in which the receiver's window did. `received` are the samples of the receiver's sockets: when
+    each was taken, and whether there was payload then that its process had not read.
     """
 
     src: str

@@ -33,12 +33,17 @@ MOST_ITERATION_S = 200.0  # an iteration that takes longer on average is not wai
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedJob:
-    """A job with its tasks and its pace; `factors` multiply its ranks' compute times (ranks x iterations, repeated)."""
+    """A job with its tasks and its pace; `factors` multiply its ranks' compute times (ranks x iterations, repeated).
+
+    `beside_s` is what each iteration takes that no cost stands for. A negative one takes away what an iteration ends
+    with, at most.
+    """
 
     job: Job
     graph: TaskGraph
     pace: Pace = FREE
     factors: Floats | None = None
+    beside_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,9 +297,10 @@ def _tasks(
         node = [*(rank.node for rank in one.job.ranks), *graph.servers]
         before = _of_the_cycle_before(graph)
         ends = set(graph.ends)
+        ended_s = max(0.0, rates.step_s + one.beside_s)
         for task, (place, peer, rail) in enumerate(zip(graph.owners, graph.peers, graph.rails, strict=True)):
             owner.append(places + place)
-            own_s = graph.seconds[task] + graph.pieces[task] * rates.piece_s + (rates.step_s if task in ends else 0.0)
+            own_s = graph.seconds[task] + graph.pieces[task] * rates.piece_s + (ended_s if task in ends else 0.0)
             seconds.append(own_s)
             size.append(graph.sizes[task] * link_factor)
             now, then_before = _waits(graph, task), before.get(task, ())

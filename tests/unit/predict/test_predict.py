@@ -248,7 +248,7 @@ def test_fitted_inputs_are_those_that_made_the_times() -> None:
         assert quantity.value == pytest.approx(value, rel=1e-3)
         assert quantity.low <= quantity.value <= quantity.high
         assert "RUN" in quantity.source
-    with pytest.raises(StoreError, match="7 quantities"):
+    with pytest.raises(StoreError, match="2 timed messages, and 4 quantities"):
         inputs.fitted(timed[:2], costs(), source="RUN")
 
 

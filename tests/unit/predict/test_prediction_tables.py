@@ -42,14 +42,15 @@ def compared(
 
 def test_every_setting_is_an_experiment_that_can_be_predicted(tmp_path: Path) -> None:
     runs = list(held_out())
-    names = [run.name for run in runs] + [data["name"] for data in fitted_to()]
+    known = list(fitted_to(runs))
+    names = [run.name for run in runs] + [data["name"] for data in known]
     assert [name for name, count in Counter(names).items() if count > 1] == []
     assert sum(len(run.windows) for run in runs) >= 150
-    for run in runs:
-        file = tmp_path / f"{run.name}.yaml"
-        file.write_text(yaml.safe_dump(run.data))
+    for data in (*known, *(run.data for run in runs)):
+        file = tmp_path / f"{data['name']}.yaml"
+        file.write_text(yaml.safe_dump(dict(data)))
         experiment = loading.checked(file, [], local=False).experiment
-        assert list(foreseeing.refusals(experiment)) == [], run.name
+        assert list(foreseeing.refusals(experiment)) == [], data["name"]
     kinds = Counter(run.kind for run in runs if run.ranked)
     assert kinds == {"offsets": 8, "placements": 8}
 
