@@ -237,9 +237,10 @@ def _fix(net: _Net, slot: int, share: float, now_s: float) -> None:
 
 
 @compiled
-def _cost_s(net: _Net, slot: int, task: int, round_s: float) -> float:
+def _cost_s(net: _Net, slot: int, task: int) -> float:
     """Return how long after its last byte has left a message of a connection is there, in seconds."""
-    each_s = round_s + net.links.delay_s[net.flows.path[slot]]
+    path = net.flows.path[slot]
+    each_s = machine.round_s(net.costs, net.links.end[path] - net.links.first[path]) + net.links.delay_s[path]
     net.processors[0] += net.costs[5] * net.tasks.messages[task]
     return float(each_s * net.tasks.messages[task] + net.processors[0])
 
@@ -268,13 +269,13 @@ def _start(net: _Net, task: int, now_s: float) -> bool:
             else:
                 net.numbers[0] = machine.ended(tasks, task, now_s, net.ready, net.numbers[0])
         elif links.first[net.flows.path[slot]] == links.end[net.flows.path[slot]]:
-            inside_s = _cost_s(net, slot, task, net.costs[6]) + net.costs[1] * tasks.size[task]
+            inside_s = _cost_s(net, slot, task) + net.costs[1] * tasks.size[task]
             machine.push(net.heap, now_s + inside_s, task)
         elif net.alone[slot] > 0.0:
             net.free_s[slot] = max(now_s, net.free_s[slot]) + tasks.size[task] / net.alone[slot]
             for hop in range(links.first[net.flows.path[slot]], links.end[net.flows.path[slot]]):
                 links.carried[links.hop[hop]] += tasks.size[task]
-            machine.push(net.heap, net.free_s[slot] + _cost_s(net, slot, task, net.costs[0]), task)
+            machine.push(net.heap, net.free_s[slot] + _cost_s(net, slot, task), task)
         elif net.flows.place[slot] < 0:
             _begin(net, slot, tasks.size[task], task, now_s)
         else:
@@ -300,7 +301,7 @@ def _finish(net: _Net, connections: int, now_s: float, soon_s: float) -> None:
         task = flows.task[slot]
         _end(net, slot)
         if task >= 0:
-            machine.push(net.heap, now_s + _cost_s(net, slot, task, net.costs[0]), task)
+            machine.push(net.heap, now_s + _cost_s(net, slot, task), task)
         if slot >= connections:
             net.fresh[net.numbers[1]] = slot
             net.numbers[1] += 1
@@ -409,7 +410,8 @@ def run(
 
     `path_of` is the path of each connection. `costs` are the seconds of a message, of a byte of one within a host, and
     by how much computing is late; what processors that all hosts share need for a byte that is sent, by how much they
-    fall behind then at most, and what they need for a message; and of a message within a host.
+    fall behind then at most, and what they need for a message; of a message within a host; and what each link after the
+    second one adds to a message.
     """
     connections = len(path_of)
     slots = connections + _MOST_FLOWS

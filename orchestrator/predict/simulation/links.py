@@ -59,6 +59,7 @@ class SimulatedNetwork:
     spines: tuple[str, ...] = ()
     outages: tuple[Outage, ...] = ()
     behind_s: float = 0.0  # by which the processors that all hosts share fall behind what is sent, at most
+    emulated: bool = True  # by this machine's kernel, which a packet wakes at each link
 
     def lanes(self, src: str, dst: str) -> int:
         """Return by how many paths a message can go from host to host."""
@@ -132,6 +133,7 @@ def network(experiment: Experiment, topology: Topology, *, hardware: bool = Fals
         spines=fabric.spines if fabric else (),
         outages=tuple(outages),
         behind_s=network_costs.BEHIND_S / topology.dilation,
+        emulated=not hardware,
     )
 
 

@@ -18,6 +18,7 @@ from orchestrator.predict.simulation.compiled import compiled
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+LINKS = 2  # that a message between hosts crosses at least
 OVERLOADED, LATE = 1, 2  # what stops a simulation before its end
 NEVER = np.inf
 
@@ -172,6 +173,14 @@ def take(tasks: Tasks, task: int) -> bool:
             empty += 1
     tasks.empty[task] = empty
     return empty == 0
+
+
+@compiled
+def round_s(costs: Floats, links: int) -> float:
+    """Return what a round takes beside its bytes, of a message that crosses so many links, by `run`'s costs."""
+    if links == 0:
+        return float(costs[6])
+    return float(costs[0] + max(0, links - LINKS) * costs[7])
 
 
 @compiled

@@ -557,7 +557,7 @@ def _begin(net: _Net, task: int, now_s: float) -> bool:
         path = net.sockets[socket].path
         if queues.paths[path].first == queues.paths[path].end:
             there_s = _dealt_with(net, tasks.messages[task], now_s)
-            there_s += net.costs[6] * tasks.messages[task] + net.costs[1] * tasks.size[task]
+            there_s += machine.round_s(net.costs, 0) * tasks.messages[task] + net.costs[1] * tasks.size[task]
             machine.push(net.heap, there_s, _code(_TASK, 0, 0, task))
             continue
         if not _put(net, socket, tasks.size[task], task):
@@ -604,8 +604,8 @@ def _arrived(net: _Net, socket: int, number: int, now_s: float) -> None:
         if mark != _NONE:
             at_once = True
             if mark >= 0:
-                messages = net.tasks.messages[mark]
-                there_s = _dealt_with(net, messages, now_s) + net.costs[0] * messages
+                messages, way = net.tasks.messages[mark], net.queues.paths[sockets[socket].path]
+                there_s = _dealt_with(net, messages, now_s) + machine.round_s(net.costs, way.end - way.first) * messages
                 machine.push(net.heap, there_s, _code(_TASK, 0, 0, mark))
         sockets[socket].rcv += 1
     sockets[socket].owed += 1
@@ -755,8 +755,8 @@ def run(
 
     `path_of` is the path of each connection; `mss` is the payload of a full segment. `costs` are the seconds of a
     message, of a byte of one within a host, and by how much computing is late; what processors that all hosts share
-    need for a byte that is sent, by how much they fall behind then at most, and what they need for a message; and of a
-    message within a host.
+    need for a byte that is sent, by how much they fall behind then at most, and what they need for a message; of a
+    message within a host; and what each link after the second one adds to a message.
     """
     connections = len(path_of)
     count = connections + MOST_FLOWS

@@ -83,7 +83,7 @@ def simulate(
     costs = np.array(
         [
             *(rates.round_s, rates.inside_byte_s, LATE_S, byte_s, network.behind_s),
-            *(rates.message_s, rates.inside_round_s),
+            *(rates.message_s, rates.inside_round_s, _link_s(rates) if network.emulated else 0.0),
         ]
     )
     until_s = wanted * cycle * MOST_ITERATION_S
@@ -124,6 +124,11 @@ def simulate(
         use=use,
         duration_s=duration_s,
     )
+
+
+def _link_s(rates: Rates) -> float:
+    """Return what each further link adds to a round, by a round over two links beside one within a host."""
+    return max(0.0, rates.round_s - rates.inside_round_s) / machine.LINKS
 
 
 def _of_rank_0(graph: TaskGraph, tasks: Tasks, last: int) -> Floats:

@@ -491,6 +491,19 @@ def test_datagrams_are_lost_and_not_sent_again(tmp_path: Path) -> None:
 
 
 FABRIC = {"local": {"fabric": {"leaves": 2, "spines": 2, "hosts": 2}, "link": "25gbit", "scale": 100}}
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_a_round_across_a_fabric_costs_what_its_further_links_do(grain: Grain, tmp_path: Path) -> None:
+    rates = replace(FREE, round_s=5e-3, inside_round_s=1e-3)
+
+    def mean_s(to: int) -> float:
+        found = simulated(tmp_path, sends(3, (0, to, 1e3)), grain, rates=rates, testbed=FABRIC)
+        return float(found.seconds["training"].mean())
+
+    assert mean_s(2) - mean_s(1) == pytest.approx(2 * 2e-3, rel=0.1)  # h3 is on the other leaf: two links more
+
+
 ACROSS = {"workload": {"ddp": {"model": "resnet50", "hosts": ["h1", "h3"]}}, "testbed": FABRIC}
 
 
