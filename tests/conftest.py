@@ -20,9 +20,13 @@ settings.load_profile("orch")
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if seed := os.environ.get("ORCH_TESTS_ORDER"):
         items[:] = order.shuffled(items, seed)
+        parts = int(os.environ.get("ORCH_TESTS_VARIANTS", "1"))
+        left = [one for one in items if one.get_closest_marker("variants") and not order.due(one.nodeid, seed, parts)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [one for one in items if one not in set(left)]
     items[:] = order.spread(items, lambda item: item.get_closest_marker("testbed") is not None)
 
 

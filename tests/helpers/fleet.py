@@ -23,6 +23,7 @@ import yaml
 from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.local.netns_needs import find_program, search_path
+from tests.helpers.processes import ended
 
 CONTROLLER, GATE = "ctl", "gate"
 GATE_PORT = 2222
@@ -137,12 +138,11 @@ class Fleet:
         )
         path.chmod(0o755)
         argv = self.on_controller(["env", "OMP_NUM_THREADS=1", sys.executable, forking, "serve", asked])
-        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as server:
+        with ended(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
             if server.stdout.readline() != "ready\n":
                 raise OSError("the process that imports torch for all has ended")
             yield path
-            server.terminate()
 
     def _address(self, name: str) -> str:
         return self.testbed.topology.node(name).address

@@ -1,9 +1,10 @@
-"""In which order tests are collected where tests that compute and tests that wait are run together."""
+"""In which order tests are collected where tests that compute and tests that wait are run together, and which."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -26,6 +27,11 @@ def shuffled(tests: Sequence[Test], seed: str) -> list[Test]:
     for module in modules:
         draw.shuffle(module)
     return [test for module in modules for test in module]
+
+
+def due(name: str, seed: str, parts: int) -> bool:
+    """Whether a test is in the part, one of so many, that is due by this seed: another part with another seed."""
+    return int.from_bytes(sha256(f"{seed} {name}".encode()).digest(), "big") % parts == 0
 
 
 def spread(tests: Sequence[Test], waits: Callable[[Test], bool]) -> list[Test]:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.helpers import listeners
 from tests.helpers.orch_runs import as_root, in_its_window, manifest_of, processes, small, write
+from tests.helpers.processes import ended
 from tests.helpers.skipping import needs_torch
 
 pytestmark = [pytest.mark.testbed, pytest.mark.rights]
@@ -35,7 +36,7 @@ input()
 
 def test_what_a_process_of_a_run_listens_on_is_found():
     tags = {"ORCH_RUN": f"test-{os.getpid()}", "ORCH_NODE": "h1", "ORCH_LAUNCH": "x"}
-    with subprocess.Popen(
+    with ended(
         [sys.executable, "-c", LISTEN], env={**os.environ, **tags}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         v4, loopback, v6 = map(int, process.stdout.readline().split())

@@ -49,7 +49,8 @@ def test_offloads_as_they_come_do_not_spoil_a_run(hosts, tmp_path, monkeypatch, 
     status, out, _ = orch("doctor", write(tmp_path, inventory, "rack.yaml"))
     told = re.findall(r"^h\d: eth0: its counters count in: .*; out: .* \(measured now\)$", out, re.MULTILINE)
     assert (status, len(told)) == (0, 3), out
-    summary, folder = measured(write(tmp_path, experiment(inventory)), tmp_path / "results", "--no-report")
+    path = write(tmp_path, experiment(inventory))
+    summary, folder = measured(path, tmp_path / "results", "--no-report", borne={"load"})
     (run,) = summary["runs"]
     held = [gate for gate in gates_of(folder, run) if gate["name"] == "capture-nic" and gate["passed"] is not None]
     assert len(held) >= 5  # h3 sends next to nothing
@@ -57,7 +58,7 @@ def test_offloads_as_they_come_do_not_spoil_a_run(hosts, tmp_path, monkeypatch, 
     assert any("MB as frames" in gate["message"] for gate in held)
     assert all(re.search(r"it counts .*, by `orch doctor` on \d", gate["message"]) for gate in held), held
     assert max(abs(gate["measured"]) for gate in held) < 0.02
-    assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(100e6, rel=0.03)
+    assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(100e6, rel=0.3)
 
 
 def test_offloads_are_off_for_the_length_of_a_run(hosts, tmp_path):

@@ -104,11 +104,11 @@ def test_a_workers_transfers_are_traced(tmp_path):
             assert {row["what"].rpartition(", ")[2] for row in moved} == {"server 0"}
             assert sum(row["bytes"] for row in moved) == pytest.approx(4 * VGG, rel=0.001)
         assert {row["span"] for row in mine} == {"receive", "send", "forward", "backward"}
-        # TensorFlow tells instants in microseconds.
-        assert min(row["start_ns"] for row in mine) >= steps[key]["start_ns"] - 10_000
-        assert max(row["end_ns"] for row in mine) <= steps[key]["end_ns"] + 10_000
+        # TensorFlow tells instants in microseconds, by a clock of its own.
+        assert min(row["start_ns"] for row in mine) >= steps[key]["start_ns"] - 1_000_000
+        assert max(row["end_ns"] for row in mine) <= steps[key]["end_ns"] + 1_000_000
         forward = next(row for row in mine if row["span"] == "forward")
-        assert max(row["end_ns"] for row in mine if row["span"] == "receive") <= forward["start_ns"] + 10_000
+        assert max(row["end_ns"] for row in mine if row["span"] == "receive") <= forward["start_ns"] + 1_000_000
 
 
 @pytest.mark.variants

@@ -25,6 +25,7 @@ from orchestrator.remote.transport import ssh, ssh_program
 from orchestrator.remote.transport.local import ProcessChannel
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from tests.helpers import kerberos, machine
+from tests.helpers.processes import ended
 from tests.helpers.sshd_help import PATIENCE_S, USER, Site, keygen, site
 from tests.helpers.terminals import on_a_terminal
 
@@ -167,7 +168,7 @@ def test_a_connection_of_the_users_own_is_used_and_left_open(place, tmp_path):
     with place.sshd("h") as port:
         known = f"[127.0.0.1]:{port} {place.public('h')}\n"
         place.write(host("h", port, f"ControlPath {path}"), known=known)
-        with subprocess.Popen(["ssh", "-F", place.config, "-M", "-N", "h"], stdin=subprocess.DEVNULL) as own:
+        with ended(["ssh", "-F", place.config, "-M", "-N", "h"], stdin=subprocess.DEVNULL) as own:
             soon().poll(path.exists, every_s=0.02, waiting_for="the user's own connection")
             (place.folder / "authorized").write_text("")  # nobody else is let in
             channel = reach(place.target("h"), program=False)
@@ -175,7 +176,6 @@ def test_a_connection_of_the_users_own_is_used_and_left_open(place, tmp_path):
                 assert isinstance(channel, ProcessChannel)
             assert own.poll() is None
             assert accepted(place, "h") == 1
-            own.terminate()
         with pytest.raises(TransportError, match="login failed"):
             reach(place.target("h"))
 

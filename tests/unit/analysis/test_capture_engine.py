@@ -17,6 +17,7 @@ import pytest
 from orchestrator.analysis import capture_engine
 from orchestrator.cli.main import main
 from orchestrator.testbed.slurm import dask_cluster
+from tests.helpers.processes import ended
 
 ROOT = Path(__file__).parents[3]
 LOSS = ROOT / "tests/data/pcap/loss.pcap"
@@ -38,7 +39,7 @@ with SpecCluster(workers=workers, scheduler=scheduler, silence_logs=50) as up:
 def cluster(*workers):
     """The address of a scheduler with workers of these names in a process of its own: Dask's threads outlive it."""
     command = [sys.executable, "-c", CLUSTER, *workers]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with ended(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process.stdout.readline().strip()
         process.stdin.close()
 

@@ -32,6 +32,7 @@ from tests.helpers.made_packets import (
     udp,
 )
 from tests.helpers.odd_packets import NASTY, connection
+from tests.helpers.processes import ended
 
 DATA = Path(__file__).parents[2] / "data" / "pcap"
 BACK = {"src": "10.9.0.2", "dst": "10.9.0.1"}
@@ -195,7 +196,7 @@ def test_compressed_files_are_read_and_what_is_before_a_cut_counts(tmp_path, kin
 def test_a_pipe_can_be_read(tmp_path):
     path = tmp_path / "x.pcap"
     path.write_bytes(gzip.compress(pcap([ethernet(ip4(tcp()))] * 50)))
-    with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE) as cat:
+    with ended(["cat", str(path)], stdout=subprocess.PIPE) as cat:
         one = capture_sets.CaptureSet(name="pipe", files=(Path(f"/dev/fd/{cat.stdout.fileno()}"),))
         # To know the order of files their first packets are read, which a pipe gives once; a single one needs no order.
         assert capture_sets.read([one], workers=1).points[0].packets == 50

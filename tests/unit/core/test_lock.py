@@ -16,6 +16,7 @@ import pytest
 from orchestrator.core import lock
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LockedError, StoreError, UnsafePath
+from tests.helpers.processes import ended
 
 HOLDER = {"user": "ada", "host": "desk", "pid": 7, "run": "r1", "since": "noon"}
 
@@ -62,7 +63,7 @@ def test_it_is_free_when_its_holder_was_killed(name):
         "import sys, time; from orchestrator.core import lock\n"
         "with lock.machine(sys.argv[1], {'user': 'eve', 'pid': 1}): print('held', flush=True); time.sleep(600)"
     )
-    with subprocess.Popen([sys.executable, "-c", program, name], stdout=subprocess.PIPE, text=True) as holder:
+    with ended([sys.executable, "-c", program, name], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(LockedError, match=r"taken by eve@\?, process 1"), lock.machine(name, HOLDER):
             pass
@@ -201,7 +202,7 @@ def test_a_folder_is_free_when_its_holder_was_killed(tmp_path):
         "import sys, time; from pathlib import Path; from orchestrator.core import lock\n"
         "with lock.within(Path(sys.argv[1]), 'sweep', {'user': 'eve'}): print('held', flush=True); time.sleep(600)"
     )
-    with subprocess.Popen([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True) as holder:
+    with ended([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(LockedError, match="taken by eve@"), lock.within(tmp_path, "sweep", HOLDER):
             pass

@@ -20,6 +20,7 @@ from orchestrator.execution.actions.processes import Processes
 from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.watch import Watch
 from orchestrator.parts.launch import Launch
+from tests.helpers.processes import ended
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -89,7 +90,7 @@ with Interrupts() as interrupts:
 
 
 def test_a_process_that_is_struck_twice_puts_back_at_once():
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
+    with ended([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "working\n"
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "stopped by SIGINT\n"

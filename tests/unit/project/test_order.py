@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tests.helpers.order import shuffled, spread
+from tests.helpers.order import due, shuffled, spread
 
 
 @dataclass(frozen=True)
@@ -51,3 +51,12 @@ def test_tests_of_one_kind_stay_as_they_are() -> None:
         tests = [*module(f"{name}2", 3), *module(f"{name}1", 2)]
         assert spread(tests, waits) == tests
     assert spread([], waits) == []
+
+
+def test_each_seed_has_a_part_of_the_names_due_and_all_have_a_turn() -> None:
+    names = [f"tests/testbed/test_x.py::test_y[{number}]" for number in range(300)]
+    parts = [{name for name in names if due(name, f"commit {number}", 3)} for number in range(30)]
+    assert all(70 < len(one) < 130 for one in parts)
+    assert set.union(*parts) == set(names)
+    assert parts[0] == {name for name in names if due(name, "commit 0", 3)}
+    assert all(due(name, "any", 1) for name in names)
