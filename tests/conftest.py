@@ -23,10 +23,10 @@ settings.load_profile("orch")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if seed := os.environ.get("ORCH_TESTS_ORDER"):
         items[:] = order.shuffled(items, seed)
-        parts = int(os.environ.get("ORCH_TESTS_VARIANTS", "1"))
-        left = [one for one in items if one.get_closest_marker("variants") and not order.due(one.nodeid, seed, parts)]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [one for one in items if one not in set(left)]
+    if turn := os.environ.get("ORCH_TESTS_VARIANTS"):
+        left = {one for one in items if one.get_closest_marker("variants") and not order.due(one.nodeid, turn)}
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [one for one in items if one not in left]
     items[:] = order.spread(items, lambda item: item.get_closest_marker("testbed") is not None)
 
 

@@ -17,6 +17,7 @@ from orchestrator.core.exitcodes import Exit, gravest
 if TYPE_CHECKING:
     from orchestrator.predict.foreseeing import How
     from orchestrator.predict.foreseentext import ForeseenSetting
+    from orchestrator.predict.learned import Learned
     from orchestrator.predict.network_costs import Costs
     from orchestrator.predict.predicttext import PredictedSetting
     from orchestrator.predict.whatif import Setting
@@ -122,14 +123,14 @@ def _predict(arguments: argparse.Namespace) -> int:
     named = stores.entries(stores.opened(str(arguments.results)), arguments.inputs) if arguments.inputs else []
     costs = inputs.costs(arguments.results, fitting.topology_of(wanted[0].experiment), named=named)
     trained = [entry for entry in named if not inputs.is_benchmark(entry)]
-    known = [learned.find(arguments.results, one.experiment, costs, named=trained) for one in wanted]
+    known = learned.find(arguments.results, [one.experiment for one in wanted], costs, named=trained)
     how = How(
         salt=seeds.given(arguments.seed) or seeds.PLANNED,
         draws=arguments.draws or (1 if arguments.full_size else foreseeing.DRAWS),
         grain=arguments.grain,
     )
     hows = [replace(how, computed=one.computed, beside=one.beside) for one in known]
-    simulated = _simulated(arguments, wanted, costs, hows)
+    simulated = _simulated(arguments, wanted, costs, hows, known)
     congestion = foreseentext.congestion(simulated) if whatif.is_load(axes) else None
     status = Exit.OK
     if arguments.best is not None:
@@ -177,7 +178,11 @@ def _predict(arguments: argparse.Namespace) -> int:
 
 
 def _simulated(
-    arguments: argparse.Namespace, wanted: Sequence[Setting], costs: Costs, hows: Sequence[How]
+    arguments: argparse.Namespace,
+    wanted: Sequence[Setting],
+    costs: Costs,
+    hows: Sequence[How],
+    known: Sequence[Learned],
 ) -> list[ForeseenSetting]:
     """Return every setting's windows by simulation, and what runs measured of them."""
     from orchestrator.predict import foreseeing
@@ -188,8 +193,9 @@ def _simulated(
             label=one.label if arguments.what_if else "",
             windows=tuple(foreseeing.foresee(one.experiment, costs, file=str(arguments.file), how=how)),
             measured={},
+            taught=told.runs,
         )
-        for one, how in zip(wanted, hows, strict=True)
+        for one, how, told in zip(wanted, hows, known, strict=True)
     ]
     return _beside_runs(arguments, wanted, found)
 

@@ -41,7 +41,7 @@ USED = 0.15  # share of the rate of a matrix product that a training reaches; be
 USED_WITHIN = (0.03, 0.6)
 ANOTHER_ACCELERATOR = 3.0  # by how much a time may be off that was calibrated on another one
 _SIZE, _TRIES = 768, 5  # of the matrix product that is timed
-_NO_MATTER = frozenset({"hosts", "env", "env_from", "python", "trace", "checksum", "bucket", "first_bucket", "fusion"})
+NO_MATTER = frozenset({"hosts", "env", "env_from", "python", "trace", "checksum", "bucket", "first_bucket", "fusion"})
 _SAME_COMPUTING = ("model", "batch", "classes", "image", "threads", "compute", "framework")
 
 
@@ -50,11 +50,13 @@ class Computed:
     """Compute times of a job: what is likeliest, by which factors iterations vary, and the interval of the mean.
 
     `factors` (ranks x iterations) have the mean 1; there are none where nothing was recorded. `mean` is in seconds.
+    `runs` told it; none did where it is estimated.
     """
 
     compute: Compute
     mean: Quantity
     factors: Floats | None = None
+    runs: tuple[str, ...] = ()
 
     def drawn(self, ranks: int, count: int, draw: np.random.Generator | None) -> Floats:
         """Return factors of so many ranks and iterations; those of the likeliest times in their order without `draw`.
@@ -205,9 +207,9 @@ def _batch(spec: JobSpec, name: str) -> Any:
     return getattr(config, name, None)
 
 
-def same(one: JobSpec, other: JobSpec) -> bool:
+def _same(one: JobSpec, other: JobSpec) -> bool:
     """Return whether two jobs are the same training, but for what it sends when."""
-    told = (spec.workload.config.model_dump(mode="json", exclude=_NO_MATTER) for spec in (one, other))
+    told = (spec.workload.config.model_dump(mode="json", exclude=NO_MATTER) for spec in (one, other))
     return one.workload.name == other.workload.name and next(told) == next(told)
 
 
@@ -215,7 +217,7 @@ def _of_runs(spec: JobSpec, topology: Topology, recorded: Sequence[_Recorded]) -
     """Return what runs tell of a job: the same training with as many ranks best, then the same computing."""
     ranks = len(placement.ranks(spec.workload.config.hosts, topology))
     alike = [one for one in recorded if _computes_alike(one.spec, spec)]
-    kinds = [(same(one.spec, spec), one.ranks == ranks) for one in alike]
+    kinds = [(_same(one.spec, spec), one.ranks == ranks) for one in alike]
     if not alike:
         return None
     best = max(kinds, key=lambda kind: (kind[1], kind[0]))
@@ -235,6 +237,7 @@ def _of_runs(spec: JobSpec, topology: Topology, recorded: Sequence[_Recorded]) -
         compute=replace(compute, forward_s=compute.forward_s * shift, backward_s=compute.backward_s * shift),
         mean=Quantity(value=by * value, low=by * low / more, high=by * high * more, source=f"measured: {names}{how}"),
         factors=newest.seconds / newest.seconds.mean(),
+        runs=tuple(one.run for one in chosen),
     )
 
 

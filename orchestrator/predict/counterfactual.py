@@ -71,7 +71,7 @@ def of_run(path: Path, manifest: Manifest, found: Explanation, *, results: Path)
             iterations={window.name: len(found.iterations)},
         )
         costs = inputs.costs(results, fitting.topology_of(experiment))
-        known = learned.find(results, experiment, costs)
+        (known,) = learned.find(results, [experiment], costs)
         how = replace(how, computed=known.computed, beside=known.beside)
         simulated_s, without_s = (
             next(

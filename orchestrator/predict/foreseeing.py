@@ -51,7 +51,7 @@ class How:
     Without a `grain` windows of few packets are simulated by packets. `full_size` undoes scale and dilation: sizes,
     rates and queues are those of a cluster, costs of messages stay. A window is shortened to `most_packets`, or to so
     many `iterations` by its name. `computed` has the compute times of the jobs of which no file says them, and
-    `beside` by window and job what an iteration takes that no cost stands for.
+    `beside` what their iterations take that no cost stands for.
     """
 
     salt: str = seeds.PLANNED
@@ -62,7 +62,7 @@ class How:
     most_packets: int | None = None
     iterations: Mapping[str, int] = field(default_factory=dict)
     computed: Mapping[str, Computed] = field(default_factory=dict)
-    beside: Mapping[tuple[str, str], Quantity] = field(default_factory=dict)
+    beside: Mapping[str, Quantity] = field(default_factory=dict)
 
 
 AS_PLANNED = How()
@@ -269,7 +269,7 @@ def _drawn_once(
         costs, salt = _drawn(plan.costs, np.random.default_rng([number, len(salt)])), f"{salt}-{number}"
     own = replace(how, salt=salt)
     draw = np.random.default_rng([number]) if number else None
-    jobs = list(_drawn_jobs(plan, own, window.name, count=WARMUP + iterations, draw=draw))
+    jobs = list(_drawn_jobs(plan, own, count=WARMUP + iterations, draw=draw))
     shared = noisy(window)
     while True:
         sent = traffic(plan.experiment, window, own, topology=plan.topology, until_s=until_s) if shared else []
@@ -320,9 +320,7 @@ def _shortened(plan: _Plan, window: WindowSpec, how: How, *, iterations: int, ea
     return max(1, min(iterations, int((how.most_packets or 0) / packets) - WARMUP))
 
 
-def _drawn_jobs(
-    plan: _Plan, how: How, window: str, *, count: int, draw: np.random.Generator | None
-) -> Iterator[SimulatedJob]:
+def _drawn_jobs(plan: _Plan, how: How, *, count: int, draw: np.random.Generator | None) -> Iterator[SimulatedJob]:
     """Yield the jobs; with the factors of compute times that the run of this salt draws, or as recorded ones vary.
 
     `draw` draws what no file says within its interval: compute times, and what iterations take beside all costs;
@@ -332,7 +330,7 @@ def _drawn_jobs(
     run = Draws(salt=how.salt).of_run(experiment.name, experiment.seed, how.repetition)
     for simulated, spec in zip(plan.simulated, experiment.all_jobs(), strict=True):
         config = spec.workload.config
-        beside = how.beside.get((window, spec.name), _NOTHING)
+        beside = how.beside.get(spec.name, _NOTHING)
         beside_s = beside.value if draw is None else draw.triangular(beside.low, beside.value, beside.high + 1e-12)
         one = replace(simulated, beside_s=beside_s)
         if spec.name in how.computed:

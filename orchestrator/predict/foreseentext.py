@@ -14,16 +14,21 @@ from orchestrator.predict.foreseeing import ForeseenJob, ForeseenWindow, Spread
 from orchestrator.predict.measured_windows import MeasuredWindow
 
 NOTHING = "-"
+LEARNED = "learned from it"  # in place of an error
 MOST_LINKS = 6  # of which the use is printed, the busiest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeseenSetting:
-    """A setting's windows by simulation, and by window and job what was measured of it."""
+    """A setting's windows by simulation, and by window and job what was measured of it.
+
+    The simulation learned from `taught` runs: it is not held against these.
+    """
 
     label: str
     windows: tuple[ForeseenWindow, ...]
     measured: Mapping[tuple[str, str], MeasuredWindow]
+    taught: frozenset[str] = frozenset()
 
     def rows(self) -> list[tuple[ForeseenWindow, ForeseenJob, MeasuredWindow | None]]:
         """Return each job of each window, and what runs measured of it, if any did."""
@@ -40,7 +45,7 @@ def congestion(found: Sequence[ForeseenSetting]) -> float:
 
 def text(found: Sequence[ForeseenSetting], *, congestion: float | None) -> str:
     """Return all windows of all settings as a table, the use of links of the slowest one, and how they were found."""
-    rows = [(one.label, *row) for one in found for row in one.rows()]
+    rows = [(one.label, *row, one.taught) for one in found for row in one.rows()]
     head = ["simulated", "mean\nms", "from\nto", "p50\nms", "p99\nms", "from\nto", "computing\nms", "waiting\nms"]
     head += ["busiest\nlink", "its\nuse %", "measured\nmean, p50, p99", "error %"]
     table = layout.table(*layout.saying(head, [_row(*row) for row in rows]))
@@ -48,14 +53,16 @@ def text(found: Sequence[ForeseenSetting], *, congestion: float | None) -> str:
     parts = [table, _links(slowest), _method(slowest)]
     if congestion is not None:
         parts.append(_congestion(congestion))
-    runs = list(dict.fromkeys(run for _, _, _, measured in rows if measured is not None for run in measured.runs))
+    runs = list(dict.fromkeys(run for _, _, _, measured, _ in rows if measured is not None for run in measured.runs))
     if runs:
-        doubtful = any(measured is not None and not measured.valid for _, _, _, measured in rows)
+        doubtful = any(measured is not None and not measured.valid for _, _, _, measured, _ in rows)
         parts.append(f"measured: {', '.join(runs)}{' (not all valid)' if doubtful else ''}")
     return "\n\n".join(parts)
 
 
-def _row(label: str, window: ForeseenWindow, job: ForeseenJob, measured: MeasuredWindow | None) -> list[str]:
+def _row(
+    label: str, window: ForeseenWindow, job: ForeseenJob, measured: MeasuredWindow | None, taught: frozenset[str]
+) -> list[str]:
     where = [label] if label else []
     where += [window.window] if window.window else []
     where += [job.job] if len(window.jobs) > 1 else []
@@ -65,7 +72,8 @@ def _row(label: str, window: ForeseenWindow, job: ForeseenJob, measured: Measure
         values = (measured.mean_s, measured.p50_s, measured.p99_s)
         predicted = (job.mean.value, job.p50.value, job.p99.value)
         errors = (value / true - 1 for value, true in zip(predicted, values, strict=True))
-        beside = [", ".join(map(_ms, values)), ", ".join(f"{error * 100:+.1f}" for error in errors)]
+        off = LEARNED if taught & set(measured.runs) else ", ".join(f"{error * 100:+.1f}" for error in errors)
+        beside = [", ".join(map(_ms, values)), off]
     return [
         ", ".join(where),
         _ms(job.mean.value),
@@ -130,6 +138,7 @@ def data(found: Sequence[ForeseenSetting], *, congestion: float | None) -> dict[
                         "p50_s": measured.p50_s,
                         "p99_s": measured.p99_s,
                         "valid": measured.valid,
+                        "learned_from": bool(one.taught & set(measured.runs)),
                     }
                 )
             windows.append({"setting": one.label, **window})

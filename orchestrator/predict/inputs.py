@@ -233,6 +233,11 @@ def _timed(entry: Listed) -> Iterator[Timed]:
     except (ConfigError, OSError) as error:
         raise StoreError(f"{entry.run}: cannot be read: {error}", hint="name another run of `collective`") from None
     topology = fitting.topology_of(experiment)
+    if topology.fabric is not None:
+        raise StoreError(
+            f"{entry.run}: its messages crossed a fabric, and rounds are fitted to two links",
+            hint="name a run of `collective` on hosts of one switch",
+        )
     spec = experiment.all_jobs()[0]
     config = spec.workload.config
     if spec.workload.name != WORKLOAD or config.backend not in TORCH:

@@ -2,14 +2,15 @@
 
 A framework spends time that no cost of a message stands for: copies, its own threads, timers that wake late. A run of
 the same training, alone on its links, tells it: what its iterations took beyond a simulation of that very run. That
-much is added to every iteration of the training, whatever shares its links.
+much is added to the end of every iteration of the training, whatever shares its links.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,9 @@ from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.experiment import fitting, loading, seeds
 from orchestrator.experiment.experiment import Experiment, JobSpec
 from orchestrator.parts.topology import Topology
-from orchestrator.predict import computing, foreseeing, inputs, measured_windows
-from orchestrator.predict.computing import BATCHES, LEAST, STUDENT, Computed
+from orchestrator.predict import computing, foreseeing
+from orchestrator.predict.computing import BATCHES, LEAST, NO_MATTER, STUDENT, Computed, Floats
 from orchestrator.predict.foreseeing import How
-from orchestrator.predict.measured_windows import WindowKey
 from orchestrator.predict.network_costs import Costs, Quantity
 from orchestrator.store import index
 from orchestrator.store.rundir import Listed
@@ -30,116 +30,161 @@ from workloads.common import placement
 
 MOST_RUNS = 3  # the newest ones: each is simulated
 HARMLESS = frozenset({"congestion-control", "offloads", "firewall"})  # conditions that leave a training alone
+_NO_MATTER = NO_MATTER - {"trace", "checksum"} | {"servers"}  # tracing takes time; of servers the number is compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """Compute times by job, and by window and job the seconds of an iteration for which no cost stands."""
+    """Compute times, and seconds of an iteration for which no cost stands, by job; and the runs that told them."""
 
     computed: Mapping[str, Computed] = field(default_factory=dict)
-    beside: Mapping[tuple[str, str], Quantity] = field(default_factory=dict)
+    beside: Mapping[str, Quantity] = field(default_factory=dict)
+    runs: frozenset[str] = frozenset()
 
     def quantities(self) -> dict[str, Quantity]:
-        """Return what was learned by its name, with its unit; of windows that differ each."""
-        found = {f"computing of {job} in an iteration (s)": one.mean for job, one in self.computed.items()}
-        by_job: defaultdict[str, dict[str, Quantity]] = defaultdict(dict)
-        for (window, job), one in self.beside.items():
-            by_job[job][window] = one
-        for job, each in by_job.items():
-            alike = len({one.source for one in each.values()}) == 1
-            for window, one in list(each.items())[: 1 if alike else None]:
-                where = job if alike else f"{job} in {window}"
-                found[f"{where}, beside computing and messages, in an iteration (s)"] = one
-        return found
+        """Return what was learned by its name, with its unit."""
+        computing_s = {f"computing of {job} in an iteration (s)": one.mean for job, one in self.computed.items()}
+        return computing_s | {
+            f"{job}, beside computing and messages, in an iteration (s)": one for job, one in self.beside.items()
+        }
 
 
-def find(results: Path, experiment: Experiment, costs: Costs, *, named: Sequence[Listed] = ()) -> Learned:
-    """Return what the `named` runs tell of an experiment's jobs, or all completed ones of the store.
+def find(
+    results: Path, experiments: Sequence[Experiment], costs: Costs, *, named: Sequence[Listed] = ()
+) -> list[Learned]:
+    """Return what the `named` runs tell of each experiment's jobs, or all completed ones of the store.
 
-    A window that was measured does not tell of itself: it tells of others. StoreError for named runs that tell nothing
-    of any job.
+    What iterations take beside all costs is returned of jobs of which it is known in every experiment: those without it
+    would look quicker than they are. StoreError for named runs that tell nothing of any experiment.
     """
-    computed = computing.find(results, experiment, step_s=costs.step_s.value, named=named)
-    beside = _beside(results, experiment, costs, named) if not next(foreseeing.refusals(experiment), "") else {}
-    if named and not computed and not beside:
+    runs = list(named) or (index.entries(results) if results.is_dir() else [])
+    newest = sorted(runs, key=lambda entry: entry.manifest.began_ns, reverse=True)
+    teachers = [
+        _Teacher(results=results, entry=entry, costs=costs, named=bool(named))
+        for entry in newest
+        if entry.sealed and entry.manifest.outcome == "completed" and len(entry.manifest.jobs) == 1
+    ]
+    found = [_of(results, experiment, costs, teachers, named) for experiment in experiments]
+    if named and not any(one.runs for one in found):
         raise StoreError(
             f"{', '.join(entry.run for entry in named)}: tells nothing of what this experiment computes",
-            hint="name a run of the same training alone, or one of `collective`",
+            hint="name a run of the same training, or of its model and batch with real compute, or one of `collective`",
         )
-    return Learned(computed=computed, beside=beside)
+    known = [set(one.beside) for one in found]
+    common = set.intersection(*known) if known else set()
+    return [
+        Learned(
+            computed=one.computed,
+            beside={job: quantity for job, quantity in one.beside.items() if job in common},
+            runs=one.runs,
+        )
+        for one in found
+    ]
 
 
-def _beside(
-    results: Path, experiment: Experiment, costs: Costs, named: Sequence[Listed]
-) -> dict[tuple[str, str], Quantity]:
-    topology = fitting.topology_of(experiment)
-    entries = list(named) or (index.entries(results) if results.is_dir() else [])
-    keys = {window.name: measured_windows.key(experiment, window) for window in experiment.all_windows()}
-    found: dict[tuple[str, str], Quantity] = {}
-    for spec in experiment.all_jobs():
-        told: list[tuple[str, WindowKey, Quantity]] = []
-        for entry in reversed(entries):
-            if len({run for run, _, _ in told}) == MOST_RUNS:
-                break
-            told += _of_run(results, entry, spec, topology, costs)
-        for window, own in keys.items():
-            others = [(run, one) for run, key, one in told if key != own]
-            if others:
-                found[window, spec.name] = _mean(others)
-    return found
+def _of(
+    results: Path, experiment: Experiment, costs: Costs, teachers: Sequence[_Teacher], named: Sequence[Listed]
+) -> Learned:
+    computed = computing.find(results, experiment, step_s=costs.step_s.value, named=named)
+    runs = {run for one in computed.values() for run in one.runs}
+    beside = {}
+    if not next(foreseeing.refusals(experiment), ""):
+        topology = fitting.topology_of(experiment)
+        for spec in experiment.all_jobs():
+            told: list[_Teacher] = []
+            for teacher in teachers:
+                if len(told) < MOST_RUNS and teacher.tells_of(spec, topology) and teacher.apart:
+                    told.append(teacher)
+            if told:
+                beside[spec.name] = _mean(told)
+                runs |= {teacher.entry.run for teacher in told}
+    return Learned(computed=computed, beside=beside, runs=frozenset(runs))
 
 
-def _of_run(
-    results: Path, entry: Listed, spec: JobSpec, topology: Topology, costs: Costs
-) -> Iterator[tuple[str, WindowKey, Quantity]]:
-    """Yield each window in which a run had the training of a job alone; none where it cannot tell."""
-    jobs = entry.manifest.jobs
-    if not entry.sealed or entry.outcome != "completed" or [job.workload for job in jobs] != [spec.workload.name]:
-        return
-    try:
-        experiment = loading.sealed(entry.path)
-        where = fitting.topology_of(experiment)
-        if not inputs.like(entry, topology) or not _alike(experiment, where, spec, topology):
-            return
-        alone = [window for window in experiment.all_windows() if not foreseeing.noisy(window)]
-        rows = tables.read(entry.path / "tables", "iterations").to_pylist()
-        how = How(salt=entry.manifest.salt or seeds.PLANNED, draws=1)
-        how = replace(how, computed=computing.find(results, experiment, step_s=costs.step_s.value))
-        for window in alone:
-            seconds = [row["seconds"] for row in rows if row["window_name"] == window.name and row["rank"] == 0]
-            if len(seconds) >= LEAST:
-                only = foreseeing.with_window(experiment, window)
-                simulated = foreseeing.foresee(only, costs, file=entry.run, how=how)[0].jobs[0].p50.value
-                found = _apart(np.array(seconds), simulated, source=f"measured: {entry.run}")
-                yield entry.run, measured_windows.key(experiment, window), found
-    except (ConfigError, StoreError):
-        return  # of a part that this version does not know, or damaged: other runs tell
+class _Teacher:
+    """A completed run with one job, and by how much its iterations alone were longer than simulated ones."""
+
+    def __init__(self, *, results: Path, entry: Listed, costs: Costs, named: bool) -> None:
+        self.entry = entry
+        self._results, self._costs, self._named = results, costs, named
+
+    def tells_of(self, spec: JobSpec, topology: Topology) -> bool:
+        """Return whether the run is of the same training, on as many hosts likewise, with nothing in its way."""
+        about = self.entry.manifest
+        alike = (about.jobs[0].workload, about.scale, about.dilation)
+        if alike != (spec.workload.name, topology.scale, topology.dilation) or self._opened is None:
+            return False
+        experiment, where = self._opened
+        (other,) = experiment.all_jobs()
+        clear = {condition.name for condition in experiment.conditions} <= HARMLESS
+        clear = clear and (where.fabric is None or len(where.fabric.spines) < 2)  # whose spines nobody knows
+        hosts = {host.name for host in where.hosts} >= {host.name for host in topology.hosts}
+        if not clear or where.kind != topology.kind or not (hosts or where.kind == "local"):
+            return False
+        dumps = [one.workload.config.model_dump(mode="json", exclude=_NO_MATTER) for one in (other, spec)]
+        return dumps[0] == dumps[1] and _placed(other, where) == _placed(spec, topology)
+
+    @cached_property
+    def _opened(self) -> tuple[Experiment, Topology] | None:
+        try:
+            experiment = loading.sealed(self.entry.path)
+            return (experiment, fitting.topology_of(experiment)) if len(experiment.all_jobs()) == 1 else None
+        except (ConfigError, StoreError):
+            return None  # of a part that this version does not know, or damaged: other runs tell
+
+    @cached_property
+    def apart(self) -> tuple[Quantity, ...]:
+        """Each window in which the training was alone: its median iteration less the simulated one, in seconds."""
+        if self._opened is None:
+            return ()
+        experiment, _ = self._opened
+        valid = {window.name for window in self.entry.manifest.windows if window.valid or self._named}
+        alone = [one for one in experiment.all_windows() if one.name in valid and not foreseeing.noisy(one)]
+        if not alone:
+            return ()
+        try:
+            rows = tables.read(self.entry.path / "tables", "iterations").to_pylist()
+            known = computing.find(self._results, experiment, step_s=self._costs.step_s.value, named=[self.entry])
+            how = How(
+                salt=self.entry.manifest.salt or seeds.PLANNED,
+                repetition=self.entry.manifest.repetition or 1,
+                draws=1,
+                computed=known,
+            )
+            found = []
+            for window in alone:
+                mine = [row["seconds"] for row in rows if row["window_name"] == window.name and row["rank"] == 0]
+                if len(mine) >= LEAST:
+                    only = foreseeing.with_window(experiment, window)
+                    (simulated,) = foreseeing.foresee(only, self._costs, file=self.entry.run, how=how)
+                    found.append(_apart(np.array(mine), simulated.jobs[0].p50.value, self.entry.run))
+        except (ConfigError, StoreError):
+            return ()
+        return tuple(found)
 
 
-def _alike(experiment: Experiment, where: Topology, spec: JobSpec, topology: Topology) -> bool:
-    """Return whether a run has one job, the same training on as many hosts likewise, and nothing in its way."""
-    (other,) = experiment.all_jobs()
-    ranks, others = (
-        sorted(Counter(rank.node for rank in placement.ranks(one.workload.config.hosts, at)).values())
-        for one, at in ((spec, topology), (other, where))
-    )
-    clear = {condition.name for condition in experiment.conditions} <= HARMLESS
-    return clear and where.scale == topology.scale and ranks == others and computing.same(other, spec)
+def _placed(spec: JobSpec, topology: Topology) -> tuple[list[int], int, int]:
+    """Return how many ranks its hosts have, how many servers there are, and how many of them on hosts of ranks."""
+    hosts = Counter(rank.node for rank in placement.ranks(spec.workload.config.hosts, topology))
+    servers = getattr(spec.workload.config, "servers", 0) or 0
+    if isinstance(servers, int):
+        return sorted(hosts.values()), servers, 0
+    return sorted(hosts.values()), len(servers), sum(server in hosts for server in servers)
 
 
-def _apart(seconds: computing.Floats, simulated: float, *, source: str) -> Quantity:
-    """Return by how much the median iteration is longer than the simulated one, with its interval by batch means."""
-    value = float(np.median(seconds)) - simulated
-    means = [float(np.median(part)) for part in np.array_split(seconds, BATCHES)]
-    half = STUDENT * float(np.std(means, ddof=1)) / BATCHES**0.5
-    return Quantity(value=value, low=value - half, high=value + half, source=source)
+def _apart(seconds: Floats, simulated_s: float, run: str) -> Quantity:
+    """Return by how much the median iteration is longer than the simulated one, with its interval by batch medians."""
+    value = float(np.median(seconds)) - simulated_s
+    medians = [float(np.median(part)) for part in np.array_split(seconds, BATCHES)]
+    half = STUDENT * float(np.std(medians, ddof=1)) / BATCHES**0.5
+    return Quantity(value=value, low=value - half, high=value + half, source=run)
 
 
-def _mean(told: Sequence[tuple[str, Quantity]]) -> Quantity:
-    names = ", ".join(dict.fromkeys(run for run, _ in told))
+def _mean(told: Sequence[_Teacher]) -> Quantity:
+    each = [one for teacher in told for one in teacher.apart]
     return Quantity(
-        value=float(np.mean([one.value for _, one in told])),
-        low=min(one.low for _, one in told),
-        high=max(one.high for _, one in told),
-        source=f"measured: {names}, alone",
+        value=float(np.mean([one.value for one in each])),
+        low=min(one.low for one in each),
+        high=max(one.high for one in each),
+        source=f"measured: {', '.join(teacher.entry.run for teacher in told)}, alone",
     )

@@ -117,7 +117,7 @@ def compared(run: Run) -> list[Compared]:
     file = _file(run.name)
     experiment = loading.checked(file, [], local=False).experiment
     costs = inputs.costs(KNOWN, fitting.topology_of(experiment))
-    known = learned.find(KNOWN, experiment, costs)
+    (known,) = learned.find(KNOWN, [experiment], costs)
     salt = json.loads((path / "manifest.json").read_bytes())["salt"]
     how = How(salt=salt, computed=known.computed, beside=known.beside)
     windows = foreseeing.foresee(experiment, costs, file=str(file), how=how)

@@ -29,9 +29,10 @@ def shuffled(tests: Sequence[Test], seed: str) -> list[Test]:
     return [test for module in modules for test in module]
 
 
-def due(name: str, seed: str, parts: int) -> bool:
-    """Whether a test is in the part, one of so many, that is due by this seed: another part with another seed."""
-    return int.from_bytes(sha256(f"{seed} {name}".encode()).digest(), "big") % parts == 0
+def due(name: str, turn: str) -> bool:
+    """Whether a test is in the part that is due in a turn, such as "7/3": the eighth turn of three parts."""
+    number, parts = map(int, turn.split("/"))
+    return int.from_bytes(sha256(name.encode()).digest(), "big") % parts == number % parts
 
 
 def spread(tests: Sequence[Test], waits: Callable[[Test], bool]) -> list[Test]:

@@ -237,13 +237,14 @@ def _slow_readers(evidence: Evidence) -> Iterator[Cost]:
     """Yield receivers with payload to read in most of the time in which links are idle, which others seldom have.
 
     Their senders do not wait for a window: what they send fits into the receivers' buffers. What processes of other
-    hosts leave unread likewise, by processors that all share, is no cost of theirs.
+    hosts leave unread likewise, by processors that all share, is no cost of theirs; where there is no other receiver
+    none is called slow.
     """
     edges = [edge for edge in evidence.edges if edge.limited.get("rwnd", 0.0) < LIMITED]
     told = [evidence.unread(edge) for edge in edges]
     for edge, (share, samples) in zip(edges, told, strict=True):
         usual = _usual([other for one, (other, _) in zip(edges, told, strict=True) if one.dst != edge.dst])
-        if samples >= FEWEST_SAMPLES and share >= max(LEFT, OFTEN * usual):
+        if not math.isnan(usual) and samples >= FEWEST_SAMPLES and share >= max(LEFT, OFTEN * usual):
             said = f"while links were idle, its process had payload to read in {share:.0%} of the samples"
             yield Cost(
                 cause="slow-reader",

@@ -276,7 +276,8 @@ def edges(topology: Topology, job: str, *, captured: Any, sockets: Any, span_ns:
 
 def _largest(payloads: Mapping[tuple[str, int, str, int], float]) -> list[tuple[str, int, str, int]]:
     """Return the connections that carry tensors: receivers of those of control, beside them, wait for nothing."""
-    return [ends for ends, payload in payloads.items() if payload >= FEWEST_SHARE * max(payloads.values())]
+    least = FEWEST_SHARE * max(payloads.values())
+    return [ends for ends, payload in payloads.items() if payload >= least]
 
 
 def _turned(ends: tuple[str, int, str, int]) -> tuple[str, int, str, int]:

@@ -176,7 +176,7 @@ def test_too_few_messages_are_left_out_unless_their_run_is_named(tmp_path: Path)
     path = benchmark(tmp_path / "results", SIZES[:2])
     inputs = predicted(file, tmp_path / "results")["inputs"]
     assert all(one["source"].startswith("assumed: ") for one in inputs.values())  # type: ignore[attr-defined]
-    trained = sealed(tmp_path / "results", DDP)
+    trained = sealed(tmp_path / "results", {**DDP, "workload": {"ddp": {"model": "vgg16"}}})
     for name, reason in (
         (path.name, "4 timed messages"),
         (trained.name, "tells nothing of what"),
