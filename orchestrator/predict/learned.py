@@ -112,7 +112,7 @@ class _Teacher:
         """Return whether the run is of the same training, on as many hosts likewise, with nothing in its way."""
         about = self.entry.manifest
         alike = (about.jobs[0].workload, about.scale, about.dilation)
-        if alike != (spec.workload.name, topology.scale, topology.dilation) or self._opened is None:
+        if alike != (spec.workload.name, topology.scale, topology.dilation) or not self._quiet or self._opened is None:
             return False
         experiment, where = self._opened
         (other,) = experiment.all_jobs()
@@ -123,6 +123,15 @@ class _Teacher:
             return False
         dumps = [one.workload.config.model_dump(mode="json", exclude=_NO_MATTER) for one in (other, spec)]
         return dumps[0] == dumps[1] and _placed(other, where) == _placed(spec, topology)
+
+    @cached_property
+    def _quiet(self) -> set[str]:
+        """Valid windows without any load, by the summary that listings have: most runs need not be opened."""
+        return {
+            window.name
+            for window in self.entry.manifest.windows
+            if (window.valid or self._named) and not any(load.requested_bps for load in window.loads)
+        }
 
     @cached_property
     def _opened(self) -> tuple[Experiment, Topology] | None:
@@ -138,8 +147,7 @@ class _Teacher:
         if self._opened is None:
             return ()
         experiment, _ = self._opened
-        valid = {window.name for window in self.entry.manifest.windows if window.valid or self._named}
-        alone = [one for one in experiment.all_windows() if one.name in valid and not foreseeing.noisy(one)]
+        alone = [one for one in experiment.all_windows() if one.name in self._quiet and not foreseeing.noisy(one)]
         if not alone:
             return ()
         try:

@@ -138,7 +138,7 @@ def cases(folder: Path, causes: Mapping[int, Sequence[str]]) -> Iterator[Case]:
                 yield Case(
                     planted=planted,
                     seed=seed,
-                    named=tuple(one for one in found.findings if cause == AMBIENT or one.cause != AMBIENT),
+                    named=tuple(one for one in found.findings if cause == AMBIENT or one.cause != AMBIENT or one.hosts),
                     undecided=found.undecided,
                     mean_s=found.mean_s,
                     cost=math.nan if cause in FABRIC else found.mean_s / control.mean_s - 1,

@@ -43,7 +43,8 @@ class Ring:
     disk: Mapping[int, float] = field(default_factory=dict)  # seconds of waiting for disks, by iteration in which
     queued_ms: float = np.inf  # since it began to send, for which a queue holds something
     burst_ms: int = 20  # of every 20 ms in which hosts send while buckets are under way
-    waited: float = 0.0  # share of the window for which ranks waited for processors
+    waited: float = 0.0  # share of the window for which ranks waited for processors that others used
+    crowded: Mapping[str, float] = field(default_factory=dict)  # by host: that for which ranks waited for any
 
     def __post_init__(self) -> None:
         ranks, iterations = np.shape(self.passes)
@@ -93,7 +94,7 @@ class Ring:
             start_ns=_ns(0),
             end_ns=_ns(self.end_ms),
             iterations={"a": {"first": 0, "last": iterations - 1}},
-            processors=[{"host": host, **shares} for host in HOSTS],
+            processors=[{"host": host, **shares, "wait_share": self.crowded.get(host, 0.0)} for host in HOSTS],
         )
 
     @property

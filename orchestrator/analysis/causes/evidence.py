@@ -51,7 +51,8 @@ class Cost:
 class Evidence:
     """All that was measured of a job in a window.
 
-    `others_wait` is the share of the window for which a rank of a host waited, since others computed. `disks` are the
+    `waits` is the share of the window for which threads of a host's ranks waited for processors, `others_wait` that for
+    which they did since others computed. `disks` are the
     seconds for which some process of a host waited for a disk, by time in seconds since the passes' origin. `away` is
     when flows of a fabric went another way than before. `full` are
     the ports whose queues training waits for, and `idle` the seconds of each iteration in which the network is waited
@@ -65,6 +66,7 @@ class Evidence:
     axis: Axis
     ports: tuple[Port, ...]
     edges: tuple[Edge, ...]
+    waits: Mapping[str, float]
     others_wait: Mapping[str, float]
     disks: Mapping[str, tuple[Floats, Floats]]
     away: tuple[Away, ...]
@@ -126,7 +128,13 @@ def gathered(run: Source, window: Window, job: Job, found: Passes, split: Split)
         ports += uplinks(
             topology, job.name, captured=captured, packets=packets, paths=paths, counters=counters, over=over
         )
-    waits = {one.host: one.others_wait_share for one in window.processors if one.others_wait_share is not None}
+    waits, others_wait = (
+        {host: share for host, share in shares if share is not None and not math.isnan(share)}
+        for shares in (
+            [(one.host, one.wait_share) for one in window.processors],
+            [(one.host, one.others_wait_share) for one in window.processors],
+        )
+    )
     if found.whole:
         over, split = _moving(over, split, ports)
     return Evidence(
@@ -137,7 +145,8 @@ def gathered(run: Source, window: Window, job: Job, found: Passes, split: Split)
         axis=over,
         ports=ports,
         edges=measured.edges(topology, job.name, captured=captured, sockets=run.table("sockets"), span_ns=span_ns),
-        others_wait={host: wait for host, wait in waits.items() if not math.isnan(wait)},
+        waits=waits,
+        others_wait=others_wait,
         disks=dict(_disks(run.counter_rows(DISKS), found.origin_ns)),
         away=tuple(away(run.table("paths"))) if topology.fabric is not None else (),
         mtu=topology.mtu,

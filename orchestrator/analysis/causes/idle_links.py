@@ -25,6 +25,7 @@ UNREAD = 0.5  # of the time that the receiver's window held its sender up, in wh
 LEFT = 0.5  # of the idle time in which a process leaves payload unread: it is what all wait for
 OFTEN = 2.0  # times as often as processes of other hosts do
 FEWEST_SAMPLES = 8
+CROWDED = 0.5  # of the window for which threads of a host wait for processors, and OFTEN times as long as elsewhere
 SMALL_WINDOW = 0.4  # of what other connections have in flight
 SMALL_BYTES = 32_000  # a window that is never larger is small, whoever reads: Linux begins with 64 kB
 SMALL_QUEUE_S = 0.0015  # a queue that drops when it is no longer than this is small
@@ -186,13 +187,13 @@ def _windows(evidence: Evidence) -> Iterator[Cost]:
     """Yield the connection that waits for the receiver's window or the sender's buffer.
 
     A receiver that leaves payload unread while its window holds the sender up does not read; one that reads has a small
-    window. Where its queue was not sampled, a window that was never large, or that stays as large as it is, is a small
-    one, and one that shrinks is filled by a receiver that does not read.
+    window, and so has one whose window was never large, whoever reads. Where its queue was not sampled, a window that
+    stays as large as it is is a small one, and one that shrinks is filled by a receiver that does not read.
     """
     for edge in evidence.edges:
         least, most = edge.offered_bytes
         known = not math.isnan(edge.unread)
-        unread = edge.unread >= UNREAD * edge.held if known else most >= SMALL_BYTES and least < most / 2
+        unread = not most < SMALL_BYTES and (edge.unread >= UNREAD * edge.held if known else least < most / 2)
         for kind, cause, host in (
             ("rwnd", "slow-reader" if unread else "receive-window", edge.dst),
             ("sndbuf", "send-buffer", edge.src),
@@ -238,7 +239,7 @@ def _slow_readers(evidence: Evidence) -> Iterator[Cost]:
 
     Their senders do not wait for a window: what they send fits into the receivers' buffers. What processes of other
     hosts leave unread likewise, by processors that all share, is no cost of theirs; where there is no other receiver
-    none is called slow.
+    none is called slow. Where threads of the host wait for its processors, these keep it from reading.
     """
     edges = [edge for edge in evidence.edges if edge.limited.get("rwnd", 0.0) < LIMITED]
     told = [evidence.unread(edge) for edge in edges]
@@ -246,15 +247,25 @@ def _slow_readers(evidence: Evidence) -> Iterator[Cost]:
         usual = _usual([other for one, (other, _) in zip(edges, told, strict=True) if one.dst != edge.dst])
         if not math.isnan(usual) and samples >= FEWEST_SAMPLES and share >= max(LEFT, OFTEN * usual):
             said = f"while links were idle, its process had payload to read in {share:.0%} of the samples"
+            crowded = _crowded(evidence, edge.dst)
             yield Cost(
-                cause="slow-reader",
-                place=f"{edge.dst}, on what {edge.src} sends {edge.dst}",
+                cause="processor" if crowded else "slow-reader",
+                place=edge.dst if crowded else f"{edge.dst}, on what {edge.src} sends {edge.dst}",
                 hosts=(edge.dst,),
                 seconds=evidence.idle * (share - usual),
                 of="network",
-                evidence=(said, f"processes of other hosts in {usual:.0%}"),
+                evidence=(*crowded, said, f"processes of other hosts in {usual:.0%}"),
                 strength=share / max(usual, LIMITED),
             )
+
+
+def _crowded(evidence: Evidence, host: str) -> tuple[str, ...]:
+    """Return that threads of a host wait for its processors, and those of others seldom; nothing where they do not."""
+    waited = evidence.waits.get(host, 0.0)
+    usual = _usual([share for other, share in evidence.waits.items() if other != host])
+    if waited < CROWDED or math.isnan(usual) or waited < OFTEN * usual:
+        return ()
+    return (f"threads of its ranks waited {waited:.0%} of the window for its processors, elsewhere {usual:.0%}",)
 
 
 def _small_queues(evidence: Evidence) -> Iterator[Cost]:

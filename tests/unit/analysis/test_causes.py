@@ -97,10 +97,24 @@ def test_a_window_that_shrinks_is_of_a_receiver_that_does_not_read() -> None:
 
 @pytest.mark.parametrize(("left", "cause"), [(0, "receive-window"), (3_000, "slow-reader")])
 def test_what_a_receiver_leaves_unread_tells_a_slow_reader_from_a_small_window(left: int, cause: str) -> None:
-    for offered in ((600_000, 2_000), (4_000, 4_000)):  # which alone would tell the one or the other
+    for offered in ((600_000, 2_000), (200_000, 200_000)):  # which alone would tell the one or the other
         first = explained(waiting(waits={"h3": 0.6}, offered=offered, unread={"h2": left})).findings[0]
         assert (first.cause, first.hosts) == (cause, ("h2",))
         assert f"payload to read in {100 if left else 0}% of the samples" in first.evidence[2]
+
+
+def test_a_window_that_was_never_large_is_small_whoever_reads() -> None:
+    first = explained(waiting(waits={"h3": 0.6}, offered=(4_000, 4_000), unread={"h2": 3_000})).findings[0]
+    assert (first.cause, first.hosts) == ("receive-window", ("h2",))
+
+
+def test_a_host_whose_threads_wait_for_processors_does_not_read_for_their_sake() -> None:
+    left = {**dict.fromkeys(HOSTS, 0), "h2": 3_000}
+    first = explained(waiting(unread=left, crowded={"h1": 0.2, "h2": 0.9, "h3": 0.3, "h4": 0.2})).findings[0]
+    assert (first.cause, first.hosts, first.place) == ("processor", ("h2",), "h2")
+    assert "waited 90% of the window for its processors, elsewhere 20%" in first.evidence[0]
+    for waits in (dict.fromkeys(HOSTS, 0.9), {"h2": 0.3}):
+        assert explained(waiting(unread=left, crowded=waits)).findings[0].cause == "slow-reader"
 
 
 def test_payload_left_unread_while_links_are_idle_is_a_slow_readers_though_no_window_is_full() -> None:

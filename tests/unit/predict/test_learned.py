@@ -37,12 +37,21 @@ def results(tmp_path: Path) -> Path:
     store = tmp_path / "results"
     shutil.copytree(ROOT / "tests/data/store/traffic", store / "traffic")
     changed(store)
+    of_the_window(store, loads=[])
     return store
 
 
 def changed(store: Path, **changes: Any) -> None:
     (file,) = store.glob("traffic/*/experiment.yaml")
     file.write_text(yaml.safe_dump(TRAINING | changes, sort_keys=False))
+
+
+def of_the_window(store: Path, **changes: Any) -> None:
+    """Change what the run's manifest says of its window."""
+    (file,) = store.glob("traffic/*/manifest.json")
+    data = json.loads(file.read_text())
+    data["windows"][0] |= changes
+    file.write_text(json.dumps(data))
 
 
 def asked(tmp_path: Path, **changes: Any) -> Experiment:
@@ -124,11 +133,15 @@ def test_a_run_that_was_not_alone_tells_nothing(changes: dict[str, Any], results
     assert told(results, asked(tmp_path, testbed={"local": {**LOCAL, "link": "8gbit"}})) == [Learned()]
 
 
+def test_a_run_beside_load_is_not_even_opened(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = {"source": "iperf0", "src": "h1", "dst": "h3", "requested_bps": 5e9}
+    of_the_window(results, loads=[load])
+    monkeypatch.setattr(learned.loading, "sealed", None)
+    assert told(results, asked(tmp_path)) == [Learned()]
+
+
 def test_an_invalid_window_tells_nothing_unless_its_run_is_named(results: Path, tmp_path: Path) -> None:
-    (file,) = results.glob("traffic/*/manifest.json")
-    data = json.loads(file.read_text())
-    data["windows"][0] |= {"valid": False, "reasons": ["a test"]}
-    file.write_text(json.dumps(data))
+    of_the_window(results, valid=False, reasons=["a test"])
     alone = asked(tmp_path)
     costs = inputs.usual(fitting.topology_of(alone))
     assert learned.find(results, [alone], costs) == [Learned()]
