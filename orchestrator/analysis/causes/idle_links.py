@@ -24,7 +24,8 @@ LIMITED = 0.15  # of its busy time that a connection waits for the receiver's wi
 UNREAD = 0.5  # of the time that the receiver's window held its sender up, in which its process left payload unread
 LEFT = 0.5  # of the idle time in which a process leaves payload unread: it is what all wait for
 OFTEN = 2.0  # times as often as processes of other hosts do
-FEWEST_SAMPLES = 8
+CHANCE = 0.01  # that so many samples of a process have payload to read, were they like those of all other hosts
+RARELY = 0.05  # a process has payload to read that often at least
 CROWDED = 0.5  # of the window for which threads of a host wait for processors, and OFTEN times as long as elsewhere
 SMALL_WINDOW = 0.4  # of what other connections have in flight
 SMALL_BYTES = 32_000  # a window that is never larger is small, whoever reads: Linux begins with 64 kB
@@ -244,8 +245,9 @@ def _slow_readers(evidence: Evidence) -> Iterator[Cost]:
     edges = [edge for edge in evidence.edges if edge.limited.get("rwnd", 0.0) < LIMITED]
     told = [evidence.unread(edge) for edge in edges]
     for edge, (share, samples) in zip(edges, told, strict=True):
-        usual = _usual([other for one, (other, _) in zip(edges, told, strict=True) if one.dst != edge.dst])
-        if not math.isnan(usual) and samples >= FEWEST_SAMPLES and share >= max(LEFT, OFTEN * usual):
+        others = [other for one, other in zip(edges, told, strict=True) if one.dst != edge.dst and other[1] > 0]
+        usual = _usual([other for other, _ in others])
+        if others and share >= max(LEFT, OFTEN * usual) and _chance(share, samples, others) <= CHANCE:
             said = f"while links were idle, its process had payload to read in {share:.0%} of the samples"
             crowded = _crowded(evidence, edge.dst)
             yield Cost(
@@ -257,6 +259,13 @@ def _slow_readers(evidence: Evidence) -> Iterator[Cost]:
                 evidence=(*crowded, said, f"processes of other hosts in {usual:.0%}"),
                 strength=share / max(usual, LIMITED),
             )
+
+
+def _chance(share: float, samples: float, others: Sequence[tuple[float, float]]) -> float:
+    """Return how likely so large a share of so many samples is, at the mean rate of others (binomial tail)."""
+    rate = max(RARELY, sum(other * count for other, count in others) / sum(count for _, count in others))
+    count, found = round(samples), round(share * samples)
+    return sum(math.comb(count, k) * rate**k * (1 - rate) ** (count - k) for k in range(found, count + 1))
 
 
 def _crowded(evidence: Evidence, host: str) -> tuple[str, ...]:
