@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.stats import onset
+from orchestrator.core.units import quantity
 from orchestrator.store import sweeps
 from tests.bench.commands import ROOT, CommandError, orch_sweep, training
 from tests.bench.figure import Figure, Settings, Table
@@ -89,8 +90,9 @@ def _curve(results: Path, name: str) -> Mapping[float, list[float]]:
     """Return the logarithms of the mean iteration times (seconds) of a sweep's valid windows, by load in Gbit/s."""
     found: dict[float, list[float]] = {}
     for one in sweeps.chosen(sweeps.measured_by(results, name)):
-        load = float(str(one.measurement.values[AXIS]).removesuffix("gbit"))
-        found.setdefault(load, []).append(math.log(one.window.training[0].mean_s))
+        known = quantity(str(one.measurement.values[AXIS]))  # "0bit" beside "12gbit"
+        assert known is not None, "a sweep has checked its values"
+        found.setdefault(known[1] / 1e9, []).append(math.log(one.window.training[0].mean_s))
     return found
 
 
