@@ -20,6 +20,7 @@ from orchestrator.store.manifests.summaries import Job
 Floats = npt.NDArray[np.float64]
 
 DISKS = r"^io\.waited_s$"
+CROWDED, OFTENER = 0.5, 2.0  # of the window for which threads wait for processors, and times as long as elsewhere
 QUIET_STEPS = 3  # without a packet before and after, and a rank that logs whole iterations computes
 
 
@@ -97,6 +98,15 @@ class Evidence:
         weight = (self.axis.exposed * (1 - self.used()))[at[inside]]
         total = float(weight.sum())
         return float((weight * left[inside]).sum()) / total if total > 0 else math.nan, total
+
+    def crowded(self, host: str) -> tuple[str, ...]:
+        """Return that threads of a host wait for its processors, and others' seldom; nothing where that is not so."""
+        waited = self.waits.get(host, 0.0)
+        elsewhere = [share for other, share in self.waits.items() if other != host]
+        usual = float(np.median(elsewhere)) if elsewhere else math.nan
+        if waited < CROWDED or math.isnan(usual) or waited < OFTENER * usual:
+            return ()
+        return (f"threads of its ranks waited {waited:.0%} of the window for its processors, elsewhere {usual:.0%}",)
 
     def missing(self) -> tuple[str, ...]:
         """Return the collectors without which causes cannot be named."""

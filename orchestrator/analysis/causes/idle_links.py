@@ -24,9 +24,8 @@ LIMITED = 0.15  # of its busy time that a connection waits for the receiver's wi
 UNREAD = 0.5  # of the time that the receiver's window held its sender up, in which its process left payload unread
 LEFT = 0.5  # of the idle time in which a process leaves payload unread: it is what all wait for
 OFTEN = 2.0  # times as often as processes of other hosts do
-CHANCE = 0.01  # that so many samples of a process have payload to read, were they like those of all other hosts
+CHANCE = 0.001  # that so many samples of a process have payload to read, were they like those of all other hosts
 RARELY = 0.05  # a process has payload to read that often at least
-CROWDED = 0.5  # of the window for which threads of a host wait for processors, and OFTEN times as long as elsewhere
 SMALL_WINDOW = 0.4  # of what other connections have in flight
 SMALL_BYTES = 32_000  # a window that is never larger is small, whoever reads: Linux begins with 64 kB
 SMALL_QUEUE_S = 0.0015  # a queue that drops when it is no longer than this is small
@@ -249,7 +248,7 @@ def _slow_readers(evidence: Evidence) -> Iterator[Cost]:
         usual = _usual([other for other, _ in others])
         if others and share >= max(LEFT, OFTEN * usual) and _chance(share, samples, others) <= CHANCE:
             said = f"while links were idle, its process had payload to read in {share:.0%} of the samples"
-            crowded = _crowded(evidence, edge.dst)
+            crowded = evidence.crowded(edge.dst)
             yield Cost(
                 cause="processor" if crowded else "slow-reader",
                 place=edge.dst if crowded else f"{edge.dst}, on what {edge.src} sends {edge.dst}",
@@ -266,15 +265,6 @@ def _chance(share: float, samples: float, others: Sequence[tuple[float, float]])
     rate = max(RARELY, sum(other * count for other, count in others) / sum(count for _, count in others))
     count, found = round(samples), round(share * samples)
     return sum(math.comb(count, k) * rate**k * (1 - rate) ** (count - k) for k in range(found, count + 1))
-
-
-def _crowded(evidence: Evidence, host: str) -> tuple[str, ...]:
-    """Return that threads of a host wait for its processors, and those of others seldom; nothing where they do not."""
-    waited = evidence.waits.get(host, 0.0)
-    usual = _usual([share for other, share in evidence.waits.items() if other != host])
-    if waited < CROWDED or math.isnan(usual) or waited < OFTEN * usual:
-        return ()
-    return (f"threads of its ranks waited {waited:.0%} of the window for its processors, elsewhere {usual:.0%}",)
 
 
 def _small_queues(evidence: Evidence) -> Iterator[Cost]:

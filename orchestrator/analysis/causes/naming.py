@@ -32,6 +32,7 @@ RARE = (
     "loss",
     "link-down",
 )  # happened, however rarely: an interval down to nothing is of how often they come back
+SLOWED = frozenset({"slow-rank", "jittery-rank", "slow-step"})  # of ranks that compute longer
 SURE = 1.5  # times as strong must the first candidate be as the second, to be named alone
 _Z = 1.96
 
@@ -79,7 +80,7 @@ def explain(run: Source, window: Window, job: Job, *, iteration: int | None = No
         *of_failed_links(evidence),
         *queued,
         *on_idle_links(evidence),
-        *of_ranks(evidence),
+        *(_by_processors(evidence, cost) for cost in of_ranks(evidence)),
         *of_processors(evidence),
     ]
     chosen = np.ones(len(found.iteration), bool) if iteration is None else found.iteration == iteration
@@ -103,6 +104,7 @@ def _explained(
             wanted -= taken
             given += taken
         named.append((cost, given))
+    named = _together(named)
     total = split.total[chosen]
     findings = [
         finding
@@ -137,6 +139,29 @@ def _explained(
         undecided=_undecided(named),
         missing=evidence.missing(),
     )
+
+
+def _by_processors(evidence: Evidence, cost: Cost) -> Cost:
+    """Return the cost of a rank that computes longer as one of its host's processors, where threads wait for these."""
+    crowded = evidence.crowded(cost.hosts[0]) if cost.cause in SLOWED else ()
+    if not crowded:
+        return cost
+    return replace(cost, cause="processor", place=cost.hosts[0], evidence=(*crowded, *cost.evidence))
+
+
+def _together(named: Sequence[tuple[Cost, Floats]]) -> list[tuple[Cost, Floats]]:
+    """Return costs of the same cause and place as one, with all that tells of it."""
+    found: dict[tuple[str, str], tuple[Cost, Floats]] = {}
+    for cost, given in named:
+        key = cost.cause, cost.place
+        if key in found:
+            before, sum_of = found[key]
+            evidence = tuple(dict.fromkeys((*before.evidence, *cost.evidence)))
+            strength = max(before.strength, cost.strength)
+            found[key] = replace(before, evidence=evidence, strength=strength), sum_of + given
+        else:
+            found[key] = cost, given
+    return list(found.values())
 
 
 def _order(cost: Cost) -> tuple[bool, bool, bool, float]:

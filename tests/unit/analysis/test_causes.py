@@ -117,6 +117,17 @@ def test_a_host_whose_threads_wait_for_processors_does_not_read_for_their_sake()
         assert explained(waiting(unread=left, crowded=waits)).findings[0].cause == "slow-reader"
 
 
+def test_a_rank_that_computes_longer_while_its_threads_wait_is_slowed_by_its_hosts_processors() -> None:
+    slow = {"passes": alike([60, 60, 100, 60], N), "services": alike([10.0], N)}
+    first = explained(Ring(**slow)).findings[0]
+    assert (first.cause, first.hosts) == ("slow-rank", ("h3",))
+    found = explained(Ring(**slow, crowded={"h1": 0.2, "h2": 0.2, "h3": 0.9, "h4": 0.2})).findings
+    assert [(one.cause, one.hosts, one.place) for one in found] == [("processor", ("h3",), "h3")]
+    assert found[0].share == pytest.approx(first.share)
+    assert "waited 90% of the window for its processors" in found[0].evidence[0]
+    assert set(first.evidence) < set(found[0].evidence)
+
+
 def test_payload_left_unread_while_links_are_idle_is_a_slow_readers_though_no_window_is_full() -> None:
     left = {**dict.fromkeys(HOSTS, 0), "h2": 3_000}
     first = explained(waiting(unread=left)).findings[0]
