@@ -44,6 +44,7 @@ class Ring:
     queued_ms: float = np.inf  # since it began to send, for which a queue holds something
     burst_ms: int = 20  # of every 20 ms in which hosts send while buckets are under way
     waited: float = 0.0  # share of the window for which ranks waited for processors that others used
+    samples: int = 200  # of what a receiver leaves unread
     crowded: Mapping[str, float] = field(default_factory=dict)  # by host: that for which ranks waited for any
 
     def __post_init__(self) -> None:
@@ -183,7 +184,7 @@ class Ring:
                 }
             if (left := self.unread.get(HOSTS[place - 1])) is not None:
                 back = {"src": ends["dst"], "dst": ends["src"], "src_port": 2, "dst_port": 1}
-                for at in np.linspace(0, self.end_ms, 200):
+                for at in np.linspace(0, self.end_ms, self.samples):
                     yield {**back, "unacked_segments": 0, "unread_bytes": left, "time_ns": _ns(at)}
 
     def _bins(self) -> Any:

@@ -53,9 +53,8 @@ class Evidence:
     """All that was measured of a job in a window.
 
     `waits` is the share of the window for which threads of a host's ranks waited for processors, `others_wait` that for
-    which they did since others computed. `disks` are the
-    seconds for which some process of a host waited for a disk, by time in seconds since the passes' origin. `away` is
-    when flows of a fabric went another way than before. `full` are
+    which they did since others computed. `disks` are the seconds for which some process of a host waited for a disk, by
+    time in seconds since the passes' origin. `away` is when flows of a fabric went another way than before. `full` are
     the ports whose queues training waits for, and `idle` the seconds of each iteration in which the network is waited
     for though the links are idle; both are empty until queues were looked at.
     """
@@ -87,17 +86,6 @@ class Evidence:
         known = [(port, share_of_rate(port, port.carried)) for port in self.full or self.ports if port.own is not None]
         rates = [np.maximum(rate, port.queued(self.mtu)) if port in self.full else rate for port, rate in known]
         return np.max(rates, axis=0) if rates else np.zeros(self.axis.steps)
-
-    def unread(self, edge: Edge) -> tuple[float, float]:
-        """Return in what share of the samples taken while links were idle a receiver had payload to read, and how many.
-
-        A sample counts by the share of its step in which the network was waited for and no link was used; NaN of none.
-        """
-        at, left = self.axis.of(edge.received[0]), edge.received[1]
-        inside = (at >= 0) & (at < self.axis.steps)
-        weight = (self.axis.exposed * (1 - self.used()))[at[inside]]
-        total = float(weight.sum())
-        return float((weight * left[inside]).sum()) / total if total > 0 else math.nan, total
 
     def crowded(self, host: str) -> tuple[str, ...]:
         """Return that threads of a host wait for its processors, and others' seldom; nothing where that is not so."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.causes.evidence import Cost, Evidence
-from orchestrator.analysis.causes.ports import STEP_NS, Edge, Port
+from orchestrator.analysis.causes.ports import STEP_NS, Axis, Edge, Port
 from orchestrator.analysis.causes.sharing import shared
 from orchestrator.core.units import bytes_text, span_text
 
@@ -242,11 +242,14 @@ def _slow_readers(evidence: Evidence) -> Iterator[Cost]:
     none is called slow. Where threads of the host wait for its processors, these keep it from reading.
     """
     edges = [edge for edge in evidence.edges if edge.limited.get("rwnd", 0.0) < LIMITED]
-    told = [evidence.unread(edge) for edge in edges]
+    idle = evidence.axis.exposed * (1 - evidence.used())
+    told = [_unread(edge, evidence.axis, idle) for edge in edges]
     for edge, (share, samples) in zip(edges, told, strict=True):
+        if not share >= LEFT:
+            continue
         others = [other for one, other in zip(edges, told, strict=True) if one.dst != edge.dst and other[1] > 0]
         usual = _usual([other for other, _ in others])
-        if others and share >= max(LEFT, OFTEN * usual) and _chance(share, samples, others) <= CHANCE:
+        if others and share >= OFTEN * usual and _chance(share, samples, others) <= CHANCE:
             said = f"while links were idle, its process had payload to read in {share:.0%} of the samples"
             crowded = evidence.crowded(edge.dst)
             yield Cost(
@@ -260,11 +263,26 @@ def _slow_readers(evidence: Evidence) -> Iterator[Cost]:
             )
 
 
+def _unread(edge: Edge, over: Axis, idle: Floats) -> tuple[float, float]:
+    """Return in what share of the samples taken while links were idle a receiver had payload to read, and how many.
+
+    A sample counts by the share of its step that is `idle`: in which the network was waited for and no link was used.
+    The share is NaN of none.
+    """
+    at, left = over.of(edge.received[0]), edge.received[1]
+    inside = (at >= 0) & (at < over.steps)
+    weight = idle[at[inside]]
+    total = float(weight.sum())
+    return float((weight * left[inside]).sum()) / total if total > 0 else math.nan, total
+
+
 def _chance(share: float, samples: float, others: Sequence[tuple[float, float]]) -> float:
     """Return how likely so large a share of so many samples is, at the mean rate of others (binomial tail)."""
+    from scipy.special import bdtrc
+
     rate = max(RARELY, sum(other * count for other, count in others) / sum(count for _, count in others))
     count, found = round(samples), round(share * samples)
-    return sum(math.comb(count, k) * rate**k * (1 - rate) ** (count - k) for k in range(found, count + 1))
+    return float(bdtrc(found - 1, count, rate)) if found else 1.0
 
 
 def _small_queues(evidence: Evidence) -> Iterator[Cost]:

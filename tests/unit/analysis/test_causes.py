@@ -135,6 +135,8 @@ def test_payload_left_unread_while_links_are_idle_is_a_slow_readers_though_no_wi
     assert "in 100% of the samples" in first.evidence[0]
     assert explained(waiting(unread=dict.fromkeys(HOSTS, 3_000))).findings == ()  # all wait for processors
     assert explained(waiting(unread=dict.fromkeys(HOSTS, 0))).findings == ()
+    assert explained(waiting(unread=left, samples=40_000)).findings[0].cause == "slow-reader"  # of a long window
+    assert explained(waiting(unread=left, samples=3)).findings == ()  # so few may be chance
 
 
 def test_a_queue_that_drops_though_it_is_short_is_small_even_where_it_is_often_full() -> None:
