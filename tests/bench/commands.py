@@ -138,3 +138,8 @@ def training(hosts: int, **changes: Any) -> dict[str, Any]:
         **changes,
     }
     return {key: value for key, value in data.items() if value is not None}
+
+
+def slow_testbed(hosts: int) -> dict[str, Any]:
+    """A testbed that sends what scale 100 sends, four times slower: two cores keep up with it at every load."""
+    return {"local": {"hosts": hosts, "link": "25gbit", "scale": 400, "dilation": 4}}

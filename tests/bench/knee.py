@@ -16,7 +16,7 @@ import numpy as np
 from orchestrator.analysis.stats import onset
 from orchestrator.core.units import quantity
 from orchestrator.store import sweeps
-from tests.bench.commands import ROOT, CommandError, orch_sweep, training
+from tests.bench.commands import ROOT, CommandError, orch_sweep, slow_testbed, training
 from tests.bench.figure import Figure, Settings, Table
 
 STORE = ROOT / "results" / "bench-knee"
@@ -27,9 +27,10 @@ GOAL_GBPS, GOAL_WINDOWS = 0.5, 10
 EXPERIMENT = training(
     5,
     name=None,
+    testbed=slow_testbed(5),
     workload={"ddp": {"model": "resnet50", "compute": "emulated", "hosts": ["h1", "h2", "h3", "h4"]}},
     traffic=[{"iperf": {"from": "h1", "to": "h5", "load": "10gbit", "streams": 10}}],
-    measure={"warmup": 5, "iterations": 60, "at_most": "60s"},
+    measure={"warmup": 3, "iterations": 15, "at_most": "60s"},
     validity={"load": "as-achieved"},
 )
 

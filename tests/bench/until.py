@@ -18,11 +18,11 @@ from orchestrator.experiment.until import Until
 from orchestrator.store import sweeps
 from orchestrator.store.sweeps import MeasuredWindow
 from tests.bench.choose import OFTEN, WIDTH, ends, reaches
-from tests.bench.commands import ROOT, CommandError, orch_sweep, training
+from tests.bench.commands import ROOT, CommandError, orch_sweep, slow_testbed, training
 from tests.bench.figure import Figure, Settings
 
 STORE = ROOT / "results" / "bench-until"
-REPETITIONS, ORDERS = 8, 500
+REPETITIONS, ATTEMPTS, ORDERS = 8, 4, 500
 GOAL = 60.0  # % of a fixed sweep's time
 UNTIL = Until.model_validate({"interval": f"{WIDTH:%}", "most": REPETITIONS})
 LOADS = {"values": [0, 5, 10, 14, 16, 18], "unit": "gbit"}
@@ -55,7 +55,7 @@ def _share(name: str) -> tuple[float, str]:
     for one in sweeps.chosen(sweeps.measured_by(STORE / name, name)):
         points.setdefault(one.point, []).append(one)
     if min(map(len, points.values())) < REPETITIONS:
-        raise CommandError(f"{name}: not all of {REPETITIONS} repetitions are valid: the same command goes on with it")
+        raise CommandError(f"{name}: after {ATTEMPTS} attempts not all of {REPETITIONS} repetitions are valid")
     random = np.random.default_rng(1)
     costs = [fmean(map(_seconds, found)) for found in points.values()]
     orders = [random.permuted(np.tile(_logs(found), (ORDERS, 1)), axis=1) for found in points.values()]
@@ -84,10 +84,12 @@ def _sweep(name: str) -> Mapping[str, Any]:
     experiment = training(
         5,
         name=None,
+        testbed=slow_testbed(5),
         workload={"ddp": {"model": model, "compute_time": compute_time, "hosts": ["h1", "h2", "h3", "h4"]}},
         traffic=[source],
-        measure={"warmup": 5, "iterations": 25, "at_most": "60s"},
+        measure={"warmup": 3, "iterations": 15, "at_most": "60s"},
         validity={"load": "as-achieved"},
     )
     axes = {f"traffic.0.{kind}.load": LOADS}
-    return {"name": name, "experiment": experiment, "axes": axes, "mode": "windows", "repetitions": REPETITIONS}
+    how = {"mode": "windows", "repetitions": REPETITIONS, "attempts": ATTEMPTS}
+    return {"name": name, "experiment": experiment, "axes": axes, **how}
