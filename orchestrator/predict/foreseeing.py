@@ -2,13 +2,13 @@
 
 What a run will do is drawn several times: costs of messages within their intervals, and the flows of cross traffic by
 another salt each. The first draw has the likeliest costs and the salt that is asked for, so that with a run's own salt
-it sends that run's very flows.
+it sends that run's very flows; with several seeds, since time-outs are chance: a value is the median over these.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, cast
@@ -29,11 +29,13 @@ from orchestrator.predict.computing import Computed
 from orchestrator.predict.network_costs import Costs, Quantity, Rates
 from orchestrator.predict.simulation import links, simulating
 from orchestrator.predict.simulation.links import SimulatedNetwork
+from orchestrator.predict.simulation.machine import Floats
 from orchestrator.predict.simulation.simulating import Grain, Simulated, SimulatedJob
 from workloads.common import jitter, placement
 from workloads.rank.compute.training import jitter_of
 
 DRAWS, MOST_DRAWS = 5, 1000
+SEEDS = 3  # of the draw with the likeliest inputs, at the grain of packets: whether a time-out falls into it is chance
 WARMUP = 3  # iterations of a simulation that are not counted
 ITERATIONS = 40  # where a file ends its window by time alone
 INTERVAL = 0.9  # of one more draw
@@ -248,11 +250,18 @@ def _window(plan: _Plan, window: WindowSpec, how: How) -> ForeseenWindow:
             plan, window, how, number=number, iterations=iterations, grain=chosen, until_s=until_s
         )
         found.append(result)
+    likeliest = found[:1]  # several of it where chance decides; of all draws where which spines are crossed is unknown
+    for seed in range(how.draws, how.draws + (SEEDS - 1 if chosen == "packets" and how.draws > 1 else 0)):
+        result, chosen, until_s = _drawn_once(
+            plan, window, how, number=0, iterations=iterations, grain=chosen, until_s=until_s, seed=seed
+        )
+        likeliest.append(result)
+    own = len(network.spines) < 2
     return ForeseenWindow(
         window=window.name,
         load_bps=float(sum(getattr(choice.config, "load", 0.0) for choice in window.traffic)),
         traffic=tuple(_described(choice) for choice in window.traffic if not fitting.is_silent(choice)),
-        jobs=tuple(_foreseen(one, name, found, own=len(network.spines) < 2) for one, name in plan.jobs),
+        jobs=tuple(_foreseen(one, name, found, likeliest if own else found) for one, name in plan.jobs),
         use={link: float(np.mean([one.use.get(link, 0.0) for one in found])) for link in found[0].use},
         grain=chosen or "flows",
         draws=how.draws,
@@ -261,9 +270,20 @@ def _window(plan: _Plan, window: WindowSpec, how: How) -> ForeseenWindow:
 
 
 def _drawn_once(
-    plan: _Plan, window: WindowSpec, how: How, *, number: int, iterations: int, grain: Grain | None, until_s: float
+    plan: _Plan,
+    window: WindowSpec,
+    how: How,
+    *,
+    number: int,
+    iterations: int,
+    grain: Grain | None,
+    until_s: float,
+    seed: int | None = None,
 ) -> tuple[Simulated, Grain, float]:
-    """Simulate a window by one draw of its costs and its traffic; return for how long traffic was needed, too."""
+    """Simulate a window by one draw of its costs and its traffic; return for how long traffic was needed, too.
+
+    Draw 0 has the likeliest costs and the very traffic of the run; `seed`, else the number, draws what chance decides.
+    """
     costs, salt = plan.costs.at("value"), how.salt
     if number > 0:
         costs, salt = _drawn(plan.costs, np.random.default_rng([number, len(salt)])), f"{salt}-{number}"
@@ -277,7 +297,14 @@ def _drawn_once(
         repeats = grain == "flows" and not shared and _repeats(plan, how)
         count = min(iterations, 2 * plan.simulated[0].graph.cycle) if repeats else iterations
         result = simulating.simulate(
-            jobs, plan.network, sent, costs, warmup=WARMUP, iterations=count, seed=number, grain=grain
+            jobs,
+            plan.network,
+            sent,
+            costs,
+            warmup=WARMUP,
+            iterations=count,
+            seed=number if seed is None else seed,
+            grain=grain,
         )
         if not shared or result.duration_s <= until_s:
             return result, grain, until_s
@@ -350,33 +377,35 @@ def _described(choice: Choice) -> str:
     return choice.name if load is None else f"{choice.name} {load / 1e9:g} Gbit/s"
 
 
-def _foreseen(one: SimulatedJob, workload: str, found: Sequence[Simulated], *, own: bool) -> ForeseenJob:
-    seconds = [result.seconds[one.job.name] for result in found]
+def _foreseen(
+    one: SimulatedJob, workload: str, found: Sequence[Simulated], likeliest: Sequence[Simulated]
+) -> ForeseenJob:
+    def spread(statistic: Callable[[Floats], float]) -> Spread:
+        drawn, alike = ([statistic(each.seconds[one.job.name]) for each in some] for some in (found, likeliest))
+        return _spread(float(np.median(alike)), drawn)
+
     return ForeseenJob(
         job=one.job.name,
         workload=workload,
-        mean=_spread([float(np.mean(each)) for each in seconds], own=own),
-        p50=_spread([float(np.percentile(each, 50)) for each in seconds], own=own),
-        p99=_spread([float(np.percentile(each, 99)) for each in seconds], own=own),
+        mean=spread(lambda seconds: float(np.mean(seconds))),
+        p50=spread(lambda seconds: float(np.percentile(seconds, 50))),
+        p99=spread(lambda seconds: float(np.percentile(seconds, 99))),
         compute_s=one.graph.computed_s[0],
     )
 
 
-def _spread(values: Sequence[float], *, own: bool) -> Spread:
-    """Return the first draw's value, with the interval in which one more draw lies as often as INTERVAL says.
+def _spread(value: float, draws: Sequence[float]) -> Spread:
+    """Return a value with the interval in which one more draw lies as often as INTERVAL says; one draw has none.
 
-    It is the geometric mean of all draws where the first is no closer to a run than others, since nobody knows which
-    spines its connections will cross (not `own`). Logarithms of draws are taken for normal, so that few draws have a
-    wide interval (Student's t; Hahn, "Factors for calculating two-sided prediction intervals", JASA 1969). One draw has
-    none.
+    Logarithms of draws are taken for normal, so that few draws have a wide interval (Student's t; Hahn, "Factors for
+    calculating two-sided prediction intervals", JASA 1969).
     """
-    value, count = values[0], len(values)
+    count = len(draws)
     if count == 1:
         return Spread(value=value, interval=None)
-    logs = np.log(values)
+    logs = np.log(draws)
     half = student_t((1 + INTERVAL) / 2, count - 1) * float(np.std(logs, ddof=1)) * math.sqrt(1 + 1 / count)
     middle = float(np.mean(logs))
-    value = value if own else math.exp(middle)
     return Spread(value=value, interval=(min(value, math.exp(middle - half)), max(value, math.exp(middle + half))))
 
 

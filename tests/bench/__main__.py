@@ -22,10 +22,10 @@ from tests.bench.figure import Figure, Settings, Table
 
 BENCHMARKS = (
     "start", "reader", "captures", "closing", "big_captures", "testbed", "samplers", "counters", "transport",
-    "overhead", "load", "payload", "variants", "collectors", "meter", "logs", "flow_generator", "overload", "flow_cost",
-    "flow_times",
-    "nights", "validity", "papers", "store", "site", "sweep", "size", "predict", "predicting", "containers", "slurm",
-    "dilation", "causes", "choose", "until", "knee", "shrink", "fabric",
+    "overhead", "load", "payload", "variants", "collectors", "meter", "logs", "flow_generator", "overload",
+    "flow_cost", "flow_times", "local_drops", "nights", "validity", "papers", "store", "site", "sweep", "size",
+    "predict", "predicting", "containers", "slurm", "dilation", "causes", "choose", "until", "knee", "shrink",
+    "fabric",
 )  # fmt: skip
 ON_REQUEST = ("kubernetes",)  # it needs programs that no package has
 

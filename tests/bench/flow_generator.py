@@ -50,8 +50,8 @@ class Sent:
 
 
 @contextmanager
-def pair(scratch: Path, *, rate: str = "") -> Iterator[Pair]:
-    """Unlimited, with offloads; or at a rate, packet by packet."""
+def pair(scratch: Path, *, shape: Sequence[str] = ()) -> Iterator[Pair]:
+    """Unlimited, with offloads; or through a queue as `tc` names it, packet by packet."""
     ends = [f"bench{os.getpid()}{side}" for side in "ab"]
     try:
         for end in ends:
@@ -64,9 +64,9 @@ def pair(scratch: Path, *, rate: str = "") -> Iterator[Pair]:
             call(["ip", "-n", end, "route", "replace", "10.77.0.0/24", "dev", "e0", "congctl", "cubic"])
             # As on hosts of a local testbed: else a connection that lost packets slows every later one down.
             call(["ip", "netns", "exec", end, "sysctl", "-q", "-w", "net.ipv4.tcp_no_metrics_save=1"])
-            if rate:
+            call(["ip", "netns", "exec", end, "sysctl", "-q", "-w", "net.ipv4.tcp_slow_start_after_idle=0"])
+            if shape:
                 call(["ip", "netns", "exec", end, "ethtool", "-K", "e0", "tso", "off", "gso", "off", "gro", "off"])
-                shape = ["tbf", "rate", rate, "burst", "32kb", "limit", "300kb"]
                 call(["ip", "netns", "exec", end, "tc", "qdisc", "add", "dev", "e0", "root", *shape])
         yield Pair(sender=ends[0], sink=ends[1], scratch=scratch)
     finally:
@@ -218,7 +218,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
     with local.machine_to_ourselves():
         with pair(settings.scratch) as between:
             yield from _unlimited(settings, between, seconds)
-        with pair(settings.scratch, rate="250mbit") as between:
+        with pair(settings.scratch, shape=("tbf", "rate", "250mbit", "burst", "32kb", "limit", "300kb")) as between:
             yield from _limited(settings, between, seconds)
 
 

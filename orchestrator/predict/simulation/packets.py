@@ -1,6 +1,7 @@
 """Simulate at the grain of packets: token-bucket queues as the testbed sets them, and TCP as Linux sends it.
 
-Of TCP there are CUBIC with HyStart's train of acknowledgements (RFC 9438, net/ipv4/tcp_cubic.c), selective
+Of TCP there are CUBIC with both parts of HyStart (RFC 9438, net/ipv4/tcp_cubic.c), windows that grow only while they
+limit the sender (net/ipv4/tcp_output.c, `tcp_cwnd_validate`, without a restart after idle times), selective
 acknowledgements with losses found by time (RACK, RFC 8985), the tail loss probe (ibid., section 7), time-outs of at
 least 200 ms that double (RFC 6298), and small queues (net/ipv4/tcp_output.c, `tcp_small_queue_check`). Handshakes,
 receive windows and delayed acknowledgements by timer are left out.
@@ -9,6 +10,8 @@ receive windows and delayed acknowledgements by timer are left out.
 from __future__ import annotations
 
 # ruff: noqa: C901, PLR0917 - compiled: calls hand over every word of every array
+import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -34,13 +37,22 @@ MOST_FLOWS = 2048  # on new connections that are open at once
 
 _TASK, _DATA, _ACK, _TIMER = 0, 1, 2, 3  # kinds of events
 _NONE, _FLOW = -1, -2  # what ends with a segment: nothing, or a flow of cross traffic; else a task
+_FULL, _GONE = -1.0, -2.0  # why a queue drops a packet: it has no room, or by chance
+_TAKEN, _WAITS, _LIMITED = 1.0, -3.0, -4.0  # a burst is sent; the queue holds enough, or more room is worth waiting for
 _RTO_S = 0.2
+_AGAIN_S = 0.5  # where the host's own queue takes no probe (TCP_RESOURCE_PROBE_INTERVAL)
 _TIMEOUT_MIN_S = 0.008  # two ticks of a kernel at 250 Hz
 _MOST_RTO_S = 120.0
 _INITIAL_WINDOW = 10.0
 _BETA, _C = 717.0 / 1024.0, 0.4  # of CUBIC
-_LOW_WINDOW, _TRAIN_S = 16.0, 0.002  # of HyStart
-_TRUE_SIZE = 2304.0  # of a full segment in the sender's queue
+_LOW_WINDOW, _TRAIN_S, _MOST_SLACK_S, _SLACK_BYTES = 16.0, 0.002, 0.001, 4.0 * 65536  # of HyStart's trains
+_LEAST_RISE_S, _MOST_RISE_S, _SAMPLES = 0.004, 0.016, 8  # of HyStart's delays
+_BLIND_S = 1.0  # of HyStart, after a loss
+_TRUE_SIZE = 2304.0  # of a segment in the sender's queue
+_GSO_BYTES = 65536.0  # of the largest packet that TCP hands over
+_LEAST_BURST, _BURST_S, _BURST_RTT_S = 2, 1.0 / 1024.0, 512e-6  # of such packets
+_IDLE_S = 20e-6  # round trip through idle hosts
+_RECENT_S = 0.001  # how long ago TCP has sent where it may wait for more acknowledgements
 _ACKS = 1 << 18  # acknowledgements on their way, at most
 
 
@@ -100,11 +112,12 @@ _SOCKET = np.dtype(
         ("pipe", np.int64),  # segments under way
         ("lost", np.int64),  # that are to be sent again
         ("sacked", np.int64),
-        ("in_nic", np.float64),  # bytes in the first queue
+        ("in_nic", np.int64),  # segments in the first queue
         ("rtt_s", np.float64),
         ("var_s", np.float64),
         ("least_s", np.float64),  # round trip
         ("rack_s", np.float64),  # when the latest segment was sent that has arrived
+        ("rack", np.int64),  # its number
         ("recover", np.int64),  # recovery ends there
         ("recovering", np.int64),  # 0: open, 1: recovery, 2: after a time-out
         ("backoff", np.int64),
@@ -113,6 +126,9 @@ _SOCKET = np.dtype(
         ("probing", np.int64),  # whether the timer is that of a probe
         ("event_s", np.float64),  # for when the timer has an event
         ("limited", np.int64),  # whether the window kept something back
+        ("most", np.int64),  # segments under way at once, in the round that ends at `used_to`
+        ("used_to", np.int64),
+        ("last_s", np.float64),  # when it sent last
         ("w_max", np.float64),
         ("epoch_s", np.float64),  # of CUBIC, -1 where none has begun
         ("k_s", np.float64),
@@ -122,6 +138,9 @@ _SOCKET = np.dtype(
         ("round_end", np.int64),
         ("round_s", np.float64),
         ("train_s", np.float64),
+        ("round_least_s", np.float64),  # round trip, of so many samples
+        ("samples", np.int64),
+        ("twin", np.int64),  # the same connection in the other direction, -1 where nothing is sent there
         ("mute", np.int64),  # whether it sends datagrams, of which nothing comes back
         ("bytes", np.float64),  # of a paced stream, still to be sent; less than 0 of a connection that is closed
         ("first", np.int64),  # of messages that wait, -1 for none
@@ -165,15 +184,15 @@ class _Net(NamedTuple):
 
 @compiled
 def _pass(links: Records, link: int, size: float, now_s: float) -> float:
-    """Return when a packet leaves a link's queue; -1 where it is dropped."""
+    """Return when a packet leaves a link's queue; `_FULL` or `_GONE` where it is dropped."""
     queue = links[link]
     if queue.loss > 0.0 and np.random.random() < queue.loss:
         queue.dropped += 1
-        return -1.0
+        return _GONE
     waiting_s = queue.counted_s - now_s
     if waiting_s > 0.0 and waiting_s * queue.rate + size > queue.limit:
         queue.dropped += 1
-        return -1.0
+        return _FULL
     at_s = max(now_s, queue.counted_s + queue.gap_s)
     tokens = min(queue.depth, queue.tokens + queue.rate * max(0.0, at_s - queue.counted_s))
     queue.late = int(tokens < size)
@@ -194,17 +213,18 @@ def _code(kind: int, hop: int, socket: int, number: int) -> int:
 
 
 @compiled
-def _processed(net: _Net, path: int, hop: int, late: int, wire: float, now_s: float) -> float:
-    """Return when the processors that all hosts share are done with a packet, which has left this hop of its path."""
+def _charge(net: _Net, path: int, hop: int, late: int, wire: float, now_s: float) -> None:
+    """Charge the processors that all hosts share for a packet, which has left this hop of its path.
+
+    They fall behind by so much at most: then they take many packets at a time. What waits for them are messages.
+    """
     queues = net.queues
     work_s = net.costs[3] * wire if hop == 1 else 0.0
     if late:
         work_s += queues.links[queues.hops[queues.paths[path].first + hop - 1]].wake_s * wire
-    if work_s <= 0.0:
-        return now_s
-    behind_s = max(queues.processors[0], now_s)
-    queues.processors[0] = max(behind_s, min(behind_s + work_s, now_s + net.costs[4]))
-    return float(queues.processors[0])
+    if work_s > 0.0:
+        behind_s = max(queues.processors[0], now_s)
+        queues.processors[0] = max(behind_s, min(behind_s + work_s, now_s + net.costs[4]))
 
 
 @compiled
@@ -216,22 +236,43 @@ def _dealt_with(net: _Net, messages: float, now_s: float) -> float:
 
 
 @compiled
-def _transmit(net: _Net, socket: int, number: int, now_s: float) -> bool:
-    """Put a segment into the first queue of its path; return whether it was taken."""
-    sockets, queues = net.sockets, net.queues
-    segments = net.segments
-    place = socket * WINDOW + (number & (WINDOW - 1))
-    wire = segments[place].size + HEADER
+def _transmit(net: _Net, socket: int, number: int, count: int, now_s: float) -> bool:
+    """Put segments in a row into the first queue of their path; return whether it took any.
+
+    TCP hands them over as one packet, whatever the device can do (`sk_setup_caps`). A bucket that cannot pass it at
+    once splits it (net/sched/sch_tbf.c, `tbf_segment`), and of what it drops then, or at random, TCP is not told.
+    """
+    sockets, queues, segments = net.sockets, net.queues, net.segments
+    base = socket * WINDOW
     link = queues.hops[queues.paths[sockets[socket].path].first]
-    at_s = _pass(queues.links, link, wire, now_s)
-    if at_s < 0.0:
-        return False
-    segments[place].sent_s = now_s
-    sockets[socket].pipe += 1
-    sockets[socket].in_nic += wire
-    late = queues.links[link].late
-    machine.push(net.heap, at_s + queues.links[link].gap_s, _code(_DATA, 1 | (late << 3), socket, number))
-    return True
+    wire = 0.0
+    for one in range(number, number + count):
+        wire += segments[base + (one & (WINDOW - 1))].size + HEADER
+    whole = wire <= queues.links[link].depth or count == 1
+    at_s, taken = 0.0, False
+    for one in range(number, number + count):
+        if not whole:
+            at_s = _pass(queues.links, link, segments[base + (one & (WINDOW - 1))].size + HEADER, now_s)
+        elif one == number:
+            at_s = _pass(queues.links, link, wire, now_s)
+        else:
+            at_s += queues.links[link].gap_s
+            queues.links[link].counted_s = at_s
+            queues.links[link].tokens += queues.links[link].rate * queues.links[link].gap_s
+        if at_s != _FULL:
+            taken = True
+        if at_s >= 0.0:
+            late = queues.links[link].late
+            sockets[socket].in_nic += 1
+            machine.push(net.heap, at_s + queues.links[link].gap_s, _code(_DATA, 1 | (late << 3), socket, one))
+        elif whole:
+            break
+    if taken:
+        sockets[socket].last_s = now_s
+        for one in range(number, number + count):
+            segments[base + (one & (WINDOW - 1))].sent_s = now_s
+        sockets[socket].pipe += count
+    return taken
 
 
 @compiled
@@ -264,11 +305,9 @@ def _arm(net: _Net, socket: int, now_s: float) -> None:
         sockets[socket].due_s = NEVER
         return
     rtt_s = sockets[socket].rtt_s
-    wait_s = 1.0  # before any round trip is known (RFC 6298, 2.1)
-    if rtt_s >= 0.0:
-        wait_s = (rtt_s + max(4.0 * sockets[socket].var_s, _RTO_S)) * (1 << min(sockets[socket].backoff, 9))
+    wait_s = (rtt_s + max(4.0 * sockets[socket].var_s, _RTO_S)) * (1 << min(sockets[socket].backoff, 9))
     sockets[socket].probing = 0
-    if sockets[socket].recovering == 0 and sockets[socket].sacked == 0 and sockets[socket].probed == 0 and rtt_s >= 0.0:
+    if sockets[socket].recovering == 0 and sockets[socket].sacked == 0 and sockets[socket].probed == 0:
         one = sockets[socket].nxt - sockets[socket].una == 1
         probe_s = 2.0 * rtt_s + (_RTO_S if one else _TIMEOUT_MIN_S)
         if probe_s < wait_s:
@@ -284,71 +323,151 @@ def _waits(sockets: Records, socket: int) -> bool:
 
 
 @compiled
-def _quota(net: _Net, socket: int) -> float:
-    """Return the bytes that may lie in the first queue: a millisecond of the pace, or two segments."""
+def _pace(net: _Net, socket: int) -> float:
+    """Return the bytes a second that a connection is taken to send."""
+    window = net.sockets[socket].window
+    ahead = 2.0 if window < net.sockets[socket].threshold / 2.0 else 1.2
+    return float(ahead * window * net.mss / net.sockets[socket].rtt_s)
+
+
+@compiled
+def _burst(net: _Net, socket: int) -> int:
+    """Return the segments that TCP hands over at once: the fewer, the longer the way is (`tcp_tso_autosize`)."""
+    most = _pace(net, socket) * _BURST_S + _GSO_BYTES / 2.0 ** min(net.sockets[socket].least_s // _BURST_RTT_S, 31.0)
+    return max(_LEAST_BURST, int(min(most, _GSO_BYTES) / net.mss))
+
+
+@compiled
+def _holds_enough(net: _Net, socket: int, count: int) -> bool:
+    """Return whether the first queue holds enough of a connection: two such bursts, or a millisecond of its pace."""
     sockets = net.sockets
-    rtt_s, window = sockets[socket].rtt_s, sockets[socket].window
-    if rtt_s <= 0.0:
-        return 2.0 * _TRUE_SIZE
-    ahead = 2.0 if window < sockets[socket].threshold / 2.0 else 1.2
-    return max(2.0 * _TRUE_SIZE, float(ahead * window * (net.mss + HEADER) / rtt_s * 1e-3))
+    most = max(2.0 * count * _TRUE_SIZE, _pace(net, socket) * _BURST_S)
+    return bool(sockets[socket].in_nic * _TRUE_SIZE > most and sockets[socket].nxt - sockets[socket].una > count)
+
+
+@compiled
+def _defers(net: _Net, socket: int, room: int, burst: int, now_s: float) -> bool:
+    """Return whether TCP waits for more room in its window, to hand over more at once (`tcp_tso_should_defer`)."""
+    sockets = net.sockets
+    if sockets[socket].recovering or room >= burst or room >= int(sockets[socket].window) // 3:
+        return False
+    head = net.segments[socket * WINDOW + (sockets[socket].una & (WINDOW - 1))].sent_s
+    recent = now_s - sockets[socket].last_s <= _RECENT_S
+    return bool(recent and sockets[socket].pipe > 0 and now_s - head >= sockets[socket].rtt_s / 2.0)
 
 
 @compiled
 def _send(net: _Net, socket: int, now_s: float) -> None:
     """Send what window and queue let through: lost segments first, then new ones."""
     sockets = net.sockets
-    segments = net.segments
-    sent = False
-    again = sockets[socket].una
-    while _waits(sockets, socket) and sockets[socket].in_nic < _quota(net, socket):
-        if sockets[socket].pipe >= int(sockets[socket].window):
-            sockets[socket].limited = 1
-            break
-        if sockets[socket].lost > 0:
-            while segments[socket * WINDOW + (again & (WINDOW - 1))].flags & 1 == 0:
-                again += 1
-            taken = _transmit(net, socket, again, now_s)
-            if taken:
-                segments[socket * WINDOW + (again & (WINDOW - 1))].flags = 4
-                sockets[socket].lost -= 1
-        else:
-            if sockets[socket].nxt - sockets[socket].una >= WINDOW - 1:
-                break
-            taken = _send_new(net, socket, now_s)
-        if not taken:
+    sent, limited = False, False
+    while _waits(sockets, socket):
+        room = int(sockets[socket].window) - sockets[socket].pipe
+        came = _LIMITED
+        if room > 0 and sockets[socket].lost > 0:
+            came = _send_again(net, socket, room, now_s)
+        elif room > 0:
+            came = _send_burst(net, socket, room, now_s)
+        if came == _FULL:
             _told(sockets, socket)
+        if came != _TAKEN:
+            limited = came == _LIMITED
             break
         sent = True
+    if sent or limited:
+        _used(sockets, socket, limited)
     if sent:
         if sockets[socket].due_s == NEVER or sockets[socket].probing:
             _arm(net, socket, now_s)
-    elif sockets[socket].due_s == NEVER and _waits(sockets, socket) and sockets[socket].in_nic <= 0.0:
+    elif sockets[socket].due_s == NEVER and _waits(sockets, socket) and sockets[socket].in_nic == 0:
         sockets[socket].probing = 0  # the host's own queue took nothing, and no acknowledgement will come
-        _due(net, socket, now_s + _TIMEOUT_MIN_S)
+        _due(net, socket, now_s + _RTO_S)
 
 
 @compiled
-def _send_new(net: _Net, socket: int, now_s: float) -> bool:
-    """Send the next segment of the first message that waits, or of a paced stream; return whether it was taken."""
+def _send_again(net: _Net, socket: int, room: int, now_s: float) -> float:
+    """Send lost segments in a row again, as many as fit; return `_TAKEN`, or why not."""
+    sockets, segments = net.sockets, net.segments
+    base, first, count = socket * WINDOW, sockets[socket].una, 1
+    while segments[base + (first & (WINDOW - 1))].flags & 1 == 0:
+        first += 1
+    most = min(room, _burst(net, socket), sockets[socket].lost)
+    while count < most and segments[base + ((first + count) & (WINDOW - 1))].flags & 1:
+        count += 1
+    if _holds_enough(net, socket, count):
+        return _WAITS
+    _skip_idle(sockets, socket, now_s)
+    if not _transmit(net, socket, first, count, now_s):
+        return _FULL
+    for number in range(first, first + count):
+        segments[base + (number & (WINDOW - 1))].flags = 4
+    sockets[socket].lost -= count
+    return _TAKEN
+
+
+@compiled
+def _send_burst(net: _Net, socket: int, room: int, now_s: float) -> float:
+    """Send new segments, as many as TCP hands over at once; return `_TAKEN`, or why not."""
+    sockets = net.sockets
+    left = max(1, math.ceil((_unsent(net, socket) - 0.5) / net.mss))
+    burst = _burst(net, socket)
+    count = min(left, room, burst, WINDOW - 1 - (sockets[socket].nxt - sockets[socket].una))
+    if left > 1 and _defers(net, socket, room, burst, now_s):
+        return _LIMITED if room <= left else _WAITS
+    if count <= 0 or _holds_enough(net, socket, count):
+        return _WAITS
+    _skip_idle(sockets, socket, now_s)
+    return _TAKEN if _send_new(net, socket, count, now_s) else _FULL
+
+
+@compiled
+def _skip_idle(sockets: Records, socket: int, now_s: float) -> None:
+    """Let CUBIC's time stand still while nothing was under way (`cubictcp_cwnd_event`)."""
+    if sockets[socket].pipe == 0 and sockets[socket].epoch_s >= 0.0:
+        idle_s = now_s - sockets[socket].last_s
+        sockets[socket].epoch_s = min(sockets[socket].epoch_s + idle_s, now_s)
+
+
+@compiled
+def _used(sockets: Records, socket: int, limited: bool) -> None:
+    """Note whether the window limits the sender, and the most that was under way; both hold for a round."""
+    limited = limited or sockets[socket].pipe >= int(sockets[socket].window)
+    out = sockets[socket].nxt - sockets[socket].una
+    more = sockets[socket].limited == 0 and out > sockets[socket].most
+    if limited or more or sockets[socket].una >= sockets[socket].used_to:
+        sockets[socket].limited = int(limited)
+        sockets[socket].most = out
+        sockets[socket].used_to = sockets[socket].nxt
+
+
+@compiled
+def _unsent(net: _Net, socket: int) -> float:
+    """Return the bytes of the first message that waits that are not sent, or else of a paced stream."""
+    message = net.sockets[socket].first
+    return float(net.messages[message].left if message >= 0 else net.sockets[socket].bytes)
+
+
+@compiled
+def _send_new(net: _Net, socket: int, count: int, now_s: float) -> bool:
+    """Send so many segments of what waits; return whether they were taken."""
     sockets, messages = net.sockets, net.messages
     segments = net.segments
-    place = socket * WINDOW + (sockets[socket].nxt & (WINDOW - 1))
-    message = sockets[socket].first
-    left = messages[message].left if message >= 0 else sockets[socket].bytes
-    segments[place].size = min(left, net.mss)
-    segments[place].flags = segments[place].got = 0
-    segments[place].mark = _NONE
-    if not _transmit(net, socket, sockets[socket].nxt, now_s):
+    message, left = sockets[socket].first, _unsent(net, socket)
+    for number in range(sockets[socket].nxt, sockets[socket].nxt + count):
+        place = socket * WINDOW + (number & (WINDOW - 1))
+        segments[place].size = min(left, net.mss)
+        segments[place].flags = segments[place].got = 0
+        segments[place].mark = _NONE
+        left -= segments[place].size
+    if not _transmit(net, socket, sockets[socket].nxt, count, now_s):
         return False
-    sockets[socket].nxt += 1
-    left -= segments[place].size
+    sockets[socket].nxt += count
     if message < 0:
         sockets[socket].bytes = left
     elif left >= 0.5:
         messages[message].left = left
     else:
-        segments[place].mark = messages[message].mark
+        segments[socket * WINDOW + ((sockets[socket].nxt - 1) & (WINDOW - 1))].mark = messages[message].mark
         sockets[socket].first = messages[message].next
         messages[message].next = net.numbers[2]
         net.numbers[2] = message
@@ -394,27 +513,39 @@ def _grow(sockets: Records, socket: int, count: float, now_s: float) -> None:
 
 
 @compiled
-def _train(sockets: Records, socket: int, now_s: float) -> None:
-    """End slow start where a train of acknowledgements is as long as half of the least round trip (HyStart)."""
-    if sockets[socket].window >= sockets[socket].threshold:
+def _leave_slow_start(net: _Net, socket: int, rtt_s: float, now_s: float) -> None:
+    """End slow start where acknowledgements tell of a queue (HyStart, `hystart_update`).
+
+    It ends where a train of them is half as long as the least round trip, and where all round trips of a round are
+    longer than that by an eighth.
+    """
+    sockets = net.sockets
+    window, least_s = sockets[socket].window, sockets[socket].least_s
+    blind = sockets[socket].epoch_s >= 0.0 and now_s - sockets[socket].epoch_s < _BLIND_S
+    if window >= sockets[socket].threshold or blind:
         return
-    if sockets[socket].una >= sockets[socket].round_end:
+    if sockets[socket].una > sockets[socket].round_end:
         sockets[socket].round_end = sockets[socket].nxt
         sockets[socket].round_s = sockets[socket].train_s = now_s
-    elif now_s - sockets[socket].train_s <= _TRAIN_S:
+        sockets[socket].round_least_s = NEVER
+        sockets[socket].samples = 0
+    if window < _LOW_WINDOW:
+        return
+    if now_s - sockets[socket].train_s <= _TRAIN_S:
         sockets[socket].train_s = now_s
-        long = now_s - sockets[socket].round_s > sockets[socket].least_s / 2.0
-        if long and sockets[socket].window >= _LOW_WINDOW:
-            sockets[socket].threshold = sockets[socket].window
+        pace = 2.0 * window * net.mss / sockets[socket].rtt_s
+        if now_s - sockets[socket].round_s > (least_s + min(_MOST_SLACK_S, _SLACK_BYTES / pace)) / 2.0:
+            sockets[socket].threshold = window
+    sockets[socket].round_least_s = min(sockets[socket].round_least_s, rtt_s)
+    if sockets[socket].samples < _SAMPLES:
+        sockets[socket].samples += 1
+    elif sockets[socket].round_least_s > least_s + min(max(least_s / 8.0, _LEAST_RISE_S), _MOST_RISE_S):
+        sockets[socket].threshold = window
 
 
 @compiled
 def _round_trip(sockets: Records, socket: int, rtt_s: float) -> None:
     """Take a measured round trip (RFC 6298, section 2)."""
-    if sockets[socket].rtt_s < 0.0:
-        sockets[socket].rtt_s = sockets[socket].least_s = rtt_s
-        sockets[socket].var_s = rtt_s / 2.0
-        return
     sockets[socket].var_s += (abs(rtt_s - sockets[socket].rtt_s) - sockets[socket].var_s) / 4.0
     sockets[socket].rtt_s += (rtt_s - sockets[socket].rtt_s) / 8.0
     sockets[socket].least_s = min(sockets[socket].least_s, rtt_s)
@@ -436,10 +567,12 @@ def _acknowledged(net: _Net, socket: int, before: int, one: int, now_s: float) -
     segments = net.segments
     base, una, count = socket * WINDOW, sockets[socket].una, 0
     place = base + (one & (WINDOW - 1))
+    rtt_s = -1.0
     if una <= one < sockets[socket].nxt and segments[place].flags & 2 == 0:
         if segments[place].flags & 4 == 0:
-            _round_trip(sockets, socket, now_s - segments[place].sent_s)
-        sockets[socket].rack_s = max(sockets[socket].rack_s, segments[place].sent_s)
+            rtt_s = now_s - segments[place].sent_s
+            _round_trip(sockets, socket, rtt_s)
+        _newest(sockets, socket, one, segments[place].sent_s)
         _left(sockets, segments, socket, place)
         segments[place].flags = 2
         sockets[socket].sacked += 1
@@ -462,12 +595,20 @@ def _acknowledged(net: _Net, socket: int, before: int, one: int, now_s: float) -
     if sockets[socket].sacked > 0:
         _find_lost(sockets, segments, socket)
     if count > 0:
+        if rtt_s >= 0.0:
+            _leave_slow_start(net, socket, rtt_s, now_s)
         if sockets[socket].recovering != 1:
-            _train(sockets, socket, now_s)
-            if sockets[socket].limited:
+            slow = sockets[socket].window < min(sockets[socket].threshold, 2.0 * sockets[socket].most)
+            if sockets[socket].limited or slow:
                 _grow(sockets, socket, float(count), now_s)
         _arm(net, socket, now_s)
-    sockets[socket].limited = 0
+
+
+@compiled
+def _newest(sockets: Records, socket: int, number: int, sent_s: float) -> None:
+    """Note which segment was sent last of those that have arrived (RFC 8985, section 6.2)."""
+    if sent_s > sockets[socket].rack_s or (sent_s == sockets[socket].rack_s and number > sockets[socket].rack):
+        sockets[socket].rack_s, sockets[socket].rack = sent_s, number
 
 
 @compiled
@@ -476,7 +617,9 @@ def _find_lost(sockets: Records, segments: Records, socket: int) -> None:
     found = False
     for number in range(sockets[socket].una, sockets[socket].nxt):
         place = socket * WINDOW + (number & (WINDOW - 1))
-        if segments[place].flags & 3 == 0 and segments[place].sent_s < sockets[socket].rack_s - 1e-9:
+        before = segments[place].sent_s < sockets[socket].rack_s
+        before |= segments[place].sent_s == sockets[socket].rack_s and number < sockets[socket].rack
+        if before and segments[place].flags & 3 == 0:
             segments[place].flags |= 1
             sockets[socket].lost += 1
             sockets[socket].pipe -= 1
@@ -490,14 +633,14 @@ def _find_lost(sockets: Records, segments: Records, socket: int) -> None:
 
 @compiled
 def _expired(net: _Net, socket: int, now_s: float) -> None:
-    """Carry out a timer: probe the tail, or take all that is under way for lost."""
+    """Carry out a timer: probe the tail, take what is under way for lost, or try one segment (`tcp_send_probe0`)."""
     sockets = net.sockets
     segments = net.segments
     if sockets[socket].una < sockets[socket].nxt and sockets[socket].probing:
         sockets[socket].probed = 1
         number = sockets[socket].nxt - 1
         place = socket * WINDOW + (number & (WINDOW - 1))
-        if segments[place].flags & 3 == 0 and _transmit(net, socket, number, now_s):
+        if segments[place].flags & 3 == 0 and _transmit(net, socket, number, 1, now_s):
             segments[place].flags |= 4
             sockets[socket].pipe -= 1
         _arm(net, socket, now_s)
@@ -517,6 +660,12 @@ def _expired(net: _Net, socket: int, now_s: float) -> None:
                 sockets[socket].lost += 1
                 sockets[socket].pipe -= 1
         _arm(net, socket, now_s)
+    elif _waits(sockets, socket):
+        if _send_new(net, socket, 1, now_s):
+            _arm(net, socket, now_s)
+        else:
+            _due(net, socket, now_s + _AGAIN_S)
+        return
     _send(net, socket, now_s)
 
 
@@ -618,27 +767,39 @@ def _arrived(net: _Net, socket: int, number: int, now_s: float) -> None:
 
 
 @compiled
+def _passed_on(net: _Net, hop: int, late: int, socket: int, number: int, now_s: float) -> None:
+    """Pass a segment on that has left a link, or receive it."""
+    sockets = net.sockets
+    wire = net.segments[socket * WINDOW + (number & (WINDOW - 1))].size + HEADER
+    if hop == 1:
+        sockets[socket].in_nic -= 1
+        if _waits(sockets, socket):
+            _send(net, socket, now_s)
+    _charge(net, sockets[socket].path, hop, late, wire, now_s)
+    there = not _hop(net, _DATA, hop, socket, number, sockets[socket].path, wire, now_s)
+    if there and sockets[socket].mute == 0:
+        _arrived(net, socket, number, now_s)
+        twin = sockets[socket].twin
+        if twin >= 0 and _waits(sockets, twin):
+            _send(net, twin, now_s)  # whatever comes in has TCP try again (`tcp_data_snd_check`)
+
+
+@compiled
 def _happen(net: _Net, code: int, connections: int, now_s: float) -> None:
     """Carry out an event."""
     sockets = net.sockets
-    segments = net.segments
     kind, hop, socket, number = code & 3, (code >> 2) & 7, (code >> 6) & 0x3FFFFF, code >> 28
     late = (code >> 5) & 1
     if kind == _TASK:
         net.numbers[0] = machine.ended(net.tasks, number, now_s, net.ready, net.numbers[0])
+        sender = net.tasks.connection[number]
+        if sender >= 0 and _waits(sockets, sender):
+            _send(net, sender, now_s)  # a receiver tells that it is ready for more
     elif kind == _DATA:
-        wire = segments[socket * WINDOW + (number & (WINDOW - 1))].size + HEADER
-        if hop == 1:
-            sockets[socket].in_nic -= wire
-            if _waits(sockets, socket):
-                _send(net, socket, now_s)
-        now_s = _processed(net, sockets[socket].path, hop, late, wire, now_s)
-        there = not _hop(net, kind, hop, socket, number, sockets[socket].path, wire, now_s)
-        if there and sockets[socket].mute == 0:
-            _arrived(net, socket, number, now_s)
+        _passed_on(net, hop, late, socket, number, now_s)
     elif kind == _ACK:
         back = net.queues.paths[sockets[socket].path].back
-        now_s = _processed(net, back, hop, late, float(HEADER), now_s)
+        _charge(net, back, hop, late, float(HEADER), now_s)
         if _hop(net, kind, hop, socket, number, back, float(HEADER), now_s) or sockets[socket].bytes < 0.0:
             return
         _acknowledged(net, socket, net.acks[number].before, net.acks[number].one, now_s)
@@ -668,7 +829,7 @@ def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
         net.segments[socket * WINDOW + (number & (WINDOW - 1))].size = arrivals.size[coming]
         sockets[socket].nxt += 1
         sockets[socket].mute = 1
-        _transmit(net, socket, number, now_s)
+        _transmit(net, socket, number, 1, now_s)
         return True
     if socket >= 0:
         sockets[socket].bytes += arrivals.size[coming]
@@ -678,7 +839,7 @@ def _come(net: _Net, arrivals: Arrivals, coming: int, now_s: float) -> bool:
         net.numbers[1] -= 1
         socket = net.fresh[net.numbers[1]]
         _dealt_with(net, 1.0, now_s)
-        _open(sockets, socket, arrivals.path[coming])
+        _open(sockets, net.queues.paths, socket, arrivals.path[coming])
         if not _put(net, socket, arrivals.size[coming], _FLOW):
             return False
     _send(net, socket, now_s)
@@ -722,21 +883,36 @@ def _run(net: _Net, arrivals: Arrivals, reroutes: Reroutes, connections: int, wa
 
 
 @compiled
-def _open(sockets: Records, socket: int, path: int) -> None:
-    """Begin a connection; its segments go on being numbered where those of the one before ended."""
+def _open(sockets: Records, paths: Records, socket: int, path: int) -> None:
+    """Begin a connection, after a handshake on idle links.
+
+    Its segments go on being numbered where those of the one before ended.
+    """
     sockets[socket].path = path
     sockets[socket].una = sockets[socket].rcv = sockets[socket].recover = sockets[socket].nxt
     sockets[socket].owed = sockets[socket].pipe = sockets[socket].lost = sockets[socket].sacked = 0
     sockets[socket].recovering = sockets[socket].backoff = sockets[socket].probed = sockets[socket].probing = 0
-    sockets[socket].limited = 0
+    sockets[socket].limited = sockets[socket].most = sockets[socket].samples = 0
+    sockets[socket].used_to = sockets[socket].nxt
     sockets[socket].window, sockets[socket].threshold = _INITIAL_WINDOW, NEVER
-    sockets[socket].rtt_s = sockets[socket].least_s = -1.0
-    sockets[socket].var_s = sockets[socket].rack_s = sockets[socket].w_max = 0.0
-    sockets[socket].epoch_s = -1.0
+    sockets[socket].rtt_s = sockets[socket].least_s = _IDLE_S + paths[path].delay_s + paths[paths[path].back].delay_s
+    sockets[socket].var_s = sockets[socket].rtt_s / 2.0
+    sockets[socket].rack_s = sockets[socket].w_max = 0.0
+    sockets[socket].rack = sockets[socket].twin = -1
+    sockets[socket].epoch_s = sockets[socket].last_s = -1.0
     sockets[socket].due_s = NEVER
-    sockets[socket].round_end = 0
+    sockets[socket].round_end = sockets[socket].nxt
     sockets[socket].bytes = 0.0
     sockets[socket].first = -1
+
+
+def _twins(path_of: Ints, paths: Records) -> Iterator[tuple[int, int]]:
+    """Yield each connection with that of the other direction: ranks send to each other over one."""
+    of_path: dict[int, list[int]] = {}
+    for number, path in enumerate(path_of.tolist()):
+        of_path.setdefault(path, []).append(number)
+    for path, numbers in of_path.items():
+        yield from zip(numbers, of_path.get(int(paths[path]["back"]), []), strict=False)
 
 
 def run(
@@ -763,7 +939,9 @@ def run(
     sockets = np.zeros(count, _SOCKET)
     sockets["event_s"] = np.inf
     for number, path in enumerate(path_of):
-        _open(sockets, number, path)
+        _open(sockets, queues.paths, number, path)
+    for number, twin in _twins(path_of, queues.paths):
+        sockets[number]["twin"] = twin
     entries = max(4096, 4 * len(tasks.owner) + 2 * MOST_FLOWS)
     messages = np.zeros(entries, _MESSAGE)
     messages["next"] = np.append(np.arange(1, entries), -1)
