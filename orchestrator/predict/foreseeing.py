@@ -39,6 +39,7 @@ SEEDS = 3  # of the draw with the likeliest inputs, at the grain of packets: whe
 WARMUP = 3  # iterations of a simulation that are not counted
 ITERATIONS = 40  # where a file ends its window by time alone
 INTERVAL = 0.9  # of one more draw
+MODEL_ERROR = 0.064  # how far beyond the interval of draws nine of ten measured means are at most (docs/predictions.md)
 MOST_PACKETS = 2_000_000  # of a window that is simulated packet by packet unless asked for
 FEW = 5  # iterations by which it is told how many packets one has
 CONGESTED = 1.1  # times the iteration without load: where congestion is said to begin
@@ -395,10 +396,10 @@ def _foreseen(
 
 
 def _spread(value: float, draws: Sequence[float]) -> Spread:
-    """Return a value with the interval in which one more draw lies as often as INTERVAL says; one draw has none.
+    """Return a value with the interval in which a run lies as often as INTERVAL says; one draw has none.
 
     Logarithms of draws are taken for normal, so that few draws have a wide interval (Student's t; Hahn, "Factors for
-    calculating two-sided prediction intervals", JASA 1969).
+    calculating two-sided prediction intervals", JASA 1969). Both ends move by MODEL_ERROR.
     """
     count = len(draws)
     if count == 1:
@@ -406,7 +407,8 @@ def _spread(value: float, draws: Sequence[float]) -> Spread:
     logs = np.log(draws)
     half = student_t((1 + INTERVAL) / 2, count - 1) * float(np.std(logs, ddof=1)) * math.sqrt(1 + 1 / count)
     middle = float(np.mean(logs))
-    return Spread(value=value, interval=(min(value, math.exp(middle - half)), max(value, math.exp(middle + half))))
+    low, high = min(value, math.exp(middle - half)), max(value, math.exp(middle + half))
+    return Spread(value=value, interval=(low / (1 + MODEL_ERROR), high * (1 + MODEL_ERROR)))
 
 
 def _drawn(costs: Costs, draw: np.random.Generator) -> Rates:

@@ -11,6 +11,7 @@ import yaml
 
 from orchestrator.experiment import loading
 from orchestrator.predict import foreseeing, inputs, measured_runs, predicting
+from orchestrator.predict.foreseeing import MODEL_ERROR
 from tests.bench import prediction_tables
 from tests.bench.predict import chosen
 from tests.bench.predicted_settings import fitted_to, held_out
@@ -34,7 +35,7 @@ def compared(
         ranked=ranked,
         grain="packets",
         predicted=own,
-        interval_s=(0.9 * predicted_s, 1.1 * predicted_s),
+        interval_s=(0.9 * predicted_s / (1 + MODEL_ERROR), 1.1 * predicted_s * (1 + MODEL_ERROR)),
         measured=times(measured_s, measured_s - 0.1),
         by_grain={"packets": own, "flows": times(measured_s, 0.0)},
     )
@@ -113,8 +114,9 @@ def test_an_order_is_compared_where_one_is_predicted(measured: tuple[float, ...]
 def test_intervals_are_widened_by_what_settings_of_other_kinds_need() -> None:
     queues = [compared(f"queue-{place}", 1.0, measured) for place, measured in enumerate((1.05, 1.21))]
     jobs = [compared(f"jobs-{place}", 1.0, measured, kind="two jobs") for place, measured in enumerate((1.0, 1.32))]
-    printed, widened, by_others = prediction_tables.intervals_table([*queues, *jobs]).rows
-    assert printed[1:] == ("", "2 of 4")
+    drawn, printed, widened, by_others = prediction_tables.intervals_table([*queues, *jobs]).rows
+    assert drawn[1:] == ("", "2 of 4")
+    assert printed[1:] == ("6.4%", "2 of 4")
     assert widened[1:] == ("20.0%", "4 of 4")
     assert by_others[1:] == ("10.0% to 20.0%", "3 of 4")
     assert prediction_tables.intervals_table([]).rows[0][1:] == ("", "0 of 0")
@@ -128,7 +130,7 @@ def test_both_grains_stand_side_by_side() -> None:
 def test_each_setting_and_each_run_without_one_has_a_row() -> None:
     tables = {table.title: table for table in prediction_tables.made([compared("far", 0.3, 0.2)], {"gone": "no torch"})}
     (row,) = tables["Every setting: predicted / measured"].rows
-    assert row[:4] == ("`far, alone`", "packets", "300.0 / 200.0", "270.0 to 330.0, missed")
+    assert row[:4] == ("`far, alone`", "packets", "300.0 / 200.0", "253.8 to 351.1, missed")
     assert row[-2:] == ("200.0 / 100.0", "+100.0%")
     assert tables["Not measured or not predicted"].rows == (("`gone`", "no torch"),)
     assert [table.title for table in prediction_tables.made([], {})] == list(tables)[:4]
