@@ -22,7 +22,7 @@ from tests.bench.figure import Figure, Settings, Table
 STORE = ROOT / "results" / "bench-knee"
 AXIS = "traffic.0.iperf.load"
 PLACES = {"from": 0, "to": 20, "step": 1.25, "unit": "gbit"}
-SEARCHES, REPETITIONS = 3, 2
+SEARCHES, REPETITIONS, ATTEMPTS = 3, 2, 6
 GOAL_GBPS, GOAL_WINDOWS = 0.5, 10
 EXPERIMENT = training(
     5,
@@ -37,7 +37,7 @@ EXPERIMENT = training(
 
 def measure(settings: Settings) -> Iterator[Figure | Table]:
     """Return how far searches are off the knee of the full sweep, and what they take; `--quick` searches once."""
-    full = {"name": "full", "experiment": EXPERIMENT, "axes": {AXIS: PLACES}, "mode": "windows"}
+    full = {"name": "full", "experiment": EXPERIMENT, "axes": {AXIS: PLACES}, "mode": "windows", "attempts": ATTEMPTS}
     orch_sweep({**full, "repetitions": REPETITIONS}, STORE / "full")
     curve = _curve(STORE / "full", "full")
     truth = _knee({load: float(np.mean(logs)) for load, logs in curve.items()})
@@ -79,7 +79,7 @@ def measure(settings: Settings) -> Iterator[Figure | Table]:
 def _searched(number: int, truth: float) -> tuple[Any, ...]:
     """Search for the knee; return where it is, with its interval, how far that is off, and after how many windows."""
     axis = {**PLACES, "find": "knee", "within": GOAL_GBPS}
-    search = {"name": f"search-{number}", "experiment": EXPERIMENT, "axes": {AXIS: axis}}
+    search = {"name": f"search-{number}", "experiment": EXPERIMENT, "axes": {AXIS: axis}, "attempts": ATTEMPTS}
     (bend,) = orch_sweep(search, STORE / search["name"])["bends"]
     if bend["value"] is None:
         raise CommandError(f"search {number} finds no knee: {bend['why']}")
