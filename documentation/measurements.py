@@ -150,8 +150,13 @@ def _plain(text: str) -> str:
 
 
 def _scale(values: Sequence[float], begin: float, end: float) -> tuple[Any, list[tuple[float, float]]]:
-    """Return a logarithmic scale from values to pixels, and the ticks of its axis with their places."""
+    """Return a scale from values to pixels, and the ticks of its axis with their places.
+
+    It is logarithmic, or linear where a value is zero or less.
+    """
     low, high = min(values), max(values)
+    if low <= 0:
+        return _linear_scale(low, high, begin, end)
     low, high = (low / 1.5, high * 1.5) if low == high else (low / 1.15, high * 1.15)
     span = math.log(high / low)
 
@@ -162,6 +167,19 @@ def _scale(values: Sequence[float], begin: float, end: float) -> tuple[Any, list
     steps = (1.0, 2.0, 5.0) if len(decades) <= 4 else (1.0,)
     ticks = [step * 10.0**decade for decade in decades for step in steps]
     return place, [(tick, place(tick)) for tick in ticks if low <= tick <= high]
+
+
+def _linear_scale(low: float, high: float, begin: float, end: float) -> tuple[Any, list[tuple[float, float]]]:
+    margin = 0.05 * (high - low) or 1.0
+    low, high = low - margin, high + margin
+
+    def place(value: float) -> float:
+        return begin + (end - begin) * (value - low) / (high - low)
+
+    decade = 10.0 ** math.floor(math.log10(high - low))
+    step = next(step for step in (0.2 * decade, 0.5 * decade, decade, 2 * decade) if (high - low) / step <= 8)
+    ticks = [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return place, [(tick, place(tick)) for tick in ticks]
 
 
 def _grid(ticks_x: Iterable[tuple[float, float]], ticks_y: Iterable[tuple[float, float]]) -> Iterator[str]:

@@ -99,3 +99,15 @@ def test_every_file_has_what_the_site_draws():
             assert {len(row) for row in table["rows"]} == {len(table["columns"])}, (path, table["title"])
             for column in [table["curve"]["x"], *table["curve"]["y"]] if "curve" in table else []:
                 assert column in table["columns"]
+
+
+@pytest.mark.parametrize("loads", [(0.0, 20.0), (-3.0, 5.0), (0.0, 0.0), (0.0, 0.004)])
+def test_an_axis_with_zero_is_drawn_to_a_linear_scale(loads):
+    table = {
+        "columns": ["load", "mean"],
+        "rows": [[load, 5.0] for load in loads],
+        "curve": {"x": "load", "y": ["mean"], "unit": "ms"},
+    }
+    places = [float(found) for found in re.findall(r'<circle cx="([\d.]+)"', measurements.drawn(table))]
+    assert places == sorted(places)
+    assert all(0 < place < 1000 for place in places)
