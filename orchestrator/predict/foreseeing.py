@@ -251,18 +251,19 @@ def _window(plan: _Plan, window: WindowSpec, how: How) -> ForeseenWindow:
             plan, window, how, number=number, iterations=iterations, grain=chosen, until_s=until_s
         )
         found.append(result)
-    likeliest = found[:1]  # several of it where chance decides; of all draws where which spines are crossed is unknown
-    for seed in range(how.draws, how.draws + (SEEDS - 1 if chosen == "packets" and how.draws > 1 else 0)):
+    own = len(network.spines) < 2  # else nobody knows which spines a run's connections cross: all draws are alike
+    likeliest = found[:1] if own else found
+    more = SEEDS - 1 if own and chosen == "packets" and how.draws > 1 else 0
+    for seed in range(how.draws, how.draws + more):
         result, chosen, until_s = _drawn_once(
             plan, window, how, number=0, iterations=iterations, grain=chosen, until_s=until_s, seed=seed
         )
         likeliest.append(result)
-    own = len(network.spines) < 2
     return ForeseenWindow(
         window=window.name,
         load_bps=float(sum(getattr(choice.config, "load", 0.0) for choice in window.traffic)),
         traffic=tuple(_described(choice) for choice in window.traffic if not fitting.is_silent(choice)),
-        jobs=tuple(_foreseen(one, name, found, likeliest if own else found) for one, name in plan.jobs),
+        jobs=tuple(_foreseen(one, name, found, likeliest) for one, name in plan.jobs),
         use={link: float(np.mean([one.use.get(link, 0.0) for one in found])) for link in found[0].use},
         grain=chosen or "flows",
         draws=how.draws,

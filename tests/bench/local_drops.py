@@ -19,28 +19,17 @@ from orchestrator.experiment import fitting, loading
 from orchestrator.parts.shared.token_bucket import bucket
 from orchestrator.parts.taskgraph import TaskGraph
 from orchestrator.parts.topology import Job
-from orchestrator.predict.network_costs import Rates
 from orchestrator.predict.simulation import links, simulating
 from orchestrator.predict.simulation.simulating import SimulatedJob
 from tests.bench import flow_generator
 from tests.bench.commands import call
 from tests.bench.figure import Figure, Settings, Table
+from tests.helpers.free_rates import FREE
 from workloads.common import placement
 
 SCALE, LINK_BPS, QUEUE_S, MTU = 400, 25e9, 1e-3, 1500
 PEERS, SIZES = (1, 2, 3, 6), (8_000, 16_000, 64_000)
 ROUNDS, PAUSE_S, WAITED_S = 50, 0.02, 0.15
-FREE = Rates(
-    round_s=0.0,
-    link_factor=1.0,
-    inside_round_s=0.0,
-    inside_byte_s=0.0,
-    message_s=0.0,
-    byte_s=0.0,
-    wake_s=0.0,
-    piece_s=0.0,
-    step_s=0.0,
-)
 PROGRAM = """
 import socket, sys, threading, time
 side, address, peers, size, rounds, pause_s, waited_s = sys.argv[1:3] + [float(word) for word in sys.argv[3:]]

@@ -88,10 +88,12 @@ def collective(
 def exchange(graph: TaskGraph, pairs: Mapping[tuple[int, int], float], ready: Ready) -> Done:
     """Add messages that are all sent at once, each once both of its ends are ready; a rank waits for those to it.
 
-    Each rank begins with the one after it (gloo/alltoallv.cc): no two are the last ones of each other.
+    They are in turns, in each of which a rank sends to one and receives from one (gloo/alltoallv.cc).
     """
     found: dict[int, list[int]] = {rank: list(tasks) for rank, tasks in ready.items()}
-    for (src, dst), size in sorted(pairs.items(), key=lambda pair: (pair[0][1] - pair[0][0]) % len(ready)):
+    place = {rank: number for number, rank in enumerate(sorted(ready))}
+    turns = sorted(pairs.items(), key=lambda pair: (place[pair[0][1]] - place[pair[0][0]]) % len(place))
+    for (src, dst), size in turns:
         if size:
             found[dst].append(graph.send(src, dst, size, (*ready[src], *ready[dst])))
     return {rank: tuple(tasks) for rank, tasks in found.items()}

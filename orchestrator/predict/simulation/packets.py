@@ -3,8 +3,9 @@
 Of TCP there are CUBIC with both parts of HyStart (RFC 9438, net/ipv4/tcp_cubic.c), windows that grow only while they
 limit the sender (net/ipv4/tcp_output.c, `tcp_cwnd_validate`, without a restart after idle times), selective
 acknowledgements with losses found by time (RACK, RFC 8985), the tail loss probe (ibid., section 7), time-outs of at
-least 200 ms that double (RFC 6298), and small queues (net/ipv4/tcp_output.c, `tcp_small_queue_check`). Handshakes,
-receive windows and delayed acknowledgements by timer are left out.
+least 200 ms that double (RFC 6298), and small queues (net/ipv4/tcp_output.c, `tcp_small_queue_check`). Segments leave
+in bursts; one of which the host's own queue takes nothing waits for a timer. Handshakes, receive windows and delayed
+acknowledgements by timer are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MOST_FLOWS = 2048  # on new connections that are open at once
 _TASK, _DATA, _ACK, _TIMER = 0, 1, 2, 3  # kinds of events
 _NONE, _FLOW = -1, -2  # what ends with a segment: nothing, or a flow of cross traffic; else a task
 _FULL, _GONE = -1.0, -2.0  # why a queue drops a packet: it has no room, or by chance
-_TAKEN, _WAITS, _LIMITED = 1.0, -3.0, -4.0  # a burst is sent; the queue holds enough, or more room is worth waiting for
+_TAKEN, _HELD, _LIMITED = 1.0, -3.0, -4.0  # a burst is sent; the queue holds enough, or more room is worth waiting for
 _RTO_S = 0.2
 _AGAIN_S = 0.5  # where the host's own queue takes no probe (TCP_RESOURCE_PROBE_INTERVAL)
 _TIMEOUT_MIN_S = 0.008  # two ticks of a kernel at 250 Hz
@@ -395,7 +396,7 @@ def _send_again(net: _Net, socket: int, room: int, now_s: float) -> float:
     while count < most and segments[base + ((first + count) & (WINDOW - 1))].flags & 1:
         count += 1
     if _holds_enough(net, socket, count):
-        return _WAITS
+        return _HELD
     _skip_idle(sockets, socket, now_s)
     if not _transmit(net, socket, first, count, now_s):
         return _FULL
@@ -413,9 +414,9 @@ def _send_burst(net: _Net, socket: int, room: int, now_s: float) -> float:
     burst = _burst(net, socket)
     count = min(left, room, burst, WINDOW - 1 - (sockets[socket].nxt - sockets[socket].una))
     if left > 1 and _defers(net, socket, room, burst, now_s):
-        return _LIMITED if room <= left else _WAITS
+        return _LIMITED if room <= left else _HELD
     if count <= 0 or _holds_enough(net, socket, count):
-        return _WAITS
+        return _HELD
     _skip_idle(sockets, socket, now_s)
     return _TAKEN if _send_new(net, socket, count, now_s) else _FULL
 

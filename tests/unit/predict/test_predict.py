@@ -16,21 +16,11 @@ from orchestrator.predict import inputs, messages, predicting, whatif
 from orchestrator.predict.network_costs import Costs, Network, Quantity, Rates, all_reduce_s, network, sends_s
 from orchestrator.predict.pipeline import Schedule, StageTimes
 from tests.helpers.experiments import orch
+from tests.helpers.free_rates import FREE
 from workloads.common.replicated_tasks import buckets
 from workloads.models import catalog, formulation
 
 MIB = 2**20
-FREE = Rates(
-    round_s=0.0,
-    link_factor=1.0,
-    inside_round_s=0.0,
-    inside_byte_s=0.0,
-    message_s=0.0,
-    byte_s=0.0,
-    wake_s=0.0,
-    piece_s=0.0,
-    step_s=0.0,
-)
 
 PTD = """\
 name: t

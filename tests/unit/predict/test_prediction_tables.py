@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -144,3 +145,13 @@ def test_dilated_time_is_predicted_as_full_size_seconds_of_a_machine_that_is_as_
     assert measured_runs.key(dilated) != measured_runs.key(plain)
     found, usual = (predicting.predict(of, inputs.usual(of.topology)) for of in (dilated, plain))
     assert found.iteration_s == pytest.approx(usual.iteration_s, rel=0.05)
+
+
+def test_what_the_model_gets_wrong_is_what_was_recorded() -> None:
+    """A new recording that needs wider or narrower intervals fails here, as does a page that tells another figure."""
+    root = Path(__file__).parents[3]
+    record = json.loads((root / "docs/measurements/predict.amd-epyc-2.json").read_bytes())
+    (table,) = [one for one in record["tables"] if one["title"] == "Intervals of 90 %"]
+    needed = {name: width for name, width, _ in table["rows"]}
+    assert needed["by what 90 % of all settings need"] == f"{MODEL_ERROR:.1%}"
+    assert f"moved by another {MODEL_ERROR * 100:.1f} %" in (root / "docs/predict.md").read_text()

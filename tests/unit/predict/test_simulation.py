@@ -25,7 +25,8 @@ from orchestrator.predict.foreseeing import How
 from orchestrator.predict.network_costs import Rates
 from orchestrator.predict.simulation import links, simulating
 from orchestrator.predict.simulation.simulating import Grain, Simulated, SimulatedJob
-from tests.unit.predict.test_predict import FREE, exact
+from tests.helpers.free_rates import FREE
+from tests.unit.predict.test_predict import exact
 from workloads.common import collective_tasks, placement
 from workloads.common.collective_tasks import Done, Ready
 
@@ -574,3 +575,14 @@ def test_jobs_that_take_turns_do_not_disturb_each_other(tmp_path: Path) -> None:
     )
     assert turned == pytest.approx(alone, rel=0.02)
     assert together > 1.2 * alone
+
+
+@pytest.mark.parametrize("members", [(0, 1, 2, 3), (0, 2, 4, 6), (3, 5, 12)])
+def test_an_exchange_is_in_turns_in_which_each_rank_sends_and_receives_once(members: tuple[int, ...]) -> None:
+    graph = TaskGraph(ranks=16)
+    pairs = {(src, dst): 1.0 for src in members for dst in members if src != dst}
+    collective_tasks.exchange(graph, pairs, {rank: (graph.begins[rank],) for rank in members})
+    sent = [(src, dst) for src, dst in zip(graph.owners, graph.peers, strict=True) if dst >= 0]
+    for first in range(0, len(sent), len(members)):
+        turn = sent[first : first + len(members)]
+        assert {src for src, _ in turn} == {dst for _, dst in turn} == set(members)
