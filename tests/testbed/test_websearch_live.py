@@ -25,7 +25,7 @@ def finished(tmp_path_factory):
     ]
     experiment = small(traffic=None, windows=windows, measure={"warmup": 2, "at_most": "6s"}, validity={"load": "10%"})
     path = write(folder, experiment)
-    summary, results = measured(path, folder / "results", borne={"flow-gaps", "launch"})
+    summary, results = measured(path, folder / "results", borne={"flow-gaps", "launch", "load-bursts"})
     (run,) = summary["runs"]
     return run, results / "small" / run["run"]
 

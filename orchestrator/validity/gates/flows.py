@@ -1,4 +1,4 @@
-"""Gates `flows`, `launch`, `flow-sizes` and `flow-gaps`: a generator of single flows did what it was asked."""
+"""Gates `flows`, `launch` and `flow-sizes`: a generator of single flows did what it was asked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from orchestrator.validity.window import GeneratedFlows, MeasuredWindow
 NAME = "flows"
 ORDER = 60
 LOST = 0.001  # largest share of flows that fail; none may be shed
-GAP_DISTANCE = 0.1  # largest Kolmogorov-Smirnov distance of the gaps between flows from the planned ones
 LATEST = Limit(
     key="launch_late",
     kind=Duration,
@@ -41,12 +40,6 @@ GATES = (
         limit="Kolmogorov-Smirnov distance, by the number of flows",
         remedy="Measure a longer window, which holds more flows.",
     ),
-    GateSpec(
-        name="flow-gaps",
-        passes="gaps between flows follow the schedule",
-        limit="Kolmogorov-Smirnov distance of 0.1",
-        remedy="Free the sender's processors, or set `realtime` of the traffic.",
-    ),
 )
 
 
@@ -62,13 +55,10 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
         punctual = made.late_p99_s <= latest
         text += "" if punctual else f"; the p99 is above {span_text(latest)}"
         yield verdict("launch", punctual, text, measured=made.late_p99_s, limit=latest)
-        for name, what, distance, most in (
-            ("flow-sizes", "their sizes are off their distribution", made.size_distance, made.size_limit),
-            ("flow-gaps", "the gaps between them are off the planned ones", made.gap_distance, GAP_DISTANCE),
-        ):
-            if not math.isnan(distance):
-                text = f"{made.source}: {what} by {distance:.3g} (Kolmogorov-Smirnov, at most {most:.3g})"
-                yield verdict(name, distance <= most, text, measured=distance, limit=most)
+        if not math.isnan(off := made.size_distance):
+            text = f"{made.source}: their sizes are off their distribution by {off:.3g} (Kolmogorov-Smirnov, at most "
+            text += f"{made.size_limit:.3g})"
+            yield verdict("flow-sizes", off <= made.size_limit, text, measured=off, limit=made.size_limit)
 
 
 def _lost(made: GeneratedFlows) -> Gate:

@@ -1,4 +1,4 @@
-"""Gates `load-course` and `load-bursts`: the cross traffic kept to its schedule, and its bursts were bursts."""
+"""Gates `load-course`, `load-bursts` and `flow-gaps`: cross traffic, its bursts and its flows came when due."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from orchestrator.validity.window import LoadCourse, MeasuredWindow
 
 NAME = "load-course"
 ORDER = 50
+GAP_DISTANCE = 0.1  # largest Kolmogorov-Smirnov distance of the gaps between flows from the planned ones
 BURSTS_OFF = 0.5  # largest distance of bursts from those that were due; without any bursts it is 1
 MOST_OFF = Limit(
     key="load_course",
@@ -35,16 +36,28 @@ GATES = (
         limit="half of what bursts have above a constant rate (a remark with `load_course: ignore`)",
         remedy="Free the sender's processors, or set `realtime` of the traffic. Use wider bursts, or a smaller scale.",
     ),
+    GateSpec(
+        name="flow-gaps",
+        passes="gaps between flows of a generator follow the schedule",
+        limit="Kolmogorov-Smirnov distance of 0.1 (a remark with `load_course: ignore`)",
+        remedy="Free the sender's processors, or set `realtime` of the traffic.",
+    ),
 )
 
 
 def judge(window: MeasuredWindow) -> Iterator[Gate]:
-    """Give a verdict for each source at each receiver, and one for the bursts of each that has any."""
+    """Give a verdict for each source at each receiver, one for the bursts of each that has any, and one a generator."""
     limit = MOST_OFF.number(window.manifest.validity)
     for one in window.courses:
         yield _course(one, limit)
         if one.bursts:
             yield _bursts(one, required=limit is not None)
+    for made in window.generated:
+        if made.flows and not math.isnan(off := made.gap_distance):
+            text = f"{made.source}: the gaps between its flows are off the planned ones by {off:.3g}"
+            text += f" (Kolmogorov-Smirnov, at most {GAP_DISTANCE:.3g})"
+            kept = off <= GAP_DISTANCE
+            yield verdict("flow-gaps", kept, text, measured=off, limit=GAP_DISTANCE, required=limit is not None)
 
 
 def _course(one: LoadCourse, limit: float | None) -> Gate:

@@ -16,7 +16,7 @@ from orchestrator.parts.launch import Line
 from orchestrator.parts.protocols import Source
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Link, Node, Rail, Topology
-from orchestrator.validity.gates import flows
+from orchestrator.validity.gates import flows, load_course
 from orchestrator.validity.window import GeneratedFlows
 from tests.helpers.gate_windows import judged
 
@@ -298,10 +298,17 @@ GOOD = GeneratedFlows(
         ({"late_p99_s": 0.02}, ["launch"], "the p99 is above 10 ms"),
         ({"size_distance": 0.04}, ["flow-sizes"], "0.04"),
         ({"size_distance": math.nan}, [], ""),
-        ({"gap_distance": 0.2}, ["flow-gaps"], "0.2"),
     ],
 )
 def test_a_window_counts_only_with_traffic_as_planned(changes, failed, told):
     gates = judged(flows, generated=(replace(GOOD, **changes),))
     assert [gate.name for gate in gates if gate.passed is False] == failed
     assert told in "".join(gate.message for gate in gates if gate.passed is False)
+
+
+@pytest.mark.parametrize(("course", "required"), [(0.05, True), ("ignore", False)])
+def test_gaps_off_the_schedule_are_a_remark_where_the_course_is_ignored(course, required):
+    for distance, kept in ((0.2, False), (0.02, True)):
+        made = replace(GOOD, gap_distance=distance)
+        (gate,) = judged(load_course, validity={"load_course": course}, courses=(), generated=(made,))
+        assert (gate.name, gate.passed, gate.required, gate.measured) == ("flow-gaps", kept, required, distance)
