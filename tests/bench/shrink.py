@@ -94,6 +94,7 @@ def _sweep(plant: str) -> dict[str, Any]:
     experiment = training(
         7,
         name=None,
+        testbed={"local": {"hosts": 7, "link": "25gbit", "scale": 400}},  # two cores keep up with seven hosts
         conditions=[{"congestion-control": "cubic"}, {"rate": {"where": "nic", "host": "h3", "rate": "25gbit"}}],
         workload={
             "ddp": {
@@ -108,5 +109,6 @@ def _sweep(plant: str) -> dict[str, Any]:
             {"websearch": {"from": "h6", "to": "h7", "load": "4gbit"}},
         ],
         measure={"warmup": 10, "iterations": 100, "at_most": "120s"},
+        validity={"load_course": "ignore", "launch_late": "100ms"},
     )
     return {"name": plant, "experiment": experiment, "axes": PLANTS[plant], "repetitions": 4, "order": "alternate"}
