@@ -103,7 +103,7 @@ class ForeseenWindow:
 
     window: str
     traffic: tuple[str, ...]
-    load_bps: float  # of all its traffic that has one
+    loads_bps: tuple[float, ...]  # of each source of cross traffic; 0 for one without a load
     jobs: tuple[ForeseenJob, ...]
     use: Mapping[str, float]
     grain: Grain
@@ -261,7 +261,7 @@ def _window(plan: _Plan, window: WindowSpec, how: How) -> ForeseenWindow:
         likeliest.append(result)
     return ForeseenWindow(
         window=window.name,
-        load_bps=float(sum(getattr(choice.config, "load", 0.0) for choice in window.traffic)),
+        loads_bps=tuple(float(getattr(choice.config, "load", 0.0)) for choice in window.traffic),
         traffic=tuple(_described(choice) for choice in window.traffic if not fitting.is_silent(choice)),
         jobs=tuple(_foreseen(one, name, found, likeliest) for one, name in plan.jobs),
         use={link: float(np.mean([one.use.get(link, 0.0) for one in found])) for link in found[0].use},
@@ -480,6 +480,8 @@ def congestion_bps(points: Sequence[tuple[float, float]]) -> float:
     `points` are loads (bit/s) and mean iterations (s); between two of them the load is interpolated.
     """
     ordered = sorted(points)
+    if not ordered:
+        return math.nan
     limit = CONGESTED * ordered[0][1]
     for (below, quick), (above, slow) in pairwise(ordered):
         if slow >= limit > quick:

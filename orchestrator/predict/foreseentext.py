@@ -38,8 +38,19 @@ class ForeseenSetting:
 
 
 def congestion(found: Sequence[ForeseenSetting]) -> float:
-    """Return the congestion point over settings that differ in their load alone (bit/s); NaN where there is none."""
-    points = [(window.load_bps, window.jobs[0].mean.value) for one in found for window in one.windows]
+    """Return the congestion point over settings that differ in a source's load alone (bit/s); NaN where there is none.
+
+    The load is that of the sources whose load differs: others may be on links that nothing shares with them.
+    """
+    by_window: dict[str, list[ForeseenWindow]] = {}
+    for window in (window for one in found for window in one.windows):
+        by_window.setdefault(window.window, []).append(window)
+    points: list[tuple[float, float]] = []
+    for alike in by_window.values():
+        differs = [len(set(loads)) > 1 for loads in zip(*(window.loads_bps for window in alike), strict=True)]
+        for window in alike if any(differs) else ():
+            load_bps = sum(bps for bps, changed in zip(window.loads_bps, differs, strict=True) if changed)
+            points.append((load_bps, window.jobs[0].mean.value))
     return foreseeing.congestion_bps(points)
 
 
@@ -109,7 +120,7 @@ def _method(window: ForeseenWindow) -> str:
         return f"simulated {grain}; one draw tells no interval"
     return (
         f"simulated {grain}; from and to: 90 % by {window.draws} draws of costs and of cross traffic, "
-        "which do not hold what the model itself gets wrong"
+        f"and {foreseeing.MODEL_ERROR:.1%} at each end for what the model itself gets wrong"
     )
 
 

@@ -20,8 +20,9 @@ from orchestrator.parts import registry
 from orchestrator.parts.protocols import Sent, Source
 from orchestrator.parts.taskgraph import TaskGraph
 from orchestrator.parts.topology import Job
-from orchestrator.predict import foreseeing, inputs, network_costs, predicting
+from orchestrator.predict import foreseeing, foreseentext, inputs, network_costs, predicting
 from orchestrator.predict.foreseeing import How
+from orchestrator.predict.foreseentext import ForeseenSetting
 from orchestrator.predict.network_costs import Rates
 from orchestrator.predict.simulation import links, simulating
 from orchestrator.predict.simulation.simulating import Grain, Simulated, SimulatedJob
@@ -487,6 +488,23 @@ def test_the_number_of_draws_is_bounded(tmp_path: Path) -> None:
 def test_the_congestion_point_lies_between_loads() -> None:
     assert foreseeing.congestion_bps([(0.0, 1.0), (10e9, 1.0), (20e9, 1.2)]) == pytest.approx(15e9)
     assert math.isnan(foreseeing.congestion_bps([(0.0, 1.0), (20e9, 1.05)]))
+
+
+@pytest.mark.parametrize("other", [None, "4gbit"])
+def test_the_congestion_point_is_the_load_of_what_differs(tmp_path: Path, other: str | None) -> None:
+    found = []
+    for load in ("0gbit", "8gbit", "22gbit"):
+        sources = [{"iperf": {"from": "h4", "to": "h1", "load": load}}]
+        sources += [{"iperf": {"from": "h5", "to": "h6", "load": other}}] if other else []
+        made = experiment(tmp_path, traffic=sources, testbed={"local": {"hosts": 6, "link": "25gbit", "scale": 100}})
+        costs = inputs.usual(fitting.topology_of(made))
+        windows = foreseeing.foresee(made, costs, file="x", how=How(draws=1, grain="flows"))
+        found.append(ForeseenSetting(label=load, windows=windows, measured={}))
+    assert 8e9 < foreseentext.congestion(found) < 22e9
+    assert foreseentext.congestion(found) == foreseeing.congestion_bps(
+        [(load, one.windows[0].jobs[0].mean.value) for load, one in zip((0.0, 8e9, 22e9), found, strict=True)]
+    )
+    assert math.isnan(foreseentext.congestion(found[:1]))
 
 
 def datagrams(share: float) -> list[Sent]:
