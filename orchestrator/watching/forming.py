@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.analysis.causes import naming, passes, words
-from orchestrator.analysis.causes.explanation import Explanation
+from orchestrator.analysis.causes.explanation import UNSEEN, Explanation
 from orchestrator.core.screen import alike
 from orchestrator.store.live import FEWEST_PASSES, Live, LiveJob, LivePasses
 from orchestrator.store.manifests.records import Manifest, Window
@@ -20,7 +20,6 @@ from orchestrator.store.tabular import tables
 from orchestrator.watching.view import WAITED_FOR, waiting_text
 
 NETWORK = 0.2  # of an iteration: with less, nobody asks what the network's share is due to
-_NETWORK = "network, no cause seen"  # as `naming` calls that part
 _LONGEST_S = 3600.0  # that the iterations of a live file may take together
 
 
@@ -119,7 +118,7 @@ def _explained(found: Explanation) -> Iterator[str]:
     last = f"by the last {len(found.iterations)} iterations"
     if found.findings:
         yield f"{found.job}: {words.headline(found.findings[0])}, {last}"
-    network = sum(part.share for part in found.parts if part.name == _NETWORK)
+    network = sum(part.share for part in found.parts if part.name == UNSEEN)
     if network >= NETWORK:
         tells = alike.names(found.missing)
         yield f"{found.job}: the network takes {network:.0%} of the time, {last}; what of it, {tells} tell in the end"

@@ -111,4 +111,11 @@ def _sweep(plant: str) -> dict[str, Any]:
         measure={"warmup": 10, "iterations": 100, "at_most": "120s"},
         validity={"load_course": "ignore", "launch_late": "100ms"},
     )
-    return {"name": plant, "experiment": experiment, "axes": PLANTS[plant], "repetitions": 4, "order": "alternate"}
+    return {
+        "name": plant,
+        "experiment": experiment,
+        "axes": PLANTS[plant],
+        "repetitions": 4,
+        "attempts": 4,
+        "order": "alternate",
+    }

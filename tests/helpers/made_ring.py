@@ -40,6 +40,9 @@ class Ring:
     offered: tuple[int, int] = (4_000, 4_000)  # windows that its receiver advertises, one after the other
     unread: Mapping[str, int] = field(default_factory=dict)  # bytes that a host leaves in its socket; else not sampled
     drops: Mapping[str, int] = field(default_factory=dict)  # packets that the queue of a host drops
+    stuck: Mapping[str, float] = field(
+        default_factory=dict
+    )  # share of its sending, at its end, in which it sends nothing
     disk: Mapping[int, float] = field(default_factory=dict)  # seconds of waiting for disks, by iteration in which
     queued_ms: float = np.inf  # since it began to send, for which a queue holds something
     burst_ms: int = 20  # of every 20 ms in which hosts send while buckets are under way
@@ -171,7 +174,9 @@ class Ring:
     def _samples(self) -> Any:
         for place, host in enumerate(HOSTS):
             ends = {"src": f"10.0.0.{place + 1}", "dst": f"10.0.0.{place or len(HOSTS)}", "src_port": 1, "dst_port": 2}
-            for share, window in zip((0.25, 0.75), self.offered, strict=True):
+            if host in self.stuck:
+                yield from self._stuck(ends, self.stuck[host])
+            for share, window in () if host in self.stuck else zip((0.25, 0.75), self.offered, strict=True):
                 held = {"busy_s": share, "rwnd_limited_s": share * self.waits.get(host, 0.0)}
                 rtt = {"min_rtt_s": self.rtts.get(host, 1e-5), "rtt_s": 1e-3, "cwnd_segments": 10}
                 yield {
@@ -186,6 +191,15 @@ class Ring:
                 back = {"src": ends["dst"], "dst": ends["src"], "src_port": 2, "dst_port": 1}
                 for at in np.linspace(0, self.end_ms, self.samples):
                     yield {**back, "unacked_segments": 0, "unread_bytes": left, "time_ns": _ns(at)}
+
+    def _stuck(self, ends: Mapping[str, Any], share: float) -> Any:
+        """Samples every 50 ms of a sender that has payload at the end of each span, and nothing under way."""
+        for at in np.arange(0, self.end_ms, 50):
+            spans = [(end - share * (end - begin), end) for begin, end in self.sending]
+            unsent = 9_000 if any(begin <= at < end for begin, end in spans) else 0
+            sent = sum(begin <= at for begin, _ in spans)
+            state = {"unacked_segments": 0 if unsent else 5, "notsent_bytes": unsent, "bytes_sent": sent * 9_000}
+            yield {**ends, **state, "snd_wnd_bytes": 65_536, "mss_bytes": 1448, "rtt_s": 1e-3, "time_ns": _ns(at)}
 
     def _bins(self) -> Any:
         for host in HOSTS:

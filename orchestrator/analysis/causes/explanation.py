@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 LEAST_SHARE = 0.03  # of the iteration time: less is not worth a finding
+UNSEEN = "network, no cause seen"  # the part of waiting for the network that nothing explains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -286,20 +286,43 @@ def _chance(share: float, samples: float, others: Sequence[tuple[float, float]])
 
 
 def _small_queues(evidence: Evidence) -> Iterator[Cost]:
-    """Yield the queue that drops packets though it is never long; one that is always full is not too small."""
+    """Yield the queue that drops packets though it is never long; one that is always full is not too small.
+
+    So is that of a host's own device which took nothing of what TCP handed it while nothing else was under way: then
+    the connection waits for the timer of closed windows (200 ms), which counts neither a loss nor a time-out.
+    """
     for port in evidence.ports:
-        if port.backlog is None or not port.drops >= FEWEST_DROPS or port in evidence.full:
+        if port.backlog is None or not port.drops > 0:
             continue
         longest_s = float(port.backlog.max()) * 8 / port.rate_bps
-        if longest_s <= SMALL_QUEUE_S:
-            longest = span_text(longest_s)
-            said = f"it dropped {port.drops:.0f} packets, and never held more than {longest} of its link's rate"
-            yield Cost(
-                cause="small-queue",
-                place=port.name,
-                hosts=(port.host,),
-                seconds=_varying(evidence),
-                of="network",
-                evidence=(said,),
-                strength=port.drops / FEWEST_DROPS,
+        short = longest_s <= SMALL_QUEUE_S and port.drops >= FEWEST_DROPS and port not in evidence.full
+        stuck = evidence.seconds(_stuck(evidence, port) * (1 - evidence.used()))
+        if not short and not stuck.any():
+            continue
+        said = [
+            f"it dropped {port.drops:.0f} packets, and never held more than {span_text(longest_s)} of its link's rate"
+        ]
+        if stuck.any():
+            said.append(
+                f"for {span_text(float(stuck.mean()))} an iteration connections had payload to send and nothing under "
+                "way: their own queue took nothing, and TCP waits for a timer of 200 ms that counts as no time-out"
             )
+        yield Cost(
+            cause="small-queue",
+            place=port.name,
+            hosts=(port.host,),
+            seconds=np.minimum(np.maximum(_varying(evidence) if short else 0.0, stuck), evidence.split.network),
+            of="network",
+            evidence=tuple(said),
+            strength=max(port.drops / FEWEST_DROPS, STRONG if stuck.any() else 0.0),
+        )
+
+
+def _stuck(evidence: Evidence, port: Port) -> Floats:
+    """Return the steps in which a connection that sends by a port is stuck: by its own host's device alone."""
+    found = np.zeros(evidence.axis.steps)
+    if port.direction == "out":
+        for edge in (edge for edge in evidence.edges if edge.src == port.host):
+            for begin, end in zip(*(evidence.axis.of(side) for side in edge.stuck), strict=True):
+                found[max(0, begin) : max(0, end)] = 1
+    return found

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from orchestrator.analysis.causes import passes as passed
 from orchestrator.analysis.causes import ports as measured
 from orchestrator.analysis.causes.evidence import Cost, Evidence, Source, gathered
-from orchestrator.analysis.causes.explanation import LEAST_SHARE, Explanation, Finding, Part
+from orchestrator.analysis.causes.explanation import LEAST_SHARE, UNSEEN, Explanation, Finding, Part
 from orchestrator.analysis.causes.idle_links import of_failed_links, on_idle_links
 from orchestrator.analysis.causes.ports import STEP_NS
 from orchestrator.analysis.causes.queues import at_queues
@@ -119,7 +119,7 @@ def _explained(
         "between iterations": split.between,
         "waiting for ranks that are out of step": left["computing"],
         "sending at the links' rates": sending,
-        "network, no cause seen": left["network"] - sending,
+        UNSEEN: left["network"] - sending,
         **{f"{cost.cause}: {cost.place}": given for cost, given in named},
     }
     mean = float(total.mean())

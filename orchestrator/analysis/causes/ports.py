@@ -209,7 +209,8 @@ class Edge:
     at its least and its largest (a twentieth of the samples is beyond either), `limited` the share of the time with
     data to send in which the receiver's window ("rwnd") or the sender's buffer ("sndbuf") held it up. `held` is the
     share of all time in which the receiver's window did. `received` are the samples of the receiver's sockets: when
-    each was taken, and whether there was payload then that its process had not read.
+    each was taken, and whether there was payload then that its process had not read. `stuck` are spans (from, to, in
+    ns) in which a connection had payload to send, nothing under way, and a receiver that would have taken it.
     """
 
     src: str
@@ -225,6 +226,7 @@ class Edge:
     limited: Mapping[str, float] = field(default_factory=dict)
     held: float = math.nan
     received: tuple[Ints, Bools] = field(default_factory=lambda: (np.zeros(0, np.int64), np.zeros(0, bool)))
+    stuck: tuple[Ints, Ints] = field(default_factory=lambda: (np.zeros(0, np.int64), np.zeros(0, np.int64)))
 
     @property
     def unread(self) -> float:
@@ -299,6 +301,7 @@ _COUNTED = (
 )
 
 
+_SAMPLED = ("rtt_s", "cwnd_segments", "unacked_segments", "notsent_bytes", "snd_wnd_bytes", "mss_bytes", "unread_bytes")
 RECEIVED = ("unread_bytes", "time_ns")
 
 
@@ -308,7 +311,7 @@ def _samples(sockets: Any, span_ns: tuple[int, int]) -> dict[tuple[str, int, str
 
     inside = pc.and_(pc.greater_equal(sockets["time_ns"], span_ns[0]), pc.less_equal(sockets["time_ns"], span_ns[1]))
     rows = sockets.filter(inside).sort_by("time_ns")
-    names = ("rtt_s", "cwnd_segments", "unacked_segments", "snd_wnd_bytes", "unread_bytes", "time_ns", *_COUNTED)
+    names = (*_SAMPLED, "time_ns", *_COUNTED)
     columns = {name: rows[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in names}
     return {
         (src, src_port, dst, dst_port): {name: values[mine] for name, values in columns.items()}
@@ -359,4 +362,22 @@ def _edge(
         limited=limited,
         held=grown("rwnd_limited_s") / sampled_s if sampled_s > 0 else math.nan,
         received=(taken_ns[known].astype(np.int64), left[known] > 0),
+        stuck=_stuck(samples),
     )
+
+
+def _stuck(samples: Sequence[Mapping[str, Floats]]) -> tuple[Ints, Ints]:
+    """Return the spans in which connections are stuck in two samples or more, with half an interval on either side.
+
+    What was sent and waits in a queue of the host counts as under way; what its own queue took nothing of does not.
+    """
+    spans: list[tuple[float, float]] = []
+    for one in samples:
+        at = one["time_ns"]
+        stuck = (one["unacked_segments"] == 0) & (one["notsent_bytes"] > 0) & (one["snd_wnd_bytes"] >= one["mss_bytes"])
+        again = stuck[1:] & stuck[:-1] & (np.diff(one["bytes_sent"]) == 0)
+        half = float(np.median(np.diff(at))) / 2 if again.any() else 0.0
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], again, [False])).astype(np.int8)))
+        spans += [(at[first] - half, at[last] + half) for first, last in zip(edges[::2], edges[1::2], strict=True)]
+    begins, ends = np.array(spans, np.int64).reshape(-1, 2).T
+    return begins, ends

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.analysis.causes.changes import Change
-from orchestrator.analysis.causes.explanation import LEAST_SHARE, Explanation, Finding, Part
+from orchestrator.analysis.causes.explanation import LEAST_SHARE, UNSEEN, Explanation, Finding, Part
 from orchestrator.core.units import span_text
 
 _SAYS: Mapping[str, str] = {
@@ -29,7 +29,7 @@ _SAYS: Mapping[str, str] = {
 }
 _NEXT: Mapping[str, str] = {
     "link-rate": "compare the host's speed, cable and port with its neighbours' (`ethtool`), or take it out of the job",
-    "small-queue": "give the port a longer queue, or mark packets (ECN) before it drops",
+    "small-queue": "give the port a longer queue, mark packets (ECN) before it drops, or use a smaller scale",
     "load": "move this traffic to another host or another time, or give training a queue of its own",
     "job": "place the jobs on different hosts or rails, or shift one in time",
     "loss": "look for errors of the cable and of both ports (`orch query` on table `counters`), then for a policer",
@@ -64,7 +64,12 @@ def _lines(found: Explanation) -> Iterator[str]:
     yield f"{found.window}, {found.job}: {which}, {span_text(found.mean_s)}{'' if one else ' on average'}"
     first, *others = found.findings or (None,)
     if first is None:
-        yield f"verdict  nothing stands out: no cause costs more than {max(found.noise, LEAST_SHARE):.0%} of the time"
+        least = max(found.noise, LEAST_SHARE)
+        unseen = next((part.share for part in found.parts if part.name == UNSEEN), 0.0)
+        if unseen > least:
+            yield f"verdict  the network, of which no cause is seen: {unseen:.0%} of the time"
+        else:
+            yield f"verdict  nothing stands out: no cause costs more than {least:.0%} of the time"
     else:
         yield f"verdict  {headline(first)}"
         yield f"why      {first.evidence[0]}"

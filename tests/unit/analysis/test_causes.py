@@ -148,6 +148,21 @@ def test_a_queue_that_drops_though_it_is_short_is_small_even_where_it_is_often_f
     assert [(one.cause, one.hosts) for one in found.findings] == [("small-queue", ("h1",))]
 
 
+def test_a_queue_that_took_nothing_is_told_by_its_connections_that_are_stuck() -> None:
+    # A queue of 8 ms that is not short, and no loss, retransmission or time-out anywhere: what peers call no cause.
+    waits = {"passes": alike(EVEN, N), "services": alike([300.0], N), "hops": dict.fromkeys(HOSTS, 0.1 * FULL)}
+    dropping = {"backlogs": {"h2": 1_000_000}, "queued_ms": 1.0, "drops": {"h2": 30}}
+    found = explained(Ring(**waits, **dropping, burst_ms=10, stuck={"h2": 0.7}))
+    (first,) = found.findings
+    assert (first.cause, first.hosts, first.place) == ("small-queue", ("h2",), "h2's link, sending")
+    assert first.seconds == pytest.approx(0.7 * 0.3, rel=0.2)
+    assert "a timer of 200 ms that counts as no time-out" in first.evidence[1]
+    assert explained(Ring(**waits, **dropping, burst_ms=10)).findings == ()  # it drops, and nobody waits for that
+    unseen = explained(Ring(**waits, burst_ms=10, stuck={"h2": 0.7}))  # its queue took everything
+    assert unseen.findings == ()
+    assert "the network, of which no cause is seen: " in words.text(unseen)[1]
+
+
 def test_two_slow_links_are_both_named_the_slower_one_first() -> None:
     hops = {"h1": 0.25 * FULL, "h2": 0.25 * FULL, "h3": 0.5 * FULL, "h4": 0.25 * FULL}
     ring = Ring(passes=alike(EVEN, N), services=alike([50, 50], N), hops=hops, backlogs={"h1": 60_000, "h3": 60_000})
