@@ -90,7 +90,7 @@ def _planted(plant: str) -> Path:
 
 
 def _sweep(plant: str) -> dict[str, Any]:
-    """Four repetitions of both sides, in turns; beside them is what the effect does not need."""
+    """Six repetitions of both sides, in turns; beside them is what the effect does not need."""
     experiment = training(
         7,
         name=None,
@@ -108,14 +108,14 @@ def _sweep(plant: str) -> dict[str, Any]:
             {"iperf": {"from": "h1", "to": "h5", "load": "2gbit", "streams": 4}},
             {"websearch": {"from": "h6", "to": "h7", "load": "4gbit"}},
         ],
-        measure={"warmup": 10, "iterations": 100, "at_most": "120s"},
+        measure={"warmup": 10, "iterations": 60, "at_most": "120s"},
         validity={"load_course": "ignore", "launch_late": "100ms"},
     )
     return {
         "name": plant,
         "experiment": experiment,
         "axes": PLANTS[plant],
-        "repetitions": 4,
+        "repetitions": 6,
         "attempts": 4,
         "order": "alternate",
     }
