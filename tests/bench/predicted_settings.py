@@ -90,8 +90,8 @@ def ddp(model: str = "resnet50", hosts: Sequence[str] = FOUR, **more: Any) -> di
 def fitted_to(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
     """Yield what predictions of these runs know.
 
-    That are messages over links of three rates, within hosts and in groups, and real compute, and each training alone
-    on links of another rate than any run has.
+    That are messages over links of three rates, within hosts and in groups, and then, before the first run that is
+    predicted by it, real compute or each training alone on links of another rate than any run has.
     """
     sizes = ["100kb", "1mb", "5mb", "20mb", "80mb"]
     ring = {"collective": {"operations": ["all-reduce"], "sizes": sizes, "repeats": 3, "hosts": FOUR}}
@@ -101,10 +101,12 @@ def fitted_to(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
     both = {"operations": ["all-reduce", "send-receive"], "sizes": sizes, "repeats": 3, "groups": 4}
     for name, hosts in (("within", PAIRED), ("across", CROSSED)):
         yield experiment(f"groups-{name}", {"collective": {**both, "hosts": hosts}}, iterations=6, warmup=2)
-    for model, training in REAL.items():
-        yield experiment(f"computing-{model}", training, testbed=REAL_TESTBED)
     known: set[str] = set()
     for run in runs:
+        for model, training in REAL.items():
+            if run.data.get("workload") == training and model not in known:
+                known.add(model)
+                yield experiment(f"computing-{model}", training, testbed=REAL_TESTBED)
         for name, workload in trainings(run.data):
             testbed = {key: run.data["testbed"]["local"].get(key) for key in ("scale", "dilation")}
             text = json.dumps([workload, testbed], sort_keys=True)
