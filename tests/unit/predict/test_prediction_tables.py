@@ -117,7 +117,7 @@ def test_intervals_are_widened_by_what_settings_of_other_kinds_need() -> None:
     jobs = [compared(f"jobs-{place}", 1.0, measured, kind="two jobs") for place, measured in enumerate((1.0, 1.32))]
     drawn, printed, widened, by_others = prediction_tables.intervals_table([*queues, *jobs]).rows
     assert drawn[1:] == ("", "2 of 4")
-    assert printed[1:] == ("6.4%", "2 of 4")
+    assert printed[1:] == (f"{MODEL_ERROR:.1%}", "2 of 4")
     assert widened[1:] == ("20.0%", "4 of 4")
     assert by_others[1:] == ("10.0% to 20.0%", "3 of 4")
     assert prediction_tables.intervals_table([]).rows[0][1:] == ("", "0 of 0")
@@ -131,7 +131,8 @@ def test_both_grains_stand_side_by_side() -> None:
 def test_each_setting_and_each_run_without_one_has_a_row() -> None:
     tables = {table.title: table for table in prediction_tables.made([compared("far", 0.3, 0.2)], {"gone": "no torch"})}
     (row,) = tables["Every setting: predicted / measured"].rows
-    assert row[:4] == ("`far, alone`", "packets", "300.0 / 200.0", "253.8 to 351.1, missed")
+    interval = f"{270 / (1 + MODEL_ERROR):.1f} to {330 * (1 + MODEL_ERROR):.1f}, missed"
+    assert row[:4] == ("`far, alone`", "packets", "300.0 / 200.0", interval)
     assert row[-2:] == ("200.0 / 100.0", "+100.0%")
     assert tables["Not measured or not predicted"].rows == (("`gone`", "no torch"),)
     assert [table.title for table in prediction_tables.made([], {})] == list(tables)[:4]
