@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.bench.commands import INVALID, ROOT, SWEEP_WITHIN_S, call, orch_argv, orch_sweep, training
+from tests.bench.commands import INVALID, ROOT, SWEEP_WITHIN_S, call, orch_argv, orch_sweep, slow_testbed, training
 from tests.bench.figure import Figure, Settings, Table
 
 STORE = ROOT / "results" / "bench-shrink"
@@ -94,7 +94,7 @@ def _sweep(plant: str) -> dict[str, Any]:
     experiment = training(
         7,
         name=None,
-        testbed={"local": {"hosts": 7, "link": "25gbit", "scale": 400}},  # two cores keep up with seven hosts
+        testbed=slow_testbed(7),
         conditions=[{"congestion-control": "cubic"}, {"rate": {"where": "nic", "host": "h3", "rate": "25gbit"}}],
         workload={
             "ddp": {
@@ -108,7 +108,7 @@ def _sweep(plant: str) -> dict[str, Any]:
             {"iperf": {"from": "h1", "to": "h5", "load": "2gbit", "streams": 4}},
             {"websearch": {"from": "h6", "to": "h7", "load": "4gbit"}},
         ],
-        measure={"warmup": 10, "iterations": 60, "at_most": "120s"},
+        measure={"warmup": 3, "iterations": 15, "at_most": "120s"},
         validity={"load_course": "ignore", "launch_late": "100ms"},
     )
     return {
