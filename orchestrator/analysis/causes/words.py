@@ -67,7 +67,7 @@ def _lines(found: Explanation) -> Iterator[str]:
         least = max(found.noise, LEAST_SHARE)
         unseen = next((part.share for part in found.parts if part.name == UNSEEN), 0.0)
         if unseen > least:
-            yield f"verdict  the network, of which no cause is seen: {unseen:.0%} of the time"
+            yield f"verdict  nothing stands out: the network is waited for {unseen:.0%} of the time, no cause is seen"
         else:
             yield f"verdict  nothing stands out: no cause costs more than {least:.0%} of the time"
     else:

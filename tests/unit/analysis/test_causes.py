@@ -160,7 +160,7 @@ def test_a_queue_that_took_nothing_is_told_by_its_connections_that_are_stuck() -
     assert explained(Ring(**waits, **dropping, burst_ms=10)).findings == ()  # it drops, and nobody waits for that
     unseen = explained(Ring(**waits, burst_ms=10, stuck={"h2": 0.7}))  # its queue took everything
     assert unseen.findings == ()
-    assert "the network, of which no cause is seen: " in words.text(unseen)[1]
+    assert "nothing stands out: the network is waited for " in words.text(unseen)[1]
 
 
 def test_two_slow_links_are_both_named_the_slower_one_first() -> None:
