@@ -8,6 +8,7 @@ import platform
 import re
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -131,7 +132,11 @@ def _rounded(value: float | None) -> float | None:
 
 
 def as_text(data: Mapping[str, Any]) -> str:
-    """Return the JSON of a file, with a row of a table a line, so that a new measurement is a readable change."""
+    """Return the JSON of a file, with a row of a table a line, so that a new measurement is a readable change.
+
+    Where the project and its environment lie on this machine is no part of it: paths in messages begin with their
+    names.
+    """
     marked = json.loads(json.dumps(data))
     rows: list[str] = []
     for table in marked["tables"]:
@@ -139,4 +144,7 @@ def as_text(data: Mapping[str, Any]) -> str:
             table["rows"][number] = f"@row{len(rows)}@"
             rows.append(json.dumps(row, ensure_ascii=False))
     text = json.dumps(marked, indent=1, ensure_ascii=False)
-    return re.sub(r'"@row(\d+)@"', lambda match: rows[int(match[1])], text) + "\n"
+    text = re.sub(r'"@row(\d+)@"', lambda match: rows[int(match[1])], text) + "\n"
+    for place in (*([sys.prefix] if sys.prefix != sys.base_prefix else []), str(ROOT)):
+        text = text.replace(f"{place}/", f"{Path(place).name}/")
+    return text

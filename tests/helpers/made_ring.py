@@ -40,9 +40,7 @@ class Ring:
     offered: tuple[int, int] = (4_000, 4_000)  # windows that its receiver advertises, one after the other
     unread: Mapping[str, int] = field(default_factory=dict)  # bytes that a host leaves in its socket; else not sampled
     drops: Mapping[str, int] = field(default_factory=dict)  # packets that the queue of a host drops
-    stuck: Mapping[str, float] = field(
-        default_factory=dict
-    )  # share of its sending, at its end, in which it sends nothing
+    stuck: Mapping[str, float] = field(default_factory=dict)  # share of a host's sending, its end, that sends nothing
     disk: Mapping[int, float] = field(default_factory=dict)  # seconds of waiting for disks, by iteration in which
     queued_ms: float = np.inf  # since it began to send, for which a queue holds something
     burst_ms: int = 20  # of every 20 ms in which hosts send while buckets are under way

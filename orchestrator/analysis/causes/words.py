@@ -67,7 +67,8 @@ def _lines(found: Explanation) -> Iterator[str]:
         least = max(found.noise, LEAST_SHARE)
         unseen = next((part.share for part in found.parts if part.name == UNSEEN), 0.0)
         if unseen > least:
-            yield f"verdict  nothing stands out: the network is waited for {unseen:.0%} of the time, no cause is seen"
+            what_time = f"for {unseen:.0%} of the time the network is waited for and no cause is seen"
+            yield f"verdict  nothing stands out: {what_time}"
         else:
             yield f"verdict  nothing stands out: no cause costs more than {least:.0%} of the time"
     else:

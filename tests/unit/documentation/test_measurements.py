@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -40,6 +41,14 @@ def test_what_is_recorded_says_where_and_beside_what_it_was_measured(folder):
     assert str(data["machine"]["cores"]) in path.name
     assert recording.record("start", FOUND[2:3], load="nothing", quick=True) == path  # in place of the one before
     assert "start --quick" in path.read_text()
+
+
+def test_where_the_project_lies_is_not_recorded(folder):
+    said = f"{sys.executable}: no such module; see {recording.ROOT}/docs/predict.md and /usr/bin/python3"
+    rows = ((said, 1),)
+    text = recording.record("start", [Table(title="Why", columns=("said", "n"), rows=rows)], load="").read_text()
+    assert str(recording.ROOT) not in text
+    assert f"{recording.ROOT.name}/docs/predict.md and /usr/bin/python3" in text
 
 
 def test_figures_are_tables_and_points_are_curves(folder):
