@@ -197,7 +197,14 @@ class Ring:
             unsent = 9_000 if any(begin <= at < end for begin, end in spans) else 0
             sent = sum(begin <= at for begin, _ in spans)
             state = {"unacked_segments": 0 if unsent else 5, "notsent_bytes": unsent, "bytes_sent": sent * 9_000}
-            yield {**ends, **state, "snd_wnd_bytes": 65_536, "mss_bytes": 1448, "rtt_s": 1e-3, "time_ns": _ns(at)}
+            yield {
+                **ends,
+                **state,
+                "snd_wnd_bytes": self.offered[0],
+                "mss_bytes": 1448,
+                "rtt_s": 1e-3,
+                "time_ns": _ns(at),
+            }
 
     def _bins(self) -> Any:
         for host in HOSTS:

@@ -158,6 +158,8 @@ def test_a_queue_that_took_nothing_is_told_by_its_connections_that_are_stuck() -
     assert first.seconds == pytest.approx(0.7 * 0.3, rel=0.2)
     assert "a timer of 200 ms that counts as no time-out" in first.evidence[1]
     assert explained(Ring(**waits, **dropping, burst_ms=10)).findings == ()  # it drops, and nobody waits for that
+    closed = Ring(**waits, **dropping, burst_ms=10, stuck={"h2": 0.7}, offered=(1_000, 1_000))
+    assert explained(closed).findings == ()  # the receiver would have taken nothing
     unseen = explained(Ring(**waits, burst_ms=10, stuck={"h2": 0.7}))  # its queue took everything
     assert unseen.findings == ()
     assert words.text(unseen)[1].endswith("of the time the network is waited for and no cause is seen")
