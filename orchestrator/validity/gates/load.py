@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
@@ -46,6 +47,8 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
     Loads were divided by the run's scale for a local testbed, and are told at full size, as they were asked for.
     """
     most_off = MOST_OFF.number(window.manifest.validity)
+    planned = {made.source: made.planned_bps for made in window.generated}
+    ends = Counter(load.source for load in window.loads)
     for load in window.loads:
         name = f"{load.source} from {load.src} to {load.end}"
         if math.isnan(load.achieved_bps):
@@ -56,7 +59,8 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
                 text = f"{name}: the window is shorter than its period of {span_text(load.period_s)}"
             yield verdict("load", None, text, measured=math.nan, limit=most_off, required=most_off is not None)
             continue
-        yield _mean(load, f"{name}, {load.seen_by}" if load.seen_by else name, most_off, window.manifest.scale)
+        due_bps = planned.get(load.source, math.nan) if ends[load.source] == 1 else math.nan
+        yield _mean(load, f"{name}, {load.seen_by}" if load.seen_by else name, most_off, due_bps, window.manifest.scale)
         longest = GAP_S + load.pause_s
         steady = load.longest_gap_s <= longest
         text = f"{name}: longest pause {load.longest_gap_s:.3g} s"
@@ -64,13 +68,17 @@ def judge(window: MeasuredWindow) -> Iterator[Gate]:
         yield verdict("gap", steady, text, measured=load.longest_gap_s, limit=longest)
 
 
-def _mean(load: ArrivedLoad, name: str, most_off: float | None, scale: int) -> Gate:
+def _mean(load: ArrivedLoad, name: str, most_off: float | None, due_bps: float, scale: int) -> Gate:
+    """Judge the mean of a load; `due_bps`: of the flows that its schedule has in the window, NaN where it has none."""
     off = load.achieved_bps / load.requested_bps - 1 if load.requested_bps > 0 else math.inf
     passed = most_off is None or abs(off) <= most_off
-    achieved, requested = (rate_text(float(f"{bps * scale:.5g}")) for bps in (load.achieved_bps, load.requested_bps))
+    rates = (load.achieved_bps, load.requested_bps, 0.0 if math.isnan(due_bps) else due_bps)
+    achieved, requested, due = (rate_text(float(f"{bps * scale:.5g}")) for bps in rates)
     text = f"{name}: {achieved} of {requested} arrived ({off:+.1%})"
     if most_off is None:
         text += "; taken as achieved"
     elif not passed:
         text += f", off by more than {most_off:.3g} of it"
+        if abs(due_bps - load.requested_bps) > most_off * load.requested_bps:
+            text += f"; the schedule that was drawn has {due} in this window, in each attempt: measure a longer window"
     return verdict("load", passed, text, measured=off, limit=most_off, required=most_off is not None)

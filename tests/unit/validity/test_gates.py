@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.store.manifests.coding import encoded
 from orchestrator.validity.registry import judge, reasons, valid
-from orchestrator.validity.window import ArrivedLoad, Capture, JobIterations, PortBytes
+from orchestrator.validity.window import ArrivedLoad, Capture, GeneratedFlows, JobIterations, PortBytes
 from tests.helpers import gate_windows, manifests
 
 FIGURES = {
@@ -20,6 +20,23 @@ FIGURES = {
     "port_bytes": PortBytes(node="h1", port="eth0", direction="in", captured=50e6, counted=50.1e6),
     "jobs": JobIterations(name="training", iterations=50, incomplete=0, ranks=4, ranks_seen=4),
 }
+FLOWS = GeneratedFlows(
+    source="iperf0",
+    flows=100,
+    shed=0,
+    starved=0,
+    unfinished=0,
+    failed=0,
+    late_p50_s=0.0,
+    late_p99_s=0.0,
+    late_max_s=0.0,
+    planned_bps=100e6,
+    acknowledged_bps=100e6,
+    received_payload_bps=95e6,
+    size_distance=0.0,
+    size_limit=0.1,
+    gap_distance=0.0,
+)
 
 
 def good(*, swapped=0.0, throttled=0.0, uncertain_ns=100_000, free=10**9, launch=None, manifest=None, **more):
@@ -82,6 +99,18 @@ def test_each_gate_fails_alone_and_says_why(evidence, gate, told):
     assert [g.name for g in gates if g.passed is False] == [gate]
     assert gates[0].name == gate
     assert told in reasons(gates)[0]
+
+
+@pytest.mark.parametrize(
+    ("achieved", "planned", "told"),
+    [(110e6, 109e6, True), (110e6, 101e6, False), (101e6, 109e6, False), (110e6, math.nan, False)],
+)
+def test_a_load_that_its_schedule_does_not_have_says_so(achieved, planned, told):
+    """Another attempt sends the same flows; where a load is off without that it may help."""
+    load = replace(FIGURES["loads"], achieved_bps=achieved)
+    gates = judge(good(loads=(load,), generated=(replace(FLOWS, planned_bps=planned),)))
+    (gate,) = [gate for gate in gates if gate.name == "load"]
+    assert ("has 109mbit in this window, in each attempt: measure a longer window" in gate.message) is told
 
 
 SEGMENTS, WHOLE, FRAME = 44, 66 + 44 * 1448, 1514
