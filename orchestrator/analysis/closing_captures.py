@@ -92,7 +92,7 @@ def ask_for_all(folder: Path, points: Path) -> None:
 
 
 def _begun(point: CapturePoint, memory: int) -> captures.Job:
-    return replace(captures.job_of(point, (), workers=1), memory=memory)
+    return replace(captures.job_of(point, ()), memory=memory)
 
 
 def _yield_to_all() -> None:

@@ -8,7 +8,6 @@ as-they-close` it reads captures while they are written; the one that is started
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis import closing_captures, packed_tables
-from orchestrator.analysis.capture import captures, flowtable
+from orchestrator.analysis.capture import captures
 from orchestrator.analysis.closing_captures import ClosingCapture
 from orchestrator.core.errors import OrchError
 from orchestrator.parts.launch import Flow
@@ -37,8 +36,7 @@ def reduce_all(folder: Path, points: Path, closing: Mapping[str, ClosingCapture]
         if port is None or record.exists():
             continue
         files = capture_files.in_order(folder / point.launch)
-        workers = flowtable.threads(files, os.cpu_count() or 1)
-        job = captures.job_of(point, files, workers=workers)
+        job = captures.job_of(point, files)
         begun = (closing or {}).get(point.launch)
         packed_tables.save(home / f"{point.launch}.npz", begun.reading.tables(job) if begun else captures.reduce(job))
         known = begun.kept if begun else {}

@@ -108,24 +108,18 @@ def _jobs(
 ) -> list[tuple[LaunchOutput, captures.Job]]:
     """Return the jobs for captures that are read here, of each capture that began (else its launch says why)."""
     elsewhere = gone | _kept_away(manifest)
-    begun = [
-        (output, port, capture_files.in_order(output.folder))
-        for part, output in outputs
-        if part == CAPTURING
-        and (port := capture_files.listening(output.folder)) is not None
-        and (output.node, output.launch) not in elsewhere
-    ]
-    most = max(1, (os.cpu_count() or 1) // max(1, len(begun)))
     return [
         (
             output,
             captures.job_of(
                 capture_point(manifest, node=output.node, launch=output.launch, port=port),
-                files,
-                workers=flowtable.threads(files, most),
+                capture_files.in_order(output.folder),
             ),
         )
-        for output, port, files in begun
+        for part, output in outputs
+        if part == CAPTURING
+        and (port := capture_files.listening(output.folder)) is not None
+        and (output.node, output.launch) not in elsewhere
     ]
 
 
@@ -151,7 +145,7 @@ def _from_meters(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest
     for part, output in outputs:
         if part == METERING and (port := capture_files.listening(output.folder)) is not None:
             point = capture_point(manifest, node=output.node, launch=output.launch, port=port)
-            job = captures.job_of(point, [output.folder / meter_files.FILE], workers=1)
+            job = captures.job_of(point, [output.folder / meter_files.FILE])
             yield output, partial(metered.reduce, job)
 
 

@@ -71,7 +71,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="read with this Dask scheduler's workers, such as tcp://head:8786, or with `slurm`, in an "
         "allocation: workers on its nodes for as long as it takes; they see the same files (this machine)",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="threads (default: the cores)")
     parser.add_argument(
         "--bins",
         type=int,
@@ -127,13 +126,11 @@ def _engine(address: str | None) -> AbstractContextManager[Executor | None]:
 
 def _settings(arguments: argparse.Namespace) -> ReadOptions:
     """Return the settings for reading captures that options give; ConfigError for invalid ones."""
-    if arguments.top < 0 or (arguments.workers is not None and arguments.workers < 1):
-        raise ConfigError("--top must not be negative, --workers at least 1")
+    if arguments.top < 0:
+        raise ConfigError("--top must not be negative")
     if arguments.bins is not None and arguments.bins < 1:
         raise ConfigError("--bins must be at least 1")
     given: ReadOptions = {}
-    if arguments.workers is not None:
-        given["workers"] = arguments.workers
     if arguments.bin is not None:
         given["bin_ns"] = _nanoseconds(arguments.bin, "--bin")
         if given["bin_ns"] < 1000:

@@ -19,7 +19,7 @@ _SMALL = 1_000  # packets of a capture that takes no time to read
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    """Seconds and peak memory over packets and over flows; what twenty million packets take beyond five, by threads.
+    """Seconds and peak memory over packets and over flows; what twenty million packets take beyond five.
 
     Files are in the page cache; programs take turns. nfpcapd writes its own files of flows, without bins of time.
     """
@@ -75,10 +75,8 @@ def _slopes(settings: Settings, count: int, turns: int) -> Iterator[Figure]:
     ]
     whole = packets.write(settings.scratch / "whole.pcap", 4 * count, flows=FEW)
     ways: dict[str, tuple[list[str], list[str]]] = {
-        "one file, one thread": (_ours(parts[0], "1"), _ours(whole, "1")),
-        "one file, two threads": (_ours(parts[0], "2"), _ours(whole, "2")),
-        "a rotated set, one thread": (_ours(parts[0], "1"), _ours(*parts, workers="1")),
-        "a rotated set, two threads": (_ours(parts[0], "2"), _ours(*parts, workers="2")),
+        "one file": (_ours(parts[0]), _ours(whole)),
+        "a rotated set": (_ours(parts[0]), _ours(*parts)),
     }
     ways |= {name: (argv, _peers(whole)[name]) for name, argv in _peers(parts[0]).items()}
     rates: dict[str, list[float]] = {}
@@ -88,36 +86,18 @@ def _slopes(settings: Settings, count: int, turns: int) -> Iterator[Figure]:
             rates.setdefault(name, []).append(3 * count / max(beyond, 1e-3) / 1e6)
     for file in (*parts, whole):
         file.unlink()
-    for kind in ("one file", "a rotated set"):
-        both, one = f"{kind}, two threads", f"{kind}, one thread"
+    for kind, against in (("a rotated set", "one file"), *(("one file", peer) for peer in _peers(whole))):
         yield Figure(
-            what=f"slope over packets: {both}",
+            what=f"slope over packets: {kind}",
             unit="Mpackets/s",
-            values=tuple(rates[both]),
-            against=one,
-            reference=tuple(rates[one]),
-        )
-    for peer in _peers(whole):
-        yield Figure(
-            what="slope over packets: one file, one thread",
-            unit="Mpackets/s",
-            values=tuple(rates["one file, one thread"]),
-            against=peer,
-            reference=tuple(rates[peer]),
+            values=tuple(rates[kind]),
+            against=against,
+            reference=tuple(rates[against]),
         )
 
 
-def _ours(*paths: Path | str, workers: str | None = None) -> list[str]:
-    files = [f"all={path}" for path in paths if isinstance(path, Path)]
-    threads = workers or next((path for path in paths if isinstance(path, str)), None)
-    return [
-        sys.executable,
-        "-m",
-        "orchestrator.cli.main",
-        "capture",
-        *files,
-        *(["--workers", threads] if threads else []),
-    ]
+def _ours(*paths: Path) -> list[str]:
+    return [sys.executable, "-m", "orchestrator.cli.main", "capture", *(f"all={path}" for path in paths)]
 
 
 def _tables(path: Path) -> list[str]:

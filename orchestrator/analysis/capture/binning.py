@@ -1,4 +1,4 @@
-"""Make a capture's time bins from its shards' rows: of large flows each, of small flows summed.
+"""Make a capture's time bins from its rows of bins: of large flows each, of small flows summed.
 
 Every bin has the width that was requested, whatever the number of flows. Where there are more rows than may be kept,
 the flows with the most bytes keep theirs, as many flows as fit, and the others' are summed, bin by bin, under one row
@@ -22,23 +22,20 @@ _FLOW, _NUMBER = 0, 1
 _PACKETS, _CAPTURED = 2, 7  # columns of the rows
 
 
-def large(spools: Sequence[Spool], wire_bytes: Ints, *, budget: int) -> Any:
+def large(spool: Spool, wire_bytes: Ints, *, budget: int) -> Any:
     """Return a mask of the flows with bins of their own.
 
     They are those with the most bytes, as many as have no more than `budget` bins together. The first of equal flows
     come first.
     """
     found = np.ones(len(wire_bytes), np.bool_)
-    if sum(spool.count for spool in spools) <= budget:
+    if spool.count <= budget:
         return found
     counts = np.zeros(len(wire_bytes), np.int64)
     words = program.layout(program.LAY_WORDS)
     words[[program.L_COUNTS, program.L_FLOWS]] = program.address_of(counts), len(counts)
-    for spool in spools:
-        source = _Source(spool, np.zeros(bin_rows.SOURCE_WORDS, np.int64), wanted=bin_rows.COUNTED)
-        words[[program.L_SOURCES, program.L_SOURCE_COUNT]] = program.address_of(source.words), 1
-        while source.fill():
-            compiled.program()["count_bins"](program.address_of(words))
+    for _ in _filled(spool, words, wanted=bin_rows.COUNTED):
+        compiled.program()["count_bins"](program.address_of(words))
     order = np.argsort(-wire_bytes, kind="stable")
     fits = np.cumsum(counts[order]) <= budget
     found[order] = fits
@@ -46,34 +43,29 @@ def large(spools: Sequence[Spool], wire_bytes: Ints, *, budget: int) -> Any:
 
 
 def bins(
-    spools: Sequence[Spool], wire_bytes: Ints, *, budget: int, width_ns: int, others: int, in_order: bool
+    spool: Spool, wire_bytes: Ints, *, budget: int, width_ns: int, others: int, in_order: bool
 ) -> tuple[Bins, Any]:
     """Return the bins of large flows and, as those of the flow `others`, the sums of all other flows' bins.
 
-    `in_order`: whether no stamp went back, so that each spool has its rows bin after bin, each flow's bin once. With
-    them, which flows are large.
+    `in_order`: whether no stamp went back, so that there are rows bin after bin, each flow's bin once. With them, which
+    flows are large.
     """
-    chosen = large(spools, wire_bytes, budget=budget)
-    capacity = sum(spool.count for spool in spools)
-    out = np.empty((bin_rows.COLUMNS, capacity), np.int64)  # what is not written takes no memory
+    chosen = large(spool, wire_bytes, budget=budget)
+    out = np.empty((bin_rows.COLUMNS, spool.count), np.int64)  # what is not written takes no memory
     state, mask = np.zeros(bin_rows.STATE_WORDS, np.int64), chosen.astype(np.int64)
     state[bin_rows.SLOT] = -1
-    table = np.zeros((len(spools), bin_rows.SOURCE_WORDS), np.int64)
-    sources = [_Source(spool, words, wanted=bin_rows.LAID) for spool, words in zip(spools, table, strict=True)]
     words = program.layout(program.LAY_WORDS)
-    words[: program.L_COUNTS] = (
-        program.address_of(table),
-        len(table),
+    words[program.L_CHOSEN : program.L_COUNTS] = (
         program.address_of(mask),
         len(mask),
         others,
         width_ns,
         program.address_of(out),
-        capacity,
+        spool.count,
         program.address_of(state),
     )
-    while (wanted := compiled.program()["lay"](program.address_of(words))) >= 0:
-        sources[wanted].fill()
+    for _ in _filled(spool, words, wanted=bin_rows.LAID):
+        compiled.program()["lay"](program.address_of(words))
     columns = [column[: state[bin_rows.USED]] for column in out]
     flow, start, *sums = columns if in_order else _merged(columns, width_ns)
     made = Bins(
@@ -88,48 +80,30 @@ def bins(
     return made, chosen
 
 
-class _Source:
-    """A spool as `bin_rows` reads it, part by part: the first `wanted` columns of its rows."""
-
-    def __init__(self, spool: Spool, words: Ints, *, wanted: int) -> None:
-        self.words = words
-        self.words[bin_rows.FLOW_OF :] = (
-            program.address_of(spool.flow_of),
-            program.address_of(spool.folded),
-            len(spool.flow_of),
+def _filled(spool: Spool, words: Ints, *, wanted: int) -> Iterator[None]:
+    """Fill in the words for each part of a spool: the first `wanted` columns of its rows."""
+    words[[program.L_FLOW_OF, program.L_TABLE_ROWS]] = program.address_of(spool.flow_of), len(spool.flow_of)
+    for part in spool.rows.parts(wanted=wanted):
+        words[[program.L_ROWS, program.L_LENGTH, program.L_COUNT]] = (
+            program.address_of(part),
+            part.strides[0] // part.itemsize,
+            part.shape[1],
         )
-        self._parts = spool.rows.parts(wanted=wanted)
-        self._part: Ints | None = None  # kept, since compiled code has its address alone
-
-    def fill(self) -> bool:
-        """Load the next part; return False where there is none."""
-        self._part = next(self._parts, None)
-        if self._part is None:
-            self.words[bin_rows.ENDED] = 1
-            return False
-        columns = self._part
-        self.words[: bin_rows.ENDED] = (
-            program.address_of(columns),
-            columns.strides[0] // columns.itemsize,
-            columns.shape[1],
-            0,
-        )
-        return True
+        yield
 
 
-def summed(spools: Sequence[Spool], group_of: Ints, *, wider: int) -> tuple[Ints, Ints, list[Ints]]:
+def summed(spool: Spool, group_of: Ints, *, wider: int) -> tuple[Ints, Ints, list[Ints]]:
     """Sum the six figures over groups of flows, in bins that are `wider` times as wide.
 
     Return group, number of the bin, and sums, ordered by group and bin; flows of a negative group are left out.
     """
     held: list[list[Ints]] = [[np.zeros(0, np.int64)] * 8]
-    for spool in spools:
-        for part in spool.parts():
-            group = group_of[part[_FLOW]]
-            keep = np.flatnonzero(group >= 0)
-            number = part[_NUMBER, keep] // wider
-            figures = [part[column, keep] for column in range(_PACKETS, _CAPTURED + 1)]
-            held.append(_merged([group[keep], number, *figures]))
+    for part in spool.parts():
+        group = group_of[part[_FLOW]]
+        keep = np.flatnonzero(group >= 0)
+        number = part[_NUMBER, keep] // wider
+        figures = [part[column, keep] for column in range(_PACKETS, _CAPTURED + 1)]
+        held.append(_merged([group[keep], number, *figures]))
     found = _merged([np.concatenate([one[column] for one in held]) for column in range(8)])
     order = np.argsort(found[0], kind="stable")
     return found[0][order], found[1][order], [column[order] for column in found[2:]]

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -17,8 +16,8 @@ import numpy as np
 from orchestrator.analysis.capture import binning, trace
 from orchestrator.analysis.capture.binning import BIN_BUDGET
 from orchestrator.analysis.capture.directions import Directions, HostNumbers, address_text, split_via
-from orchestrator.analysis.capture.flowtable import MEMORY, MOST_CONVERSATIONS, FlowTable, threads
-from orchestrator.analysis.capture.pcap import in_order
+from orchestrator.analysis.capture.flowtable import MEMORY, MOST_CONVERSATIONS, FlowTable
+from orchestrator.analysis.capture.pcap import PIECE_BYTES, in_order
 from orchestrator.analysis.capture.stages import decoding, queuepairs, segments
 from orchestrator.analysis.capture.trace import (
     OVERFLOW,
@@ -126,15 +125,8 @@ def _names(keys: Sequence[tuple[str, str]]) -> list[str]:
 
 
 class ReadOptions(TypedDict, total=False):
-    """Options of `read`: nanoseconds a bin, threads, rows of bins to keep, and bytes for them."""
+    """Options of `read`: nanoseconds a bin, rows of bins to keep, and bytes for tables."""
 
-    bin_ns: int
-    workers: int
-    bin_budget: int
-    memory: int
-
-
-class _SetOptions(TypedDict):
     bin_ns: int
     bin_budget: int
     memory: int
@@ -144,12 +136,11 @@ def read(
     sets: Sequence[CaptureSet],
     *,
     bin_ns: int = 1_000_000,
-    workers: int | None = None,
     bin_budget: int = BIN_BUDGET,
     memory: int = MEMORY,
     engine: Executor | None = None,
 ) -> Trace:
-    """Read capture sets into the tables of one trace: sets side by side, large ones each by several threads.
+    """Read capture sets into the tables of one trace, sets side by side, as many as there are cores.
 
     What is wrong with a file is told in its point's `damage`, and everything else in it counts; a file that cannot be
     read at all is in its `unread`. CaptureError when not one file can be read. `bin_budget`: rows of bins that are kept
@@ -157,22 +148,17 @@ def read(
     read, beyond which they go on on disk. `engine` reads each set by itself (`read_set`), wherever it finds the files;
     by default these are threads here.
     """
-    cores = len(os.sched_getaffinity(0)) if workers is None else workers
-    beside = max(1, min(len(sets), cores))
-    settings: _SetOptions = {
+    beside = max(1, min(len(sets), len(os.sched_getaffinity(0))))
+    settings: ReadOptions = {
         "bin_ns": bin_ns,
         "bin_budget": max(1, bin_budget // max(1, len(sets))),
         "memory": memory // beside,
     }
-    most = max(1, cores // beside)
-    sizes = [most if workers is not None else threads(one.files, most) for one in sets]
     if engine is not None:
-        # Bound, since Dask's executor takes the keyword `workers` for the names of workers that may do it.
-        reading = [partial(read_set, one, workers=some, **settings) for one, some in zip(sets, sizes, strict=True)]
-        pending = [engine.submit(read) for read in reading]
+        pending = [engine.submit(read_set, one, **settings) for one in sets]
         parts = [one.result() for one in pending]
     else:
-        parts = _read_here(sets, sizes, beside, settings)
+        parts = _read_here(sets, beside, settings)
     points = [part.points[0] for part in parts]
     if sets and all(len(point.unread) == len(point.files) for point in points):
         raise CaptureError("; ".join(problem for point in points for problem in point.unread))
@@ -181,13 +167,10 @@ def read(
     return made
 
 
-def _read_here(sets: Sequence[CaptureSet], workers: Sequence[int], beside: int, settings: _SetOptions) -> list[Trace]:
+def _read_here(sets: Sequence[CaptureSet], beside: int, settings: ReadOptions) -> list[Trace]:
     stop = threading.Event()
     with ThreadPoolExecutor(beside) as pool:
-        pending = [
-            pool.submit(read_set, one, workers=some, stop=stop, **settings)
-            for one, some in zip(sets, workers, strict=True)
-        ]
+        pending = [pool.submit(read_set, one, stop=stop, **settings) for one in sets]
         try:
             return [one.result() for one in pending]
         finally:  # Ctrl-C comes to this thread alone
@@ -197,39 +180,32 @@ def _read_here(sets: Sequence[CaptureSet], workers: Sequence[int], beside: int, 
 def read_set(
     one: CaptureSet,
     *,
-    bin_ns: int,
+    bin_ns: int = 1_000_000,
     bin_budget: int = BIN_BUDGET,
-    workers: int = 1,
     memory: int = MEMORY,
     most: int = MOST_CONVERSATIONS,
-    piece_bytes: int | None = None,
+    piece_bytes: int = PIECE_BYTES,
     stop: threading.Event | None = None,
 ) -> Trace:
     """Read one capture set, up to where `stop` is set from another thread; arguments as of `read` and FlowTable."""
     files, unread = in_order(one.files)
     damage: list[str] = []
-    with FlowTable(
-        offset_ns=one.offset_ns,
-        bin_ns=bin_ns,
-        workers=workers,
-        memory=memory,
-        most=most,
-        piece_bytes=piece_bytes,
-        stop=stop,
-    ) as table:
-        for file in files:
-            try:
-                damage += table.add(file).problems
-            except CaptureError as error:
-                unread.append(error.message)
-        table.finish()
-        return _trace(one, table, tuple(unread), tuple(damage), bin_budget)
+    table = FlowTable(
+        offset_ns=one.offset_ns, bin_ns=bin_ns, memory=memory, most=most, piece_bytes=piece_bytes, stop=stop
+    )
+    for file in files:
+        try:
+            damage += table.add(file).problems
+        except CaptureError as error:
+            unread.append(error.message)
+    table.finish()
+    return _trace(one, table, tuple(unread), tuple(damage), bin_budget)
 
 
 def _trace(
     one: CaptureSet, table: FlowTable, unread: tuple[str, ...], damage: tuple[str, ...], bin_budget: int
 ) -> Trace:
-    too_many = sum(shard.bins.count for shard in table.shards) > bin_budget
+    too_many = table.conversations.bins.count > bin_budget
     directions = Directions(table, with_others=too_many)
     hosts, interfaces = HostNumbers(), HostNumbers()
     flows = _flows(table, directions, hosts, interfaces)
@@ -254,16 +230,15 @@ def _trace(
         damage=damage,
     )
     queue_pairs = _queue_pairs(table, hosts, interfaces)
-    for shard in table.shards:
-        shard.release()  # the columns are made, and bins need the memory
+    table.conversations.release()  # the columns are made, and bins need the memory
     process_memory.give_back()
     bins, chosen = binning.bins(
-        directions.spools,
+        directions.spool,
         flows.wire_bytes,
         budget=bin_budget,
         width_ns=table.bin_ns,
         others=0,
-        in_order=not any(shard.back_bins for shard in table.shards),
+        in_order=not table.conversations.back_bins,
     )
     notes = tuple(_notes(one, table, flows, small=int((~chosen & (flows.protocol != OVERFLOW)).sum())))
     return Trace(
@@ -322,7 +297,7 @@ def _notes(one: CaptureSet, table: FlowTable, flows: Flows, *, small: int) -> li
     if small:
         notes.append(
             f"{one.name}: the bins of {small:,} small flows are summed, as those of the protocol others: there are "
-            f"{sum(shard.bins.count for shard in table.shards):,} in all"
+            f"{table.conversations.bins.count:,} in all"
         )
     if cut := int(table.queue_pairs.counts[0]):
         notes.append(f"{one.name}: {cut} RoCEv2 packets were kept too short to tell their queue pair")

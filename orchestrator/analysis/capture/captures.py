@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -60,7 +59,6 @@ class Job:
     bin_ns: int = BIN_NS
     fine_ns: int = FINE_NS
     most_fine: int = MOST_FINE
-    workers: int = 1
     memory: int = MEMORY
 
 
@@ -76,7 +74,7 @@ class Tables:
     problems: tuple[str, ...]
 
 
-def job_of(point: CapturePoint, files: Sequence[Path], *, workers: int) -> Job:
+def job_of(point: CapturePoint, files: Sequence[Path]) -> Job:
     """Return the job that reads a capture point of a run."""
     return Job(
         files=tuple(files),
@@ -89,18 +87,16 @@ def job_of(point: CapturePoint, files: Sequence[Path], *, workers: int) -> Job:
         segment=point.segment,
         bin_ns=BIN_NS * point.dilation,
         fine_ns=FINE_NS * point.dilation,
-        workers=workers,
     )
 
 
 def reduce(job: Job) -> Tables:
     """Read the files of a port into tables. No file is fatal, since the other files still count."""
-    with Reading(job) as reading:
-        return reading.tables(job)
+    return Reading(job).tables(job)
 
 
 class Reading:
-    """The files of a port, read one after the other; a context manager, complete once it gave its tables.
+    """The files of a port, read one after the other.
 
     Files of the job may be read before its others exist, and before it is known whose flows they have.
     """
@@ -109,23 +105,10 @@ class Reading:
         self._job = job
         self._seen = Sightings()
         self._table = FlowTable(
-            offset_ns=job.offset_ns,
-            bin_ns=job.fine_ns,
-            segment=job.segment,
-            workers=job.workers,
-            sightings=self._seen,
-            memory=job.memory,
+            offset_ns=job.offset_ns, bin_ns=job.fine_ns, segment=job.segment, sightings=self._seen, memory=job.memory
         )
         self._read: list[Path] = []
         self._problems: list[str] = []
-
-    def __enter__(self) -> Reading:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._table.__exit__(kind, error, trace)
 
     def add(self, file: Path) -> None:
         """Read the next file, of those that `in_order` gives."""
@@ -152,7 +135,7 @@ def _marks(job: Job) -> tuple[int, int, int | None]:
 
 
 def _tables(job: Job, table: FlowTable, seen: Sightings, problems: list[str]) -> Tables:
-    too_many = sum(shard.bins.count for shard in table.shards) > job.most_fine
+    too_many = table.conversations.bins.count > job.most_fine
     directions = Directions(table, with_others=too_many)
     unsure_bytes, src_mac, wire_bytes = directions.figures(segments.UNSURE, segments.FROM_MAC, segments.WIRE)
     if unsure := int(unsure_bytes.sum()):
@@ -232,7 +215,7 @@ def _packet_rows(
         ],
         np.int64,
     )
-    group, number, figures = binning.summed(directions.spools, group_of, wider=bin_ns // job.fine_ns)
+    group, number, figures = binning.summed(directions.spool, group_of, wider=bin_ns // job.fine_ns)
     kinds, names, ways = (np.array([one[place] for one in groups], object)[group] for place in range(3))
     return {
         "port": [job.port] * len(group),
@@ -250,12 +233,12 @@ def _packet_rows(
 
 def _fine_rows(job: Job, table: FlowTable, directions: Directions, wire_bytes: Ints) -> Columns:
     bins, _ = binning.bins(
-        directions.spools,
+        directions.spool,
         wire_bytes,
         budget=job.most_fine,
         width_ns=job.fine_ns,
         others=0,
-        in_order=not any(shard.back_bins for shard in table.shards),
+        in_order=not table.conversations.back_bins,
     )
     return {
         "port": [job.port] * len(bins),

@@ -1,29 +1,25 @@
 """Read the capture files of one point into tables: conversations, bins, RoCEv2 queue pairs, sightings of packets.
 
-Files are read piece by piece (`pcap`). With several workers each looks for the packets of another piece, and then each
-accounts for the conversations of its own shard in all pieces, in their order: so every conversation is followed by one
-of them from its first packet to its last, and the result is the same whatever the number of workers.
+Files are read piece by piece (`pcap`), by one thread: each conversation is followed from its first packet to its last,
+and the result is the same wherever files are cut.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import stat
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
 
 from orchestrator.analysis.capture import pcap
 from orchestrator.analysis.capture.oneway import Sightings
-from orchestrator.analysis.capture.pcap import FileEnd, Interfaces, Piece, PiecePool
+from orchestrator.analysis.capture.pcap import FileEnd, Interfaces, Piece
 from orchestrator.analysis.capture.stages import accounting, bin_rows, compiled, framing, program, segments
 from orchestrator.analysis.capture.stages.decoding import SCOPE_V4
 from orchestrator.analysis.capture.stages.queuepairs import KEY_WORDS, OPCODES, SIZE_BINS, STAT_WORDS
@@ -46,8 +42,6 @@ _FIRST_ROWS = 1 << 6
 
 MOST_CONVERSATIONS = 1 << 20  # that are told apart; all beyond count together
 MEMORY = 256 << 20  # bytes for tables of a capture, beyond which they go on on disk
-_BYTES_A_THREAD = 1 << 29
-_MOST_THREADS = 8  # of a capture, since each has pieces of its own in memory
 
 
 class GrowingTables:
@@ -208,16 +202,15 @@ def _called(name: str, columns: Ints, rows: int, packed: Any, wanted: int = acco
 
 
 class Conversations:
-    """Every conversation of a shard that was seen so far.
+    """Every conversation that was seen so far.
 
     Row 2 n and 2 n + 1 are the directions of conversation n; one that sent nothing has no packets, and rows 0 and 1
     are all conversations beyond `most`. Bins of `bin_ns` go to `bins`, a direction and bin once, bin after bin, unless
     packets' stamps went back. `held`: bytes of the tables, beyond which rows of which nothing comes leave memory.
     """
 
-    def __init__(self, *, shard: int, bin_ns: int, segment: int, most: int, held: int, bins: BinRows) -> None:
+    def __init__(self, *, bin_ns: int, segment: int, most: int, held: int, bins: BinRows) -> None:
         self.bins = bins
-        self._shard = shard
         self._tables = GrowingTables(_ROW_WORDS, most=1 << (most - 1).bit_length(), held=held)
         self._call = compiled.program()
         self._state = program.layout(accounting.STATE_WORDS)
@@ -261,12 +254,12 @@ class Conversations:
     def add(self, piece: Piece) -> None:
         """Account for the packets of a piece."""
         words = self._words
-        words[program.A_SHARDED : program.A_BASE + 1] = (
-            *piece.sharded(self._shard),
+        words[program.A_PACKETS : program.A_PLACE + 1] = (
+            piece.words[program.PACKETS],
+            piece.packets,
             piece.words[program.HEADERS],
             piece.words[program.ROWS],
             0,
-            piece.base,
         )
         why = -1
         while why != accounting.DONE:
@@ -287,10 +280,12 @@ class Conversations:
             found[part] = table[part, number]
         return found
 
-    def copy(self, table: Ints, numbers: Sequence[int], rows: Ints, *, into: Ints, places: Ints) -> None:
-        """Copy columns of some rows of one of the tables to these places of `into`, in one reading."""
+    def copied(self, table: Ints, numbers: Sequence[int], rows: Ints) -> Ints:
+        """Return columns of some rows of one of the tables, each as a row, in one reading."""
+        found = np.empty((len(numbers), len(rows)), np.int64)
         for part in self._parts(len(rows)):
-            into[:, places[part]] = table[rows[part]].T[list(numbers)]
+            found[:, part] = table[rows[part]].T[list(numbers)]
+        return found
 
     def _parts(self, rows: int) -> Iterator[slice]:
         for begin in range(0, rows, _ROWS_AT_ONCE):
@@ -437,7 +432,7 @@ class Tally:
 
 
 class FlowTable:
-    """The tables of one capture point, filled file by file; a context manager, complete once `finish` was called.
+    """The tables of one capture point, filled file by file, complete once `finish` was called.
 
     TCP's sequence numbers go on from file to file. Instants are the file's plus `offset_ns`. `segment`: the MTU of a
     device that cuts longer packets after they are captured; wire bytes are then of its frames. `memory`: bytes for
@@ -451,11 +446,10 @@ class FlowTable:
         offset_ns: int = 0,
         bin_ns: int,
         segment: int | None = None,
-        workers: int = 1,
         sightings: Sightings | None = None,
         most: int = MOST_CONVERSATIONS,
         memory: int = MEMORY,
-        piece_bytes: int | None = None,
+        piece_bytes: int = pcap.PIECE_BYTES,
         stop: threading.Event | None = None,
     ) -> None:
         self.bin_ns = bin_ns
@@ -464,57 +458,26 @@ class FlowTable:
         self.interfaces = Interfaces()
         self.queue_pairs = QueuePairTable()
         self.most = most
-        self.shards = [
-            Conversations(
-                shard=number,
-                bin_ns=bin_ns,
-                segment=segment or 0,
-                most=most,
-                held=memory // 2 // workers,
-                bins=BinRows(held=memory // 8 // workers),
-            )
-            for number in range(workers)
-        ]
+        bins = BinRows(held=memory // 8)
+        self.conversations = Conversations(bin_ns=bin_ns, segment=segment or 0, most=most, held=memory // 2, bins=bins)
         self._offset_ns = offset_ns
         self._sightings = sightings
         self._stop = stop or threading.Event()
-        self._pool = PiecePool(shards=workers, bin_ns=bin_ns)
-        # What a thread works on is in the caches of its processor: so a shard has one of its own, and keeps it.
-        self._threads = [ThreadPoolExecutor(1) for _ in self.shards] if workers > 1 else []
-        self._size = piece_bytes or pcap.PIECE_BYTES
-        self._pending: list[Future[None]] = []
-        self._looked_at: list[Piece] = []
-
-    def __enter__(self) -> FlowTable:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for thread in self._threads:
-            thread.shutdown(cancel_futures=True)
+        self._piece = Piece(piece_bytes)
 
     def add(self, path: Path) -> FileEnd:
         """Read a file to its end. CaptureError when it is no capture, or of a link type that cannot be read."""
         before = self.tally.packets
-        settings = {
-            "offset_ns": self._offset_ns,
-            "piece_bytes": self._size,
-            "pool": self._pool,
-            "interfaces": self.interfaces,
-        }
-        with pcap.opened(path, threads=self._threads, **settings) as file:
-            group: list[Piece] = []
+        with pcap.opened(path, offset_ns=self._offset_ns, piece=self._piece, interfaces=self.interfaces) as file:
             for piece in file.pieces():
                 if self._stop.is_set():
                     break
-                piece.base = self.tally.packets
                 self.tally.add(piece)
-                group.append(piece)
-                if len(group) == len(self.shards):
-                    self._take(group)
-                    group = []
-            self._take(group)
+                self.conversations.add(piece)
+                if piece.word(program.ROCE):
+                    self.queue_pairs.add(piece)
+                if self._sightings is not None:
+                    self._sightings.add(piece)
             self.link_types |= file.link_types
             return file.end(self.tally.packets - before)
 
@@ -528,59 +491,7 @@ class FlowTable:
 
     def finish(self) -> None:
         """Close the bins that are open."""
-        self._settle()
-        for shard in self.shards:
-            shard.finish()
-
-    def _take(self, group: list[Piece]) -> None:
-        """Account for pieces, the shards in parallel, once the pieces before are accounted for."""
-        self._settle()
-        works: list[list[Callable[[Piece], None]]] = [[shard.add] for shard in self.shards]
-        works[0].append(self._pairs)
-        if self._sightings is not None:
-            works[-1].append(self._sightings.add)
-        if not self._threads:
-            _each(works[0], group)
-            self._give(group)
-            return
-        self._looked_at = group
-        self._pending = [thread.submit(_each, some, group) for thread, some in zip(self._threads, works, strict=True)]
-
-    def _settle(self) -> None:
-        for one in self._pending:
-            one.result()
-        self._pending = []
-        self._give(self._looked_at)
-        self._looked_at = []
-
-    def _give(self, group: Sequence[Piece]) -> None:
-        for piece in group:
-            self._pool.release(piece)
-
-    def _pairs(self, piece: Piece) -> None:
-        if piece.word(program.ROCE):
-            self.queue_pairs.add(piece)
-
-
-def _each(works: Sequence[Callable[[Piece], None]], group: Sequence[Piece]) -> None:
-    for piece in group:
-        for work in works:
-            work(piece)
-
-
-def threads(files: Sequence[Path], most: int) -> int:
-    """Return how many threads are worth starting for these files."""
-    size = sum(map(_size, files))
-    return max(1, min(most, size // _BYTES_A_THREAD, _MOST_THREADS))
-
-
-def _size(file: Path) -> int:
-    """Return the bytes of a regular file; 0 of anything else, or where they cannot be read."""
-    try:
-        found = file.stat()
-    except OSError:
-        return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+        self.conversations.finish()
 
 
 def warm() -> None:

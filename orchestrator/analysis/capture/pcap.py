@@ -1,4 +1,4 @@
-"""Read the packets of pcap and pcapng files, compressed or not, in pieces, several threads in parallel.
+"""Read the packets of pcap and pcapng files, compressed or not, in pieces.
 
 Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng, both byte orders, and the pcap of a libpcap that was
 patched to keep interfaces' indices. What is odd is counted, told and read on over; only a length that leaves no way to
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +19,7 @@ import numpy as np
 
 from orchestrator.analysis.capture import unpacking
 from orchestrator.analysis.capture.stages import compiled, framing, program
-from orchestrator.analysis.capture.stages.accounting import SHARDED_WORDS
+from orchestrator.analysis.capture.stages.accounting import PACKET_WORDS
 from orchestrator.analysis.capture.stages.decoding import HEADER_WORDS, LINK_TYPES
 from orchestrator.analysis.capture.unpacking import Source
 from orchestrator.core.errors import CaptureError
@@ -72,33 +70,27 @@ _LOOK_BYTES = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The format of a file's records, as it is known where a piece of the file begins.
-
-    `age` counts what was learned while it was read (sections and interfaces of pcapng); pieces that were surveyed by an
-    older format are surveyed again.
-    """
+    """The format of a file's records, as it is known where a piece of the file begins."""
 
     ng: bool
     big: bool
-    nanos: int = 1  # nanoseconds a unit of the fraction of a second; of pcap alone, as the next five
+    nanos: int = 1  # nanoseconds a unit of the fraction of a second; of pcap alone, as the next four
     most: int = 0  # bytes that a record can keep
     link: int = 0
     head: int = 16  # bytes of a record's header
     order: int = framing.CAPTURED_FIRST
-    near_s: int = 0  # the instant of its first record
     interfaces: Any = None  # of pcapng: rows as framing has them, of which `known` are described
     known: int = 0
     offset_ns: int = 0
-    age: int = 0
 
 
 class Piece:
-    """Bytes of a file and the packets in them: rows of `frames` (see framing) and of `headers` (see decoding).
+    """Bytes of a file and the packets in them, as rows that framing, decoding and accounting have of each.
 
-    For each shard there are rows of its packets (see accounting), with bins of `bin_ns`.
+    One is used again and again, since its memory is warm: new memory would cost about as much as surveying it does.
     """
 
-    def __init__(self, size: int, *, shards: int, bin_ns: int, home: deque[Piece]) -> None:
+    def __init__(self, size: int = PIECE_BYTES) -> None:
         self.memory = np.empty(size, np.uint8)
         self.view = self.memory.data
         rows = size // _SMALLEST_RECORD + 1
@@ -106,34 +98,19 @@ class Piece:
         self.headers = np.empty((rows, HEADER_WORDS), np.int64)
         self.words = program.layout(program.PIECE_WORDS)
         self.words[program.DATA] = program.address_of(self.memory)
-        self._sharded = np.empty((shards, rows, SHARDED_WORDS), np.int64)
-        self._counts = program.layout(shards)
+        self._packets = np.empty((rows, PACKET_WORDS), np.int64)
         self.words[program.FRAMES : program.WHY] = (
             program.address_of(self.frames),
             rows,
             program.address_of(self.headers),
-            program.address_of(self._sharded),
-            program.address_of(self._counts),
-            shards,
-            bin_ns,
+            program.address_of(self._packets),
         )
-        self.home = home  # where it waits when nobody looks at it any more
-        self.place = 0  # of its first byte in the file
-        self.whole = True  # whether the file goes on behind it
-        self.age = 0
-        self.base = 0  # packets before it
 
-    def survey(self, form: Format, *, place: int, held: int, at: int, limit: int, before_ns: int) -> None:
-        """Find the packets of `held` bytes that are in `memory` and stand at `place` of the file.
-
-        `at`: where the first record begins among them, -1 where that is not known; `limit`: where those begin that are
-        another piece's. `before_ns`: the stamp of the packet before, or framing.UNKNOWN_NS.
-        """
+    def survey(self, form: Format, *, held: int, before_ns: int) -> None:
+        """Find the packets of `held` bytes in `memory`, which begin with a record; `before_ns`: the stamp before it."""
         words, interfaces = self.words, form.interfaces
         words[program.HELD : program.BEFORE_NS + 1] = (
             held,
-            at,
-            limit,
             form.ng,
             form.big,
             form.nanos,
@@ -145,116 +122,17 @@ class Piece:
             0 if interfaces is None else program.address_of(interfaces),
             0 if interfaces is None else len(interfaces),
             form.known,
-            form.near_s,
             before_ns,
         )
-        self.place, self.age = place, form.age
-        self.whole = held == len(self.memory)
         compiled.program()["survey"](program.address_of(words))
 
     def word(self, number: int) -> int:
         """Return one of `program`'s words of this piece."""
         return int(self.words[number])
 
-    def sharded(self, shard: int) -> tuple[int, int]:
-        """Return the address of the rows of a shard's packets, and how many there are."""
-        return program.address_of(self._sharded[shard]), int(self._counts[shard])
-
     @property
     def packets(self) -> int:
         return int(self.words[program.FOUND])
-
-    @property
-    def begin(self) -> int:
-        """Offset in the file of the piece's first record; -1: none was found."""
-        return self.place + self.word(program.BEGIN) if self.word(program.BEGIN) >= 0 else -1
-
-    @property
-    def end(self) -> int:
-        """Offset in the file at which the walk over its records ended."""
-        return self.place + self.word(program.END)
-
-
-class PiecePool:
-    """A pool of pieces, reused because their memory is warm.
-
-    New memory would cost about as much again as surveying it does. So each piece goes back to the thread that took it.
-    Packets are divided among `shards`, with bins of `bin_ns`.
-    """
-
-    def __init__(self, *, shards: int = 1, bin_ns: int = 1) -> None:
-        self._of_thread = threading.local()
-        self._shards, self._bin_ns = shards, bin_ns
-
-    def take(self, size: int) -> Piece:
-        """Take a piece with room for so many bytes from the pool."""
-        free: deque[Piece] = self._of_thread.__dict__.setdefault("free", deque())
-        while free:
-            piece = free.pop()
-            if len(piece.memory) == size:
-                return piece
-        return Piece(size, shards=self._shards, bin_ns=self._bin_ns, home=free)
-
-    @staticmethod
-    def release(piece: Piece) -> None:
-        """Return a piece to the pool."""
-        piece.home.append(piece)
-
-
-class Ahead:
-    """Read-ahead: other threads survey pieces before it is known where the first record of each begins.
-
-    A file is cut at multiples of `size`, and each thread in turn looks for the first record behind its cut; the piece
-    before decides whether that was right.
-    """
-
-    def __init__(
-        self,
-        threads: Sequence[Executor],
-        read: Callable[[int, memoryview], int],
-        *,
-        size: int,
-        depth: int,
-        pool: PiecePool,
-    ) -> None:
-        self._threads, self._read, self._pool = threads, read, pool
-        self._size, self._depth = size, depth
-        self._pending: deque[tuple[int, Future[Piece]]] = deque()
-        self._next = 0
-
-    def piece(self, place: int, form: Format, end: int) -> Piece | None:
-        """Return the piece whose first record begins at `place` of the file, which is `end` long.
-
-        None where none fits.
-        """
-        number = place // self._size
-        while self._pending and self._pending[0][0] < number:
-            self._pool.release(self._pending.popleft()[1].result())
-        self._next = max(self._next, number)
-        while len(self._pending) < self._depth and self._next * self._size < end:
-            thread = self._threads[self._next % len(self._threads)]
-            self._pending.append((self._next, thread.submit(self._survey, self._next * self._size, form)))
-            self._next += 1
-        if not self._pending or self._pending[0][0] != number:
-            return None
-        found = self._pending.popleft()[1].result()
-        fits = found.begin == place and found.age == form.age and found.word(program.WHY) != framing.UNSTAMPED
-        if not fits:
-            self._pool.release(found)
-        return found if fits else None
-
-    def close(self) -> None:
-        """Wait for surveys under way, which read a file that is to be closed."""
-        for _, one in self._pending:
-            if not one.cancel():
-                one.exception()
-        self._pending.clear()
-
-    def _survey(self, place: int, form: Format) -> Piece:
-        piece = self._pool.take(self._size + min(form.most + _SMALLEST_RECORD, self._size // 8))
-        held = self._read(place, piece.view)
-        piece.survey(form, place=place, held=held, at=-1, limit=self._size, before_ns=framing.UNKNOWN_NS)
-        return piece
 
 
 class Interfaces:
@@ -301,7 +179,7 @@ class FileEnd:
 
 
 class CaptureFile:
-    """A capture file that is being read, by this thread or ahead of it by `threads` others."""
+    """A capture file that is read piece by piece, into `piece`; into larger ones where a record has no room in it."""
 
     def __init__(
         self,
@@ -309,9 +187,7 @@ class CaptureFile:
         source: Source,
         *,
         offset_ns: int = 0,
-        piece_bytes: int = PIECE_BYTES,
-        threads: Sequence[Executor] = (),
-        pool: PiecePool | None = None,
+        piece: Piece | None = None,
         interfaces: Interfaces | None = None,
     ) -> None:
         self.path = path
@@ -319,12 +195,7 @@ class CaptureFile:
         self._interfaces = interfaces or Interfaces()
         self._named: Counter[str] = Counter()  # interfaces of this section by name
         self._source = source
-        self._size = piece_bytes
-        self._pool = pool or PiecePool()
-        self._ahead = None
-        if threads and source.size is not None:
-            depth = 2 * len(threads)
-            self._ahead = Ahead(threads, source.read_at, size=piece_bytes, depth=depth, pool=self._pool)
+        self._piece = piece or Piece()
         self._form = Format(ng=False, big=False, offset_ns=offset_ns)
         self._at = 0  # of the file, how many bytes are done with
         self._end: Literal["whole", "truncated", "corrupt"] = "whole"
@@ -333,40 +204,31 @@ class CaptureFile:
         self._before_ns = 0
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield pieces with packets to the end of the file, or to where it is damaged.
-
-        Each is to be released to the pool afterwards.
-        """
+        """Yield pieces with packets to the end of the file, or to where it is damaged; each ends with the next one."""
         head = self._peek(0, _FILE_HEADER_BYTES)
         if head[:4] == _SECTION_MAGIC and len(head) >= 12:
             self._form = replace(self._form, ng=True, interfaces=_no_interfaces(), most=framing.LONGEST_BLOCK)
         else:
             self._pcap(head)
-        wanted = self._size
-        try:
-            while self._end == "whole":
-                piece = self._piece(wanted)
-                why, still = piece.word(program.WHY), piece.end == self._at
-                left = piece.word(program.HELD) - piece.word(program.END)
-                last = not piece.whole and piece.word(program.END) < piece.word(program.LIMIT)
-                self._at = piece.end
-                self._odd += piece.words[program.ODD :]
-                if piece.packets:
-                    self._before_ns = piece.word(program.CLOSING_NS)
-                    yield piece
-                else:
-                    self._pool.release(piece)
-                if why == framing.CORRUPT:
-                    self._end = "corrupt"
-                elif why == framing.BLOCK:
-                    self._block()
-                elif last:
-                    self._end = "truncated" if left else "whole"
-                    return
-                wanted = 2 * wanted if still and why == framing.MORE else self._size
-        finally:
-            if self._ahead is not None:
-                self._ahead.close()
+        piece = self._piece
+        while self._end == "whole":
+            held = self._source.read_at(self._at, piece.view)
+            piece.survey(self._form, held=held, before_ns=self._before_ns)
+            why, walked = piece.word(program.WHY), piece.word(program.END)
+            self._at += walked
+            self._odd += piece.words[program.ODD :]
+            if piece.packets:
+                self._before_ns = piece.word(program.CLOSING_NS)
+                yield piece
+            if why == framing.CORRUPT:
+                self._end = "corrupt"
+            elif why == framing.BLOCK:
+                self._block()
+            elif held < len(piece.memory):
+                self._end = "truncated" if walked < held else "whole"
+                return
+            no_room = why == framing.MORE and not walked
+            piece = Piece(2 * len(piece.memory)) if no_room else self._piece
 
     def end(self, packets: int) -> FileEnd:
         """Return how the file ended, once its pieces were read; `packets`: how many there were."""
@@ -396,22 +258,6 @@ class CaptureFile:
         what = f"has zeros from byte {self._at} on" if zeros else f"is damaged at byte {self._at}"
         return f"{self.path.name} {what}; the {packets} packets before it count{behind}"
 
-    def _piece(self, wanted: int) -> Piece:
-        """Return the piece that begins at the current place, of `wanted` bytes where none was read ahead."""
-        size = self._source.size
-        if self._ahead is not None and size is not None and wanted == self._size:
-            ahead = self._ahead.piece(self._at, self._form, size)
-            if ahead is not None:
-                return ahead
-        # Up to the next cut, so that what was surveyed behind it fits.
-        limit = self._size - self._at % self._size if self._ahead is not None else wanted
-        piece = self._pool.take(
-            wanted if self._ahead is None else max(wanted, limit + min(self._form.most, self._size))
-        )
-        held = self._source.read_at(self._at, piece.view)
-        piece.survey(self._form, place=self._at, held=held, at=0, limit=limit, before_ns=self._before_ns)
-        return piece
-
     def _link(self, link: int) -> int:
         if link in LINK_TYPES:
             self.link_types.add(link)
@@ -432,10 +278,7 @@ class CaptureFile:
         self.link_types.add(link)
         most = max(snap, framing.LONGEST_KEPT) if snap < _LARGEST_SNAP else framing.LONGEST_KEPT
         self._at = _FILE_HEADER_BYTES
-        near_s = int.from_bytes(self._peek(0, 4), "big" if big else "little")
-        self._form = replace(
-            self._form, big=big, nanos=nanos, most=most, link=link, head=record, order=order, near_s=near_s
-        )
+        self._form = replace(self._form, big=big, nanos=nanos, most=most, link=link, head=record, order=order)
 
     def _block(self) -> None:
         """Read the section or interface block at the current place, or skip a block that is too long for one."""
@@ -458,7 +301,7 @@ class CaptureFile:
         self._at += length
         if section:
             self._named.clear()
-            self._form = replace(self._form, big=order, interfaces=_no_interfaces(), known=0, age=self._form.age + 1)
+            self._form = replace(self._form, big=order, interfaces=_no_interfaces(), known=0)
         elif described:
             self._describe(body)
 
@@ -499,7 +342,7 @@ class CaptureFile:
             min(power, 62) if binary else -1,
             max(-_MOST_OFFSET_S, min(_MOST_OFFSET_S, offset_s)) * 1_000_000_000,
         )
-        self._form = replace(self._form, interfaces=rows, known=known + 1, age=self._form.age + 1)
+        self._form = replace(self._form, interfaces=rows, known=known + 1)
 
 
 def _no_interfaces() -> Any:
@@ -547,7 +390,7 @@ def first_stamp(path: Path) -> int | None:
 
     CaptureError when it cannot be read.
     """
-    with opened(path, piece_bytes=_LOOK_BYTES) as file:
+    with opened(path, piece=Piece(_LOOK_BYTES)) as file:
         for piece in file.pieces():
             return piece.word(program.OPENING_NS)
     return None

@@ -28,7 +28,7 @@ _SLICE_BYTES = 4096  # what is unpacked at once, so that little is lost where a 
 class Source(Protocol):
     """Bytes that are read by their place, never from before the last place that was read."""
 
-    size: int | None  # None: not known before the end; otherwise several threads may read, at any places
+    size: int | None  # None: not known before the end
     broken: str  # what unpacking said of where it ended
 
     def read_at(self, place: int, into: memoryview, /) -> int:
@@ -57,7 +57,7 @@ def source(raw: Any) -> Iterator[Source]:
 
 
 class _File:
-    """A plain file, which several threads may read."""
+    """A plain file."""
 
     def __init__(self, raw: Any, size: int) -> None:
         self._file = raw.fileno()

@@ -40,7 +40,7 @@ def _read(data: bytes, folder: Path) -> None:
     one = capture_sets.CaptureSet(name="x", files=(path,))
     settings = {"bin_ns": (1000, 10**6)[zlib.crc32(data) % 2], "bin_budget": 500}
     found = capture_sets.read_set(one, **settings)
-    again = capture_sets.read_set(one, **settings, workers=3, piece_bytes=1 << 10)
+    again = capture_sets.read_set(one, **settings, piece_bytes=1 << 10)
     _check(capture_sets.merged([found, again]))
 
 

@@ -1,21 +1,18 @@
-"""Captures in pieces: by however many threads and wherever they are cut, the result is the same to the byte."""
+"""Captures in pieces: wherever they are cut, the result is the same to the byte."""
 
 from __future__ import annotations
 
 import dataclasses
 import random
-import struct
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import numpy as np
 import pytest
 
-from orchestrator.analysis.capture import capture_sets, captures, flowtable, pcap
-from orchestrator.analysis.capture.pcap import PiecePool
-from orchestrator.analysis.capture.stages import framing, program
+from orchestrator.analysis.capture import capture_sets, captures, flowtable
 from tests.helpers.made_packets import (
     ACK,
     FIN,
@@ -34,7 +31,7 @@ from tests.helpers.made_packets import (
 )
 from tests.helpers.made_packets import pcap as made
 
-WAYS = [(1, 1 << 12), (2, 1 << 14), (3, 1 << 13), (7, 1 << 10)]
+PIECES = [1 << 10, 1 << 12, 5000, 1 << 14]  # bytes
 START_NS = 10**18
 
 
@@ -99,45 +96,35 @@ def plain(found):
 @pytest.mark.parametrize("kind", ["little", "big", "ng", "rotated"])
 def test_a_trace_is_the_same_however_it_is_read(tmp_path, kind):
     one = capture_sets.CaptureSet(name="x", files=kept(tmp_path, kind))
-    whole = capture_sets.read_set(one, bin_ns=1_000_000)
+    whole = capture_sets.read_set(one)
     assert whole.points[0].packets >= 6000
     assert ["no timestamp" in problem for problem in whole.points[0].damage] == [True] * (kind == "ng")
     assert min(whole.flows.repeated.sum(), whole.flows.late.sum(), whole.points[0].backwards) > 100
-    for workers, piece_bytes in WAYS:
-        again = capture_sets.read_set(one, bin_ns=1_000_000, workers=workers, piece_bytes=piece_bytes)
-        assert plain(again) == plain(whole), (workers, piece_bytes)
+    for piece_bytes in PIECES:
+        assert plain(capture_sets.read_set(one, piece_bytes=piece_bytes)) == plain(whole), piece_bytes
 
 
 def test_bins_of_a_packet_each_are_the_same_too(tmp_path):
-    """Each packet closes the bins of all shards then, also where stamps go back."""
+    """Each packet closes the bins of all flows then, also where stamps go back."""
     one = capture_sets.CaptureSet(name="x", files=kept(tmp_path, "little"))
     whole = capture_sets.read_set(one, bin_ns=1)
-    for workers, piece_bytes in WAYS:
-        again = capture_sets.read_set(one, bin_ns=1, workers=workers, piece_bytes=piece_bytes)
-        assert plain(again) == plain(whole), (workers, piece_bytes)
-
-
-def test_rows_of_a_shard_do_not_grow_with_packets_of_others(tmp_path):
-    frames = [ethernet(ip4(udp(b"x"), protocol=UDP)) for _ in range(300)]
-    (tmp_path / "x").write_bytes(made(frames))
-    with pcap.opened(tmp_path / "x", pool=PiecePool(shards=5, bin_ns=1)) as reader:
-        (piece,) = reader.pieces()
-    assert sorted(piece.sharded(shard)[1] for shard in range(5)) == [2, 2, 2, 2, 300]
+    for piece_bytes in PIECES:
+        assert plain(capture_sets.read_set(one, bin_ns=1, piece_bytes=piece_bytes)) == plain(whole), piece_bytes
 
 
 @pytest.mark.parametrize("budget", [100, 3000])
 def test_what_waits_on_disk_and_what_is_summed_is_the_same_too(tmp_path, budget):
     one = capture_sets.CaptureSet(name="x", files=kept(tmp_path, "little"))
-    whole = capture_sets.read_set(one, bin_ns=1_000_000, bin_budget=budget)
-    for workers, piece_bytes in WAYS:
-        settings = {"workers": workers, "piece_bytes": piece_bytes, "memory": 4096}
-        assert plain(capture_sets.read_set(one, bin_ns=1_000_000, bin_budget=budget, **settings)) == plain(whole)
+    whole = capture_sets.read_set(one, bin_budget=budget)
+    for piece_bytes in PIECES:
+        again = capture_sets.read_set(one, bin_budget=budget, piece_bytes=piece_bytes, memory=4096)
+        assert plain(again) == plain(whole)
 
 
 def test_the_tables_of_a_run_are_the_same_too(tmp_path):
     job = captures.Job(files=kept(tmp_path, "rotated"), port="eth0", addresses=("10.9.0.1",), segment=500)
     whole = captures.reduce(job)
-    again = captures.reduce(dataclasses.replace(job, workers=3, memory=4096))
+    again = captures.reduce(dataclasses.replace(job, memory=4096))
     assert len(whole.flow_packets["flow"]) > 1000
     for name in ("capture_flows", "packets", "flow_packets"):
         columns, others = getattr(whole, name), getattr(again, name)
@@ -147,55 +134,12 @@ def test_the_tables_of_a_run_are_the_same_too(tmp_path):
     assert np.array_equal(whole.sightings, again.sightings)
 
 
-def test_a_cut_among_bytes_that_look_like_records_is_found_out(tmp_path):
-    """Packets that hold captures: what is in them is more plausible than the truth is rare."""
-    inner = b"".join(struct.pack("<IIII", 10**9, 7, 20, 20) + bytes(20) for _ in range(60))
-    outer = made([ethernet(ip4(udp(inner, sport=1 + n % 7), protocol=UDP)) for n in range(300)])
-    (tmp_path / "x").write_bytes(outer)
-    one = capture_sets.CaptureSet(name="x", files=(tmp_path / "x",))
-    whole = capture_sets.read_set(one, bin_ns=1_000_000)
-    assert whole.points[0].packets == 300
-    for workers, piece_bytes in WAYS:
-        again = capture_sets.read_set(one, bin_ns=1_000_000, workers=workers, piece_bytes=piece_bytes)
-        assert plain(again) == plain(whole)
-
-
-@pytest.mark.parametrize("kind", ["little", "big"])
-def test_a_piece_begins_where_a_record_does(tmp_path, kind):
-    """Else threads would look ahead in vain, and one after the other again."""
-    (file,) = kept(tmp_path, kind)
-    data = np.frombuffer(file.read_bytes(), np.uint8)
-    with pcap.opened(file) as whole:
-        begins = {
-            piece.place + int(begin) - 16
-            for piece in whole.pieces()
-            for begin in piece.frames[: piece.packets, framing.BEGIN]
-        }
-    for at in range(5000, len(data) - 20_000, 200_003):
-        part = data[at : at + 20_000]
-        assert at + framing.pcap_resumed(part, len(part), kind == "big", 1, 1 << 18, 16, 0, START_NS // 10**9) in begins
-
-
-@pytest.mark.parametrize("kind", ["little", "big"])
-def test_what_is_known_ahead_is_used(tmp_path, kind):
-    """Nearly every piece behind the first one has to come from another thread, or reading would not be any faster."""
-    (file,) = kept(tmp_path, kind)
-    with (
-        ThreadPoolExecutor(1) as one,
-        ThreadPoolExecutor(1) as other,
-        pcap.opened(file, threads=[one, other], piece_bytes=1 << 14) as reader,
-    ):
-        ahead = [piece.word(program.AT) < 0 for piece in reader.pieces()]
-    assert len(ahead) > 10
-    assert sum(ahead) >= len(ahead) - 3
-
-
 def test_another_engine_gives_the_same(tmp_path):
     """What reads sets need not share memory with who asks: sets and tables are pickled on their way."""
     sets = [capture_sets.CaptureSet(name="x", files=kept(tmp_path, "rotated"))]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as engine:
-        found = capture_sets.read(sets, workers=1, engine=engine)
-    assert plain(found) == plain(capture_sets.read(sets, workers=1))
+        found = capture_sets.read(sets, engine=engine)
+    assert plain(found) == plain(capture_sets.read(sets))
 
 
 def test_reading_needs_no_numba():

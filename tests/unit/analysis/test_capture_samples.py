@@ -334,7 +334,7 @@ def test_a_damaged_gzip_gives_the_same_however_it_is_read(tmp_path, damage_at):
     (tmp_path / "x").write_bytes(DAMAGED if damage_at is None else packed)
     one = capture_sets.CaptureSet(name="x", files=(tmp_path / "x",))
     (whole,), (pieces,) = (
-        capture_sets.read_set(one, bin_ns=1000, **how).points for how in ({}, {"workers": 3, "piece_bytes": 1 << 10})
+        capture_sets.read_set(one, bin_ns=1000, **how).points for how in ({}, {"piece_bytes": 1 << 10})
     )
     assert whole.packets == pieces.packets
     assert whole.unread == pieces.unread

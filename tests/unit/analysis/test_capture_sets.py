@@ -40,7 +40,7 @@ needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark
 
 
 def read(*files, **options):
-    return capture_sets.read(capture_sets.grouped(files), workers=1, **options)
+    return capture_sets.read(capture_sets.grouped(files), **options)
 
 
 def read_bytes(folder, data, name="x.pcap", **options):
@@ -199,7 +199,7 @@ def test_a_pipe_can_be_read(tmp_path):
     with ended(["cat", str(path)], stdout=subprocess.PIPE) as cat:
         one = capture_sets.CaptureSet(name="pipe", files=(Path(f"/dev/fd/{cat.stdout.fileno()}"),))
         # To know the order of files their first packets are read, which a pipe gives once; a single one needs no order.
-        assert capture_sets.read([one], workers=1).points[0].packets == 50
+        assert capture_sets.read([one]).points[0].packets == 50
 
 
 @pytest.mark.parametrize(
@@ -244,15 +244,14 @@ def test_captures_of_several_points_count_a_conversation_once(tmp_path):
     (tmp_path / "a.pcap").write_bytes(pcap(frames))
     (tmp_path / "b.pcap").write_bytes(pcap([*frames[1:], ethernet(ip4(udp(), protocol=UDP, src="10.9.0.7"))]))
     sets = capture_sets.grouped([tmp_path / "a.pcap", f"late={tmp_path / 'b.pcap'}"], offsets_ns={"late": -500})
-    for workers in (1, 2):
-        found = capture_sets.read(sets, workers=workers)
-        assert [point.name for point in found.points] == ["a", "late"]
-        assert found.points[1].first_ns - found.points[0].first_ns == -500
-        counted = [row for row in trace_tables.rows(trace_tables.flows(found)) if row["counted"]]
-        assert Counter((row["point"], row["protocol"]) for row in counted) == {("a", "tcp"): 2, ("late", "udp"): 1}
-        assert trace.series(found, column="packets")[1].sum() == len(frames) + 1
-        assert trace.matrix(found, "packets").sum() == len(frames) + 1
-        assert found.bins.packets.sum() == 2 * len(frames)
+    found = capture_sets.read(sets)
+    assert [point.name for point in found.points] == ["a", "late"]
+    assert found.points[1].first_ns - found.points[0].first_ns == -500
+    counted = [row for row in trace_tables.rows(trace_tables.flows(found)) if row["counted"]]
+    assert Counter((row["point"], row["protocol"]) for row in counted) == {("a", "tcp"): 2, ("late", "udp"): 1}
+    assert trace.series(found, column="packets")[1].sum() == len(frames) + 1
+    assert trace.matrix(found, "packets").sum() == len(frames) + 1
+    assert found.bins.packets.sum() == 2 * len(frames)
 
 
 def test_files_of_a_rotation_are_one_capture(tmp_path):
@@ -304,12 +303,11 @@ def test_bins_of_stamps_that_go_back_come_once_each(tmp_path):
     assert keys == sorted(keys)
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_conversations_beyond_the_most_count_together(tmp_path, workers):
+def test_conversations_beyond_the_most_count_together(tmp_path):
     frames = [ethernet(ip4(udp(b"x", sport=1 + n), protocol=UDP)) for n in range(3000)]
     (tmp_path / "x.pcap").write_bytes(pcap(frames))
     one = capture_sets.CaptureSet(name="x", files=(tmp_path / "x.pcap",))
-    found = capture_sets.read_set(one, bin_ns=1_000_000, workers=workers, most=1024)
+    found = capture_sets.read_set(one, most=1024)
     assert flow(found, protocol="others")["packets"] == 3000 - 1023
     assert sorted(found.flows.src_port[1:].tolist()) == list(range(1, 1024))
     assert "beyond the first 1,024" in " ".join(found.notes)

@@ -80,7 +80,7 @@ def reduced(run, *found):
     files = capture_files.in_order(run / LAUNCH)
     assert capture_files.kept(run / LAUNCH) == [capture_files.keep(file) for file in files]
     made = packed_tables.load(run / capture_files.REDUCED / f"{LAUNCH}.npz")
-    same(made, captures.reduce(captures.job_of(WHOLE, files, workers=1)))
+    same(made, captures.reduce(captures.job_of(WHOLE, files)))
     assert set(made.capture_flows["kind"]) == {"training"}
     assert sum(made.capture_flows["packets"]) == 100 * len(files)
     return made
@@ -156,7 +156,7 @@ def test_a_file_that_is_none_and_one_without_packets_are_said_once(run):
         argv = points(run / capture_files.REDUCED, WHOLE)
         assert subprocess.run(argv, cwd=run / capture_files.REDUCED, check=False, timeout=WITHIN_S).returncode == 0
     made = packed_tables.load(run / capture_files.REDUCED / f"{LAUNCH}.npz")
-    same(made, captures.reduce(captures.job_of(WHOLE, capture_files.in_order(run / LAUNCH), workers=1)))
+    same(made, captures.reduce(captures.job_of(WHOLE, capture_files.in_order(run / LAUNCH))))
     assert len(made.problems) == 1
 
 

@@ -1,8 +1,7 @@
 """Account for packets by conversation and direction: the compiled third stage of the capture reader.
 
-Packets of a piece are divided among shards first, what accounting reads of each in one row, so that a shard reads its
-rows one behind the other, whoever wrote them, and nothing of other shards' packets. What directions carry in a bin is
-handed out in the order of their rows when the bin ends.
+What accounting reads of a packet is gathered in one row first, so that what it needs of a table can be asked for some
+packets ahead. What directions carry in a bin is handed out in the order of their rows when the bin ends.
 """
 
 # Compiled code takes no keyword-only arguments, a call of a small part costs it time, and for mypy its integers are
@@ -50,7 +49,6 @@ from orchestrator.analysis.capture.stages.segments import (
     BIN_PAYLOAD,
     BIN_REPEATED,
     BIN_WIRE,
-    BORN,
     FIN,
     FIRST,
     FROM_MAC,
@@ -78,16 +76,9 @@ Ints = npt.NDArray[np.int64]
 
 # One packet: its instant, a hash of its conversation, of which the lowest bit says whether the conversation's higher
 # end sent it, the conversation's identity (as of accounting's keys: ends' addresses of two words each, WORD, VIA), of
-# TCP flags << 48 | window << 32 | sequence number (negative where there is none), payload and wire bytes, and which
-# packet of the piece it is. A row of ANOTHERS says that a packet of another shard begins a bin at that instant, since
-# every shard closes its bins then.
-(NS, HASH, LOWER_HIGH, LOWER_LOW, HIGHER_HIGH, HIGHER_LOW, ENDS, CAME_BY, TCP, PAYLOAD_BYTES, WIRE_BYTES, NUMBER) = (
-    range(12)
-)
-SHARDED_WORDS = 12
-ANOTHERS = -1
-
-_SHARD_SHIFT, _SHARD_BITS = 40, 20  # of a hash: those below choose its place in the table
+# TCP flags << 48 | window << 32 | sequence number (negative where there is none), payload and wire bytes.
+NS, HASH, LOWER_HIGH, LOWER_LOW, HIGHER_HIGH, HIGHER_LOW, ENDS, CAME_BY, TCP, PAYLOAD_BYTES, WIRE_BYTES = range(11)
+PACKET_WORDS = 11
 
 # A conversation's identity: the lower end's address (two words), the higher one's, a WORD with the lower end's port
 # before the higher one's, and VIA. Row 0 is for all conversations beyond the most that are told apart.
@@ -112,38 +103,10 @@ CONVERSATIONS, ACTIVE, EMITTED, BIN_BEGIN, BACK_BINS, HANDED_OUT = range(6)
 STATE_WORDS = 6
 
 
-@inline
-def _tell(sharded: Ints, begin: int, counts: Ints, shard: int, stamp: int) -> None:
-    """Append a row to a shard, whose rows begin at `begin`: a packet of another shard begins a bin.
-
-    Of three such rows in a row, each later than the one before, the one in the middle is left out: the last one closes
-    what it would have closed. So a shard's rows do not grow with other shards' packets, but where stamps go back.
-    """
-    place = begin + counts[shard]
-    if (
-        counts[shard] >= 2
-        and sharded[place - 1, HASH] == ANOTHERS
-        and sharded[place - 2, HASH] == ANOTHERS
-        and sharded[place - 2, NS] < sharded[place - 1, NS] < stamp
-    ):
-        place -= 1
-    else:
-        counts[shard] += 1
-    sharded[place, NS] = stamp
-    sharded[place, HASH] = ANOTHERS
-
-
 @stage
-def shard_packets(
-    frames: Ints, headers: Ints, begin: int, found: int, bin_ns: int, bin_begin: int, sharded: Ints, counts: Ints
-) -> int:
-    """Divide packets `begin` to `found` of a piece among shards; return where the bin of the last one begins.
-
-    `sharded` has as many rows for each of the shards, of which `counts` says how many are used.
-    """
-    shards = counts.shape[0]
-    most = sharded.shape[0] // shards
-    for number in range(begin, found):
+def gather(frames: Ints, headers: Ints, found: int, packets: Ints) -> None:
+    """Write what accounting reads of each of the first packets into a row of `packets`."""
+    for number in range(found):
         row = headers[number]
         first, second, third, fourth, word = row[SRC_HIGH], row[SRC_LOW], row[DST_HIGH], row[DST_LOW], row[WORD]
         ports = word & 0xFFFFFFFF
@@ -155,16 +118,8 @@ def shard_packets(
             word = turned_word(word)
         via = row[VIA]
         code = mixed(first, second, third, fourth, word, via)
-        stamp = frames[number, framing.STAMP]
-        shard = (code >> _SHARD_SHIFT & (1 << _SHARD_BITS) - 1) * shards >> _SHARD_BITS
-        if shards > 1 and (stamp < bin_begin or stamp - bin_begin >= bin_ns):
-            bin_begin = stamp // bin_ns * bin_ns
-            for other in range(shards):
-                if other != shard:
-                    _tell(sharded, other * most, counts, other, stamp)
-        into = sharded[shard * most + counts[shard]]
-        counts[shard] += 1
-        into[NS] = stamp
+        into = packets[number]
+        into[NS] = frames[number, framing.STAMP]
         into[HASH] = code >> 1 << 1 | turned
         into[LOWER_HIGH] = first
         into[LOWER_LOW] = second
@@ -175,8 +130,6 @@ def shard_packets(
         into[TCP] = row[FLAGS] << 48 | row[WINDOW] << 32 | row[SEQUENCE] if row[FLAGS] >= 0 else -1
         into[PAYLOAD_BYTES] = row[PAYLOAD]
         into[WIRE_BYTES] = frames[number, framing.WIRE]
-        into[NUMBER] = number
-    return bin_begin
 
 
 @inline
@@ -270,31 +223,27 @@ def _enter(
 
 
 @inline
-def _ask_ahead(sharded: Ints, number: int, found: int, slots: Ints, keys: Ints, directions: Ints) -> None:
+def _ask_ahead(packets: Ints, number: int, found: int, slots: Ints, keys: Ints, directions: Ints) -> None:
     """Prefetch the memory that packets some way ahead of this one need."""
     mask = slots.shape[0] - 1
     if number + _SLOT_AHEAD < found:
-        code = sharded[number + _SLOT_AHEAD, HASH]
-        if code >= 0:
-            prefetch(slots, code >> 1 & mask)
+        prefetch(slots, packets[number + _SLOT_AHEAD, HASH] >> 1 & mask)
     if number + _ROW_AHEAD < found:
-        code = sharded[number + _ROW_AHEAD, HASH]
-        if code >= 0:
-            row = slots[code >> 1 & mask] & 0xFFFFFFFF
-            prefetch(keys, row * KEY_WORDS)
-            prefetch(keys, row * KEY_WORDS + KEY_WORDS - 1)
-            stat = (2 * row + (code & 1)) * segments.DIRECTION_WORDS
-            prefetch(directions, stat)
-            prefetch(directions, stat + _LINE)
+        code = packets[number + _ROW_AHEAD, HASH]
+        row = slots[code >> 1 & mask] & 0xFFFFFFFF
+        prefetch(keys, row * KEY_WORDS)
+        prefetch(keys, row * KEY_WORDS + KEY_WORDS - 1)
+        stat = (2 * row + (code & 1)) * segments.DIRECTION_WORDS
+        prefetch(directions, stat)
+        prefetch(directions, stat + _LINE)
 
 
 @stage
 def account(
-    sharded: Ints,
+    packets: Ints,
     headers: Ints,
     begin: int,
     found: int,
-    base: int,
     bin_ns: int,
     segment: int,
     most: int,
@@ -307,19 +256,19 @@ def account(
     state: Ints,
     out: Ints,
 ) -> tuple[int, int]:
-    """Account for the rows `begin` to `found` of a shard's packets of a piece.
+    """Account for the packets `begin` to `found` of a piece.
 
-    Return (why it ended, before which row). `base`: how many packets there were before the piece. `segment`: the
-    longest IP packet on the wire, 0 where captured packets are what is on it. `most`: conversations that are told
-    apart. All else is in the tables: `slots`, `keys`, `shared` and `directions` of the conversations, `holes`,
-    `active`: the directions with an open bin, and `out`: closed bins, state[HANDED_OUT] of them.
+    Return (why it ended, before which packet). `segment`: the longest IP packet on the wire, 0 where captured packets
+    are what is on it. `most`: conversations that are told apart. All else is in the tables: `slots`, `keys`, `shared`
+    and `directions` of the conversations, `holes`, `active`: the directions with an open bin, and `out`: closed bins,
+    state[HANDED_OUT] of them.
     """
     conversations, bin_begin, why, number = state[CONVERSATIONS], state[BIN_BEGIN], DONE, begin
     far = slots.shape[0] >= _FAR_SLOTS
     while number < found:
         if far:
-            _ask_ahead(sharded, number, found, slots, keys, directions)
-        packet = sharded[number]
+            _ask_ahead(packets, number, found, slots, keys, directions)
+        packet = packets[number]
         stamp = packet[NS]
         if stamp < bin_begin or stamp - bin_begin >= bin_ns:
             if state[ACTIVE] > 0:
@@ -331,9 +280,6 @@ def account(
             state[BACK_BINS] += now < bin_begin
             bin_begin = now
         code = packet[HASH]
-        if code < 0:
-            number += 1
-            continue
         if segments.holes_full(holes):
             why = HOLES_FULL
             break
@@ -370,8 +316,7 @@ def account(
                 keys[row, 4] = word
                 keys[row, 5] = via
                 shared[row, OPENER] = turned
-                shared[row, BORN] = base + packet[NUMBER]
-                _enter(slots, place, code >> 1, shared, directions, row, via, headers[packet[NUMBER]])
+                _enter(slots, place, code >> 1, shared, directions, row, via, headers[number])
             else:
                 why = TABLE_FULL
                 break
@@ -391,15 +336,15 @@ def account(
                     stat[HIGHEST] += payload
                 stat[MOST_WINDOW] = max(stat[MOST_WINDOW], window)
             else:
-                again = segments.segment(stat, directions[mine ^ 1], shared[row], holes, headers[packet[NUMBER]], stamp)
+                again = segments.segment(stat, directions[mine ^ 1], shared[row], holes, headers[number], stamp)
         captured, on_wire = wire, 1
         if segment > 0:
-            wire, on_wire = _on_wire(wire, headers[packet[NUMBER]], segment)
+            wire, on_wire = _on_wire(wire, headers[number], segment)
         if stat[PACKETS] == 0:
             stat[FIRST] = stamp
             stat[LAST] = stamp
-            stat[FROM_MAC] = headers[packet[NUMBER], SRC_MAC]
-            stat[TO_MAC] = headers[packet[NUMBER], DST_MAC]
+            stat[FROM_MAC] = headers[number, SRC_MAC]
+            stat[TO_MAC] = headers[number, DST_MAC]
         if stat[BIN_PACKETS] == 0:
             active[state[ACTIVE]] = mine
             state[ACTIVE] += 1

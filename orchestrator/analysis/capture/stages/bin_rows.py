@@ -1,8 +1,8 @@
-"""Pack rows of bins into few bytes, and merge them into columns: the compiled last stage of the capture reader.
+"""Pack rows of bins into few bytes, and lay them out in columns: the compiled last stage of the capture reader.
 
 A capture has a row for each direction and bin, far more than are kept in the end, and most numbers in them are small or
 close to each other. So they wait in blocks, of which each column is its least number and what is beyond it in as few
-bytes as the largest needs. They are merged in one linear pass.
+bytes as the largest needs. They are laid out in one linear pass.
 """
 
 # Compiled code takes no keyword-only arguments, and for mypy its integers are NumPy's.
@@ -14,9 +14,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.capture.stages.accounting import BIN_WORDS as _BIN_WORDS
 from orchestrator.analysis.capture.stages.compiled import inline, stage
-from orchestrator.analysis.capture.stages.loads import le16, le32, le64, store8, store16, store32, store64, table, words
+from orchestrator.analysis.capture.stages.loads import le16, le32, le64, store8, store16, store32, store64
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -29,12 +28,6 @@ _BACK = 4
 # Columns that are laid out: the flow, where its bin begins (ns), and sums.
 FLOW, START_NS, PACKETS, WIRE, PAYLOAD, REPEATED = range(6)
 COLUMNS = 6
-
-# One source of rows, each in the order of bins: a part of its rows as accounting has them, in columns of some length,
-# how many, which is next, and whether more follow. Of rows of the table that they are from: which flow each is, and
-# whether it counts among the conversations that are not told apart, of which no repetitions are known.
-ROWS, LENGTH, COUNT, NEXT, ENDED, FLOW_OF, FOLDED, TABLE_ROWS = range(8)
-SOURCE_WORDS = 8
 
 COUNTED, LAID = 1, 6  # columns of rows that `count` and `lay` look at
 
@@ -144,44 +137,19 @@ def unpack(data: Bytes, columns: Ints, rows: int, wanted: int) -> int:
 
 
 @stage
-def lay(sources: Ints, chosen: Ints, others: int, width_ns: int, out: Ints, state: Ints) -> int:
-    """Merge the rows of sources, bin by bin, into columns: chosen flows each, all others of a bin as `others`.
-
-    Return the source whose next rows are needed, -1 when all are merged.
-    """
-    while True:
-        best, first_bin = -1, 0
-        for number in range(sources.shape[0]):
-            source = sources[number]
-            if source[NEXT] < source[COUNT]:
-                here = table(source[ROWS], _BIN_WORDS, source[LENGTH])[1, source[NEXT]]
-                if best < 0 or here < first_bin:
-                    best, first_bin = number, here
-            elif source[ENDED] == 0:
-                return number
-        if best < 0:
-            return -1
-        _lay_bin(sources[best], first_bin, chosen, others, width_ns, out, state)
-
-
-@inline
-def _lay_bin(source: Ints, number: int, chosen: Ints, others: int, width_ns: int, out: Ints, state: Ints) -> None:
-    """Merge a source's rows of one bin."""
+def lay(
+    rows: Ints, count: int, flow_of: Ints, chosen: Ints, others: int, width_ns: int, out: Ints, state: Ints
+) -> None:
+    """Lay out the next rows, bin by bin, in columns: chosen flows each, all others of a bin as `others`."""
     used, slot, slot_bin = state[USED], state[SLOT], state[SLOT_BIN]
-    rows = table(source[ROWS], _BIN_WORDS, source[LENGTH])
-    flow_of, folded = words(source[FLOW_OF], source[TABLE_ROWS]), words(source[FOLDED], source[TABLE_ROWS])
-    at, end = source[NEXT], source[COUNT]
-    while at < end and rows[1, at] == number:
-        row = rows[0, at]
-        flow = flow_of[row]
-        repeated = 0 if folded[row] else rows[5, at]
+    for at in range(count):
+        flow, number = flow_of[rows[0, at]], rows[1, at]
         if chosen[flow] == 0:
             if slot >= 0 and slot_bin == number:
                 out[PACKETS, slot] += rows[2, at]
                 out[WIRE, slot] += rows[3, at]
                 out[PAYLOAD, slot] += rows[4, at]
-                out[REPEATED, slot] += repeated
-                at += 1
+                out[REPEATED, slot] += rows[5, at]
                 continue
             flow, slot, slot_bin = others, used, number
         out[FLOW, used] = flow
@@ -189,17 +157,13 @@ def _lay_bin(source: Ints, number: int, chosen: Ints, others: int, width_ns: int
         out[PACKETS, used] = rows[2, at]
         out[WIRE, used] = rows[3, at]
         out[PAYLOAD, used] = rows[4, at]
-        out[REPEATED, used] = repeated
+        out[REPEATED, used] = rows[5, at]
         used += 1
-        at += 1
-    source[NEXT] = at
     state[USED], state[SLOT], state[SLOT_BIN] = used, slot, slot_bin
 
 
 @stage
-def count_rows(source: Ints, counts: Ints) -> None:
-    """Count the rows of each flow in a part of a source."""
-    rows = table(source[ROWS], _BIN_WORDS, source[LENGTH])
-    flow_of = words(source[FLOW_OF], source[TABLE_ROWS])
-    for number in range(source[COUNT]):
-        counts[flow_of[rows[0, number]]] += 1
+def count_rows(rows: Ints, count: int, flow_of: Ints, counts: Ints) -> None:
+    """Count the next rows of each flow."""
+    for at in range(count):
+        counts[flow_of[rows[0, at]]] += 1

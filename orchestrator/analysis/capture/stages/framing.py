@@ -2,7 +2,7 @@
 
 # Compiled code takes no keyword-only arguments, a call of a small part costs it time, and for mypy its integers are
 # NumPy's.
-# ruff: noqa: C901, PLR0911, PLR0912, PLR0915, PLR0917
+# ruff: noqa: C901, PLR0912, PLR0917
 # mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ FRAME_WORDS = 5
 (IF_LINK, IF_SNAP, IF_MULTIPLY, IF_DIVIDE, IF_SHIFT, IF_OFFSET) = range(6)
 INTERFACE_WORDS = 6
 
-# Why a walk ended: it is at its limit or needs more bytes, there is room for no more packets, what stands there is no
-# record, the caller has to look at the block that stands there (a section or an interface, or one too long for the
-# buffer), or the first packet has no stamp and that of the one before is not known.
-MORE, FULL, CORRUPT, BLOCK, UNSTAMPED = range(5)
-UNKNOWN_NS = -(1 << 62)  # stands for a stamp that is not known
+# Why a walk ended: it needs more bytes, there is room for no more packets, what stands there is no record, or it is a
+# block that the caller has to look at (a section or an interface, or one too long for the buffer).
+MORE, FULL, CORRUPT, BLOCK = range(4)
 
 # Interfaces of which a file says the kernel's index have this bit in their number, above the index's lower bits.
 INDEXED = 1 << 18
@@ -54,8 +52,6 @@ _NAMES, _STATISTICS, _JOURNAL, _SECRETS, _CUSTOM = 4, 5, 9, 10, 0xBAD  # blocks 
 _UNCOPIED = ~0x40000000  # without the bit that forbids programs to copy a custom block
 _LATEST_NS = (1 << 62) - 1  # in 2116; two stamps between here and _EARLIEST_NS differ by no more than 63 bits
 _EARLIEST_NS = -_LATEST_NS
-_PLAUSIBLE = 8  # records in a row that look like records; where the one before ends decides
-_PLAUSIBLE_S = 366 * 86_400  # that a capture lasts
 _SECOND = 1_000_000_000
 
 
@@ -85,7 +81,6 @@ def pcap_packets(
     data: Bytes,
     at: int,
     size: int,
-    limit: int,
     big: bool,
     nanos: int,
     most: int,
@@ -96,7 +91,7 @@ def pcap_packets(
     frames: Ints,
     counts: Ints,
 ) -> tuple[int, int, int]:
-    """Find records of classic pcap that begin before `limit` and are whole in data[at:size].
+    """Find the records of classic pcap that are whole in data[at:size].
 
     Return (why it ended, where, packets in `frames`). `nanos`: nanoseconds in a unit of the record's fraction of a
     second. `most`: a captured length above it is no record (draft-ietf-opsawg-pcap, section 5); whatever else a record
@@ -105,7 +100,7 @@ def pcap_packets(
     """
     found = 0
     most_found = frames.shape[0]
-    while at < limit and at + head <= size:
+    while at + head <= size:
         if found == most_found:
             return FULL, at, found
         seconds, fraction, kept, wire = _record(data, at, big, order)
@@ -171,7 +166,6 @@ def pcapng_packets(
     data: Bytes,
     at: int,
     size: int,
-    limit: int,
     big: bool,
     interfaces: Ints,
     known: int,
@@ -180,14 +174,14 @@ def pcapng_packets(
     frames: Ints,
     counts: Ints,
 ) -> tuple[int, int, int]:
-    """Find the packets of pcapng blocks that begin before `limit` and are whole in data[at:size].
+    """Find the packets of pcapng blocks that are whole in data[at:size].
 
     Return (why it ended, where, packets in `frames`). `interfaces`: the rows of which `known` are described so far in
     this section. A simple packet block has no stamp: it gets `last_ns`, or that of the packet before it.
     draft-ietf-opsawg-pcapng, sections 3.1 and 4.
     """
     found = 0
-    while at < limit and at + 12 <= size:
+    while at + 12 <= size:
         if found == frames.shape[0]:
             return FULL, at, found
         kind = _u32(data, at, big)
@@ -202,8 +196,6 @@ def pcapng_packets(
             break
         if _u32(data, at + length - 4, big) != length:
             return CORRUPT, at, found
-        if kind == _SIMPLE_PACKET and found == 0 and last_ns == UNKNOWN_NS:
-            return UNSTAMPED, at, found
         body, rest = at + 8, length - 12
         at += length
         if kind == _PACKET and rest >= 20:
@@ -243,44 +235,3 @@ def pcapng_packets(
         frames[found, LINK] = interfaces[interface, IF_LINK]
         found += 1
     return MORE, at, found
-
-
-@stage
-def pcap_resumed(data: Bytes, size: int, big: bool, nanos: int, most: int, head: int, order: int, near_s: int) -> int:
-    """Return where in a piece of classic pcap a record may begin, -1 where none does.
-
-    Some records in a row have to be plausible. `near_s`: the instant of a record of the same file.
-    """
-    for begin in range(size - head):
-        at, chained = begin, 0
-        while chained < _PLAUSIBLE and at + head <= size:
-            seconds, fraction, kept, wire = _record(data, at, big, order)
-            if kept > most or kept == 0 or kept > wire or fraction * nanos >= _SECOND:
-                break
-            if abs(seconds - near_s) > _PLAUSIBLE_S:
-                break
-            chained += 1
-            at += head + kept
-        if chained == _PLAUSIBLE or (chained > 0 and at + head > size):
-            return begin
-    return -1
-
-
-@stage
-def pcapng_resumed(data: Bytes, size: int, big: bool) -> int:
-    """Return where in a piece of a pcapng section a packet's block may begin, -1 where none does."""
-    for begin in range(0, size - 12, 4):
-        if _u32(data, begin, big) not in (_PACKET, _OLD_PACKET, _SIMPLE_PACKET):
-            continue
-        at, chained = begin, 0
-        while chained < _PLAUSIBLE and at + 12 <= size:
-            length = _u32(data, at + 4, big)
-            if length < 12 or length % 4 or length > LONGEST_BLOCK:
-                break
-            if at + length <= size and _u32(data, at + length - 4, big) != length:
-                break
-            chained += 1
-            at += length
-        if chained == _PLAUSIBLE or (chained > 0 and at + 12 > size):
-            return begin
-    return -1

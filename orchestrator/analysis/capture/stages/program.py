@@ -28,15 +28,12 @@ CALLABLE = (
     "count_bins",
 )  # fmt: skip
 
-# Of a piece of a file. In: its bytes (DATA, HELD), where its first record begins (AT, -1: to be found) and where the
-# records begin that are no more its own (LIMIT), its format (NG: pcapng), the instant of the packet before; room for
-# packets (ROWS), and as much for each shard, with how many each has (COUNTS). Out: why and where its walk ended,
-# its packets, and what they add up to. Instants are nanoseconds.
+# Of a piece of a file. In: its bytes (DATA, HELD), which begin with a record, its format (NG: pcapng), the instant of
+# the packet before, and room for packets (ROWS). Out: why and where its walk ended, its packets, and what they add up
+# to. Instants are nanoseconds.
 (
     DATA,
     HELD,
-    AT,
-    LIMIT,
     NG,
     BIG,
     NANOS,
@@ -48,17 +45,12 @@ CALLABLE = (
     INTERFACES,
     INTERFACE_ROWS,
     KNOWN,
-    NEAR_S,
     BEFORE_NS,
     FRAMES,
     ROWS,
     HEADERS,
-    SHARDED,
-    COUNTS,
-    SHARDS,
-    BIN_NS,
+    PACKETS,
     WHY,
-    BEGIN,
     END,
     FOUND,
     UNDECODED,
@@ -74,17 +66,16 @@ CALLABLE = (
     LEAST_NS,
     MOST_NS,
     ODD,
-) = range(41)
+) = range(34)
 PIECE_WORDS = ODD + framing.ODDITIES  # the last ones: what framing counts
 
-# Of accounting, for a shard. PLACE: of the first row to look at, and of the one that it ended before.
+# Of accounting. PLACE: of the first row to look at, and of the one that it ended before.
 (
-    A_SHARDED,
+    A_PACKETS,
     A_FOUND,
     A_HEADERS,
     A_ROWS,
     A_PLACE,
-    A_BASE,
     A_BIN_NS,
     A_SEGMENT,
     A_MOST,
@@ -100,8 +91,8 @@ PIECE_WORDS = ODD + framing.ODDITIES  # the last ones: what framing counts
     A_STATE,
     A_OUT,
     A_OUT_ROWS,
-) = range(21)
-ACCOUNT_WORDS = 21
+) = range(20)
+ACCOUNT_WORDS = 20
 
 # Of queue pairs.
 (
@@ -132,35 +123,36 @@ SIGHT_WORDS = 9
 K_COLUMNS, K_COLUMN_ROWS, K_COUNT, K_DATA, K_BYTES, K_WANTED = range(6)
 PACK_WORDS = 6
 
-# Of laying out bins; sources are rows as of `bin_rows`.
-L_SOURCES, L_SOURCE_COUNT, L_CHOSEN, L_FLOWS, L_OTHERS, L_WIDTH_NS, L_OUT, L_CAPACITY, L_STATE, L_COUNTS = range(10)
-LAY_WORDS = 10
+# Of laying out bins: COUNT rows as accounting has them, in columns that are LENGTH long, and which flow each row of the
+# directions' table is (FLOW_OF).
+(
+    L_ROWS,
+    L_LENGTH,
+    L_COUNT,
+    L_FLOW_OF,
+    L_TABLE_ROWS,
+    L_CHOSEN,
+    L_FLOWS,
+    L_OTHERS,
+    L_WIDTH_NS,
+    L_OUT,
+    L_CAPACITY,
+    L_STATE,
+    L_COUNTS,
+) = range(13)
+LAY_WORDS = 13
 
 _AT_ONCE = 64  # packets that go through all stages
 _LINES = 16  # words of two lines of a cache, which processors fetch together
 
 
 def survey(pointer: Any) -> int:
-    """Find and decode the packets of a piece of a file, and divide them among the shards."""
+    """Find and decode the packets of a piece of a file, and gather what accounting reads of each."""
     p = words(address(pointer), PIECE_WORDS)
-    data, big = octets(p[DATA], p[HELD]), p[BIG] != 0
-    at = p[AT]
-    counts = words(p[COUNTS], p[SHARDS])
+    data = octets(p[DATA], p[HELD])
     for word in range(WHY, PIECE_WORDS):
         p[word] = 0
-    for shard in range(p[SHARDS]):
-        counts[shard] = 0
-    if at < 0 and p[NG]:
-        at = framing.pcapng_resumed(data, p[HELD], big)
-    elif at < 0:
-        at = framing.pcap_resumed(data, p[HELD], big, p[NANOS], p[MOST], p[HEAD], p[ORDER], p[NEAR_S])
-    p[BEGIN] = at
-    if at < 0:
-        return 0
-    p[END] = at
-    headers = table(p[HEADERS], p[ROWS], decoding.HEADER_WORDS)
-    sharded = table(p[SHARDED], p[ROWS] * p[SHARDS], accounting.SHARDED_WORDS)
-    last_ns, bin_begin = p[BEFORE_NS], np.int64(-1 << 62)
+    last_ns = p[BEFORE_NS]
     # Some at a time, so that what one stage writes is in the fastest cache for the next.
     why = framing.FULL
     while why == framing.FULL and p[FOUND] < p[ROWS]:
@@ -174,9 +166,9 @@ def survey(pointer: Any) -> int:
         row = table(p[HEADERS] + 8 * decoding.HEADER_WORDS * before, found, decoding.HEADER_WORDS)
         decoding.decode(data, frames, found, row, p[UNDECODED : INNER + 1])
         _add_up(frames, found, p)
+        packets = table(p[PACKETS] + 8 * accounting.PACKET_WORDS * before, found, accounting.PACKET_WORDS)
+        accounting.gather(frames, row, found, packets)
         p[FOUND] += found
-        whole = table(p[FRAMES], p[ROWS], framing.FRAME_WORDS)
-        bin_begin = accounting.shard_packets(whole, headers, before, p[FOUND], p[BIN_NS], bin_begin, sharded, counts)
         last_ns = p[CLOSING_NS]
     p[WHY] = why
     return p[FOUND]
@@ -189,24 +181,13 @@ def _framed(p: Any, data: Any, last_ns: int, frames: Any) -> tuple[int, int]:
     if p[NG]:
         interfaces = table(p[INTERFACES], p[INTERFACE_ROWS], framing.INTERFACE_WORDS)
         why, at, found = framing.pcapng_packets(
-            data,
-            p[END],
-            p[HELD],
-            p[LIMIT],
-            big,
-            interfaces,
-            p[KNOWN],
-            p[OFFSET_NS],
-            last_ns,
-            frames,
-            p[ODD:PIECE_WORDS],
+            data, p[END], p[HELD], big, interfaces, p[KNOWN], p[OFFSET_NS], last_ns, frames, p[ODD:PIECE_WORDS]
         )
     else:
         why, at, found = framing.pcap_packets(
             data,
             p[END],
             p[HELD],
-            p[LIMIT],
             big,
             p[NANOS],
             p[MOST],
@@ -240,15 +221,14 @@ def _add_up(frames: Any, found: int, p: Any) -> None:
 
 
 def account(pointer: Any) -> int:
-    """Account for the packets of a piece of one shard of the conversations; return why it ended."""
+    """Account for the packets of a piece; return why it ended."""
     p = words(address(pointer), ACCOUNT_WORDS)
     rows = p[A_CONVERSATIONS]
     why, place = accounting.account(
-        table(p[A_SHARDED], p[A_FOUND], accounting.SHARDED_WORDS),
+        table(p[A_PACKETS], p[A_FOUND], accounting.PACKET_WORDS),
         table(p[A_HEADERS], p[A_ROWS], decoding.HEADER_WORDS),
         p[A_PLACE],
         p[A_FOUND],
-        p[A_BASE],
         p[A_BIN_NS],
         p[A_SEGMENT],
         p[A_MOST],
@@ -355,24 +335,30 @@ def unpack(pointer: Any) -> int:
 
 
 def lay(pointer: Any) -> int:
-    """Merge rows of bins into columns; return the source that is to be filled again, -1 at the end."""
+    """Lay out a part of the rows of bins in columns."""
     p = words(address(pointer), LAY_WORDS)
-    return bin_rows.lay(
-        table(p[L_SOURCES], p[L_SOURCE_COUNT], bin_rows.SOURCE_WORDS),
+    bin_rows.lay(
+        table(p[L_ROWS], accounting.BIN_WORDS, p[L_LENGTH]),
+        p[L_COUNT],
+        words(p[L_FLOW_OF], p[L_TABLE_ROWS]),
         words(p[L_CHOSEN], p[L_FLOWS]),
         p[L_OTHERS],
         p[L_WIDTH_NS],
         table(p[L_OUT], bin_rows.COLUMNS, p[L_CAPACITY]),
         words(p[L_STATE], bin_rows.STATE_WORDS),
     )
+    return 0
 
 
 def count_bins(pointer: Any) -> int:
-    """Count rows of bins by flow."""
+    """Count a part of the rows of bins by flow."""
     p = words(address(pointer), LAY_WORDS)
-    sources = table(p[L_SOURCES], p[L_SOURCE_COUNT], bin_rows.SOURCE_WORDS)
-    for number in range(p[L_SOURCE_COUNT]):
-        bin_rows.count_rows(sources[number], words(p[L_COUNTS], p[L_FLOWS]))
+    bin_rows.count_rows(
+        table(p[L_ROWS], accounting.BIN_WORDS, p[L_LENGTH]),
+        p[L_COUNT],
+        words(p[L_FLOW_OF], p[L_TABLE_ROWS]),
+        words(p[L_COUNTS], p[L_FLOWS]),
+    )
     return 0
 
 

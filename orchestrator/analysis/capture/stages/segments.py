@@ -20,11 +20,11 @@ from orchestrator.analysis.capture.stages.decoding import ACKNOWLEDGED, FLAGS, P
 
 Ints = npt.NDArray[np.int64]
 
-# What both directions of a conversation share. HANDSHAKE: nanoseconds, -1 where it is not known. BORN: the number of
-# its first packet. OUTER: the scope of the outermost addresses of its first packet where that came in a tunnel, then
-# these (see decoding), two words each, the sender's first.
-OPENER, HANDSHAKE, TWICE, BORN, OUTER = range(5)
-CONVERSATION_WORDS = 9
+# What both directions of a conversation share. HANDSHAKE: nanoseconds, -1 where it is not known. OUTER: the scope of
+# the outermost addresses of its first packet where that came in a tunnel, then these (see decoding), two words each,
+# the sender's first.
+OPENER, HANDSHAKE, TWICE, OUTER = range(4)
+CONVERSATION_WORDS = 8
 
 # A direction's figures; its row is twice the conversation's, plus one where the higher end sends. Words 17, 18, 19, 30
 # and 31 are its holes'. UNSURE: bytes called repeated below FORGOTTEN.
