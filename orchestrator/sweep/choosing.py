@@ -246,7 +246,7 @@ def _within(budget_s: float, found: Asked, ledger: Ledger) -> Asked:
     left_s = budget_s - ledger.spent_s
     known = [key for key in found.keys if ledger.settled(key)]
     chosen: list[Key] = []
-    gains = {one.points[0]: _narrowing(one) / ledger.cost_s(one.points[0]) for one in found.standings if not one.ended}
+    gains = {one.points[0]: narrowing(one) / ledger.cost_s(one.points[0]) for one in found.standings if not one.ended}
     following = [key for key in found.keys if not ledger.settled(key) and not key[2]]
     for key in sorted(following, key=lambda key: -gains.get(key[0], 0.0)):
         left_s -= ledger.cost_s(key[0])
@@ -261,7 +261,7 @@ def _within(budget_s: float, found: Asked, ledger: Ledger) -> Asked:
     return Asked(keys=(*known, *chosen, *checks), standings=tuple(standings))
 
 
-def _narrowing(one: Standing) -> float:
+def narrowing(one: Standing) -> float:
     """Return by how much another repetition narrows an interval, as a share of the value."""
     half = math.log1p(one.reach) if math.isfinite(one.reach) else 1.0
     return half * (1 - math.sqrt(one.count / (one.count + 1)))

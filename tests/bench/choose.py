@@ -179,6 +179,38 @@ def _until(name: str, draw: Callable[[float], Drawn], settings: Settings) -> Ite
     )
 
 
+def _budgets(name: str, draw: Callable[[float], Drawn], settings: Settings) -> Iterator[Figure]:
+    """Intervals of curves when time is spent where it narrows most, beside those of as much time, spread evenly."""
+    random = np.random.default_rng(15)
+    until = Until.model_validate({"interval": "0.01%", "most": 60})  # no point is known before the time is over
+    even = 2 * until.least
+    means, widest = [], []
+    for _ in range(settings.times(20, 5)):
+        curve = Curve.drawn(random)
+        seconds = curve.seconds(np.array(LOADS_GBPS))
+        for _ in range(settings.times(20, 4)):
+            logs = [draw(float(spread))(random, until.most) for spread in curve.spreads(np.array(LOADS_GBPS))]
+            known = [_known(series, until.least, until) for series in logs]
+            left_s = (even - until.least) * float(seconds.sum())
+            while fits := [at for at, one in enumerate(known) if seconds[at] <= left_s and one.count < until.most]:
+                best = max(fits, key=lambda at: choosing.narrowing(known[at]) / seconds[at])
+                known[best] = _known(logs[best], known[best].count + 1, until)
+                left_s -= float(seconds[best])
+            ours, theirs = [one.reach for one in known], [_known(series, even, until).reach for series in logs]
+            means.append(float(np.mean(ours) / np.mean(theirs)))
+            widest.append(max(ours) / max(theirs))
+    for what, found in (("mean", means), ("widest", widest)):
+        yield Figure(
+            what=f"budget of {even} repetitions a point, {name}: {what} interval beside that of an even sweep",
+            unit="%",
+            values=tuple(100 * one for one in found),
+        )
+
+
+def _known(series: Floats, count: int, until: Until) -> choosing.Standing:
+    return choosing.of_level([{"": float(one)} for one in series[:count]], until)
+
+
 def _effects(name: str, draw: Callable[[float], Drawn], settings: Settings) -> Iterator[Figure]:
     """Two sides, equal or 5 % apart: how often they are said to differ, and after how many repetitions."""
     random = np.random.default_rng(12)
@@ -282,6 +314,8 @@ def measure(settings: Settings) -> Iterator[Figure | Table]:
     """Coverage and time of both rules under each model of runs, then of a rule within runs."""
     for name, draw in models().items():
         yield from _until(name, draw, settings)
+    for name in ("normal", "iterations AR 0.5", "stalls 1 % x1.5", "recorded, load16"):
+        yield from _budgets(name, models()[name], settings)
     for name, draw in models().items():
         yield from _effects(name, draw, settings)
     for name in ("normal", "iterations AR 0.5", "stalls 1 % x1.5", "recorded, load16"):
