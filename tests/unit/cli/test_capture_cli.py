@@ -64,7 +64,7 @@ def test_throughput_is_drawn_in_a_unit_that_can_be_read(tmp_path, step_ns, unit)
 
 
 def test_bins_of_small_flows_are_summed_as_the_options_say(tmp_path, capsys):
-    argv = ["capture", LOSS, "--workers", "2", "--bins", "1", "--memory", "4kib", "--parquet", str(tmp_path), "--json"]
+    argv = ["capture", LOSS, "--bins", "1", "--memory", "4kib", "--parquet", str(tmp_path), "--json"]
     assert main(argv) == 0
     said = capsys.readouterr()
     data = json.loads(said.out)
@@ -105,7 +105,6 @@ def test_an_empty_capture_has_a_page_too(tmp_path, capsys):
         ([LOSS, "--bin", "1ns"], 2, "too short"),
         ([LOSS, "--offset", "loss"], 2, "not NAME=TIME"),
         ([LOSS, "--offset", "other=1ms"], 2, "no capture named other"),
-        ([LOSS, "--workers", "0"], 2, "--workers"),
         ([LOSS, "--bins", "0"], 2, "--bins must be at least 1"),
         ([LOSS, "--memory", "3"], 2, "--memory: '3' is not a size"),
         (["/does/not/exist.pcap"], 1, "No such file"),
