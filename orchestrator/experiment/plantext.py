@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,12 +16,15 @@ from orchestrator.experiment.experiment import validity_model
 from orchestrator.experiment.plan import PlannedJob, PlannedSource, PlannedWindow, RunPlan
 from orchestrator.parts.launch import Change, Container, Launch
 from orchestrator.parts.topology import Fabric, Topology
+from orchestrator.validity.gates import load
 
 _SHOWN_FILES = 20  # of a process
 _MOST_RUNS = 10  # that have a line each
 _MOST_DIFFERENCES = 3  # places in which command lines of one group may differ
 _MOST_VALUES = 60  # characters in which the values of such a place are listed
 _STEP = "  "
+_CONSTANT_OVER_S = 1.0  # the time over which a load that is constant is looked at
+_OFF = 0.13  # of a load of drawn flows over the time that they carry it, in 95 of 100 places; less over longer times
 
 
 class _Text:
@@ -189,10 +193,29 @@ def _windows(text: _Text, run: RunPlan, *, verbose: bool) -> None:
                 text.add(remark, deep=2)
             if escalations := [step.text for step in sources[0].escalations]:
                 text.add(f"if it does not reach this load alone on the link: {', then '.join(escalations)}", deep=2)
+        for remark in dict.fromkeys(remark for window in group for remark in _too_short(run, window)):
+            text.add(remark, deep=1)
     if run.ends_lost:
         text.add("a window that is lost already ends early, and is measured again")
     launches = [launch for window in run.windows for source in window.sources for launch in source.launches]
     _processes(text, launches, run.topology, verbose=verbose)
+
+
+def _too_short(run: RunPlan, window: PlannedWindow) -> Iterator[str]:
+    """Yield a sentence for each source whose flows may not carry its load in a window of so few iterations."""
+    most_off, each_s = load.MOST_OFF.number(run.validity), scale_limits.iteration_s(run, window.name)
+    iterations = window.measure.iterations
+    if most_off is None or each_s is None or iterations is None:
+        return
+    for source in window.sources:
+        over_s = max((one.over_s for one in source.demands if not one.period_s), default=0.0)
+        wanted = math.ceil(over_s * _OFF / most_off / each_s)
+        if over_s > _CONSTANT_OVER_S and iterations < wanted:
+            yield (
+                f"{iterations} iterations are few for {source.name}, whose flows carry its load over {over_s:g} s: the"
+                f" gate `load` may fail in each attempt alike; measure {wanted}, or say"
+                " `validity: {load: as-achieved}`"
+            )
 
 
 def _demands(sources: Sequence[PlannedSource], scale: int) -> Iterator[str]:

@@ -103,6 +103,34 @@ def test_windows_that_differ_in_their_load_are_one_line(tmp_path):
     assert "w1.iperf0.server..w3.iperf0.server on h2" in told
 
 
+@pytest.mark.parametrize(
+    ("source", "measure", "validity", "told"),
+    [
+        ("websearch: {from: h1, to: h2, load: 1gbit}", "{iterations: 5}", "{}", True),
+        ("websearch: {from: h1, to: h2, load: 1gbit}", "{iterations: 500}", "{}", False),
+        ("websearch: {from: h1, to: h2, load: 1gbit}", "{iterations: 5}", "{load: as-achieved}", False),
+        ("websearch: {from: h1, to: h2, load: 1gbit}", "{at_most: 60s}", "{}", False),
+        ("iperf: {from: h1, to: h2, load: 1gbit}", "{iterations: 5}", "{}", False),
+        ("checkpoint: {from: h1, to: h2, size: 1gb, period: 10s}", "{iterations: 5}", "{}", False),
+    ],
+)
+def test_a_window_too_short_for_a_load_of_drawn_flows_is_told(tmp_path, source, measure, validity, told):
+    """Each attempt would send the same flows: better known before the first."""
+    text = (
+        "name: e\ntestbed: {local: {hosts: 3, link: 25gbit, scale: 100}}\n"
+        "workload: {ddp: {model: resnet50, compute: emulated, hosts: [h1, h2, h3]}}\n"
+        f"traffic: [{{{source}}}]\nmeasure: {measure}\nvalidity: {validity}\n"
+    )
+    lines = plantext.plan_text(planned(tmp_path, text)).splitlines()
+    found = [line for line in lines if "may fail in each attempt alike" in line]
+    assert len(found) == told
+    if told:
+        assert "5 iterations are few for websearch0" in found[0]
+        wanted = int(re.search("measure ([0-9]+)", found[0])[1])
+        again = text.replace(measure, f"{{iterations: {wanted}}}")
+        assert "in each attempt alike" not in plantext.plan_text(planned(tmp_path, again))
+
+
 def test_a_thousand_runs_are_a_few_lines(tmp_path):
     runs = planned(tmp_path, GOOD + "repetitions: 30\n")
     told = [line for line in plantext.plan_text(runs).splitlines() if line.startswith(("run ", "..."))]
