@@ -2,7 +2,8 @@
 
 A sender writes a message to each of its peers at once, fifty times, through the token bucket of a local testbed. Where
 the bucket has no room for what TCP hands over first, TCP is told, nothing is under way, and its timer for zero windows
-(`tcp_check_probe_timer`) sends 200 ms later. No counter of losses, time-outs or retransmissions knows of it.
+(`tcp_check_probe_timer`) sends 200 ms later. No counter of losses, time-outs or retransmissions knows of it. A notice
+before the message, as gloo sends one, is under way then, and its acknowledgement has TCP try again.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from tests.helpers.free_rates import FREE
 from workloads.common import placement
 
 SCALE, LINK_BPS, QUEUE_S, MTU = 400, 25e9, 1e-3, 1500
-PEERS, SIZES = (1, 2, 3, 6), (8_000, 16_000, 64_000)
+PEERS, SIZES, NOTICES = (1, 2, 3, 6), (8_000, 16_000, 64_000), (0, 48)
 ROUNDS, PAUSE_S, WAITED_S = 50, 0.02, 0.15
 PROGRAM = """
 import socket, sys, threading, time
-side, address, peers, size, rounds, pause_s, waited_s = sys.argv[1:3] + [float(word) for word in sys.argv[3:]]
+side, address, peers, size, notice, rounds, pause_s, waited_s = sys.argv[1:3] + [float(word) for word in sys.argv[3:]]
 def served(one):
     while True:
-        left = int(size)
+        left = int(notice + size)
         while left:
             got = len(one.recv(min(left, 65536)))
             if not got:
@@ -56,6 +57,8 @@ else:
     for _ in range(int(rounds)):
         began = time.monotonic()
         for end in ends:
+            if notice:
+                end.sendall(bytes(int(notice)))
             end.sendall(bytes(int(size)))
         for end in ends:
             end.recv(1)
@@ -68,19 +71,26 @@ else:
 def measure(settings: Settings) -> Iterator[Figure | Table]:
     """Return how many of fifty rounds wait, measured and simulated; `--quick` tries up to three peers."""
     rows = tuple(
-        (peers, size // 1000, _measured(settings.scratch, peers, size), _simulated(settings.scratch, peers, size))
+        (
+            peers,
+            size // 1000,
+            notice,
+            _measured(settings.scratch, peers, size, notice),
+            _simulated(settings.scratch, peers, size, notice),
+        )
+        for notice in NOTICES
         for peers in PEERS[: settings.times(len(PEERS), 3)]
         for size in SIZES
     )
-    off = tuple(float(abs(simulated - measured)) for _, _, measured, simulated in rows)
+    off = tuple(float(abs(simulated - measured)) for *_, measured, simulated in rows)
     yield Figure(what="rounds that wait, simulated off measured", unit=f"of {ROUNDS}", values=off)
-    columns = ("peers", "message (kB)", "measured rounds that wait", "simulated")
+    columns = ("peers", "message (kB)", "notice (bytes)", "measured rounds that wait", "simulated")
     yield Table(title=f"Rounds of {ROUNDS} that wait for a timer", columns=columns, rows=rows)
 
 
-def _measured(scratch: Path, peers: int, size: int) -> int:
+def _measured(scratch: Path, peers: int, size: int, notice: int) -> int:
     shape = bucket(LINK_BPS / SCALE, queue_s=QUEUE_S, mtu=MTU).arguments
-    words = [flow_generator.DST, *map(str, (peers, size, ROUNDS, PAUSE_S, WAITED_S))]
+    words = [flow_generator.DST, *map(str, (peers, size, notice, ROUNDS, PAUSE_S, WAITED_S))]
     with flow_generator.pair(scratch, shape=shape) as between:
         within = ["ip", "netns", "exec", between.sink, sys.executable, "-c", PROGRAM, "sink", *words]
         with subprocess.Popen(within, stdout=subprocess.PIPE, text=True) as sink:
@@ -93,7 +103,7 @@ def _measured(scratch: Path, peers: int, size: int) -> int:
                 sink.kill()
 
 
-def _simulated(scratch: Path, peers: int, size: int) -> int:
+def _simulated(scratch: Path, peers: int, size: int, notice: int) -> int:
     graph = TaskGraph(ranks=peers + 1)
     ready = [graph.compute(rank, PAUSE_S, (graph.begins[rank],)) for rank in range(peers + 1)]
     sent = [graph.send(0, peer, float(size), (ready[0], ready[peer])) for peer in range(1, peers + 1)]
@@ -129,5 +139,6 @@ def _simulated(scratch: Path, peers: int, size: int) -> int:
         iterations=ROUNDS,
         seed=1,
         grain="packets",
+        notice=float(notice),
     )
     return int(np.count_nonzero(found.seconds["training"] - PAUSE_S > WAITED_S))

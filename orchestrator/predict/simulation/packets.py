@@ -1,11 +1,11 @@
 """Simulate at the grain of packets: token-bucket queues as the testbed sets them, and TCP as Linux sends it.
 
 Of TCP there are CUBIC with both parts of HyStart (RFC 9438, net/ipv4/tcp_cubic.c), windows that grow only while they
-limit the sender (net/ipv4/tcp_output.c, `tcp_cwnd_validate`, without a restart after idle times), selective
-acknowledgements with losses found by time (RACK, RFC 8985), the tail loss probe (ibid., section 7), time-outs of at
-least 200 ms that double (RFC 6298), and small queues (net/ipv4/tcp_output.c, `tcp_small_queue_check`). Segments leave
-in bursts; one of which the host's own queue takes nothing waits for a timer. Handshakes, receive windows and delayed
-acknowledgements by timer are left out.
+limit the sender (net/ipv4/tcp_output.c, `tcp_cwnd_validate`, without a restart after idle times) and shrink in
+proportion to what arrives (PRR, RFC 6937), selective acknowledgements with losses found by time (RACK, RFC 8985), the
+tail loss probe (ibid., section 7), time-outs of at least 200 ms that double (RFC 6298), and small queues
+(net/ipv4/tcp_output.c, `tcp_small_queue_check`). Segments leave in bursts; one of which the host's own queue takes
+nothing waits for a timer. Handshakes, receive windows and delayed acknowledgements by timer are left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WINDOW = 4096  # segments of a connection that may be under way (6 MB, net.ipv4.
 MOST_FLOWS = 2048  # on new connections that are open at once
 
 _TASK, _DATA, _ACK, _TIMER = 0, 1, 2, 3  # kinds of events
-_NONE, _FLOW = -1, -2  # what ends with a segment: nothing, or a flow of cross traffic; else a task
+_NONE, _FLOW, _NOTICE = -1, -2, -3  # what ends with a segment: nothing, a flow of cross traffic, a notice; else a task
 _FULL, _GONE = -1.0, -2.0  # why a queue drops a packet: it has no room, or by chance
 _TAKEN, _HELD, _LIMITED = 1.0, -3.0, -4.0  # a burst is sent; the queue holds enough, or more room is worth waiting for
 _RTO_S = 0.2
@@ -53,6 +53,7 @@ _TRUE_SIZE = 2304.0  # of a segment in the sender's queue
 _GSO_BYTES = 65536.0  # of the largest packet that TCP hands over
 _LEAST_BURST, _BURST_S, _BURST_RTT_S = 2, 1.0 / 1024.0, 512e-6  # of such packets
 _IDLE_S = 20e-6  # round trip through idle hosts
+NOTICE_BYTES = 48.0  # that announce a message of a rank (gloo/transport/tcp/pair.h, `Op`)
 _RECENT_S = 0.001  # how long ago TCP has sent where it may wait for more acknowledgements
 _ACKS = 1 << 18  # acknowledgements on their way, at most
 
@@ -121,6 +122,10 @@ _SOCKET = np.dtype(
         ("rack", np.int64),  # its number
         ("recover", np.int64),  # recovery ends there
         ("recovering", np.int64),  # 0: open, 1: recovery, 2: after a time-out
+        ("told", np.int64),  # whether the host's own queue has dropped a segment since `recover` was sent
+        ("prior", np.float64),  # window when it began to shrink; since then:
+        ("delivered", np.int64),  # segments that have arrived
+        ("sent", np.int64),
         ("backoff", np.int64),
         ("probed", np.int64),
         ("due_s", np.float64),  # of the timer
@@ -181,6 +186,7 @@ class _Net(NamedTuple):
     numbers: Ints  # how many are ready, how many sockets are fresh, the first free message, acknowledgements so far
     costs: Floats  # in seconds, as `run` has them
     mss: float  # payload of a full segment
+    notice: float  # bytes that announce a message of a rank, 0 for none
 
 
 @compiled
@@ -269,6 +275,7 @@ def _transmit(net: _Net, socket: int, number: int, count: int, now_s: float) -> 
         elif whole:
             break
     if taken:
+        sockets[socket].sent += count
         sockets[socket].last_s = now_s
         for one in range(number, number + count):
             segments[base + (one & (WINDOW - 1))].sent_s = now_s
@@ -278,7 +285,7 @@ def _transmit(net: _Net, socket: int, number: int, count: int, now_s: float) -> 
 
 @compiled
 def _reduce(sockets: Records, socket: int) -> None:
-    """Shrink the window after a loss (RFC 9438, section 4.6 and fast convergence)."""
+    """Note to which window to shrink after a loss (RFC 9438, section 4.6 and fast convergence)."""
     window = sockets[socket].window
     if window < sockets[socket].w_max:
         sockets[socket].w_max = window * (1.0 + _BETA) / 2.0
@@ -286,6 +293,24 @@ def _reduce(sockets: Records, socket: int) -> None:
         sockets[socket].w_max = window
     sockets[socket].threshold = max(window * _BETA, 2.0)
     sockets[socket].epoch_s = -1.0
+    sockets[socket].prior = window
+    sockets[socket].delivered = sockets[socket].sent = 0
+
+
+@compiled
+def _shrink(sockets: Records, socket: int, count: int, more: int) -> None:
+    """Shrink the window in proportion to what arrives (RFC 6937 with its slow start bound, `tcp_cwnd_reduction`).
+
+    An acknowledgement of `count` segments has come; `more` is 1 where it moves the first one and nothing is newly lost.
+    """
+    sockets[socket].delivered += count
+    delivered, sent = sockets[socket].delivered, sockets[socket].sent
+    room = int(sockets[socket].threshold) - sockets[socket].pipe
+    if room < 0:
+        due = math.ceil(sockets[socket].threshold * delivered / sockets[socket].prior) - sent
+    else:
+        due = min(room, max(delivered - sent, count) + more)
+    sockets[socket].window = float(sockets[socket].pipe + max(due, 0 if sent > 0 else 1))
 
 
 @compiled
@@ -477,11 +502,14 @@ def _send_new(net: _Net, socket: int, count: int, now_s: float) -> bool:
 
 @compiled
 def _told(sockets: Records, socket: int) -> None:
-    """Shrink the window since the host's own queue dropped a segment, of which TCP is told; once a round trip."""
-    if sockets[socket].recovering == 0 and sockets[socket].una >= sockets[socket].recover:
+    """Shrink the window since the host's own queue dropped a segment, of which TCP is told (`tcp_enter_cwr`).
+
+    Once, until more is acknowledged than was sent by then: however often the queue drops what is tried again.
+    """
+    if sockets[socket].recovering == 0 and sockets[socket].told == 0:
         _reduce(sockets, socket)
-        sockets[socket].window = sockets[socket].threshold
         sockets[socket].recover = sockets[socket].nxt
+        sockets[socket].told = 1
 
 
 @compiled
@@ -591,18 +619,31 @@ def _acknowledged(net: _Net, socket: int, before: int, one: int, now_s: float) -
     sockets[socket].una = una
     if advanced:
         sockets[socket].backoff = sockets[socket].probed = 0
-    if sockets[socket].recovering and una >= sockets[socket].recover:
-        sockets[socket].recovering = 0
-    if sockets[socket].sacked > 0:
-        _find_lost(sockets, segments, socket)
+    _recovered(sockets, socket)
+    lost = sockets[socket].sacked > 0 and _find_lost(sockets, segments, socket)
     if count > 0:
         if rtt_s >= 0.0:
             _leave_slow_start(net, socket, rtt_s, now_s)
-        if sockets[socket].recovering != 1:
+        if sockets[socket].recovering == 1 or sockets[socket].told:
+            _shrink(sockets, socket, count, int(advanced and not lost))
+        else:
             slow = sockets[socket].window < min(sockets[socket].threshold, 2.0 * sockets[socket].most)
             if sockets[socket].limited or slow:
                 _grow(sockets, socket, float(count), now_s)
         _arm(net, socket, now_s)
+
+
+@compiled
+def _recovered(sockets: Records, socket: int) -> None:
+    """End what has shrunk the window, once all that was under way when it began is acknowledged."""
+    una = sockets[socket].una
+    if sockets[socket].recovering and una >= sockets[socket].recover:
+        if sockets[socket].recovering == 1:
+            sockets[socket].window = sockets[socket].threshold
+        sockets[socket].recovering = 0
+    if sockets[socket].told and una > sockets[socket].recover:
+        sockets[socket].window = sockets[socket].threshold
+        sockets[socket].told = 0
 
 
 @compiled
@@ -613,8 +654,11 @@ def _newest(sockets: Records, socket: int, number: int, sent_s: float) -> None:
 
 
 @compiled
-def _find_lost(sockets: Records, segments: Records, socket: int) -> None:
-    """Take for lost what was sent before a segment that has arrived; no packets overtake others here."""
+def _find_lost(sockets: Records, segments: Records, socket: int) -> bool:
+    """Take for lost what was sent before a segment that has arrived; no packets overtake others here.
+
+    Return whether anything was found.
+    """
     found = False
     for number in range(sockets[socket].una, sockets[socket].nxt):
         place = socket * WINDOW + (number & (WINDOW - 1))
@@ -626,10 +670,11 @@ def _find_lost(sockets: Records, segments: Records, socket: int) -> None:
             sockets[socket].pipe -= 1
             found = True
     if found and sockets[socket].recovering == 0:
-        sockets[socket].recovering = 1
+        if sockets[socket].told == 0:
+            _reduce(sockets, socket)
+        sockets[socket].recovering, sockets[socket].told = 1, 0
         sockets[socket].recover = sockets[socket].nxt
-        _reduce(sockets, socket)
-        sockets[socket].window = sockets[socket].threshold
+    return found
 
 
 @compiled
@@ -648,10 +693,10 @@ def _expired(net: _Net, socket: int, now_s: float) -> None:
         return
     sockets[socket].due_s = NEVER
     if sockets[socket].una < sockets[socket].nxt:
-        if sockets[socket].recovering != 2:
+        if sockets[socket].una >= sockets[socket].recover:  # else it has been reduced for what was sent by then
             _reduce(sockets, socket)
         sockets[socket].window = 1.0
-        sockets[socket].recovering = 2
+        sockets[socket].recovering, sockets[socket].told = 2, 0
         sockets[socket].recover = sockets[socket].nxt
         sockets[socket].backoff += 1
         for number in range(sockets[socket].una, sockets[socket].nxt):
@@ -710,7 +755,9 @@ def _begin(net: _Net, task: int, now_s: float) -> bool:
             there_s += machine.round_s(net.costs, 0) * tasks.messages[task] + net.costs[1] * tasks.size[task]
             machine.push(net.heap, there_s, _code(_TASK, 0, 0, task))
             continue
-        if not _put(net, socket, tasks.size[task], task):
+        # Where the host's own queue takes nothing of the message, the notice's acknowledgement has TCP try again.
+        announced = net.notice == 0.0 or _put(net, socket, net.notice, _NOTICE)
+        if not (announced and _put(net, socket, tasks.size[task], task)):
             return False
         _send(net, socket, now_s)
     return True
@@ -892,7 +939,8 @@ def _open(sockets: Records, paths: Records, socket: int, path: int) -> None:
     sockets[socket].path = path
     sockets[socket].una = sockets[socket].rcv = sockets[socket].recover = sockets[socket].nxt
     sockets[socket].owed = sockets[socket].pipe = sockets[socket].lost = sockets[socket].sacked = 0
-    sockets[socket].recovering = sockets[socket].backoff = sockets[socket].probed = sockets[socket].probing = 0
+    sockets[socket].recovering = sockets[socket].told = 0
+    sockets[socket].backoff = sockets[socket].probed = sockets[socket].probing = 0
     sockets[socket].limited = sockets[socket].most = sockets[socket].samples = 0
     sockets[socket].used_to = sockets[socket].nxt
     sockets[socket].window, sockets[socket].threshold = _INITIAL_WINDOW, NEVER
@@ -927,10 +975,12 @@ def run(
     until_s: float,
     costs: Floats,
     mss: float,
+    notice: float,
 ) -> int:
     """Simulate until every job has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
 
-    `path_of` is the path of each connection; `mss` is the payload of a full segment. `costs` are the seconds of a
+    `path_of` is the path of each connection; `mss` is the payload of a full segment; `notice` are the bytes that go
+    before each message of a rank. `costs` are the seconds of a
     message, of a byte of one within a host, and by how much computing is late; what processors that all hosts share
     need for a byte that is sent, by how much they fall behind then at most, and what they need for a message; of a
     message within a host; and what each link after the second one adds to a message.
@@ -943,7 +993,7 @@ def run(
         _open(sockets, queues.paths, number, path)
     for number, twin in _twins(path_of, queues.paths):
         sockets[number]["twin"] = twin
-    entries = max(4096, 4 * len(tasks.owner) + 2 * MOST_FLOWS)
+    entries = max(4096, 8 * len(tasks.owner) + 2 * MOST_FLOWS)
     messages = np.zeros(entries, _MESSAGE)
     messages["next"] = np.append(np.arange(1, entries), -1)
     most = 4 * len(tasks.owner) + 4 * _ACKS
@@ -960,5 +1010,6 @@ def run(
         numbers=np.array([0, MOST_FLOWS, 0, 0]),
         costs=costs,
         mss=mss,
+        notice=notice,
     )
     return int(call(_run, net, arrivals, reroutes, connections, wanted, until_s))

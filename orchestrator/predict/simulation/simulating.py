@@ -65,10 +65,12 @@ def simulate(
     iterations: int,
     seed: int,
     grain: Grain = "flows",
+    notice: float = packets.NOTICE_BYTES,
 ) -> Simulated:
     """Simulate so many iterations of every job beside its traffic; ConfigError where it cannot be waited for.
 
-    `seed` draws how late timers are, which packets are lost, and which spine a connection crosses.
+    `seed` draws how late timers are, which packets are lost, and which spine a connection crosses. `notice` are the
+    bytes that announce each message, as gloo and the rendezvous of MPI do; only packets have them.
     """
     cycle = min(one.graph.cycle for one in jobs)
     wanted = -(-(warmup + iterations) // cycle)
@@ -102,6 +104,7 @@ def simulate(
             until_s=until_s,
             costs=costs,
             mss=float(network.mss),
+            notice=notice,
         )
     else:
         taken = _taken(traffic, ways)

@@ -24,7 +24,7 @@ from orchestrator.predict import foreseeing, foreseentext, inputs, network_costs
 from orchestrator.predict.foreseeing import How
 from orchestrator.predict.foreseentext import ForeseenSetting
 from orchestrator.predict.network_costs import Rates
-from orchestrator.predict.simulation import links, simulating
+from orchestrator.predict.simulation import links, packets, simulating
 from orchestrator.predict.simulation.simulating import Grain, Simulated, SimulatedJob
 from tests.helpers.free_rates import FREE
 from tests.unit.predict.test_predict import exact
@@ -58,6 +58,7 @@ def simulated(
     iterations: int = 5,
     warmup: int = 0,
     seed: int = 1,
+    notice: float = packets.NOTICE_BYTES,
     **changes: Any,
 ) -> Simulated:
     made = experiment(tmp_path, **changes)
@@ -73,6 +74,7 @@ def simulated(
         iterations=iterations,
         seed=seed,
         grain=grain,
+        notice=notice,
     )
 
 
@@ -212,7 +214,7 @@ def test_a_ring_takes_its_share_of_bytes_over_the_links_rate(
 ) -> None:
     """2 (n - 1) / n of the bytes cross each link, with headers and acknowledgements where packets are simulated."""
     size = 4e6
-    found = simulated(tmp_path, ring(ranks, size), grain, warmup=2)
+    found = simulated(tmp_path, ring(ranks, size), grain, warmup=2, notice=0.0)
     wanted = 2 * (ranks - 1) / ranks * size * payload / LINK
     assert np.median(found.seconds["training"]) == pytest.approx(wanted, rel=0.04)
 
@@ -329,9 +331,43 @@ def test_a_message_of_which_the_hosts_own_queue_takes_nothing_waits_for_a_timer(
     sent = [graph.send(0, peer, size, (ready[0], ready[peer])) for peer in range(1, peers + 1)]
     graph.end([sent for _ in range(peers + 1)])
     queue = {"local": {"hosts": 8, "link": "25gbit", "scale": 400, "queue": "1ms"}}
-    waited = simulated(tmp_path, graph, "packets", iterations=50, testbed=queue).seconds["training"] - 0.02
+    waited = simulated(tmp_path, graph, "packets", iterations=50, testbed=queue, notice=0.0).seconds["training"] - 0.02
     found = int((waited > 0.15).sum())
     assert found == 0 if stalls == 0 else found >= stalls / 2, f"{found} of 50 wait"
+
+
+def test_a_message_that_is_announced_is_tried_again_with_the_notices_acknowledgement(tmp_path: Path) -> None:
+    """Of plain sockets one to each of three peers waits: with gloo's notices something is under way meanwhile."""
+    graph = TaskGraph(ranks=4)
+    ready = [graph.compute(rank, 0.02, (graph.begins[rank],)) for rank in range(4)]
+    sent = [graph.send(0, peer, 16e3, (ready[0], ready[peer])) for peer in range(1, 4)]
+    graph.end([sent for _ in range(4)])
+    queue = {"local": {"hosts": 8, "link": "25gbit", "scale": 400, "queue": "1ms"}}
+    plain, announced = (
+        simulated(tmp_path, graph, "packets", iterations=50, testbed=queue, notice=notice).seconds["training"] - 0.02
+        for notice in (0.0, packets.NOTICE_BYTES)
+    )
+    assert (announced > 0.15).sum() < (plain > 0.15).sum() / 2
+
+
+def test_paced_streams_leave_room_in_the_hosts_own_queue_for_messages(tmp_path: Path) -> None:
+    """Two ranks exchange messages of half a queue beside four streams of a third of the link: as measured, few wait."""
+    graph = TaskGraph(ranks=2)
+    done = {rank: (graph.compute(rank, 0.01, (graph.begins[rank],)),) for rank in range(2)}
+    for _ in range(8):
+        sent = {rank: graph.send(rank, 1 - rank, 17.8e3, done[rank]) for rank in range(2)}
+        done = {rank: (sent[rank], sent[1 - rank]) for rank in range(2)}
+    graph.end([list(done[rank]) for rank in range(2)])
+    block, each_s = 8688, 4 * 8688 * 8 / 20e6
+    streams = [
+        Sent(number * each_s + stream * each_s / 4, "h1", "h3", 0, block, float(block), stream)
+        for number in range(1000)
+        for stream in range(4)
+    ]
+    streams.sort(key=lambda one: one.at_s)
+    testbed = {"local": {"hosts": 3, "link": "25gbit", "scale": 400}}
+    found = simulated(tmp_path, graph, "packets", iterations=40, testbed=testbed, traffic=streams).seconds["training"]
+    assert np.median(found) < 0.15
 
 
 def test_a_full_queue_drops_and_tcp_recovers(tmp_path: Path) -> None:
