@@ -350,24 +350,21 @@ def test_a_message_that_is_announced_is_tried_again_with_the_notices_acknowledge
     assert (announced > 0.15).sum() < (plain > 0.15).sum() / 2
 
 
-def test_paced_streams_leave_room_in_the_hosts_own_queue_for_messages(tmp_path: Path) -> None:
-    """Two ranks exchange messages of half a queue beside four streams of a third of the link: as measured, few wait."""
-    graph = TaskGraph(ranks=2)
-    done = {rank: (graph.compute(rank, 0.01, (graph.begins[rank],)),) for rank in range(2)}
-    for _ in range(8):
-        sent = {rank: graph.send(rank, 1 - rank, 17.8e3, done[rank]) for rank in range(2)}
-        done = {rank: (sent[rank], sent[1 - rank]) for rank in range(2)}
-    graph.end([list(done[rank]) for rank in range(2)])
-    block, each_s = 8688, 4 * 8688 * 8 / 20e6
-    streams = [
-        Sent(number * each_s + stream * each_s / 4, "h1", "h3", 0, block, float(block), stream)
-        for number in range(1000)
-        for stream in range(4)
-    ]
-    streams.sort(key=lambda one: one.at_s)
-    testbed = {"local": {"hosts": 3, "link": "25gbit", "scale": 400}}
-    found = simulated(tmp_path, graph, "packets", iterations=40, testbed=testbed, traffic=streams).seconds["training"]
-    assert np.median(found) < 0.15
+@pytest.mark.parametrize("strategy", ["ring", "star"])
+def test_paced_streams_leave_room_in_the_hosts_own_queue_for_messages(strategy: str, tmp_path: Path) -> None:
+    """As measured: beside iperf of a third of the link a ring's median is 1.07 times as long as alone, a star's 1.1."""
+    hosts = ["h1", "h2", "h3", "h4"]
+    iperf = {"iperf": {"from": "h1", "to": "h5", "load": "8gbit", "streams": 4}}
+    made = experiment(
+        tmp_path,
+        testbed={"local": {"hosts": 5, "link": "25gbit", "scale": 400}},
+        workload={"p2p": {"strategy": strategy, "model": "resnet50", "hosts": hosts}},
+        windows=[{"name": "alone", "traffic": []}, {"name": "beside", "traffic": [iperf]}],
+        measure={"warmup": 3, "iterations": 22},
+    )
+    how = How(draws=1, grain="packets", salt="one")
+    alone, beside = foreseeing.foresee(made, inputs.usual(fitting.topology_of(made)), file="x", how=how)
+    assert beside.jobs[0].p50.value < 1.5 * alone.jobs[0].p50.value
 
 
 def test_a_full_queue_drops_and_tcp_recovers(tmp_path: Path) -> None:
