@@ -205,8 +205,8 @@ def _too_short(run: RunPlan, window: PlannedWindow) -> Iterator[str]:
     """Yield a sentence for each source whose flows may not carry its load in a window of so few iterations."""
     most_off, each_s = load.MOST_OFF.number(run.validity), scale_limits.iteration_s(run, window.name)
     iterations = window.measure.iterations
-    if most_off is None or each_s is None or iterations is None:
-        return
+    if not most_off or not each_s or iterations is None:
+        return  # any load will do, none can be, or how long the window takes is not known
     for source in window.sources:
         over_s = max((one.over_s for one in source.demands if not one.period_s), default=0.0)
         wanted = math.ceil(over_s * _OFF / most_off / each_s)

@@ -100,9 +100,7 @@ class Directions:
             found = np.concatenate(([0], found))
         self.numbers = found  # twice the conversation's, plus one where the higher end sends
         self.flows = len(found)
-        flow_of = np.zeros(
-            len(rows), np.int64
-        )  # rows that sent nothing have no bins: it does not matter which they are
+        flow_of = np.zeros(len(rows), np.int64)  # of rows that sent nothing, which have no bins, it does not matter
         flow_of[found] = np.arange(self.flows)
         self.spool = Spool(self._table.bins, flow_of)
 

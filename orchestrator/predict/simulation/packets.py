@@ -980,10 +980,10 @@ def run(
     """Simulate until every job has done `wanted` iterations; return 0, OVERLOADED, or LATE if `until_s` came first.
 
     `path_of` is the path of each connection; `mss` is the payload of a full segment; `notice` are the bytes that go
-    before each message of a rank. `costs` are the seconds of a
-    message, of a byte of one within a host, and by how much computing is late; what processors that all hosts share
-    need for a byte that is sent, by how much they fall behind then at most, and what they need for a message; of a
-    message within a host; and what each link after the second one adds to a message.
+    before each message of a rank. `costs` are the seconds of a message, of a byte of one within a host, and by how
+    much computing is late; what processors that all hosts share need for a byte that is sent, by how much they fall
+    behind then at most, and what they need for a message; of a message within a host; and what each link after the
+    second one adds to a message.
     """
     connections = len(path_of)
     count = connections + MOST_FLOWS

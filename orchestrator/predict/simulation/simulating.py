@@ -70,7 +70,7 @@ def simulate(
     """Simulate so many iterations of every job beside its traffic; ConfigError where it cannot be waited for.
 
     `seed` draws how late timers are, which packets are lost, and which spine a connection crosses. `notice` are the
-    bytes that announce each message, as gloo and the rendezvous of MPI do; only packets have them.
+    bytes that announce each message, as gloo does; only packets have them.
     """
     cycle = min(one.graph.cycle for one in jobs)
     wanted = -(-(warmup + iterations) // cycle)

@@ -109,6 +109,7 @@ def test_windows_that_differ_in_their_load_are_one_line(tmp_path):
         ("websearch: {from: h1, to: h2, load: 1gbit}", "{iterations: 5}", "{}", True),
         ("websearch: {from: h1, to: h2, load: 1gbit}", "{iterations: 500}", "{}", False),
         ("websearch: {from: h1, to: h2, load: 1gbit}", "{iterations: 5}", "{load: as-achieved}", False),
+        ("websearch: {from: h1, to: h2, load: 1gbit}", "{iterations: 5}", "{load: 0%}", False),
         ("websearch: {from: h1, to: h2, load: 1gbit}", "{at_most: 60s}", "{}", False),
         ("iperf: {from: h1, to: h2, load: 1gbit}", "{iterations: 5}", "{}", False),
         ("checkpoint: {from: h1, to: h2, size: 1gb, period: 10s}", "{iterations: 5}", "{}", False),
